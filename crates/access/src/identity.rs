@@ -1,0 +1,93 @@
+//! Who is asking, as a certificate proves it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{HostId, Login, NodeName, RoleName, UserName};
+
+/// Facts about a user that role templates refer to, such as `{"internal.logins": ["alice"]}` or `{"team": ["db"]}`.
+pub type Traits = BTreeMap<String, Vec<String>>;
+
+/// What a host is in the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostRole {
+    /// Serves sessions.
+    Node,
+    /// Serves the public address.
+    Proxy,
+    /// Holds the certificate authorities.
+    Auth,
+}
+
+/// The two kinds of certificate holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Principal {
+    /// A person or a machine account.
+    User {
+        /// Account name.
+        name: UserName,
+        /// Roles at the time of login, in the order the user holds them.
+        roles: Vec<RoleName>,
+        /// OS logins that the roles together may allow; the decision at the target narrows them.
+        logins: Vec<Login>,
+        /// Facts for templates.
+        traits: Traits,
+    },
+    /// A member of the cluster's own machinery.
+    Host {
+        /// Its id.
+        id: HostId,
+        /// Its name.
+        name: NodeName,
+        /// What it may do.
+        role: HostRole,
+    },
+}
+
+/// A proven caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Who.
+    #[serde(flatten)]
+    pub principal: Principal,
+    /// The login (or join) that this certificate came from; all certificates of one login share it.
+    pub login_id: Uuid,
+    /// Start of validity, skew allowance included.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_after: OffsetDateTime,
+    /// End of validity.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_before: OffsetDateTime,
+}
+
+impl Identity {
+    /// The user's name, when this is a user.
+    #[must_use]
+    pub fn user(&self) -> Option<&UserName> {
+        match &self.principal {
+            Principal::User { name, .. } => Some(name),
+            Principal::Host { .. } => None,
+        }
+    }
+
+    /// What audit events call this identity: the user name, or `node:web-1`.
+    #[must_use]
+    pub fn display_name(&self) -> String {
+        match &self.principal {
+            Principal::User { name, .. } => name.to_string(),
+            Principal::Host { name, role, .. } => {
+                let role = match role {
+                    HostRole::Node => "node",
+                    HostRole::Proxy => "proxy",
+                    HostRole::Auth => "auth",
+                };
+                format!("{role}:{name}")
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Audit events, the tamper-evident log, and session recordings.

@@ -1,0 +1,1 @@
+//! Issues and verifies SSH and X.509 certificates.

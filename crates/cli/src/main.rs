@@ -1,0 +1,2 @@
+//! The sallyport command.
+fn main() {}

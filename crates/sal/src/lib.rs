@@ -1,0 +1,1 @@
+//! The Security Abstraction Layer: algorithms, primitives, suites and key custody.

@@ -1,0 +1,1 @@
+//! The services: authority, proxy and agent behind one listener.

@@ -1,0 +1,1 @@
+//! State behind one trait: typed resources, revisions, expiry and watch.
