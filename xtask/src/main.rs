@@ -1,2 +1,40 @@
-//! chores
-fn main() {}
+//! The project's own chores: `cargo xtask COMMAND`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
+
+mod deny;
+mod layers;
+mod metadata;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask test [ARGS]     install what the tests need, then run all of them (ARGS go to cargo test)
+cargo xtask setup           only install what the tests need
+cargo xtask check-layers    fail on a dependency that the architecture forbids
+cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let outcome = match command.as_str() {
+        "test" => test::run(&rest),
+        "setup" => setup::run(),
+        "check-layers" => layers::run(),
+        "deny" => deny::run(),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("xtask {command}: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

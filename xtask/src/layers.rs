@@ -1,0 +1,165 @@
+//! The walls between the crates, checked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::metadata::{self, Package};
+
+/// A crate, the crates of ours it may use, and why it stops there.
+struct Layer {
+    name: &'static str,
+    may_use: &'static [&'static str],
+    reason: &'static str,
+}
+
+const LAYERS: &[Layer] = &[
+    Layer { name: "sal", may_use: &[], reason: "cryptography knows nothing of what it protects" },
+    Layer {
+        name: "access",
+        may_use: &[],
+        reason: "the decision is pure: it must give the same answer on a proxy, on a node and in a test",
+    },
+    Layer {
+        name: "ca",
+        may_use: &["sal", "access"],
+        reason: "certificates carry identities; they know neither storage nor network",
+    },
+    Layer {
+        name: "audit",
+        may_use: &["sal", "access"],
+        reason: "the record must not depend on the services it testifies about",
+    },
+    Layer { name: "wire", may_use: &["access"], reason: "bytes on the wire are pure and fuzzable" },
+    Layer {
+        name: "store",
+        may_use: &["access", "ca", "audit"],
+        reason: "storage implements other crates' ports; it starts no service",
+    },
+    Layer {
+        name: "ssh",
+        may_use: &["sal", "access", "ca", "audit"],
+        reason: "a session must run where there is no state and no other protocol",
+    },
+    Layer {
+        name: "server",
+        may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh"],
+        reason: "the composition is used by the command line only",
+    },
+    Layer {
+        name: "cli",
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "server"],
+        reason: "commands talk to services over the API, never to their storage",
+    },
+];
+
+/// Who may name a cryptography crate directly, besides `sal`.
+const CRYPTO: &[(&str, &[&str], &str)] = &[
+    ("aws-lc-rs", &["sal"], "primitives come from the abstraction layer"),
+    ("argon2", &["sal"], "primitives come from the abstraction layer"),
+    ("totp-rs", &["sal"], "primitives come from the abstraction layer"),
+    ("rustls", &["sal", "ca", "server", "cli"], "TLS configurations are made in ca; services only use them"),
+    ("tokio-rustls", &["ca", "server", "cli"], "only what opens connections needs TLS streams"),
+    ("rcgen", &["ca"], "certificates are made in one place"),
+    ("x509-parser", &["ca"], "certificates are read in one place"),
+    ("ssh-key", &["ca", "ssh", "cli"], "SSH keys and certificates are handled by ca, ssh and the profile"),
+    ("russh", &["ssh"], "SSH is spoken in one place"),
+    ("ring", &[], "the default build has one TLS provider"),
+    ("openssl", &[], "the default build does not link OpenSSL"),
+    ("openssl-sys", &[], "the default build does not link OpenSSL"),
+    ("native-tls", &[], "the default build does not link OpenSSL"),
+];
+
+/// The only modules of the command line that may name the services.
+const STARTERS: &[&str] = &["start.rs", "configure.rs", "quickstart.rs"];
+
+pub(crate) fn run() -> Result<(), String> {
+    let packages = metadata::packages()?;
+    let mut problems = Vec::new();
+    let mut edges = 0;
+    for package in packages.iter().filter(|package| package.in_workspace) {
+        edges += check(package, &mut problems);
+    }
+    starters(Path::new("crates/cli/src"), &mut problems)?;
+    if problems.is_empty() {
+        println!("layers: {edges} edges between {} crates, none forbidden", LAYERS.len());
+        return Ok(());
+    }
+    Err(format!("{} forbidden\n  {}", problems.len(), problems.join("\n  ")))
+}
+
+fn check(package: &Package, problems: &mut Vec<String>) -> usize {
+    let Some(short) = package.name.strip_prefix("sallyport-") else { return 0 };
+    let Some(layer) = LAYERS.iter().find(|layer| layer.name == short) else {
+        problems.push(format!("{}: no layer is defined for it; add it to xtask/src/layers.rs", package.name));
+        return 0;
+    };
+    let mut edges = 0;
+    for used in &package.normal {
+        if let Some(used) = used.strip_prefix("sallyport-") {
+            edges += 1;
+            if !layer.may_use.contains(&used) {
+                problems.push(format!("{short} -> {used}: {}", layer.reason));
+            }
+        }
+        for (crypto, allowed, reason) in CRYPTO {
+            if used == crypto && !allowed.contains(&short) {
+                problems.push(format!("{short} -> {crypto}: {reason}"));
+            }
+        }
+    }
+    edges
+}
+
+fn starters(directory: &Path, problems: &mut Vec<String>) -> Result<(), String> {
+    for file in rust_files(directory)? {
+        let inside = file.strip_prefix(directory).unwrap_or(&file);
+        let top = inside.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let allowed =
+            top.is_some_and(|top| STARTERS.iter().any(|one| *one == top || *one == format!("{top}.rs")));
+        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        if !allowed && text.contains("sallyport_server::") {
+            problems.push(format!(
+                "cli/{} names sallyport_server: only {} may start services; the rest talks to them over the API",
+                inside.display(),
+                STARTERS.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forbidden_edge_is_found_and_explained() {
+        let package = |name: &str, uses: &[&str]| Package {
+            name: name.to_owned(),
+            in_workspace: true,
+            normal: uses.iter().map(|used| (*used).to_owned()).collect(),
+        };
+        let mut problems = Vec::new();
+        assert_eq!(check(&package("sallyport-ssh", &["sallyport-ca", "tokio"]), &mut problems), 1);
+        assert!(problems.is_empty());
+        check(&package("sallyport-ssh", &["sallyport-store", "aws-lc-rs"]), &mut problems);
+        assert_eq!(problems.len(), 2);
+        assert!(problems.iter().any(|problem| problem.starts_with("ssh -> store: ")));
+        check(&package("sallyport-new", &[]), &mut problems);
+        assert_eq!(problems.len(), 3);
+    }
+}

@@ -1,0 +1,70 @@
+//! Installs the programs that the tests run against.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A program (or file) that tests use, and the Debian package that brings it.
+const NEEDED: &[(&str, &str)] = &[
+    ("ssh", "openssh-client"),
+    ("/usr/sbin/sshd", "openssh-server"),
+    ("rsync", "rsync"),
+    ("plink", "putty-tools"),
+    ("/usr/lib/python3/dist-packages/asyncssh", "python3-asyncssh"),
+    ("tmux", "tmux"),
+    ("openssl", "openssl"),
+];
+
+pub(crate) fn run() -> Result<(), String> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !is_root() {
+        return Err(format!(
+            "the tests need these Debian packages: {list}\n  try: sudo apt-get install {list}"
+        ));
+    }
+    println!("installing what the tests need: {list}");
+    apt(&["update", "-qq"])?;
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    install.extend(&missing);
+    apt(&install)?;
+    let still = self::missing();
+    if still.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("apt-get ran, but these are still missing: {}", still.join(" ")))
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    NEEDED.iter().filter(|(program, _)| !present(program)).map(|(_, package)| *package).collect()
+}
+
+fn present(program: &str) -> bool {
+    if program.starts_with('/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Without a dependency for one number: the owner of our own process directory.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+fn apt(arguments: &[&str]) -> Result<(), String> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // A server package must not start its server here.
+        .env("RUNLEVEL", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .map_err(|error| format!("cannot run apt-get: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("apt-get {} failed", arguments.join(" "))) }
+}

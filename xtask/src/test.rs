@@ -1,0 +1,80 @@
+//! The second command of the README: everything that the tests need, then all of them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::metadata::cargo;
+use crate::setup;
+
+/// What the test binaries counted, together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    let begin = Instant::now();
+    setup::run()?;
+    let mut child = Command::new(cargo())
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run cargo test: {error}"))?;
+    let output = child.stdout.take().ok_or("cargo test has no output")?;
+    let mut counts = Counts::default();
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|error| format!("reading the tests' output: {error}"))?;
+        counts.add(&line);
+        println!("{line}");
+    }
+    let status = child.wait().map_err(|error| format!("waiting for cargo test: {error}"))?;
+    println!("\nall tests took {} s", begin.elapsed().as_secs());
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.ignored);
+    if !status.success() {
+        return Err("tests failed".to_owned());
+    }
+    if counts.passed == 0 && arguments.is_empty() {
+        return Err("no test was run".to_owned());
+    }
+    Ok(())
+}
+
+impl Counts {
+    /// Takes in a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn add(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result: ") else { return };
+        for part in rest.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_add_up() {
+        let mut counts = Counts::default();
+        counts.add(
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        );
+        counts.add(
+            "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1s",
+        );
+        counts.add("running 3 tests");
+        assert_eq!(counts, Counts { passed: 5, failed: 1, ignored: 1 });
+    }
+}
