@@ -1,0 +1,68 @@
+//! The file that `sallyport configure` prints.
+
+pub(super) const EXAMPLE: &str = r#"# Sallyport configuration. Start with: sallyport start -c sallyport.yaml
+# Lines that begin with '#' and a key show the default. Unknown keys are refused.
+version: v1
+
+# Name of this installation. It is part of every certificate and cannot change later.
+cluster: example.com
+
+# Keys, state, audit log, recordings. Mode 0700, owned by the user that runs sallyport.
+# data_dir: /var/lib/sallyport
+
+# To standard error.
+# log:
+#   level: info          # error, warn, info, debug, trace, or a filter: info,sallyport_ssh=debug
+#   format: text         # or json
+
+# /healthz, /readyz and /metrics in plain HTTP. Keep it on loopback or a private network.
+diag_addr: 127.0.0.1:3081
+
+# How long SIGTERM waits for open sessions before it ends them.
+# drain_timeout: 30s
+
+# The authority: certificate authorities, users, roles, audit log. Exactly one per cluster.
+auth:
+  enabled: true
+  # Whether every user must enrol a one-time code generator: required or optional.
+  # second_factor: required
+  # An address of its own, for proxies in other processes. Without it, an authority that shares its process with a
+  # proxy is reached through that proxy only; one that runs alone listens on 0.0.0.0:3025.
+  # listen: 10.0.0.5:3025
+
+# The proxy: the one address that users and agents dial, for everything.
+proxy:
+  enabled: true
+  # listen: 0.0.0.0:3080
+  # What users and agents type; several are allowed as a list. Default: the listen address or this machine's name.
+  public_addr: proxy.example.com:3080
+  # limits:
+  #   connections: 20000
+  #   connections_per_address: 1000
+  #   handshake_timeout: 15s
+  #   sessions_per_user: 1000
+  # When the authority runs elsewhere:
+  # auth_server: auth.internal:3025
+  # join:
+  #   token_file: /etc/sallyport/proxy.token     # sallyport admin tokens add --role proxy
+  #   ca_pin: sha256:...                         # printed with the token
+
+# The node: SSH to this machine, through the proxy, with no open port.
+node:
+  enabled: true
+  # Default: this machine's host name.
+  # name: web-1
+  # What roles select by.
+  labels:
+    env: prod
+  # The proxy's public address. Default: the proxy in this process.
+  # proxy_server: proxy.example.com:3080
+  # Only for the first start; not needed when authority and node share a process.
+  # join:
+  #   token_file: /etc/sallyport/node.token      # sallyport admin tokens add --role node
+  #   ca_pin: sha256:...                         # printed with the token
+  # Environment variables that clients may set.
+  # allow_env: [LANG, LC_*]
+  # Disk for recordings and events that wait for the authority, in MiB.
+  # spool_limit_mib: 2048
+"#;

@@ -1,0 +1,401 @@
+//! `sallyport.yaml`: what this process is to run.
+//!
+//! Reading reports every mistake at once, each with its line, its column and what to write instead. A key that is
+//! not known is a mistake: a misspelt limit must not silently be no limit. No message repeats a secret.
+
+mod example;
+mod read;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use sallyport_access::{ClusterName, IdError, Labels, NodeName};
+
+/// The port that a proxy listens on unless told otherwise.
+pub const DEFAULT_PROXY_PORT: u16 = 3080;
+/// The port that an authority without a proxy in its process listens on unless told otherwise.
+pub const DEFAULT_AUTH_PORT: u16 = 3025;
+
+/// One mistake in a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// Line of the value or key, from 1; 0 when it is about the whole file.
+    pub line: u64,
+    /// Column of the value or key, from 1.
+    pub column: u64,
+    /// The key, such as `proxy.listen`; empty for the whole document.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+/// Everything that is wrong with a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors {
+    /// The file as the person named it.
+    pub file: String,
+    /// The mistakes, in the order of the file.
+    pub problems: Vec<ConfigProblem>,
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&self.file)?;
+            if problem.line > 0 {
+                write!(f, ":{}:{}", problem.line, problem.column)?;
+            }
+            f.write_str(": ")?;
+            if !problem.key.is_empty() {
+                write!(f, "{}: ", problem.key)?;
+            }
+            write!(f, "{}; {}", problem.message, problem.fix)?;
+        }
+        Ok(())
+    }
+}
+
+/// A name or address with a port, as people type it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    /// DNS name or IP address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl From<SocketAddr> for HostPort {
+    fn from(address: SocketAddr) -> Self {
+        Self { host: address.ip().to_string(), port: address.port() }
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (host, port) = text.rsplit_once(':').ok_or("has no port")?;
+        let port: u16 = port.parse().map_err(|_| "does not end in a port number")?;
+        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(inner) => inner.parse::<IpAddr>().map_err(|_| "is not an address in brackets")?.to_string(),
+            None if host.is_empty() => return Err("has no host before the port"),
+            None if host.contains(':') => return Err("needs brackets around its IPv6 address"),
+            None => host.to_owned(),
+        };
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':' | '_');
+        if !host.chars().all(allowed) || host.len() > 253 {
+            return Err("is not a host name");
+        }
+        Ok(Self { host, port })
+    }
+}
+
+/// A value that no message, log or `Debug` shows.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The secret itself, for the one place that uses it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged, to standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `error`, `warn`, `info`, `debug` or `trace`; or a filter such as `info,sallyport_ssh=debug`. Default `info`.
+    pub level: String,
+    /// Default text.
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// Whether a second factor is asked for at login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SecondFactor {
+    /// Users who have enrolled one are asked for it.
+    Optional,
+    /// Every user must enrol one.
+    #[default]
+    Required,
+}
+
+impl SecondFactor {
+    /// The name in files and on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
+}
+
+/// The authority service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthSection {
+    /// Default required.
+    pub second_factor: SecondFactor,
+    /// Own address for proxies in other processes. Unset: none when a proxy runs in this process, else port 3025 on
+    /// every address.
+    pub listen: Option<SocketAddr>,
+    /// Address that invite links and `status` name, when no proxy runs in this process.
+    pub public_addr: Option<HostPort>,
+}
+
+impl Default for AuthSection {
+    fn default() -> Self {
+        Self { second_factor: SecondFactor::Required, listen: None, public_addr: None }
+    }
+}
+
+/// How a proxy or node proves itself to a cluster for the first time.
+#[derive(Debug, Clone, Default)]
+pub struct JoinConfig {
+    /// One-time token, here or in a file.
+    pub token: Option<Secret>,
+    /// File whose content is the token; read when it is needed.
+    pub token_file: Option<PathBuf>,
+    /// `sha256:` and 64 hexadecimal digits: which host CA to believe at first contact.
+    pub ca_pin: Option<String>,
+}
+
+/// Bounds of the one listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections in all, 1 to 1,000,000. Default 20,000.
+    pub connections: usize,
+    /// Open connections of one address (IPv6: one /64), 1 to 1,000,000. Default 1,000.
+    pub connections_per_address: usize,
+    /// From accept to the end of the handshake, 100 ms to 5 m. Default 15 s.
+    pub handshake_timeout: Duration,
+    /// SSH connections of one user through this proxy at a time, 1 to 1,000,000. Default 1,000.
+    pub sessions_per_user: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            connections_per_address: 1_000,
+            handshake_timeout: Duration::from_secs(15),
+            sessions_per_user: 1_000,
+        }
+    }
+}
+
+/// The proxy service.
+#[derive(Debug, Clone)]
+pub struct ProxySection {
+    /// The one address. Default port 3080 on every address. Port 0 picks a free one (tests).
+    pub listen: SocketAddr,
+    /// What users and agents dial; the first is shown to people. Empty: the bound address, or this machine's name
+    /// when every address is bound.
+    pub public_addr: Vec<HostPort>,
+    /// Bounds of the listener.
+    pub limits: Limits,
+    /// The authority, when it runs in another process.
+    pub auth_server: Option<HostPort>,
+    /// For the first contact with `auth_server`.
+    pub join: JoinConfig,
+}
+
+impl Default for ProxySection {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PROXY_PORT),
+            public_addr: Vec::new(),
+            limits: Limits::default(),
+            auth_server: None,
+            join: JoinConfig::default(),
+        }
+    }
+}
+
+/// The node service: an agent that serves SSH on this machine through the proxy.
+#[derive(Debug, Clone)]
+pub struct NodeSection {
+    /// What people type. Default: the machine's host name.
+    pub name: Option<NodeName>,
+    /// What roles select by.
+    pub labels: Labels,
+    /// The proxy's public address. Unset: the proxy in this process.
+    pub proxy_server: Option<HostPort>,
+    /// For the first contact.
+    pub join: JoinConfig,
+    /// Environment variables that clients may set; `*` at the end matches the rest. Default `LANG`, `LC_*`.
+    pub allow_env: Vec<String>,
+    /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
+    pub spool_limit_mib: usize,
+    /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
+    pub helper: Option<PathBuf>,
+}
+
+impl Default for NodeSection {
+    fn default() -> Self {
+        Self {
+            name: None,
+            labels: Labels::default(),
+            proxy_server: None,
+            join: JoinConfig::default(),
+            allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
+            spool_limit_mib: 2_048,
+            helper: None,
+        }
+    }
+}
+
+/// What one process runs. `None` is a service that is off.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the installation.
+    pub cluster: ClusterName,
+    /// Where state lives. Default `/var/lib/sallyport`.
+    pub data_dir: PathBuf,
+    /// What is logged.
+    pub log: LogConfig,
+    /// `/healthz`, `/readyz` and `/metrics` in plain HTTP; unset: not served. Keep it on loopback or a private network.
+    pub diag_addr: Option<SocketAddr>,
+    /// How long a stopping process waits for its sessions, 0 to 24 h. Default 30 s.
+    pub drain_timeout: Duration,
+    /// The authority service.
+    pub auth: Option<AuthSection>,
+    /// The proxy service.
+    pub proxy: Option<ProxySection>,
+    /// The node service.
+    pub node: Option<NodeSection>,
+}
+
+impl Config {
+    /// A configuration with every service off.
+    #[must_use]
+    pub fn new(cluster: ClusterName, data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            cluster,
+            data_dir: data_dir.into(),
+            log: LogConfig::default(),
+            diag_addr: None,
+            drain_timeout: Duration::from_secs(30),
+            auth: None,
+            proxy: None,
+            node: None,
+        }
+    }
+
+    /// Reads a configuration; `file` is only for messages.
+    ///
+    /// # Errors
+    /// Every mistake at once.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigErrors> {
+        read::config(file, text)
+    }
+
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// Every mistake at once; a file that cannot be read is one mistake.
+    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&file, &text),
+            Err(error) => Err(ConfigErrors {
+                file,
+                problems: vec![ConfigProblem {
+                    line: 0,
+                    column: 0,
+                    key: String::new(),
+                    message: format!("cannot be read: {error}"),
+                    fix: "give the path of a configuration file with -c, or write one with `sallyport configure`"
+                        .to_owned(),
+                }],
+            }),
+        }
+    }
+
+    /// A whole file that explains every key, with the defaults commented out.
+    #[must_use]
+    pub fn commented_example() -> &'static str {
+        example::EXAMPLE
+    }
+}
+
+impl JoinConfig {
+    /// Whether a token was given in either way.
+    #[must_use]
+    pub fn has_token(&self) -> bool {
+        self.token.is_some() || self.token_file.is_some()
+    }
+}
+
+/// Checks `sha256:` and 64 hexadecimal digits.
+pub(crate) fn check_pin(text: &str) -> Result<String, &'static str> {
+    let digits = text.strip_prefix("sha256:").ok_or("does not begin with sha256:")?;
+    if digits.len() != 64 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Err("is not sha256: and 64 hexadecimal digits");
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// The machine's name, made fit for a node name.
+pub(crate) fn host_name() -> Result<NodeName, IdError> {
+    let system = rustix::system::uname();
+    NodeName::new(system.nodename().to_string_lossy().to_ascii_lowercase())
+}
+
+pub(crate) fn labels(pairs: BTreeMap<String, String>) -> Labels {
+    pairs.into_iter().collect()
+}

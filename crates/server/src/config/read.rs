@@ -1,0 +1,289 @@
+//! From the document to [`Config`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sallyport_access::{ClusterName, NodeName};
+
+use super::tree::{Problems, Section, parse};
+use super::{
+    AuthSection, Config, ConfigErrors, HostPort, JoinConfig, Limits, LogConfig, LogFormat, NodeSection,
+    ProxySection, SecondFactor, Secret, check_pin, labels,
+};
+
+const TOP: &[&str] =
+    &["version", "cluster", "data_dir", "log", "diag_addr", "drain_timeout", "auth", "proxy", "node"];
+const LOG: &[&str] = &["level", "format"];
+const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr"];
+const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join"];
+const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
+const NODE: &[&str] = &["enabled", "name", "labels", "proxy_server", "join", "allow_env", "spool_limit_mib"];
+const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
+
+const ADDRESS: &str = "write an IP address and a port, such as 0.0.0.0:3080 or [::1]:3080";
+const HOST_PORT: &str = "write a name and a port, such as proxy.example.com:3080";
+
+pub(super) fn config(file: &str, text: &str) -> Result<Config, ConfigErrors> {
+    let document = parse(file, text)?;
+    let mut problems = Problems::new();
+    let Some(top) = Section::read(&document, "", TOP, &mut problems) else {
+        problems.finish(file)?;
+        return Err(ConfigErrors { file: file.to_owned(), problems: Vec::new() });
+    };
+    let config = top_level(&top, &mut problems);
+    problems.finish(file)?;
+    config.ok_or_else(|| ConfigErrors { file: file.to_owned(), problems: Vec::new() })
+}
+
+fn top_level(top: &Section<'_>, problems: &mut Problems) -> Option<Config> {
+    match top.text("version", problems).as_deref() {
+        Some("v1") => {}
+        Some(_) => {
+            problems.push(top.place("version"), "version", "this release only knows v1", "write version: v1");
+        }
+        None => problems.push(top.at(), "version", "is missing", "write version: v1 at the top"),
+    }
+    let cluster =
+        top.parsed("cluster", "write a name such as example.com", problems, |text| ClusterName::new(text));
+    if cluster.is_none() && top.place("cluster") == top.at() {
+        problems.push(top.at(), "cluster", "is missing", "write cluster: and the name of your installation");
+    }
+    let data_dir =
+        top.text("data_dir", problems).map_or_else(|| PathBuf::from("/var/lib/sallyport"), PathBuf::from);
+    if data_dir.is_relative() {
+        problems.push(
+            top.place("data_dir"),
+            "data_dir",
+            format!("{:?} is relative", data_dir.display().to_string()),
+            "write a path that begins with /",
+        );
+    }
+    let auth = enabled(top, "auth", AUTH, problems).map(|section| auth(&section, problems));
+    let proxy =
+        enabled(top, "proxy", PROXY, problems).map(|section| proxy(&section, auth.is_some(), problems));
+    let node = enabled(top, "node", NODE, problems).map(|section| node(&section, proxy.is_some(), problems));
+    if auth.is_none() && proxy.is_none() && node.is_none() && !broken(top) {
+        problems.push(
+            top.at(),
+            "",
+            "no service is on",
+            "set enabled: true in at least one of the sections auth, proxy and node",
+        );
+    }
+    let log = log(top, problems);
+    let diag_addr = address(top, "diag_addr", problems);
+    let drain_timeout = top
+        .duration("drain_timeout", Duration::ZERO, Duration::from_secs(86_400), problems)
+        .unwrap_or(Duration::from_secs(30));
+    Some(Config { cluster: cluster?, data_dir, log, diag_addr, drain_timeout, auth, proxy, node })
+}
+
+/// Whether a service section is there at all; then its own mistakes say enough.
+fn broken(top: &Section<'_>) -> bool {
+    ["auth", "proxy", "node"].iter().any(|name| {
+        let mut ignored = Problems::new();
+        top.place(name) != top.at()
+            && top.section(name, &["enabled"], &mut ignored).is_none_or(|s| s.place("enabled") == s.at())
+    })
+}
+
+fn enabled<'t>(
+    top: &Section<'t>,
+    name: &str,
+    known: &[&str],
+    problems: &mut Problems,
+) -> Option<Section<'t>> {
+    let section = top.section(name, known, problems)?;
+    match section.boolean("enabled", problems) {
+        Some(true) => Some(section),
+        Some(false) => None,
+        None => {
+            if section.place("enabled") == section.at() {
+                problems.push(
+                    section.at(),
+                    &section.name("enabled"),
+                    "is missing",
+                    "write enabled: true or enabled: false",
+                );
+            }
+            None
+        }
+    }
+}
+
+fn address(section: &Section<'_>, key: &str, problems: &mut Problems) -> Option<SocketAddr> {
+    section.parsed(key, ADDRESS, problems, |text| {
+        text.parse::<SocketAddr>().map_err(|_| match text.parse::<HostPort>() {
+            Ok(_) => "is a name; this process binds to an IP address",
+            Err(_) => "is not an IP address with a port",
+        })
+    })
+}
+
+fn host_port(section: &Section<'_>, key: &str, problems: &mut Problems) -> Option<HostPort> {
+    section.parsed(key, HOST_PORT, problems, str::parse::<HostPort>)
+}
+
+fn log(top: &Section<'_>, problems: &mut Problems) -> LogConfig {
+    let default = LogConfig::default();
+    let Some(section) = top.section("log", LOG, problems) else { return default };
+    let level = section.parsed(
+        "level",
+        "write error, warn, info, debug or trace, or a filter such as info,sallyport_ssh=debug",
+        problems,
+        |text| {
+            text.parse::<tracing_subscriber::filter::EnvFilter>()
+                .map(|_| text.to_owned())
+                .map_err(|_| "is no log filter")
+        },
+    );
+    let format = section.choice("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)], problems);
+    LogConfig { level: level.unwrap_or(default.level), format: format.unwrap_or(default.format) }
+}
+
+fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
+    let second_factor = section
+        .choice(
+            "second_factor",
+            &[("optional", SecondFactor::Optional), ("required", SecondFactor::Required)],
+            problems,
+        )
+        .unwrap_or_default();
+    AuthSection {
+        second_factor,
+        listen: address(section, "listen", problems),
+        public_addr: host_port(section, "public_addr", problems),
+    }
+}
+
+fn proxy(section: &Section<'_>, authority_here: bool, problems: &mut Problems) -> ProxySection {
+    let default = ProxySection::default();
+    let auth_server = host_port(section, "auth_server", problems);
+    if auth_server.is_none() && !authority_here && section.place("auth_server") == section.at() {
+        problems.push(
+            section.at(),
+            "proxy.auth_server",
+            "is missing, and no authority runs in this process",
+            "write the authority's address, such as auth.internal:3025, or enable the section auth",
+        );
+    }
+    if auth_server.is_some() && authority_here {
+        problems.push(
+            section.place("auth_server"),
+            "proxy.auth_server",
+            "names another authority while one runs in this process",
+            "remove auth_server, or disable the section auth",
+        );
+    }
+    let limits = section.section("limits", LIMITS, problems).map_or_else(Limits::default, |section| {
+        let default = Limits::default();
+        Limits {
+            connections: section.count("connections", 1, 1_000_000, problems).unwrap_or(default.connections),
+            connections_per_address: section
+                .count("connections_per_address", 1, 1_000_000, problems)
+                .unwrap_or(default.connections_per_address),
+            handshake_timeout: section
+                .duration("handshake_timeout", Duration::from_millis(100), Duration::from_secs(300), problems)
+                .unwrap_or(default.handshake_timeout),
+            sessions_per_user: section
+                .count("sessions_per_user", 1, 1_000_000, problems)
+                .unwrap_or(default.sessions_per_user),
+        }
+    });
+    let join = join(section, problems);
+    needs_pin(section, &join, problems);
+    ProxySection {
+        listen: address(section, "listen", problems).unwrap_or(default.listen),
+        public_addr: section.several("public_addr", HOST_PORT, problems, str::parse::<HostPort>),
+        limits,
+        auth_server,
+        join,
+    }
+}
+
+fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> NodeSection {
+    let default = NodeSection::default();
+    let proxy_server = host_port(section, "proxy_server", problems);
+    if proxy_server.is_none() && !proxy_here && section.place("proxy_server") == section.at() {
+        problems.push(
+            section.at(),
+            "node.proxy_server",
+            "is missing, and no proxy runs in this process",
+            "write the proxy's public address, such as proxy.example.com:3080",
+        );
+    }
+    let join = join(section, problems);
+    needs_pin(section, &join, problems);
+    let allow_env = section.several("allow_env", "write names such as LANG or LC_*", problems, variable);
+    NodeSection {
+        name: section.parsed("name", "write a host name in lower case", problems, |text| NodeName::new(text)),
+        labels: labels(section.pairs("labels", problems)),
+        proxy_server,
+        join,
+        allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
+        spool_limit_mib: section
+            .count("spool_limit_mib", 16, 1_048_576, problems)
+            .unwrap_or(default.spool_limit_mib),
+        helper: None,
+    }
+}
+
+fn variable(text: &str) -> Result<String, &'static str> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !name.chars().all(fine) || name.starts_with(|c: char| c.is_ascii_digit()) || text.is_empty() {
+        return Err("is not the name of an environment variable");
+    }
+    if name.is_empty()
+        || name.starts_with("LD_")
+        || matches!(name, "PATH" | "HOME" | "SHELL" | "ENV" | "BASH_ENV")
+    {
+        return Err("would let a client change which program runs");
+    }
+    Ok(text.to_owned())
+}
+
+fn join(section: &Section<'_>, problems: &mut Problems) -> JoinConfig {
+    let Some(section) = section.section("join", JOIN, problems) else { return JoinConfig::default() };
+    let token = section.secret(
+        "token",
+        "paste the token that `sallyport admin tokens add` printed",
+        problems,
+        |text| {
+            if text.is_empty() || text.contains(char::is_whitespace) {
+                return Err("is not a token");
+            }
+            Ok(Secret::new(text))
+        },
+    );
+    let token_file = section.text("token_file", problems).map(PathBuf::from);
+    if token.is_some() && token_file.is_some() {
+        problems.push(
+            section.place("token_file"),
+            &section.name("token_file"),
+            "token is given as well",
+            "keep one of token and token_file",
+        );
+    }
+    let ca_pin = section.parsed(
+        "ca_pin",
+        "paste the pin that `sallyport admin tokens add` printed, sha256: and 64 hexadecimal digits",
+        problems,
+        check_pin,
+    );
+    JoinConfig { token, token_file, ca_pin }
+}
+
+fn needs_pin(section: &Section<'_>, join: &JoinConfig, problems: &mut Problems) {
+    let inner = section.section("join", JOIN, &mut Problems::new());
+    let Some(inner) = inner else { return };
+    if join.has_token() && join.ca_pin.is_none() && inner.place("ca_pin") == inner.at() {
+        problems.push(
+            inner.at(),
+            &inner.name("ca_pin"),
+            "is missing: without it a stranger could answer the first call and take the token",
+            "paste the pin that `sallyport admin tokens add` printed next to the token",
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! What may go wrong while starting or running the services.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::config::ConfigErrors;
+
+/// Why a service could not start or had to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The operator: the configuration file is wrong.
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    /// The operator: another process has the port.
+    #[error("{what} cannot listen on {address}: another process uses port {port}; stop it (find it with `ss -ltnp 'sport = :{port}'`) or choose another port", port = .address.port())]
+    PortInUse {
+        /// What was to listen.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The operator: the address may not or cannot be bound.
+    #[error(
+        "{what} cannot listen on {address}; check that the address belongs to this machine and that ports below 1024 are permitted"
+    )]
+    Bind {
+        /// What was to listen.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The operator: a file or directory cannot be used.
+    #[error("cannot {action} {path}; check that it exists and that this user may write there", path = .path.display())]
+    File {
+        /// What was tried, such as `create`.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The operator: state on disk is not what it should be.
+    #[error("{path}: {problem}; {fix}", path = .path.display())]
+    BadState {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do.
+        fix: String,
+    },
+    /// The operator: this host has not joined and cannot.
+    #[error("{what} has not joined the cluster: {problem}; {fix}")]
+    Join {
+        /// Which service.
+        what: &'static str,
+        /// What is missing or was refused.
+        problem: String,
+        /// What to do.
+        fix: String,
+    },
+    /// A certificate, key or trust problem.
+    #[error("{context}")]
+    Certificates {
+        /// What was being done.
+        context: String,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The authority cannot work.
+    #[error("the authority cannot {action}")]
+    Authority {
+        /// What was tried.
+        action: String,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Ourselves: a part of the process ended that must not.
+    #[error("{0} stopped unexpectedly; this is a defect, please report it with the log")]
+    Stopped(&'static str),
+}
+
+impl ServerError {
+    /// An error with every cause behind it, on one line.
+    #[must_use]
+    pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let inner_text = inner.to_string();
+            if !text.contains(&inner_text) {
+                text.push_str(": ");
+                text.push_str(&inner_text);
+            }
+            cause = inner.source();
+        }
+        text
+    }
+}
