@@ -1,0 +1,131 @@
+//! AES-256-GCM (NIST SP 800-38D).
+//!
+//! Nonces are the danger of GCM: one nonce used twice with one key gives the key stream and the authentication key
+//! away. There are two safe ways here. [`Aes256GcmKey::seal`] draws a random nonce and stores it in front; keep it
+//! to fewer than 2^32 messages per key (SP 800-38D §8.3). [`Aes256GcmKey::seal_numbered`] takes a sequence number for
+//! keys that number their messages, such as the key of one recording.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use zeroize::Zeroizing;
+
+use crate::{SalError, random};
+
+/// Length of a key, in bytes.
+pub const KEY_BYTES: usize = 32;
+/// Length of a nonce, in bytes.
+pub const NONCE_BYTES: usize = 12;
+/// Length of the authentication tag, in bytes.
+pub const TAG_BYTES: usize = 16;
+/// What [`Aes256GcmKey::seal`] adds to a message, in bytes.
+pub const SEAL_OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+
+/// A key for AES-256-GCM. Wiped by its provider when it goes.
+pub struct Aes256GcmKey(LessSafeKey);
+
+impl Aes256GcmKey {
+    /// Takes 32 bytes that were drawn or derived for this purpose alone.
+    ///
+    /// # Errors
+    /// [`SalError::Provider`] when the provider refuses the key.
+    pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, SalError> {
+        UnboundKey::new(&AES_256_GCM, key)
+            .map(|key| Self(LessSafeKey::new(key)))
+            .map_err(|_| SalError::Provider { operation: "set up AES-256-GCM" })
+    }
+
+    /// A fresh key, and its bytes for storing them sealed.
+    ///
+    /// # Errors
+    /// [`SalError::Provider`] when there is no randomness.
+    pub fn generate() -> Result<(Self, Zeroizing<[u8; KEY_BYTES]>), SalError> {
+        let bytes = Zeroizing::new(random::bytes::<KEY_BYTES>()?);
+        Ok((Self::new(&bytes)?, bytes))
+    }
+
+    /// Encrypts under a random nonce: the result is the nonce, the ciphertext and the tag. `aad` is authenticated and
+    /// not stored; opening needs the same.
+    ///
+    /// # Errors
+    /// [`SalError::Provider`] when there is no randomness, or the message is longer than GCM allows (64 GiB).
+    pub fn seal(&self, aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
+        let nonce = random::bytes::<NONCE_BYTES>()?;
+        let mut sealed = Vec::with_capacity(plaintext.len() + SEAL_OVERHEAD_BYTES);
+        sealed.extend_from_slice(&nonce);
+        sealed.extend_from_slice(plaintext);
+        let failed = |_| SalError::Provider { operation: "encrypt" };
+        let body = sealed.get_mut(NONCE_BYTES..).ok_or(SalError::Provider { operation: "encrypt" })?;
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), body)
+            .map_err(failed)?;
+        sealed.extend_from_slice(tag.as_ref());
+        Ok(sealed)
+    }
+
+    /// Decrypts what [`Aes256GcmKey::seal`] made.
+    ///
+    /// # Errors
+    /// [`SalError::Undecryptable`] when anything about it, or `aad`, is not as it was.
+    pub fn open(&self, aad: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SalError> {
+        let failed = || SalError::Undecryptable { what: "a sealed message".to_owned() };
+        let (nonce, body) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or_else(failed)?;
+        self.open_with(*nonce, aad, body).ok_or_else(failed)
+    }
+
+    /// Encrypts message number `sequence`: the result is the ciphertext and the tag. The caller promises never to use
+    /// a number twice with this key, not even for the same message after a restart.
+    ///
+    /// # Errors
+    /// [`SalError::Provider`] when the message is longer than GCM allows (64 GiB).
+    pub fn seal_numbered(&self, sequence: u64, aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
+        let mut sealed = Vec::with_capacity(plaintext.len() + TAG_BYTES);
+        sealed.extend_from_slice(plaintext);
+        self.0
+            .seal_in_place_append_tag(numbered_nonce(sequence), Aad::from(aad), &mut sealed)
+            .map_err(|_| SalError::Provider { operation: "encrypt" })?;
+        Ok(sealed)
+    }
+
+    /// Decrypts what [`Aes256GcmKey::seal_numbered`] made.
+    ///
+    /// # Errors
+    /// [`SalError::Undecryptable`] when anything about it, the number or `aad` is not as it was.
+    pub fn open_numbered(
+        &self,
+        sequence: u64,
+        aad: &[u8],
+        sealed: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, SalError> {
+        let mut nonce = [0; NONCE_BYTES];
+        nonce.copy_from_slice(numbered_nonce(sequence).as_ref());
+        self.open_with(nonce, aad, sealed)
+            .ok_or_else(|| SalError::Undecryptable { what: format!("message {sequence}") })
+    }
+
+    fn open_with(&self, nonce: [u8; NONCE_BYTES], aad: &[u8], body: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let mut plaintext = Zeroizing::new(body.to_vec());
+        let length = self
+            .0
+            .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(aad), plaintext.as_mut_slice())
+            .ok()?
+            .len();
+        plaintext.truncate(length);
+        Some(plaintext)
+    }
+}
+
+impl fmt::Debug for Aes256GcmKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aes256GcmKey").finish_non_exhaustive()
+    }
+}
+
+fn numbered_nonce(sequence: u64) -> Nonce {
+    let mut nonce = [0; NONCE_BYTES];
+    for (to, from) in nonce.iter_mut().skip(NONCE_BYTES - 8).zip(sequence.to_be_bytes()) {
+        *to = from;
+    }
+    Nonce::assume_unique_for_key(nonce)
+}

@@ -1,0 +1,173 @@
+//! Algorithms by name, and the suites that choose among them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A signature algorithm together with its key type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum KeyAlgorithm {
+    /// EdDSA over edwards25519 (RFC 8032).
+    #[serde(rename = "ed25519")]
+    Ed25519,
+    /// ECDSA over P-256 with SHA-256 (FIPS 186-5).
+    #[serde(rename = "ecdsa-p256")]
+    EcdsaP256,
+}
+
+impl KeyAlgorithm {
+    /// The name in configuration files, reports and stored keys.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "ed25519",
+            Self::EcdsaP256 => "ecdsa-p256",
+        }
+    }
+
+    /// The name in SSH (RFC 8709 §4, RFC 5656 §3.1).
+    #[must_use]
+    pub fn ssh_name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "ssh-ed25519",
+            Self::EcdsaP256 => "ecdsa-sha2-nistp256",
+        }
+    }
+
+    /// The name of the TLS signature scheme in the IANA registry (RFC 8446 §4.2.3).
+    #[must_use]
+    pub fn iana_name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "ed25519",
+            Self::EcdsaP256 => "ecdsa_secp256r1_sha256",
+        }
+    }
+
+    /// The `alg` value of JOSE (RFC 7518 §3.1, RFC 8037 §3.1).
+    #[must_use]
+    pub fn jose_name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "EdDSA",
+            Self::EcdsaP256 => "ES256",
+        }
+    }
+}
+
+impl fmt::Display for KeyAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a key is for. Each purpose has a key of its own, so that a signature made for one can never serve another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum KeyPurpose {
+    /// Signs the SSH certificates of users.
+    UserCaSsh,
+    /// Signs the X.509 certificates of users.
+    UserCaTls,
+    /// Signs the SSH certificates of hosts.
+    HostCaSsh,
+    /// Signs the X.509 certificates of hosts.
+    HostCaTls,
+    /// A user's SSH key.
+    UserSsh,
+    /// A user's TLS client key.
+    UserTls,
+    /// A host's SSH key.
+    HostSsh,
+    /// A host's TLS key, as client and as server.
+    HostTls,
+    /// Signs checkpoints of the audit log.
+    AuditCheckpoint,
+}
+
+/// A named table from purpose to algorithm. A cluster has one; changing it changes the keys made from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Suite {
+    /// Ed25519 for SSH and the audit log, P-256 for TLS, where some clients and most hardware know nothing newer.
+    #[default]
+    #[serde(rename = "balanced-v1")]
+    BalancedV1,
+}
+
+impl Suite {
+    /// Every suite this build knows.
+    pub const ALL: &[Self] = &[Self::BalancedV1];
+
+    /// The name in configuration files and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BalancedV1 => "balanced-v1",
+        }
+    }
+
+    /// The algorithm that serves a purpose.
+    #[must_use]
+    pub fn algorithm(self, purpose: KeyPurpose) -> KeyAlgorithm {
+        match self {
+            Self::BalancedV1 => match purpose {
+                KeyPurpose::UserCaSsh
+                | KeyPurpose::HostCaSsh
+                | KeyPurpose::UserSsh
+                | KeyPurpose::HostSsh
+                | KeyPurpose::AuditCheckpoint => KeyAlgorithm::Ed25519,
+                KeyPurpose::UserCaTls | KeyPurpose::HostCaTls | KeyPurpose::UserTls | KeyPurpose::HostTls => {
+                    KeyAlgorithm::EcdsaP256
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The name of a suite that this build does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown suite {got:?}; this build knows {known}", known = Suite::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownSuite {
+    /// The name given.
+    pub got: String,
+}
+
+impl FromStr for Suite {
+    type Err = UnknownSuite;
+    fn from_str(name: &str) -> Result<Self, UnknownSuite> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|suite| suite.name() == name)
+            .ok_or_else(|| UnknownSuite { got: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn suites_are_found_by_name() {
+        assert_eq!("balanced-v1".parse::<Suite>().unwrap(), Suite::BalancedV1);
+        let error = "balanced-v9".parse::<Suite>().unwrap_err().to_string();
+        assert_eq!(error, "unknown suite \"balanced-v9\"; this build knows balanced-v1");
+    }
+
+    #[test]
+    fn balanced_keeps_ssh_and_tls_keys_apart() {
+        let suite = Suite::BalancedV1;
+        assert_eq!(suite.algorithm(KeyPurpose::UserCaSsh), KeyAlgorithm::Ed25519);
+        assert_eq!(suite.algorithm(KeyPurpose::UserCaTls), KeyAlgorithm::EcdsaP256);
+        assert_eq!(suite.algorithm(KeyPurpose::AuditCheckpoint), KeyAlgorithm::Ed25519);
+    }
+}

@@ -1,0 +1,252 @@
+//! Where private keys live between runs.
+//!
+//! [`Custody`] is the seam: what comes out of `generate` is a record that can be stored anywhere, because it holds
+//! either a sealed private key or only a reference to hardware. [`SealedCustody`] is the kind for a machine without
+//! hardware: keys are encrypted under a [`SealingKey`], 32 random bytes in a file only its owner may read. Whoever
+//! has the state without that file has nothing.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::aead::{Aes256GcmKey, KEY_BYTES};
+use crate::{KeyAlgorithm, MemoryKey, PublicKey, SalError, Signer, random};
+
+/// A private key as its custody stores it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredKey {
+    /// The kind of custody that made it, such as `sealed`.
+    pub custody: String,
+    /// What the key is for, in words chosen by whoever had it made; it is bound into the seal.
+    pub label: String,
+    /// The key's algorithm.
+    pub algorithm: KeyAlgorithm,
+    /// SubjectPublicKeyInfo of the public half, DER in base64.
+    pub public_key: String,
+    /// What the custody needs to find the private half again, in base64: a sealed PKCS#8 document, or a handle.
+    pub handle: String,
+}
+
+impl StoredKey {
+    /// The public half, without touching the private one.
+    ///
+    /// # Errors
+    /// [`SalError::BadPublicKey`] when the record was damaged.
+    pub fn public_key(&self) -> Result<PublicKey, SalError> {
+        let der = data_encoding::BASE64
+            .decode(self.public_key.as_bytes())
+            .map_err(|_| SalError::BadPublicKey { reason: "the stored public key is not base64" })?;
+        PublicKey::from_spki_der(&der)
+    }
+}
+
+impl fmt::Debug for StoredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredKey")
+            .field("custody", &self.custody)
+            .field("label", &self.label)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes private keys and finds them again.
+pub trait Custody: Send + Sync + fmt::Debug {
+    /// Makes a key. The label says what it is for, and is checked again when it is loaded.
+    ///
+    /// # Errors
+    /// [`SalError`] when the key cannot be made or kept.
+    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError>;
+
+    /// Finds a key again.
+    ///
+    /// # Errors
+    /// [`SalError`] when the record belongs to another custody, was damaged, or its key is gone.
+    fn load(&self, key: &StoredKey) -> Result<Arc<dyn Signer>, SalError>;
+}
+
+/// Custody in files: each key is sealed under one [`SealingKey`].
+#[derive(Debug, Clone)]
+pub struct SealedCustody {
+    key: Arc<SealingKey>,
+}
+
+impl SealedCustody {
+    const NAME: &'static str = "sealed";
+
+    /// Keeps keys sealed under this key.
+    #[must_use]
+    pub fn new(key: Arc<SealingKey>) -> Self {
+        Self { key }
+    }
+
+    fn context(label: &str, algorithm: KeyAlgorithm) -> String {
+        format!("private key {algorithm} {label}")
+    }
+}
+
+impl Custody for SealedCustody {
+    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError> {
+        let key = MemoryKey::generate(algorithm)?;
+        let sealed = self.key.seal(&Self::context(label, algorithm), &key.to_pkcs8()?)?;
+        Ok(StoredKey {
+            custody: Self::NAME.to_owned(),
+            label: label.to_owned(),
+            algorithm,
+            public_key: data_encoding::BASE64.encode(&key.public_key().spki_der()),
+            handle: data_encoding::BASE64.encode(&sealed),
+        })
+    }
+
+    fn load(&self, stored: &StoredKey) -> Result<Arc<dyn Signer>, SalError> {
+        if stored.custody != Self::NAME {
+            return Err(SalError::WrongCustody {
+                label: stored.label.clone(),
+                got: stored.custody.clone(),
+                expected: Self::NAME,
+            });
+        }
+        let damaged = || SalError::Undecryptable { what: format!("the private key {:?}", stored.label) };
+        let sealed = data_encoding::BASE64.decode(stored.handle.as_bytes()).map_err(|_| damaged())?;
+        let pkcs8 = self
+            .key
+            .unseal(&Self::context(&stored.label, stored.algorithm), &sealed)
+            .map_err(|_| damaged())?;
+        let key = MemoryKey::from_pkcs8(&pkcs8)?;
+        // The public half is stored in the clear: it must be the one that was sealed.
+        if key.public_key() != stored.public_key()? {
+            return Err(damaged());
+        }
+        Ok(Arc::new(key))
+    }
+}
+
+/// The key that all secrets at rest are sealed under.
+pub struct SealingKey {
+    key: Aes256GcmKey,
+}
+
+impl SealingKey {
+    /// Length of the file, in bytes.
+    pub const FILE_BYTES: u64 = KEY_BYTES as u64;
+
+    /// Makes a key and writes it to a new file of mode 0600, durably: the file and its directory are synced before
+    /// this returns, so that nothing is ever sealed under a key that a power cut can take away.
+    ///
+    /// # Errors
+    /// [`SalError::SealingKeyExists`] when the file exists, [`SalError::File`] when it cannot be written.
+    pub fn create(path: &Path) -> Result<Self, SalError> {
+        let failed = |action| move |source| SalError::File { action, path: path.to_owned(), source };
+        let bytes = Zeroizing::new(random::bytes::<KEY_BYTES>()?);
+        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(SalError::SealingKeyExists { path: path.to_owned() });
+            }
+            Err(error) => return Err(failed("create")(error)),
+        };
+        file.write_all(bytes.as_ref()).and_then(|()| file.sync_all()).map_err(failed("write"))?;
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(failed("sync the directory of"))?;
+        Ok(Self { key: Aes256GcmKey::new(&bytes)? })
+    }
+
+    /// Reads the key from its file, after checking that the file is a regular one, ours, and closed to everybody else.
+    ///
+    /// # Errors
+    /// [`SalError::NoSealingKey`], [`SalError::NotAFile`], [`SalError::WrongOwner`], [`SalError::LooseMode`],
+    /// [`SalError::TruncatedKey`] or [`SalError::File`]; each says what to do.
+    pub fn open(path: &Path) -> Result<Self, SalError> {
+        let failed = |action| move |source| SalError::File { action, path: path.to_owned(), source };
+        // The checks below are on the open file, so that nobody can swap it between the check and the read; a
+        // symbolic link is refused by the open itself.
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed())
+            .open(path);
+        let mut file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(SalError::NoSealingKey { path: path.to_owned() });
+            }
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                return Err(SalError::NotAFile { path: path.to_owned(), found: "a symbolic link" });
+            }
+            Err(error) => return Err(failed("open")(error)),
+        };
+        let metadata = file.metadata().map_err(failed("inspect"))?;
+        if metadata.is_dir() {
+            return Err(SalError::NotAFile { path: path.to_owned(), found: "a directory" });
+        }
+        if !metadata.is_file() {
+            return Err(SalError::NotAFile { path: path.to_owned(), found: "a device, pipe or socket" });
+        }
+        let expected = rustix::process::geteuid().as_raw();
+        if metadata.uid() != expected {
+            return Err(SalError::WrongOwner { path: path.to_owned(), owner: metadata.uid(), expected });
+        }
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(SalError::LooseMode { path: path.to_owned(), mode });
+        }
+        let truncated =
+            |got| SalError::TruncatedKey { path: path.to_owned(), got, expected: Self::FILE_BYTES };
+        if metadata.len() != Self::FILE_BYTES {
+            return Err(truncated(metadata.len()));
+        }
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        match file.read_exact(bytes.as_mut()) {
+            Ok(()) => Ok(Self { key: Aes256GcmKey::new(&bytes)? }),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(truncated(0)),
+            Err(error) => Err(failed("read")(error)),
+        }
+    }
+
+    /// [`SealingKey::open`], or [`SealingKey::create`] when there is no file yet. For the first start only: once
+    /// anything is sealed, a missing key is a disaster and not a reason to make another.
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn open_or_create(path: &Path) -> Result<Self, SalError> {
+        match Self::open(path) {
+            Err(SalError::NoSealingKey { .. }) => Self::create(path),
+            other => other,
+        }
+    }
+
+    /// Encrypts a secret. `context` says what it is, and must be the same when it is opened: a sealed one-time-password
+    /// secret cannot be put in the place of another user's, or of a private key.
+    ///
+    /// # Errors
+    /// [`SalError::Provider`] when there is no randomness.
+    pub fn seal(&self, context: &str, secret: &[u8]) -> Result<Vec<u8>, SalError> {
+        self.key.seal(context.as_bytes(), secret)
+    }
+
+    /// Decrypts what [`SealingKey::seal`] made.
+    ///
+    /// # Errors
+    /// [`SalError::Undecryptable`] when it was damaged, or sealed under another key or context.
+    pub fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SalError> {
+        self.key
+            .open(context.as_bytes(), sealed)
+            .map_err(|_| SalError::Undecryptable { what: context.to_owned() })
+    }
+}
+
+impl fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealingKey(..)")
+    }
+}

@@ -1,0 +1,143 @@
+//! One-time codes (RFC 6238): HMAC-SHA-1, 6 digits, 30 seconds, one step of tolerance either way, as every
+//! authenticator application understands them.
+
+use std::fmt;
+
+use data_encoding::BASE32_NOPAD;
+use time::OffsetDateTime;
+use totp_rs::{Algorithm, Builder, Totp};
+use zeroize::Zeroizing;
+
+use crate::{SalError, random};
+
+/// Digits of a code.
+pub const DIGITS: u8 = 6;
+/// Length of a time step, in seconds.
+pub const STEP_SECONDS: u64 = 30;
+/// Steps accepted before and after the present one (RFC 6238 §5.2).
+pub const TOLERANCE_STEPS: u16 = 1;
+/// Length of a fresh secret, in bytes (RFC 4226 §4 R6 recommends 160 bits).
+pub const SECRET_BYTES: usize = 20;
+/// Shortest secret accepted, in bytes (RFC 4226 §4 R6).
+pub const MIN_SECRET_BYTES: usize = 16;
+
+/// The secret shared with a person's authenticator.
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Makes a fresh secret.
+    ///
+    /// # Errors
+    /// [`SalError::Provider`] when there is no randomness.
+    pub fn generate() -> Result<Self, SalError> {
+        let mut bytes = Zeroizing::new(vec![0; SECRET_BYTES]);
+        random::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// Takes the bytes of a secret.
+    ///
+    /// # Errors
+    /// [`SalError::BadTotpSecret`] when there are fewer than 16.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SalError> {
+        if bytes.len() < MIN_SECRET_BYTES {
+            return Err(SalError::BadTotpSecret {
+                reason: format!("it has {} bytes, at least {MIN_SECRET_BYTES} are needed", bytes.len()),
+            });
+        }
+        Ok(Self(Zeroizing::new(bytes.to_vec())))
+    }
+
+    /// Reads base32 (RFC 4648 §6) without padding, as it stands in an `otpauth:` URI; case does not matter.
+    ///
+    /// # Errors
+    /// [`SalError::BadTotpSecret`] when it is not base32 or too short.
+    pub fn from_base32(text: &str) -> Result<Self, SalError> {
+        let upper = Zeroizing::new(text.trim().trim_end_matches('=').to_ascii_uppercase());
+        let bytes = BASE32_NOPAD
+            .decode(upper.as_bytes())
+            .map(Zeroizing::new)
+            .map_err(|error| SalError::BadTotpSecret { reason: error.to_string() })?;
+        Self::from_bytes(&bytes)
+    }
+
+    /// The bytes, for storing them sealed.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Base32 without padding, for typing it into an authenticator.
+    #[must_use]
+    pub fn to_base32(&self) -> Zeroizing<String> {
+        Zeroizing::new(BASE32_NOPAD.encode(&self.0))
+    }
+
+    /// The `otpauth:` URI that authenticators scan as a QR code.
+    #[must_use]
+    pub fn uri(&self, issuer: &str, account: &str) -> Zeroizing<String> {
+        let (issuer, account, secret) = (percent(issuer), percent(account), self.to_base32());
+        Zeroizing::new(format!(
+            "otpauth://totp/{issuer}:{account}?secret={}&issuer={issuer}&algorithm=SHA1&digits={DIGITS}&period={STEP_SECONDS}",
+            secret.as_str()
+        ))
+    }
+
+    /// The code of the present step: for tests, tools and the first enrolment of the quickstart.
+    #[must_use]
+    pub fn code(&self, now: OffsetDateTime) -> String {
+        self.totp(DIGITS).generate(seconds(now)).to_string()
+    }
+
+    /// Checks a code. The result is the step it belongs to, which the caller must keep: pass it as `last_step` from
+    /// then on, so that no code is accepted twice, nor an older one after a newer (RFC 6238 §5.2). Spaces in the code
+    /// are ignored, as authenticators show them.
+    #[must_use]
+    pub fn verify(&self, code: &str, now: OffsetDateTime, last_step: Option<u64>) -> Option<u64> {
+        let code: Zeroizing<String> = Zeroizing::new(code.chars().filter(|c| !c.is_whitespace()).collect());
+        if code.len() != usize::from(DIGITS) || !code.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let step = self.totp(DIGITS).check(&code, seconds(now))?;
+        last_step.is_none_or(|last| step > last).then_some(step)
+    }
+
+    fn totp(&self, digits: u8) -> Totp {
+        Builder::new()
+            .with_algorithm(Algorithm::SHA1)
+            .with_digits(digits)
+            .with_skew(TOLERANCE_STEPS)
+            .with_step_duration(STEP_SECONDS)
+            .with_secret(self.0.to_vec())
+            .build_noncompliant()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// [`Secret::uri`] as a function.
+#[must_use]
+pub fn uri(secret: &Secret, issuer: &str, account: &str) -> Zeroizing<String> {
+    secret.uri(issuer, account)
+}
+
+fn seconds(now: OffsetDateTime) -> u64 {
+    u64::try_from(now.unix_timestamp()).unwrap_or(0)
+}
+
+/// Percent-encodes everything outside the unreserved set (RFC 3986 §2.3).
+fn percent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
