@@ -1,0 +1,207 @@
+//! From roles to Cedar policies.
+//!
+//! Policies are built as Cedar's JSON policy format, never as text: whatever a role holds stays a value.
+
+use std::str::FromStr;
+
+use cedar_policy::{Policy, PolicyId};
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::RoleName;
+use crate::policy::PolicyError;
+use crate::role::{LoginMatcher, Role, Rules, TraitRef, ValueMatcher};
+
+/// One role, ready to be decided with.
+#[derive(Debug)]
+pub(crate) struct CompiledRole {
+    pub(crate) role: Role,
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) regexes: Vec<LabelRegex>,
+}
+
+/// A regular expression over one label's value. Cedar has none, so that the answer is handed in by id.
+#[derive(Debug)]
+pub(crate) struct LabelRegex {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    pub(crate) regex: Regex,
+}
+
+struct Compiler<'r> {
+    role: &'r RoleName,
+    policies: Vec<Policy>,
+    regexes: Vec<LabelRegex>,
+}
+
+pub(crate) fn compile(role: &Role) -> Result<CompiledRole, PolicyError> {
+    let mut compiler = Compiler { role: &role.name, policies: Vec::new(), regexes: Vec::new() };
+    compiler.allow(&role.allow)?;
+    compiler.deny(&role.deny)?;
+    Ok(CompiledRole { role: role.clone(), policies: compiler.policies, regexes: compiler.regexes })
+}
+
+impl Compiler<'_> {
+    /// Logins and labels together grant a login; either alone grants nothing.
+    fn allow(&mut self, rules: &Rules) -> Result<(), PolicyError> {
+        if !rules.logins.is_empty() && !rules.node_labels.is_empty() {
+            let logins = any(rules.logins.iter().map(login).collect());
+            let labels = self.labels("allow", rules)?;
+            self.add("permit", "allow", &login_action(), None, Some(both(logins, labels)))?;
+        }
+        self.api("permit", "allow", rules)
+    }
+
+    /// Each login and the labels deny by themselves.
+    fn deny(&mut self, rules: &Rules) -> Result<(), PolicyError> {
+        for (index, matcher) in rules.logins.iter().enumerate() {
+            self.add(
+                "forbid",
+                &format!("deny.logins[{index}]"),
+                &login_action(),
+                None,
+                Some(login(matcher)),
+            )?;
+        }
+        if !rules.node_labels.is_empty() {
+            let labels = self.labels("deny", rules)?;
+            self.add("forbid", "deny.node_labels", &login_action(), None, Some(labels))?;
+        }
+        self.api("forbid", "deny", rules)
+    }
+
+    fn api(&mut self, effect: &str, side: &str, rules: &Rules) -> Result<(), PolicyError> {
+        for (index, rule) in rules.rules.iter().enumerate() {
+            let actions: Vec<Value> =
+                rule.verbs.iter().map(|verb| json!({ "type": "Action", "id": verb.as_str() })).collect();
+            let action = json!({ "op": "in", "entities": actions });
+            for (position, resource) in rule.resources.iter().enumerate() {
+                let path = format!("{side}.rules[{index}].resources[{position}]");
+                let target = (resource != "*")
+                    .then(|| json!({ "op": "==", "entity": { "type": "Resource", "id": resource } }));
+                self.add(effect, &path, &action, target, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn labels(&mut self, side: &str, rules: &Rules) -> Result<Value, PolicyError> {
+        let mut all = Vec::new();
+        for (label, matchers) in &rules.node_labels {
+            if label == "*" {
+                continue;
+            }
+            let mut values = Vec::new();
+            for (index, matcher) in matchers.iter().enumerate() {
+                values.push(self.label(side, label, index, matcher)?);
+            }
+            all.push(both(call("hasTag", resource(), text(label)), any(values)));
+        }
+        Ok(all.into_iter().reduce(both).unwrap_or(json!({ "Value": true })))
+    }
+
+    fn label(
+        &mut self,
+        side: &str,
+        label: &str,
+        index: usize,
+        matcher: &ValueMatcher,
+    ) -> Result<Value, PolicyError> {
+        let value = || call("getTag", resource(), text(label));
+        Ok(match matcher {
+            ValueMatcher::Literal(literal) => call("==", value(), text(literal)),
+            ValueMatcher::Glob(glob) => like(value(), glob),
+            ValueMatcher::Trait(reference) => trait_contains(reference, value()),
+            ValueMatcher::Regex(pattern) => {
+                let id = format!("{} {side}.node_labels.{label}[{index}]", self.role);
+                let regex =
+                    Regex::new(pattern).map_err(|error| PolicyError::regex(self.role, pattern, &error))?;
+                self.regexes.push(LabelRegex { id: id.clone(), label: label.to_owned(), regex });
+                let matched = json!({ ".": { "left": { "Var": "context" }, "attr": "matched" } });
+                call("contains", matched, text(&id))
+            }
+        })
+    }
+
+    fn add(
+        &mut self,
+        effect: &str,
+        path: &str,
+        action: &Value,
+        resource: Option<Value>,
+        condition: Option<Value>,
+    ) -> Result<(), PolicyError> {
+        let id =
+            PolicyId::from_str(&rule_id(self.role, path)).map_err(|_| PolicyError::internal("policy id"))?;
+        let conditions: Vec<Value> =
+            condition.into_iter().map(|body| json!({ "kind": "when", "body": body })).collect();
+        let estimate = json!({
+            "effect": effect,
+            "principal": { "op": "in", "entity": { "type": "Role", "id": self.role.as_str() } },
+            "action": action,
+            "resource": resource.unwrap_or(json!({ "op": "All" })),
+            "conditions": conditions,
+        });
+        let policy = Policy::from_json(Some(id), estimate)
+            .map_err(|error| PolicyError::internal(&error.to_string()))?;
+        self.policies.push(policy);
+        Ok(())
+    }
+}
+
+/// How a rule is called in messages and in Cedar's own diagnostics: `role "dev" deny.logins[0]`.
+fn rule_id(role: &RoleName, path: &str) -> String {
+    format!("role \"{role}\" {path}")
+}
+
+fn login_action() -> Value {
+    json!({ "op": "==", "entity": { "type": "Action", "id": "login" } })
+}
+
+fn login(matcher: &LoginMatcher) -> Value {
+    let asked = json!({ ".": { "left": { "Var": "context" }, "attr": "login" } });
+    match matcher {
+        LoginMatcher::Literal(login) => call("==", asked, text(login.as_str())),
+        LoginMatcher::Any => json!({ "Value": true }),
+        LoginMatcher::Trait(reference) => trait_contains(reference, asked),
+    }
+}
+
+fn trait_contains(reference: &TraitRef, value: Value) -> Value {
+    let name = || text(reference.name());
+    let principal = || json!({ "Var": "principal" });
+    both(call("hasTag", principal(), name()), call("contains", call("getTag", principal(), name()), value))
+}
+
+fn resource() -> Value {
+    json!({ "Var": "resource" })
+}
+
+fn text(text: &str) -> Value {
+    json!({ "Value": text })
+}
+
+fn call(operator: &str, left: Value, right: Value) -> Value {
+    json!({ operator: { "left": left, "right": right } })
+}
+
+fn both(left: Value, right: Value) -> Value {
+    call("&&", left, right)
+}
+
+fn any(values: Vec<Value>) -> Value {
+    values.into_iter().reduce(|left, right| call("||", left, right)).unwrap_or(json!({ "Value": false }))
+}
+
+fn like(left: Value, glob: &str) -> Value {
+    let mut pattern = Vec::new();
+    for (index, part) in glob.split('*').enumerate() {
+        if index > 0 {
+            pattern.push(json!("Wildcard"));
+        }
+        if !part.is_empty() {
+            pattern.push(json!({ "Literal": part }));
+        }
+    }
+    json!({ "like": { "left": left, "pattern": pattern } })
+}

@@ -1,0 +1,644 @@
+//! The one access decision.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::str::FromStr;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use cedar_policy::{
+    Authorizer, Context, Decision, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicySet, Request,
+    RestrictedExpression, Schema, ValidationMode, Validator,
+};
+use time::OffsetDateTime;
+
+use crate::compile::{CompiledRole, compile};
+use crate::permit::{ApiPermit, Permit, RecordPolicy, Refusal, SessionOptions};
+use crate::role::{
+    DEFAULT_MAX_SESSIONS, DEFAULT_SESSION_TTL, LoginMatcher, Options, Role, TTL_RANGE, TraitRef, Verb,
+};
+use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, Traits};
+
+/// Why roles cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// A regular expression that was accepted when the role was written is not valid here.
+    #[error("role {role:?}: {pattern:?} is not a regular expression: {problem}")]
+    Regex {
+        /// The role.
+        role: String,
+        /// The expression.
+        pattern: String,
+        /// What the library says.
+        problem: String,
+    },
+    /// A compiled role does not fit the schema: a fault of this crate, not of the role.
+    #[error("a compiled role does not fit the policy schema: {0}")]
+    Internal(String),
+}
+
+impl PolicyError {
+    pub(crate) fn regex(role: &RoleName, pattern: &str, error: &regex::Error) -> Self {
+        Self::Regex { role: role.to_string(), pattern: pattern.to_owned(), problem: error.to_string() }
+    }
+
+    pub(crate) fn internal(problem: &str) -> Self {
+        Self::Internal(problem.to_owned())
+    }
+}
+
+/// An answer to "why", for an administrator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// Whether the login is allowed.
+    pub allowed: bool,
+    /// One line.
+    pub summary: String,
+    /// Everything that was weighed, a line each.
+    pub details: Vec<String>,
+}
+
+/// All roles of a cluster, compiled. Making one is the expensive part; share it.
+#[derive(Debug)]
+pub struct Policies {
+    roles: BTreeMap<RoleName, Arc<CompiledRole>>,
+    types: Types,
+    /// Policy sets for the combinations of roles that users really have.
+    combinations: RwLock<HashMap<Vec<RoleName>, Arc<Combination>>>,
+}
+
+/// Combinations kept before all are dropped and made again as needed.
+const COMBINATIONS_KEPT: usize = 4096;
+
+#[derive(Debug)]
+struct Types {
+    user: EntityTypeName,
+    role: EntityTypeName,
+    node: EntityTypeName,
+    resource: EntityTypeName,
+    action: EntityTypeName,
+}
+
+/// The roles of one user, together.
+#[derive(Debug)]
+struct Combination {
+    roles: Vec<Arc<CompiledRole>>,
+    unknown: Vec<RoleName>,
+    policies: PolicySet,
+    /// The labels that any of the roles looks at: nodes that agree in these get the same answer.
+    labels: Vec<String>,
+    has_regexes: bool,
+}
+
+/// What decides when a certificate is bound to a user.
+struct Weighed {
+    allowed: bool,
+    /// Policy ids: those that allow, or those that forbid.
+    rules: Vec<String>,
+    errors: Vec<String>,
+}
+
+impl Policies {
+    /// Compiles and validates roles. Names must be unique; the last of two wins.
+    ///
+    /// # Errors
+    /// [`PolicyError`] for a role that does not compile.
+    pub fn compile(roles: &[Role]) -> Result<Self, PolicyError> {
+        let (schema, _) = Schema::from_cedarschema_str(include_str!("schema.cedarschema"))
+            .map_err(|error| PolicyError::internal(&error.to_string()))?;
+        let validator = Validator::new(schema);
+        let mut compiled = BTreeMap::new();
+        for role in roles {
+            let one = compile(role)?;
+            let set = PolicySet::from_policies(one.policies.iter().cloned())
+                .map_err(|error| PolicyError::internal(&error.to_string()))?;
+            let result = validator.validate(&set, ValidationMode::Strict);
+            if let Some(error) = result.validation_errors().next() {
+                return Err(PolicyError::internal(&error.to_string()));
+            }
+            compiled.insert(role.name.clone(), Arc::new(one));
+        }
+        let name =
+            |name| EntityTypeName::from_str(name).map_err(|error| PolicyError::internal(&error.to_string()));
+        let types = Types {
+            user: name("User")?,
+            role: name("Role")?,
+            node: name("Node")?,
+            resource: name("Resource")?,
+            action: name("Action")?,
+        };
+        Ok(Self { roles: compiled, types, combinations: RwLock::default() })
+    }
+
+    /// A role as it was compiled.
+    #[must_use]
+    pub fn role(&self, name: &RoleName) -> Option<&Role> {
+        self.roles.get(name).map(|compiled| &compiled.role)
+    }
+
+    /// The decision: may this identity log in to this node as this account, now?
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the deciding rule.
+    pub fn decide(
+        &self,
+        identity: &Identity,
+        node: &Node,
+        login: &Login,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Result<Permit, Refusal> {
+        let what = format!("{} may not log in as {login} on {}", identity.display_name(), node.name);
+        let refuse =
+            |why: String, rule: Option<String>| Refusal { what: what.clone(), why, rule, hint: None };
+        let Principal::User { name, roles, traits, .. } = &identity.principal else {
+            return Err(refuse("only users have sessions".to_owned(), None));
+        };
+        if let Some(refusal) = self.invalid(identity, now) {
+            return Err(refusal);
+        }
+        if let Some(refusal) = self.locked(identity, Some(node), Some(login), locks, now) {
+            return Err(refusal);
+        }
+        let combination = self.combination(roles);
+        let weighed = self.weigh(&combination, name.as_str(), traits, node, login);
+        if !weighed.allowed {
+            let mut refusal = match weighed.rules.into_iter().next() {
+                Some(rule) => refuse("a role denies it".to_owned(), Some(rule)),
+                None => refuse(no_role_allows(&combination, &weighed.errors), None),
+            };
+            let usable = self.logins_on(identity, node);
+            if !usable.is_empty() {
+                let usable: Vec<&str> = usable.iter().map(Login::as_str).collect();
+                refusal.hint = Some(format!("logins you may use there: {}", usable.join(", ")));
+            }
+            return Err(refusal);
+        }
+        let granting = |role: &&Arc<CompiledRole>| {
+            let prefix = format!("role \"{}\" ", role.role.name);
+            weighed.rules.iter().any(|rule| rule.starts_with(&prefix))
+        };
+        let options = merge(combination.roles.iter().filter(granting).map(|role| &role.role.options));
+        Ok(Permit {
+            user: name.clone(),
+            node: node.id,
+            login: login.clone(),
+            options,
+            rule: weighed.rules.into_iter().next().unwrap_or_default(),
+            valid_until: identity.valid_before,
+        })
+    }
+
+    /// The logins that this identity may use on a node, locks aside.
+    #[must_use]
+    pub fn logins_on(&self, identity: &Identity, node: &Node) -> Vec<Login> {
+        let Principal::User { name, roles, traits, .. } = &identity.principal else { return Vec::new() };
+        let combination = self.combination(roles);
+        self.usable(&combination, name.as_str(), traits, node, &candidates(&combination, traits))
+    }
+
+    /// The nodes that this identity may log in to at all, each with the logins. Nodes that agree in the labels which
+    /// the user's roles look at share one answer, so that a large fleet costs little more than its variety.
+    pub fn visible<'n>(
+        &self,
+        identity: &Identity,
+        nodes: impl IntoIterator<Item = &'n Node>,
+    ) -> Vec<(&'n Node, Vec<Login>)> {
+        let Principal::User { name, roles, traits, .. } = &identity.principal else { return Vec::new() };
+        let combination = self.combination(roles);
+        let candidates = candidates(&combination, traits);
+        let mut answers: HashMap<Vec<Option<&str>>, Vec<Login>> = HashMap::new();
+        let mut visible = Vec::new();
+        for node in nodes {
+            let key: Vec<Option<&str>> =
+                combination.labels.iter().map(|label| node.labels.value(label)).collect();
+            let logins = answers
+                .entry(key)
+                .or_insert_with(|| self.usable(&combination, name.as_str(), traits, node, &candidates));
+            if !logins.is_empty() {
+                visible.push((node, logins.clone()));
+            }
+        }
+        visible
+    }
+
+    /// May this identity do this with resources of this kind?
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the deciding rule.
+    pub fn may(&self, identity: &Identity, resource: &str, verb: Verb) -> Result<ApiPermit, Refusal> {
+        let what = format!("{} may not {} {resource}", identity.display_name(), verb.as_str());
+        let refuse = |why: &str, rule| Refusal { what: what.clone(), why: why.to_owned(), rule, hint: None };
+        let (name, roles, traits) = match &identity.principal {
+            Principal::User { name, roles, traits, .. } => (name, roles, traits),
+            Principal::Host { role, .. } => {
+                return if host_may(*role, resource, verb) {
+                    Ok(ApiPermit { rule: "built in for hosts".to_owned() })
+                } else {
+                    Err(refuse("hosts may not", None))
+                };
+            }
+        };
+        let combination = self.combination(roles);
+        let weighed = self.ask(
+            &combination,
+            self.user_entity(name.as_str(), roles, traits),
+            verb.as_str(),
+            Entity::new_no_attrs(self.uid(&self.types.resource, resource), HashSet::new()),
+            Context::empty(),
+        );
+        match (weighed.allowed, weighed.rules.into_iter().next()) {
+            (true, rule) => Ok(ApiPermit { rule: rule.unwrap_or_default() }),
+            (false, Some(rule)) => Err(refuse("a role denies it", Some(rule))),
+            (false, None) => Err(refuse("no role allows it", None)),
+        }
+    }
+
+    /// May this identity see this session and its recording? One's own always, others by rule.
+    ///
+    /// # Errors
+    /// A [`Refusal`].
+    pub fn may_read_session(&self, identity: &Identity, owner: &str) -> Result<ApiPermit, Refusal> {
+        if identity.user().is_some_and(|user| user.as_str() == owner) {
+            return Ok(ApiPermit { rule: "one's own session".to_owned() });
+        }
+        self.may(identity, "recording", Verb::Read)
+    }
+
+    /// The lifetime of certificates for these roles: what was asked for, at most the roles' bound.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when more than the bound, or less than a minute, was asked for.
+    pub fn session_ttl(&self, roles: &[RoleName], asked: Option<Duration>) -> Result<Duration, Refusal> {
+        let known = roles.iter().filter_map(|role| self.role(role));
+        let bounds = known.filter_map(|role| role.options.max_session_ttl.map(|ttl| (ttl, &role.name)));
+        let bound = bounds.min_by_key(|(ttl, _)| *ttl);
+        let longest = bound.map_or(DEFAULT_SESSION_TTL, |(ttl, _)| ttl);
+        let Some(asked) = asked else { return Ok(longest) };
+        let refuse = |why: String, rule| Refusal {
+            what: format!("no certificate for {}", crate::yaml::show(asked)),
+            why,
+            rule,
+            hint: None,
+        };
+        if asked < TTL_RANGE.0 {
+            return Err(refuse(format!("the shortest lifetime is {}", crate::yaml::show(TTL_RANGE.0)), None));
+        }
+        if asked > longest {
+            let rule = bound.map(|(_, role)| format!("role \"{role}\" options.max_session_ttl"));
+            return Err(refuse(format!("the longest lifetime is {}", crate::yaml::show(longest)), rule));
+        }
+        Ok(asked)
+    }
+
+    /// Every login that these roles could allow somewhere: the principals of an SSH certificate.
+    #[must_use]
+    pub fn logins_for(&self, roles: &[RoleName], traits: &Traits) -> Vec<Login> {
+        candidates(&self.combination(roles), traits)
+    }
+
+    /// The lock that covers this, if any.
+    #[must_use]
+    pub fn locked(
+        &self,
+        identity: &Identity,
+        node: Option<&Node>,
+        login: Option<&Login>,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Option<Refusal> {
+        let lock = locks.iter().find(|lock| lock.covers(identity, node, login, now))?;
+        let mut why = format!("{} is locked", lock.target);
+        if !lock.message.is_empty() {
+            why.push_str(&format!(": {}", lock.message));
+        }
+        Some(Refusal {
+            what: format!("{} is kept out", identity.display_name()),
+            why,
+            rule: Some(format!("lock \"{}\"", lock.name)),
+            hint: Some("ask an administrator".to_owned()),
+        })
+    }
+
+    fn invalid(&self, identity: &Identity, now: OffsetDateTime) -> Option<Refusal> {
+        let (why, hint) = if now >= identity.valid_before {
+            ("the certificate has expired", "log in again: sallyport login")
+        } else if now < identity.valid_after {
+            ("the certificate is not valid yet", "check the clocks")
+        } else {
+            return None;
+        };
+        Some(Refusal {
+            what: format!("{} may not enter", identity.display_name()),
+            why: why.to_owned(),
+            rule: None,
+            hint: Some(hint.to_owned()),
+        })
+    }
+
+    /// Why an identity may or may not log in, with everything that was weighed.
+    #[must_use]
+    pub fn explain(
+        &self,
+        identity: &Identity,
+        node: &Node,
+        login: &Login,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Explanation {
+        let mut details =
+            vec![format!("node {} ({}) has the labels {}", node.name, node.id, show_labels(&node.labels))];
+        if let Principal::User { roles, traits, .. } = &identity.principal {
+            let combination = self.combination(roles);
+            for (name, values) in traits {
+                details.push(format!("trait {} is {}", TraitRef::full_name(name), values.join(", ")));
+            }
+            for role in &combination.roles {
+                let name = identity.user().map(ToString::to_string).unwrap_or_default();
+                let alone = self.combination(std::slice::from_ref(&role.role.name));
+                let weighed = self.weigh(&alone, &name, traits, node, login);
+                let verdict = match (weighed.allowed, weighed.rules.first()) {
+                    (true, _) => "allows it".to_owned(),
+                    (false, Some(rule)) => format!("denies it: {rule}"),
+                    (false, None) => {
+                        format!("does not allow it: {}", self.missing(&role.role, traits, node, login))
+                    }
+                };
+                details.push(format!("role \"{}\" {verdict}", role.role.name));
+            }
+            for role in &combination.unknown {
+                details.push(format!("role \"{role}\" does not exist"));
+            }
+        }
+        for lock in locks.iter().filter(|lock| lock.covers(identity, Some(node), Some(login), now)) {
+            details.push(format!("lock \"{}\" covers {}", lock.name, lock.target));
+        }
+        match self.decide(identity, node, login, locks, now) {
+            Ok(permit) => {
+                let options = permit.options();
+                details.push(format!(
+                    "options: forward_agent {}, port_forwarding {}, ssh_file_copy {}, record_session {}, max_sessions {}, \
+                     client_idle_timeout {}",
+                    options.forward_agent,
+                    options.port_forwarding,
+                    options.ssh_file_copy,
+                    options.record_session.as_str(),
+                    options.max_sessions,
+                    options.client_idle_timeout.map_or("none".to_owned(), crate::yaml::show),
+                ));
+                let summary = format!(
+                    "{} may log in as {login} on {}: {} allows it",
+                    permit.user(),
+                    node.name,
+                    permit.rule()
+                );
+                Explanation { allowed: true, summary, details }
+            }
+            Err(refusal) => Explanation { allowed: false, summary: refusal.public_message(), details },
+        }
+    }
+
+    /// Which half of a role's `allow` does not fit.
+    fn missing(&self, role: &Role, traits: &Traits, node: &Node, login: &Login) -> String {
+        if role.allow.logins.is_empty() || role.allow.node_labels.is_empty() {
+            return "it grants no login to any node".to_owned();
+        }
+        let logins = logins_of(std::iter::once(role), traits);
+        let login_fits = role.allow.logins.contains(&LoginMatcher::Any) || logins.contains(login);
+        let labels = role.allow.node_labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        if login_fits {
+            let _ = node;
+            format!("its node_labels ({labels}) do not match")
+        } else {
+            let logins: Vec<&str> = logins.iter().map(Login::as_str).collect();
+            format!(
+                "its logins are {}",
+                if logins.is_empty() { "none".to_owned() } else { logins.join(", ") }
+            )
+        }
+    }
+
+    fn combination(&self, roles: &[RoleName]) -> Arc<Combination> {
+        if let Ok(known) = self.combinations.read()
+            && let Some(found) = known.get(roles)
+        {
+            return Arc::clone(found);
+        }
+        let found: Vec<Arc<CompiledRole>> =
+            roles.iter().filter_map(|role| self.roles.get(role).cloned()).collect();
+        let unknown = roles.iter().filter(|role| !self.roles.contains_key(*role)).cloned().collect();
+        let mut labels: Vec<String> =
+            found.iter().flat_map(|role| role.role.label_keys()).map(str::to_owned).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        let mut unique = HashSet::new();
+        let policies = found
+            .iter()
+            .filter(|role| unique.insert(role.role.name.clone()))
+            .flat_map(|role| role.policies.iter().cloned());
+        let combination = Arc::new(Combination {
+            // Ids hold the role's name, names are unique: the set cannot have two of one id. Were that ever wrong,
+            // an empty set refuses everything.
+            policies: PolicySet::from_policies(policies).unwrap_or_default(),
+            has_regexes: found.iter().any(|role| !role.regexes.is_empty()),
+            roles: found,
+            unknown,
+            labels,
+        });
+        if let Ok(mut known) = self.combinations.write() {
+            if known.len() >= COMBINATIONS_KEPT {
+                known.clear();
+            }
+            known.insert(roles.to_vec(), Arc::clone(&combination));
+        }
+        combination
+    }
+
+    fn usable(
+        &self,
+        combination: &Combination,
+        user: &str,
+        traits: &Traits,
+        node: &Node,
+        candidates: &[Login],
+    ) -> Vec<Login> {
+        candidates
+            .iter()
+            .filter(|login| self.weigh(combination, user, traits, node, login).allowed)
+            .cloned()
+            .collect()
+    }
+
+    fn weigh(
+        &self,
+        combination: &Combination,
+        user: &str,
+        traits: &Traits,
+        node: &Node,
+        login: &Login,
+    ) -> Weighed {
+        let matched = if combination.has_regexes { matched(combination, &node.labels) } else { Vec::new() };
+        let context = Context::from_pairs([
+            ("login".to_owned(), RestrictedExpression::new_string(login.to_string())),
+            ("matched".to_owned(), RestrictedExpression::new_set(matched)),
+        ]);
+        let tags = combination.labels.iter().filter_map(|label| {
+            let value = node.labels.value(label)?;
+            Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
+        });
+        let node = Entity::new_with_tags(self.uid(&self.types.node, &node.id.to_string()), [], [], tags);
+        let (Ok(context), Ok(node)) = (context, node) else {
+            return Weighed {
+                allowed: false,
+                rules: Vec::new(),
+                errors: vec!["the question could not be put".to_owned()],
+            };
+        };
+        let roles: Vec<RoleName> = combination.roles.iter().map(|role| role.role.name.clone()).collect();
+        self.ask(combination, self.user_entity(user, &roles, traits), "login", node, context)
+    }
+
+    fn user_entity(&self, user: &str, roles: &[RoleName], traits: &Traits) -> Option<Entity> {
+        let parents: HashSet<EntityUid> =
+            roles.iter().map(|role| self.uid(&self.types.role, role.as_str())).collect();
+        let tags = traits.iter().map(|(name, values)| {
+            let values = values.iter().map(|value| RestrictedExpression::new_string(value.clone()));
+            (TraitRef::full_name(name), RestrictedExpression::new_set(values))
+        });
+        Entity::new_with_tags(self.uid(&self.types.user, user), [], parents, tags).ok()
+    }
+
+    fn ask(
+        &self,
+        combination: &Combination,
+        user: Option<Entity>,
+        action: &str,
+        resource: Entity,
+        context: Context,
+    ) -> Weighed {
+        let refuse =
+            |error: &str| Weighed { allowed: false, rules: Vec::new(), errors: vec![error.to_owned()] };
+        let Some(user) = user else { return refuse("a trait could not be read") };
+        let action = self.uid(&self.types.action, action);
+        let request = Request::new(user.uid(), action, resource.uid(), context, None);
+        let entities = Entities::from_entities([user, resource], None);
+        let (Ok(request), Ok(entities)) = (request, entities) else {
+            return refuse("the question could not be put");
+        };
+        let response = Authorizer::new().is_authorized(&request, &combination.policies, &entities);
+        let mut rules: Vec<String> =
+            response.diagnostics().reason().map(|id| AsRef::<str>::as_ref(id).to_owned()).collect();
+        rules.sort_unstable();
+        let errors: Vec<String> = response.diagnostics().errors().map(ToString::to_string).collect();
+        // A rule that failed to evaluate may have been the one that denies.
+        let allowed = response.decision() == Decision::Allow && errors.is_empty();
+        Weighed { allowed, rules, errors }
+    }
+
+    fn uid(&self, kind: &EntityTypeName, id: &str) -> EntityUid {
+        EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
+    }
+}
+
+/// What hosts may do, by what they are. Everything that is not here is refused.
+fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
+    use Verb::{Create, List, Read, Update};
+    match role {
+        // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
+        HostRole::Node => matches!(
+            (resource, verb),
+            ("role" | "lock" | "ca" | "cluster_config", List | Read)
+                | ("node", Update)
+                | ("host", Update)
+                | ("event", Create)
+                | ("recording", Create | Update)
+        ),
+        HostRole::Proxy => matches!(
+            (resource, verb),
+            ("role" | "lock" | "ca" | "cluster_config" | "node", List | Read)
+                | ("host", Update)
+                | ("event", Create)
+        ),
+        HostRole::Auth => false,
+    }
+}
+
+/// Ids of the regular expressions that match.
+fn matched(combination: &Combination, labels: &Labels) -> Vec<RestrictedExpression> {
+    let regexes = combination.roles.iter().flat_map(|role| &role.regexes);
+    regexes
+        .filter(|one| labels.value(&one.label).is_some_and(|value| one.regex.is_match(value)))
+        .map(|one| RestrictedExpression::new_string(one.id.clone()))
+        .collect()
+}
+
+fn candidates(combination: &Combination, traits: &Traits) -> Vec<Login> {
+    logins_of(combination.roles.iter().map(|role| &role.role), traits)
+}
+
+/// The accounts that `allow.logins` name. A role that allows every account adds none: what cannot be listed cannot be
+/// a principal, so that the accounts of a user's traits take its place.
+fn logins_of<'r>(roles: impl Iterator<Item = &'r Role>, traits: &Traits) -> Vec<Login> {
+    let mut logins = Vec::new();
+    let mut take = |login: Login| {
+        if !logins.contains(&login) {
+            logins.push(login);
+        }
+    };
+    let values = |name: &str| -> Vec<Login> {
+        let of_trait = traits.iter().filter(|(key, _)| TraitRef::full_name(key) == name);
+        of_trait.flat_map(|(_, values)| values).filter_map(|value| Login::new(value).ok()).collect()
+    };
+    for matcher in roles.flat_map(|role| &role.allow.logins) {
+        match matcher {
+            LoginMatcher::Literal(login) => take(login.clone()),
+            LoginMatcher::Trait(reference) => values(reference.name()).into_iter().for_each(&mut take),
+            LoginMatcher::Any => values("internal.logins").into_iter().for_each(&mut take),
+        }
+    }
+    logins
+}
+
+fn no_role_allows(combination: &Combination, errors: &[String]) -> String {
+    if let Some(error) = errors.first() {
+        return format!("a rule could not be evaluated: {error}");
+    }
+    let names: Vec<String> = combination.roles.iter().map(|role| format!("\"{}\"", role.role.name)).collect();
+    if names.is_empty() {
+        "there is no role to allow it".to_owned()
+    } else {
+        format!("no role allows it (of {})", names.join(", "))
+    }
+}
+
+/// The most restrictive of what the granting roles say; what none says has its default.
+fn merge<'o>(options: impl Iterator<Item = &'o Options>) -> SessionOptions {
+    let mut merged = Options::default();
+    let least = |a: Option<bool>, b: Option<bool>| match (a, b) {
+        (Some(a), Some(b)) => Some(a && b),
+        (one, other) => one.or(other),
+    };
+    for one in options {
+        merged.forward_agent = least(merged.forward_agent, one.forward_agent);
+        merged.port_forwarding = least(merged.port_forwarding, one.port_forwarding);
+        merged.ssh_file_copy = least(merged.ssh_file_copy, one.ssh_file_copy);
+        merged.record_session = merged.record_session.max(one.record_session);
+        merged.client_idle_timeout =
+            [merged.client_idle_timeout, one.client_idle_timeout].into_iter().flatten().min();
+        merged.max_sessions = [merged.max_sessions, one.max_sessions].into_iter().flatten().min();
+    }
+    SessionOptions {
+        forward_agent: merged.forward_agent.unwrap_or(false),
+        port_forwarding: merged.port_forwarding.unwrap_or(true),
+        ssh_file_copy: merged.ssh_file_copy.unwrap_or(true),
+        record_session: merged.record_session.unwrap_or(RecordPolicy::BestEffort),
+        client_idle_timeout: merged.client_idle_timeout,
+        max_sessions: merged.max_sessions.unwrap_or(DEFAULT_MAX_SESSIONS),
+    }
+}
+
+fn show_labels(labels: &Labels) -> String {
+    if labels.is_empty() {
+        return "none".to_owned();
+    }
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
