@@ -1,1 +1,48 @@
-//! Issues and verifies SSH and X.509 certificates.
+//! Issues and verifies the certificates of a cluster: SSH and X.509, for users and for hosts.
+//!
+//! * [`Authority`] is one certificate authority. A cluster has two, [`CaKind::User`] and [`CaKind::Host`], and each
+//!   signs SSH certificates with one key and X.509 certificates with another.
+//! * [`issue_user`] and [`issue_host`] make the pair of certificates that a login or a join gives.
+//! * [`Trust`] is the other side: the public keys of the authorities, and the only way from a certificate to an
+//!   [`Identity`](sallyport_access::Identity). A user's certificate is believed only when the user CA signed it, a
+//!   host's only when the host CA did.
+//! * [`tls`] builds the rustls configurations from that trust; [`tls::danger`] is first contact without any.
+//! * [`keys`] makes the private keys that clients and hosts keep on disk.
+//!
+//! `docs/certificates.md` describes what is in the certificates.
+//!
+//! # Time
+//! Certificates start [`SKEW_ALLOWANCE`] before they are issued, and every check tolerates the same difference at
+//! both ends. A holder whose clock is a minute off is let in; one that is wrong by more reads which way to turn it.
+
+mod authority;
+mod encoding;
+mod error;
+mod export;
+mod extension;
+mod issue;
+mod names;
+mod ssh;
+mod trust;
+mod x509;
+
+pub mod keys;
+pub mod tls;
+
+pub use authority::{Authority, AuthorityRecord, CaKind};
+pub use error::CaError;
+pub use export::{authorized_keys_lines, known_hosts_lines, trusted_user_ca_lines};
+pub use extension::{IDENTITY_OID, IDENTITY_OID_TEXT};
+pub use issue::{
+    HostCertificates, HostRequest, MAX_HOST_TTL, MAX_USER_TTL, MIN_TTL, Serials, SshOptions,
+    UserCertificates, issue_host, issue_user,
+};
+pub use names::{DOMAIN, server_name};
+pub use ssh::NO_LOGIN;
+pub use trust::{Trust, TrustBundle};
+
+use time::Duration;
+
+/// How far clocks may differ: certificates start this long before they are issued, and checks tolerate as much
+/// before the start and after the end.
+pub const SKEW_ALLOWANCE: Duration = Duration::minutes(1);

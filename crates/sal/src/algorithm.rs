@@ -45,6 +45,15 @@ impl KeyAlgorithm {
         }
     }
 
+    /// Content octets of the OID of its signatures in X.509 (RFC 8410 §3, RFC 5758 §3.2). Neither takes parameters.
+    #[must_use]
+    pub fn x509_signature_oid(self) -> &'static [u8] {
+        match self {
+            Self::Ed25519 => &[0x2b, 0x65, 0x70],
+            Self::EcdsaP256 => &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02],
+        }
+    }
+
     /// The `alg` value of JOSE (RFC 7518 §3.1, RFC 8037 §3.1).
     #[must_use]
     pub fn jose_name(self) -> &'static str {

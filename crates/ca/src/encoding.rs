@@ -1,0 +1,85 @@
+//! The two signature encodings of ECDSA, and the strings of the SSH wire format.
+
+/// Appends a `string` (RFC 4251 §5). Everything that is signed here is far below the 4 GiB limit.
+pub(crate) fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// The DER of an ECDSA signature (RFC 3279 §2.2.3) as the two `mpint` of SSH (RFC 5656 §3.1.2). Both write integers in
+/// two's complement, so only the framing differs.
+pub(crate) fn ecdsa_der_to_ssh(der: &[u8]) -> Option<Vec<u8>> {
+    let (sequence, rest) = take_der(der, 0x30)?;
+    let (r, tail) = take_der(sequence, 0x02)?;
+    let (s, end) = take_der(tail, 0x02)?;
+    if !rest.is_empty() || !end.is_empty() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(der.len() + 4);
+    put_string(&mut out, r);
+    put_string(&mut out, s);
+    Some(out)
+}
+
+/// The reverse of [`ecdsa_der_to_ssh`], for curves up to 384 bits.
+pub(crate) fn ecdsa_ssh_to_der(ssh: &[u8]) -> Option<Vec<u8>> {
+    let (r, rest) = take_string(ssh)?;
+    let (s, end) = take_string(rest)?;
+    if !end.is_empty() {
+        return None;
+    }
+    let mut body = Vec::with_capacity(ssh.len());
+    for integer in [r, s] {
+        body.extend_from_slice(&[0x02, short_length(integer)?]);
+        body.extend_from_slice(integer);
+    }
+    let mut der = vec![0x30, short_length(&body)?];
+    der.extend_from_slice(&body);
+    Some(der)
+}
+
+/// A length that fits DER's short form (X.690 §8.1.3.4).
+fn short_length(bytes: &[u8]) -> Option<u8> {
+    u8::try_from(bytes.len()).ok().filter(|length| (1..0x80).contains(length))
+}
+
+fn take_der(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (header, rest) = input.split_first_chunk::<2>()?;
+    let [found, length] = *header;
+    if found != tag || length == 0 || length >= 0x80 {
+        return None;
+    }
+    rest.split_at_checked(usize::from(length))
+}
+
+pub(crate) fn take_string(input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = input.split_first_chunk::<4>()?;
+    rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ecdsa_signatures_change_dress_and_back() {
+        // r has its top bit set and needs the leading zero, s is short.
+        let mut der = vec![0x30, 2 + 33 + 2 + 31, 0x02, 33, 0x00];
+        der.extend([0x80; 32]);
+        der.extend([0x02, 31]);
+        der.extend([0x11; 31]);
+        let ssh = ecdsa_der_to_ssh(&der).unwrap();
+        assert_eq!(ssh.len(), 4 + 33 + 4 + 31);
+        assert_eq!(ecdsa_ssh_to_der(&ssh).unwrap(), der);
+        for cut in 0..der.len() {
+            assert_eq!(ecdsa_der_to_ssh(&der[..cut]), None, "cut at {cut}");
+        }
+        for cut in 0..ssh.len() {
+            assert_eq!(ecdsa_ssh_to_der(&ssh[..cut]), None, "cut at {cut}");
+        }
+        assert_eq!(ecdsa_der_to_ssh(&[der.as_slice(), &[0]].concat()), None);
+        assert_eq!(ecdsa_ssh_to_der(&[ssh.as_slice(), &[0]].concat()), None);
+    }
+}

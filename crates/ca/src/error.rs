@@ -1,0 +1,198 @@
+//! Why a certificate was refused or not issued.
+
+use sallyport_sal::{SalError, SignError};
+use time::OffsetDateTime;
+
+use crate::CaKind;
+
+/// Everything that can go wrong with certificates, sorted by who has to act.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaError {
+    // The peer: what it showed is refused.
+    /// The certificate's time is over.
+    #[error(
+        "the certificate expired at {valid_before} and it is now {now}; log in again, or check this machine's clock"
+    )]
+    Expired {
+        /// End of validity.
+        valid_before: OffsetDateTime,
+        /// The verifier's clock.
+        now: OffsetDateTime,
+    },
+    /// The certificate's time has not come, which means that a clock is wrong.
+    #[error(
+        "the certificate is valid from {valid_after} but it is only {now} here; one of the two clocks is wrong, check that they are synchronised"
+    )]
+    NotYetValid {
+        /// Start of validity.
+        valid_after: OffsetDateTime,
+        /// The verifier's clock.
+        now: OffsetDateTime,
+    },
+    /// Signed by a key that this cluster does not have.
+    #[error(
+        "the certificate was not issued by the {expected} CA of cluster {cluster}; it belongs to another cluster, or the CA was replaced since"
+    )]
+    UnknownIssuer {
+        /// The authority that should have signed it.
+        expected: Expected,
+        /// This cluster.
+        cluster: String,
+    },
+    /// A user's certificate where a host's was needed, or the other way round.
+    #[error("this is a certificate for a {got}, expected one for a {expected}")]
+    WrongKind {
+        /// What it is for.
+        got: CaKind,
+        /// What was needed.
+        expected: CaKind,
+    },
+    /// The CA's signature does not fit the certificate.
+    #[error("the signature on the certificate is not valid: it was altered")]
+    BadSignature,
+    /// The certificate names another cluster.
+    #[error("the certificate is for cluster {got:?}, this is {expected:?}")]
+    WrongCluster {
+        /// What it names.
+        got: String,
+        /// This cluster.
+        expected: String,
+    },
+    /// A host certificate that does not cover the name asked for.
+    #[error("the host certificate is for {names}, not for {asked:?}", names = names.join(", "))]
+    WrongHost {
+        /// The name asked for.
+        asked: String,
+        /// The names it covers.
+        names: Vec<String>,
+    },
+    /// The far end of a TLS connection is a host of the cluster, but not one with the role that was needed.
+    #[error("the far end is a {got}, expected {expected}")]
+    WrongRole {
+        /// Its role.
+        got: String,
+        /// The role needed.
+        expected: String,
+    },
+    /// A critical option that we do not implement; RFC-like rules say to refuse (PROTOCOL.certkeys).
+    #[error("the certificate has the critical option {name:?}, which is not supported here")]
+    CriticalOption {
+        /// The option.
+        name: String,
+    },
+    /// Not parseable, or without the fields that an identity needs.
+    #[error("the certificate is malformed: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// X.509 path validation failed for a reason of its own.
+    #[error("the certificate was refused: {reason}")]
+    Refused {
+        /// What the verifier said.
+        reason: String,
+    },
+
+    // The operator: what was configured or stored does not work.
+    /// A trust bundle that cannot be used.
+    #[error("the trust bundle's {field} cannot be used: {reason}")]
+    BadTrust {
+        /// Which part of it.
+        field: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A pin that is not of the form `sha256:` and 64 hexadecimal digits.
+    #[error(
+        "the CA pin {got:?} is not `sha256:` followed by 64 hexadecimal digits; copy it again from `sallyport admin tokens add` or the invite link"
+    )]
+    BadPin {
+        /// What was given.
+        got: String,
+    },
+    /// A certificate chain or private key file that rustls cannot use.
+    #[error("the TLS certificate and key cannot be used: {reason}")]
+    BadTlsIdentity {
+        /// What is wrong.
+        reason: String,
+    },
+
+    // The caller: what was asked for is not possible.
+    /// A public key that we do not certify.
+    #[error("the {which} public key cannot be certified: {reason}")]
+    BadPublicKey {
+        /// "SSH" or "TLS".
+        which: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A private key that cannot be read.
+    #[error("the {which} private key cannot be used: {reason}")]
+    BadPrivateKey {
+        /// "SSH" or "TLS".
+        which: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A lifetime outside the bounds.
+    #[error("a lifetime of {got} s was asked for; {min} to {max} s are possible")]
+    BadLifetime {
+        /// Asked for, in seconds.
+        got: i64,
+        /// Shortest, in seconds.
+        min: i64,
+        /// Longest, in seconds.
+        max: i64,
+    },
+    /// A name that may not be in a certificate.
+    #[error("{name:?} cannot be in a host certificate: {reason}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The wrong authority was asked: users are certified by the user CA, hosts by the host CA.
+    #[error("a {asked} certificate was asked of the {authority} CA")]
+    WrongAuthority {
+        /// What was asked for.
+        asked: CaKind,
+        /// Who was asked.
+        authority: CaKind,
+    },
+
+    // Ourselves.
+    /// A key could not be made, found or used.
+    #[error("the CA's keys cannot be used")]
+    Keys(#[from] SalError),
+    /// A signature could not be made.
+    #[error("the CA could not sign")]
+    Sign(#[from] SignError),
+    /// Something that we encode ourselves did not encode.
+    #[error("could not encode {what}: {reason}")]
+    Encode {
+        /// What.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Which authority a verifier would have believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// One of the two.
+    Only(CaKind),
+    /// Either.
+    Either,
+}
+
+impl std::fmt::Display for Expected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Only(kind) => kind.fmt(f),
+            Self::Either => f.write_str("user or host"),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! SSH certificates (OpenSSH's PROTOCOL.certkeys), written, read and verified.
+
+use std::collections::BTreeMap;
+
+use sallyport_access::{HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName};
+use sallyport_sal::{KeyAlgorithm, PublicKey, Signer};
+use ssh_key::certificate::CertType;
+use ssh_key::public::{EcdsaPublicKey, Ed25519PublicKey, KeyData};
+use ssh_key::{Algorithm, Certificate};
+use uuid::Uuid;
+
+use crate::encoding::{ecdsa_der_to_ssh, ecdsa_ssh_to_der, put_string, take_string};
+use crate::extension::Claims;
+use crate::{CaError, CaKind};
+
+/// The one principal of a user who may use no login anywhere. An empty list would mean "any login" to some servers,
+/// and no operating system has an account of this name.
+pub const NO_LOGIN: &str = "-sallyport-no-login";
+
+const CLUSTER: &str = "cluster@sallyport";
+const LOGIN_ID: &str = "login-id@sallyport";
+const ROLES: &str = "roles@sallyport";
+const TRAITS: &str = "traits@sallyport";
+const HOST_ID: &str = "host-id@sallyport";
+const HOST_ROLE: &str = "host-role@sallyport";
+
+/// Length of the nonce that makes the signed bytes unpredictable, in bytes.
+pub(crate) const NONCE_BYTES: usize = 32;
+
+/// All that a certificate says.
+#[derive(Debug)]
+pub(crate) struct Template<'a> {
+    pub(crate) nonce: [u8; NONCE_BYTES],
+    pub(crate) subject_key: &'a KeyData,
+    pub(crate) serial: u64,
+    pub(crate) kind: CaKind,
+    pub(crate) key_id: &'a str,
+    pub(crate) principals: &'a [String],
+    pub(crate) valid_after: u64,
+    pub(crate) valid_before: u64,
+    /// Name and value; the map keeps the order that the format demands.
+    pub(crate) extensions: &'a BTreeMap<String, String>,
+}
+
+impl Template<'_> {
+    /// Signs it.
+    pub(crate) fn sign(&self, issuer: &dyn Signer) -> Result<Certificate, CaError> {
+        let failed = |reason: String| CaError::Encode { what: "the SSH certificate", reason };
+        let subject = encode_key(self.subject_key)?;
+        let (_, subject_fields) =
+            take_string(&subject).ok_or_else(|| failed("no algorithm in the key".to_owned()))?;
+        let issuer_data = key_data(&issuer.public_key())?;
+
+        let mut bytes = Vec::with_capacity(1024);
+        put_string(&mut bytes, self.subject_key.algorithm().to_certificate_type().as_bytes());
+        put_string(&mut bytes, &self.nonce);
+        bytes.extend_from_slice(subject_fields);
+        bytes.extend_from_slice(&self.serial.to_be_bytes());
+        let kind: u32 = match self.kind {
+            CaKind::User => 1,
+            CaKind::Host => 2,
+        };
+        bytes.extend_from_slice(&kind.to_be_bytes());
+        put_string(&mut bytes, self.key_id.as_bytes());
+        let mut principals = Vec::new();
+        for principal in self.principals {
+            put_string(&mut principals, principal.as_bytes());
+        }
+        put_string(&mut bytes, &principals);
+        bytes.extend_from_slice(&self.valid_after.to_be_bytes());
+        bytes.extend_from_slice(&self.valid_before.to_be_bytes());
+        put_string(&mut bytes, b""); // critical options
+        let mut extensions = Vec::new();
+        for (name, value) in self.extensions {
+            put_string(&mut extensions, name.as_bytes());
+            let mut data = Vec::new();
+            if !value.is_empty() {
+                put_string(&mut data, value.as_bytes());
+            }
+            put_string(&mut extensions, &data);
+        }
+        put_string(&mut bytes, &extensions);
+        put_string(&mut bytes, b""); // reserved
+        put_string(&mut bytes, &encode_key(&issuer_data)?);
+
+        let signature = match issuer.algorithm() {
+            KeyAlgorithm::EcdsaP256 => ecdsa_der_to_ssh(&issuer.sign(&bytes)?)
+                .ok_or_else(|| failed("the signer's ECDSA signature is not DER".to_owned()))?,
+            _ => issuer.sign(&bytes)?,
+        };
+        let mut blob = Vec::with_capacity(128);
+        put_string(&mut blob, issuer.algorithm().ssh_name().as_bytes());
+        put_string(&mut blob, &signature);
+        put_string(&mut bytes, &blob);
+        Certificate::from_bytes(&bytes).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Checks the signature on a certificate against the CA key, which must be the one the certificate names.
+pub(crate) fn verify_signature(certificate: &Certificate, ca: &PublicKey) -> Result<(), CaError> {
+    let bytes = certificate.to_bytes().map_err(|error| CaError::Malformed { reason: error.to_string() })?;
+    let signature = certificate.signature();
+    if signature.algorithm().as_str() != ca.algorithm().ssh_name() {
+        return Err(CaError::BadSignature);
+    }
+    // The last field is `string { string algorithm, string signature }`; everything before it is signed.
+    let trailer = 4 + 4 + signature.algorithm().as_str().len() + 4 + signature.as_bytes().len();
+    let signed =
+        bytes.len().checked_sub(trailer).and_then(|end| bytes.get(..end)).ok_or(CaError::BadSignature)?;
+    let raw = match ca.algorithm() {
+        KeyAlgorithm::EcdsaP256 => ecdsa_ssh_to_der(signature.as_bytes()).ok_or(CaError::BadSignature)?,
+        _ => signature.as_bytes().to_vec(),
+    };
+    ca.verify(signed, &raw).map_err(|_| CaError::BadSignature)
+}
+
+/// The extensions that carry an identity.
+pub(crate) fn identity_extensions(
+    cluster: &str,
+    login_id: Uuid,
+    principal: &Principal,
+) -> Result<BTreeMap<String, String>, CaError> {
+    let json = |what, result: Result<String, serde_json::Error>| {
+        result.map_err(|error| CaError::Encode { what, reason: error.to_string() })
+    };
+    let mut extensions = BTreeMap::from([
+        (CLUSTER.to_owned(), cluster.to_owned()),
+        (LOGIN_ID.to_owned(), login_id.hyphenated().to_string()),
+    ]);
+    match principal {
+        Principal::User { roles, traits, .. } => {
+            extensions.insert(ROLES.to_owned(), json("the roles", serde_json::to_string(roles))?);
+            extensions.insert(TRAITS.to_owned(), json("the traits", serde_json::to_string(traits))?);
+        }
+        Principal::Host { id, role, .. } => {
+            extensions.insert(HOST_ID.to_owned(), id.to_string());
+            extensions.insert(HOST_ROLE.to_owned(), crate::names::role_name(*role).to_owned());
+        }
+    }
+    Ok(extensions)
+}
+
+/// What a certificate says, before anyone checked who signed it.
+pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
+    let malformed = |reason: String| CaError::Malformed { reason };
+    if let Some((name, _)) = certificate.critical_options().iter().next() {
+        return Err(CaError::CriticalOption { name: name.clone() });
+    }
+    // "As a special case, a zero-length 'valid principals' field means the certificate is valid for any principal":
+    // never here.
+    if certificate.valid_principals().is_empty() {
+        return Err(malformed("it names no principal, which would mean any".to_owned()));
+    }
+    let text = |name: &str| {
+        certificate
+            .extensions()
+            .get(name)
+            .map(String::as_str)
+            .ok_or_else(|| malformed(format!("it has no extension {name}")))
+    };
+    let principal = match certificate.cert_type() {
+        CertType::User => Principal::User {
+            name: UserName::new(certificate.key_id()).map_err(|error| malformed(error.to_string()))?,
+            roles: parse_json::<Vec<RoleName>>(ROLES, text(ROLES)?)?,
+            logins: certificate
+                .valid_principals()
+                .iter()
+                .filter(|principal| *principal != NO_LOGIN)
+                .map(|principal| Login::new(principal.as_str()))
+                .collect::<Result<_, _>>()
+                .map_err(|error| malformed(error.to_string()))?,
+            traits: parse_json::<Traits>(TRAITS, text(TRAITS)?)?,
+        },
+        CertType::Host => Principal::Host {
+            id: text(HOST_ID)?.parse::<HostId>().map_err(|error| malformed(error.to_string()))?,
+            name: NodeName::new(certificate.key_id()).map_err(|error| malformed(error.to_string()))?,
+            role: host_role(text(HOST_ROLE)?)?,
+        },
+    };
+    Ok(Claims {
+        cluster: text(CLUSTER)?.to_owned(),
+        login_id: Uuid::try_parse(text(LOGIN_ID)?)
+            .map_err(|error| malformed(format!("{LOGIN_ID}: {error}")))?,
+        principal,
+    })
+}
+
+fn parse_json<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> Result<T, CaError> {
+    serde_json::from_str(text)
+        .map_err(|error| CaError::Malformed { reason: format!("extension {name}: {error}") })
+}
+
+fn host_role(text: &str) -> Result<HostRole, CaError> {
+    [HostRole::Node, HostRole::Proxy, HostRole::Auth]
+        .into_iter()
+        .find(|role| crate::names::role_name(*role) == text)
+        .ok_or_else(|| CaError::Malformed { reason: format!("unknown host role {text:?}") })
+}
+
+/// A public key of ours as SSH has it.
+pub(crate) fn key_data(key: &PublicKey) -> Result<KeyData, CaError> {
+    let failed = || CaError::Encode {
+        what: "an SSH public key",
+        reason: format!("{} has no SSH form", key.algorithm()),
+    };
+    match key.algorithm() {
+        KeyAlgorithm::Ed25519 => {
+            Ed25519PublicKey::try_from(key.raw()).map(KeyData::Ed25519).map_err(|_| failed())
+        }
+        KeyAlgorithm::EcdsaP256 => {
+            EcdsaPublicKey::from_sec1_bytes(key.raw()).map(KeyData::Ecdsa).map_err(|_| failed())
+        }
+        _ => Err(failed()),
+    }
+}
+
+/// An SSH public key as one of ours, when it is of an algorithm we use.
+pub(crate) fn public_key(data: &KeyData) -> Result<PublicKey, CaError> {
+    match data {
+        KeyData::Ed25519(key) => Ok(PublicKey::from_raw(KeyAlgorithm::Ed25519, key.as_ref())?),
+        KeyData::Ecdsa(EcdsaPublicKey::NistP256(point)) => {
+            Ok(PublicKey::from_raw(KeyAlgorithm::EcdsaP256, point.as_bytes())?)
+        }
+        other => Err(CaError::BadPublicKey {
+            which: "SSH",
+            reason: format!(
+                "{} is not used for CAs; expected ssh-ed25519 or ecdsa-sha2-nistp256",
+                other.algorithm()
+            ),
+        }),
+    }
+}
+
+/// Reads a subject's public key line and says no to what we do not certify.
+pub(crate) fn subject_key(line: &str) -> Result<KeyData, CaError> {
+    let bad = |reason: String| CaError::BadPublicKey { which: "SSH", reason };
+    let key = ssh_key::PublicKey::from_openssh(line.trim())
+        .map_err(|error| bad(format!("not an OpenSSH public key line: {error}")))?;
+    match key.algorithm() {
+        Algorithm::Ed25519
+        | Algorithm::Ecdsa { .. }
+        | Algorithm::SkEd25519
+        | Algorithm::SkEcdsaSha2NistP256 => Ok(key.key_data().clone()),
+        other => Err(bad(format!("{other} keys are not certified; make an ed25519 or ECDSA key"))),
+    }
+}
+
+/// The public key blob (RFC 4253 §6.6).
+fn encode_key(key: &KeyData) -> Result<Vec<u8>, CaError> {
+    ssh_key::PublicKey::from(key.clone())
+        .to_bytes()
+        .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })
+}

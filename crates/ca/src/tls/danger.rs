@@ -1,0 +1,101 @@
+//! First contact without a pin. Nothing here protects against someone in between.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use sallyport_sal::tls::provider;
+use sallyport_sal::tls::rustls::client::Resumption;
+use sallyport_sal::tls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme, version};
+
+use super::{no_tls12, protocols, schemes, unusable, verify_handshake};
+use crate::CaError;
+use crate::x509::CaCertificate;
+
+/// What an unverified server showed.
+#[derive(Clone, Default)]
+pub struct Seen(Arc<OnceLock<Vec<CertificateDer<'static>>>>);
+
+impl Seen {
+    /// The pin of the CA in the chain, once a handshake has happened. None when there was none, or when the chain has
+    /// no CA certificate, as with any server that is not a Sallyport cluster.
+    ///
+    /// Show it to a person, or compare it with what another channel says; then connect again with
+    /// [`pinned_client_config`](super::pinned_client_config), which verifies. Never send a secret over the unverified
+    /// connection.
+    #[must_use]
+    pub fn pin(&self) -> Option<String> {
+        let chain = self.0.get()?;
+        chain.iter().skip(1).find_map(|der| CaCertificate::parse(der).ok()).map(|ca| ca.pin())
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen").field("pin", &self.pin()).finish()
+    }
+}
+
+/// A configuration that believes any server, and remembers the chain of the first.
+///
+/// # Errors
+/// [`CaError::BadTlsIdentity`] when the provider has no TLS 1.3, which ours has.
+pub fn unverified_client_config(alpn: &[&[u8]]) -> Result<(ClientConfig, Seen), CaError> {
+    let seen = Seen::default();
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(unusable)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer { seen: seen.clone() }))
+        .with_no_client_auth();
+    config.alpn_protocols = protocols(alpn);
+    config.resumption = Resumption::disabled();
+    Ok((config, seen))
+}
+
+#[derive(Debug)]
+struct AnyServer {
+    seen: Seen,
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let chain =
+            std::iter::once(end_entity).chain(intermediates).map(|der| der.clone().into_owned()).collect();
+        // Only the first chain counts; a second connection over this configuration changes nothing.
+        let _ = self.seen.0.set(chain);
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(no_tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_handshake(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        schemes()
+    }
+}

@@ -1,0 +1,481 @@
+//! Whom to believe: the public keys of a cluster's authorities, and the way from a certificate to an identity.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sallyport_access::{ClusterName, HostRole, Identity, Principal};
+use sallyport_sal::tls::rustls::client::WebPkiServerVerifier;
+use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
+use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::server::WebPkiClientVerifier;
+use sallyport_sal::tls::rustls::server::danger::ClientCertVerifier;
+use sallyport_sal::tls::rustls::{self, CertificateError, RootCertStore};
+use sallyport_sal::{PublicKey, hpke, tls};
+use serde::{Deserialize, Serialize};
+use ssh_key::Certificate;
+use ssh_key::certificate::CertType;
+use ssh_key::public::KeyData;
+use time::OffsetDateTime;
+
+use crate::error::Expected;
+use crate::extension::{self, Claims};
+use crate::x509::{self, CaCertificate, Leaf};
+use crate::{Authority, CaError, CaKind, SKEW_ALLOWANCE, ssh};
+
+/// A cluster's public keys as plain text, for files and the API. [`Trust::from_bundle`] checks it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrustBundle {
+    /// The cluster's name.
+    pub cluster: String,
+    /// User CA: OpenSSH public key lines, the one in use first.
+    pub user_ssh_keys: Vec<String>,
+    /// Host CA: OpenSSH public key lines, the one in use first.
+    pub host_ssh_keys: Vec<String>,
+    /// User CA: PEM certificates, the one in use first.
+    pub user_tls_certificates: Vec<String>,
+    /// Host CA: PEM certificates, the one in use first.
+    pub host_tls_certificates: Vec<String>,
+    /// X25519 public key that recordings are sealed to: 32 bytes, or none where nothing is recorded.
+    pub recording_key: Vec<u8>,
+}
+
+/// A cluster's public keys, checked. Cheap to clone.
+#[derive(Clone)]
+pub struct Trust(Arc<Inner>);
+
+struct Inner {
+    cluster: ClusterName,
+    user_ssh: Vec<SshCa>,
+    host_ssh: Vec<SshCa>,
+    user_tls: Vec<CaCertificate>,
+    host_tls: Vec<CaCertificate>,
+    recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+    users: Arc<dyn ClientCertVerifier>,
+    hosts: Arc<dyn ClientCertVerifier>,
+    servers: Arc<WebPkiServerVerifier>,
+}
+
+struct SshCa {
+    line: String,
+    data: KeyData,
+    key: PublicKey,
+}
+
+impl Trust {
+    /// Checks a bundle. All four lists need at least one entry; several are the old and the new keys of a rotation.
+    ///
+    /// # Errors
+    /// [`CaError::BadTrust`] naming the field that cannot be used.
+    pub fn from_bundle(bundle: &TrustBundle) -> Result<Self, CaError> {
+        let cluster = ClusterName::new(bundle.cluster.as_str())
+            .map_err(|error| CaError::BadTrust { field: "cluster", reason: error.to_string() })?;
+        let recording_key = if bundle.recording_key.is_empty() {
+            None
+        } else {
+            Some(bundle.recording_key.as_slice().try_into().map_err(|_| CaError::BadTrust {
+                field: "recording_key",
+                reason: format!("it has {} bytes, expected 32", bundle.recording_key.len()),
+            })?)
+        };
+        let user_tls = parse_certificates("user_tls_certificates", &bundle.user_tls_certificates)?;
+        let host_tls = parse_certificates("host_tls_certificates", &bundle.host_tls_certificates)?;
+        let user_roots = roots("user_tls_certificates", &user_tls)?;
+        let host_roots = roots("host_tls_certificates", &host_tls)?;
+        Ok(Self(Arc::new(Inner {
+            cluster,
+            user_ssh: parse_ssh("user_ssh_keys", &bundle.user_ssh_keys)?,
+            host_ssh: parse_ssh("host_ssh_keys", &bundle.host_ssh_keys)?,
+            users: client_verifier("user_tls_certificates", user_roots)?,
+            hosts: client_verifier("host_tls_certificates", Arc::clone(&host_roots))?,
+            servers: server_verifier(host_roots)?,
+            user_tls,
+            host_tls,
+            recording_key,
+        })))
+    }
+
+    /// The trust that follows from authorities at hand, the ones in use first.
+    ///
+    /// # Errors
+    /// [`CaError::BadTrust`] when one of the two kinds is missing or they belong to another cluster.
+    pub fn from_authorities(
+        authorities: &[&Authority],
+        recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+    ) -> Result<Self, CaError> {
+        let cluster = match authorities {
+            [first, rest @ ..] if rest.iter().all(|other| other.cluster() == first.cluster()) => {
+                first.cluster()
+            }
+            _ => {
+                return Err(CaError::BadTrust {
+                    field: "cluster",
+                    reason: "expected authorities of one cluster".to_owned(),
+                });
+            }
+        };
+        let of = |kind| authorities.iter().filter(move |authority| authority.kind() == kind);
+        let lines = |kind| of(kind).map(|authority| authority.ssh_public_line().to_owned()).collect();
+        let certificates =
+            |kind| of(kind).map(|authority| authority.tls_certificate_pem().to_owned()).collect();
+        Self::from_bundle(&TrustBundle {
+            cluster: cluster.to_string(),
+            user_ssh_keys: lines(CaKind::User),
+            host_ssh_keys: lines(CaKind::Host),
+            user_tls_certificates: certificates(CaKind::User),
+            host_tls_certificates: certificates(CaKind::Host),
+            recording_key: recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+        })
+    }
+
+    /// The same as plain text.
+    #[must_use]
+    pub fn to_bundle(&self) -> TrustBundle {
+        let lines = |cas: &[SshCa]| cas.iter().map(|ca| ca.line.clone()).collect();
+        let pems = |cas: &[CaCertificate]| cas.iter().map(|ca| x509::to_pem(&ca.der)).collect();
+        TrustBundle {
+            cluster: self.0.cluster.to_string(),
+            user_ssh_keys: lines(&self.0.user_ssh),
+            host_ssh_keys: lines(&self.0.host_ssh),
+            user_tls_certificates: pems(&self.0.user_tls),
+            host_tls_certificates: pems(&self.0.host_tls),
+            recording_key: self.0.recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+        }
+    }
+
+    /// The cluster's name.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterName {
+        &self.0.cluster
+    }
+
+    /// The public key that recordings are sealed to.
+    #[must_use]
+    pub fn recording_key(&self) -> Option<[u8; hpke::PUBLIC_KEY_BYTES]> {
+        self.0.recording_key
+    }
+
+    /// The pin of the host CA in use: what a newcomer needs to know that it talks to this cluster.
+    #[must_use]
+    pub fn pin(&self) -> String {
+        self.0.host_tls.first().map(CaCertificate::pin).unwrap_or_default()
+    }
+
+    /// The pins of all host CAs, the one in use first.
+    #[must_use]
+    pub fn pins(&self) -> Vec<String> {
+        self.0.host_tls.iter().map(CaCertificate::pin).collect()
+    }
+
+    /// The user CA's SSH keys as OpenSSH lines.
+    pub fn user_ssh_lines(&self) -> impl Iterator<Item = &str> {
+        self.0.user_ssh.iter().map(|ca| ca.line.as_str())
+    }
+
+    /// The host CA's SSH keys as OpenSSH lines.
+    pub fn host_ssh_lines(&self) -> impl Iterator<Item = &str> {
+        self.0.host_ssh.iter().map(|ca| ca.line.as_str())
+    }
+
+    /// Certificates of the CAs of a kind, PEM, one after the other.
+    #[must_use]
+    pub fn tls_certificates_pem(&self, kind: CaKind) -> String {
+        self.tls_cas(kind).iter().map(|ca| x509::to_pem(&ca.der)).collect()
+    }
+
+    /// Who holds an X.509 certificate (DER): checks the path, the time, the cluster, and that a user's was signed by
+    /// the user CA and a host's by the host CA. Whoever uses the result has seen the holder prove the key in TLS; call
+    /// this for every connection, also for resumed ones, where TLS itself checks nothing again.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal.
+    pub fn identify_tls(&self, leaf_der: &[u8], now: OffsetDateTime) -> Result<Identity, CaError> {
+        self.identify_tls_with(leaf_der, &[], now)
+    }
+
+    /// Who holds an SSH user certificate: checks the signature by the user CA, the time, the cluster, the type, and
+    /// that there are no critical options. Whether the login asked for is among the principals is for the caller.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal.
+    pub fn verify_user_ssh(
+        &self,
+        certificate: &Certificate,
+        now: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        self.verify_ssh(certificate, CaKind::User, now)
+    }
+
+    /// Which host holds an SSH host certificate, after checking that it is for the name asked, as well as all that
+    /// [`Trust::verify_user_ssh`] checks. Names of nodes are not unique for ever: a caller who knows the id compares it.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal.
+    pub fn verify_host_ssh(
+        &self,
+        certificate: &Certificate,
+        hostname: &str,
+        now: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        let identity = self.verify_ssh(certificate, CaKind::Host, now)?;
+        let asked = hostname.trim_end_matches('.');
+        if certificate.valid_principals().iter().any(|name| name.eq_ignore_ascii_case(asked)) {
+            Ok(identity)
+        } else {
+            Err(CaError::WrongHost {
+                asked: hostname.to_owned(),
+                names: certificate.valid_principals().to_vec(),
+            })
+        }
+    }
+
+    pub(crate) fn identify_tls_with(
+        &self,
+        leaf_der: &[u8],
+        intermediates: &[CertificateDer<'_>],
+        now: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        let leaf = Leaf::parse(leaf_der)?;
+        let signed_by = [CaKind::User, CaKind::Host]
+            .into_iter()
+            .find(|kind| self.tls_cas(*kind).iter().any(|ca| ca.subject == leaf.issuer))
+            .ok_or_else(|| self.unknown_issuer(Expected::Either))?;
+        let verifier = match signed_by {
+            CaKind::User => &self.0.users,
+            CaKind::Host => &self.0.hosts,
+        };
+        let at = effective_time(leaf.not_before, leaf.not_after, now)?;
+        verifier
+            .verify_client_cert(&CertificateDer::from(leaf_der), intermediates, at)
+            .map_err(|error| self.tls_refusal(&error, Expected::Only(signed_by)))?;
+        self.finish(leaf.claims, signed_by, leaf.not_before, leaf.not_after)
+    }
+
+    /// Whether a server is the host it should be.
+    pub(crate) fn identify_server(
+        &self,
+        leaf_der: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        let leaf = Leaf::parse(leaf_der)?;
+        let at = effective_time(leaf.not_before, leaf.not_after, now)?;
+        self.0.servers.verify_server_cert(leaf_der, intermediates, server_name, &[], at).map_err(
+            |error| match name_mismatch(&error) {
+                Some(names) => CaError::WrongHost { asked: server_name.to_str().into_owned(), names },
+                None => self.tls_refusal(&error, Expected::Only(CaKind::Host)),
+            },
+        )?;
+        self.finish(leaf.claims, CaKind::Host, leaf.not_before, leaf.not_after)
+    }
+
+    fn verify_ssh(
+        &self,
+        certificate: &Certificate,
+        expected: CaKind,
+        now: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        let got = match certificate.cert_type() {
+            CertType::User => CaKind::User,
+            CertType::Host => CaKind::Host,
+        };
+        if got != expected {
+            return Err(CaError::WrongKind { got, expected });
+        }
+        let cas = match expected {
+            CaKind::User => &self.0.user_ssh,
+            CaKind::Host => &self.0.host_ssh,
+        };
+        let ca = cas
+            .iter()
+            .find(|ca| ca.data == *certificate.signature_key())
+            .ok_or_else(|| self.unknown_issuer(Expected::Only(expected)))?;
+        ssh::verify_signature(certificate, &ca.key)?;
+        let claims = ssh::claims(certificate)?;
+        let time = |seconds: u64| {
+            i64::try_from(seconds)
+                .ok()
+                .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
+                .ok_or_else(|| CaError::Malformed { reason: "its validity is out of range".to_owned() })
+        };
+        let (after, before) = (time(certificate.valid_after())?, time(certificate.valid_before())?);
+        effective_time(after, before, now)?;
+        self.finish(claims, expected, after, before)
+    }
+
+    /// The last checks, the same for both kinds of certificate.
+    fn finish(
+        &self,
+        claims: Claims,
+        signed_by: CaKind,
+        after: OffsetDateTime,
+        before: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        if claims.kind() != signed_by {
+            return Err(CaError::WrongKind { got: claims.kind(), expected: signed_by });
+        }
+        if claims.cluster != self.0.cluster.as_str() {
+            return Err(CaError::WrongCluster { got: claims.cluster, expected: self.0.cluster.to_string() });
+        }
+        Ok(claims.into_identity(after, before))
+    }
+
+    fn tls_cas(&self, kind: CaKind) -> &[CaCertificate] {
+        match kind {
+            CaKind::User => &self.0.user_tls,
+            CaKind::Host => &self.0.host_tls,
+        }
+    }
+
+    fn unknown_issuer(&self, expected: Expected) -> CaError {
+        CaError::UnknownIssuer { expected, cluster: self.0.cluster.to_string() }
+    }
+
+    fn tls_refusal(&self, error: &rustls::Error, expected: Expected) -> CaError {
+        match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                self.unknown_issuer(expected)
+            }
+            // The issuer's name is ours, so a signature that does not fit is another key under our name.
+            rustls::Error::InvalidCertificate(CertificateError::BadSignature) => CaError::BadSignature,
+            other => CaError::Refused { reason: other.to_string() },
+        }
+    }
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust")
+            .field("cluster", &self.0.cluster)
+            .field("pins", &self.pins())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time to validate a path at: now, or the nearer end of the leaf's validity when now is outside by no more than
+/// the allowance.
+pub(crate) fn effective_time(
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+    now: OffsetDateTime,
+) -> Result<UnixTime, CaError> {
+    if now < not_before - SKEW_ALLOWANCE {
+        return Err(CaError::NotYetValid { valid_after: not_before, now });
+    }
+    if now >= not_after + SKEW_ALLOWANCE {
+        return Err(CaError::Expired { valid_before: not_after, now });
+    }
+    let at = now.clamp(not_before, not_after.max(not_before)).unix_timestamp();
+    let seconds = u64::try_from(at)
+        .map_err(|_| CaError::Malformed { reason: "its validity is out of range".to_owned() })?;
+    Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
+}
+
+/// Refuses an identity that is not a host with this role.
+pub(crate) fn require_role(identity: &Identity, expected: HostRole) -> Result<(), CaError> {
+    match &identity.principal {
+        Principal::Host { role, .. } if *role == expected => Ok(()),
+        Principal::Host { role, .. } => Err(CaError::WrongRole {
+            got: crate::names::role_name(*role).to_owned(),
+            expected: crate::names::role_name(expected).to_owned(),
+        }),
+        Principal::User { .. } => {
+            Err(CaError::WrongKind { got: extension::kind_of(&identity.principal), expected: CaKind::Host })
+        }
+    }
+}
+
+/// The chain that a server showed, checked against one CA certificate of that chain, and then the identity.
+pub(crate) fn identify_pinned_server(
+    ca: &CaCertificate,
+    leaf_der: &CertificateDer<'_>,
+    now: OffsetDateTime,
+) -> Result<Identity, CaError> {
+    let leaf = Leaf::parse(leaf_der)?;
+    let at = effective_time(leaf.not_before, leaf.not_after, now)?;
+    let refused = |error: &rustls::Error| match error {
+        rustls::Error::InvalidCertificate(CertificateError::BadSignature) => CaError::BadSignature,
+        other => CaError::Refused { reason: other.to_string() },
+    };
+    let certificate =
+        rustls::server::ParsedCertificate::try_from(leaf_der).map_err(|error| refused(&error))?;
+    rustls::client::verify_server_cert_signed_by_trust_anchor(
+        &certificate,
+        roots("the presented chain", std::slice::from_ref(ca))?.as_ref(),
+        &[],
+        at,
+        tls::provider().signature_verification_algorithms.all,
+    )
+    .map_err(|error| refused(&error))?;
+    if leaf.claims.kind() != CaKind::Host {
+        return Err(CaError::WrongKind { got: leaf.claims.kind(), expected: CaKind::Host });
+    }
+    Ok(leaf.claims.into_identity(leaf.not_before, leaf.not_after))
+}
+
+fn name_mismatch(error: &rustls::Error) -> Option<Vec<String>> {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+            Some(presented.clone())
+        }
+        rustls::Error::InvalidCertificate(CertificateError::NotValidForName) => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+fn parse_ssh(field: &'static str, lines: &[String]) -> Result<Vec<SshCa>, CaError> {
+    let bad = |reason: String| CaError::BadTrust { field, reason };
+    if lines.is_empty() {
+        return Err(bad("it is empty".to_owned()));
+    }
+    lines
+        .iter()
+        .map(|line| {
+            let parsed =
+                ssh_key::PublicKey::from_openssh(line.trim()).map_err(|error| bad(error.to_string()))?;
+            let key = ssh::public_key(parsed.key_data()).map_err(|error| bad(error.to_string()))?;
+            Ok(SshCa { line: line.trim().to_owned(), data: parsed.key_data().clone(), key })
+        })
+        .collect()
+}
+
+fn parse_certificates(field: &'static str, pems: &[String]) -> Result<Vec<CaCertificate>, CaError> {
+    let bad = |reason: String| CaError::BadTrust { field, reason };
+    if pems.is_empty() {
+        return Err(bad("it is empty".to_owned()));
+    }
+    pems.iter()
+        .map(|pem| {
+            let der =
+                CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| bad(error.to_string()))?;
+            CaCertificate::parse(&der).map_err(|error| bad(error.to_string()))
+        })
+        .collect()
+}
+
+fn roots(field: &'static str, cas: &[CaCertificate]) -> Result<Arc<RootCertStore>, CaError> {
+    let mut store = RootCertStore::empty();
+    for ca in cas {
+        store
+            .add(CertificateDer::from(ca.der.as_slice()))
+            .map_err(|error| CaError::BadTrust { field, reason: error.to_string() })?;
+    }
+    Ok(Arc::new(store))
+}
+
+fn client_verifier(
+    field: &'static str,
+    roots: Arc<RootCertStore>,
+) -> Result<Arc<dyn ClientCertVerifier>, CaError> {
+    WebPkiClientVerifier::builder_with_provider(roots, tls::provider())
+        .build()
+        .map_err(|error| CaError::BadTrust { field, reason: error.to_string() })
+}
+
+fn server_verifier(roots: Arc<RootCertStore>) -> Result<Arc<WebPkiServerVerifier>, CaError> {
+    WebPkiServerVerifier::builder_with_provider(roots, tls::provider())
+        .build()
+        .map_err(|error| CaError::BadTrust { field: "host_tls_certificates", reason: error.to_string() })
+}

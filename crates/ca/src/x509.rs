@@ -1,0 +1,354 @@
+//! X.509 certificates: DER written and read (RFC 5280).
+//!
+//! Writing is ours because the identity extension's OID has an arc of 128 bits, which the usual builders cannot
+//! express. Path validation is not: rustls does it.
+
+use sallyport_sal::{KeyAlgorithm, PublicKey, Signer, hash};
+use time::OffsetDateTime;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use yasna::{DERWriter, Tag};
+
+use crate::extension::{self, Claims, IDENTITY_OID};
+use crate::names::HostName;
+use crate::{CaError, CaKind};
+
+// Content octets of OIDs.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+const SUBJECT_KEY_ID: &[u8] = &[0x55, 0x1d, 0x0e];
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 0x23];
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
+const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
+
+/// Length of a serial number, in bytes: 127 random bits, where RFC 5280 §4.1.2.2 allows 20 bytes.
+pub(crate) const SERIAL_BYTES: usize = 16;
+
+/// A distinguished name of ours: who, within which cluster.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name<'a> {
+    pub(crate) common_name: &'a str,
+    pub(crate) organization: &'a str,
+}
+
+/// What a certificate is for, with what only that use needs.
+#[derive(Debug)]
+pub(crate) enum Profile<'a> {
+    /// Signs leaves directly; nothing lies between (path length 0).
+    Ca,
+    /// A client.
+    User { identity_json: &'a [u8] },
+    /// A client and a server.
+    Host { identity_json: &'a [u8], names: &'a [HostName] },
+}
+
+/// All that a certificate says.
+#[derive(Debug)]
+pub(crate) struct Template<'a> {
+    pub(crate) serial: [u8; SERIAL_BYTES],
+    pub(crate) issuer: Name<'a>,
+    pub(crate) subject: Name<'a>,
+    pub(crate) not_before: OffsetDateTime,
+    pub(crate) not_after: OffsetDateTime,
+    pub(crate) subject_key: &'a PublicKey,
+    pub(crate) profile: Profile<'a>,
+}
+
+impl Template<'_> {
+    /// Signs it and gives the DER of the certificate.
+    pub(crate) fn sign(&self, issuer: &dyn Signer) -> Result<Vec<u8>, CaError> {
+        let algorithm = issuer.algorithm();
+        let issuer_key = issuer.public_key();
+        let to_be_signed = yasna::construct_der(|writer| self.write(writer, algorithm, &issuer_key));
+        let signature = issuer.sign(&to_be_signed)?;
+        Ok(yasna::construct_der(|writer| {
+            writer.write_sequence(|writer| {
+                writer.next().write_der(&to_be_signed);
+                write_algorithm(writer.next(), algorithm);
+                writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
+            });
+        }))
+    }
+
+    fn write(&self, writer: DERWriter<'_>, algorithm: KeyAlgorithm, issuer_key: &PublicKey) {
+        writer.write_sequence(|writer| {
+            // version: v3
+            writer.next().write_tagged(Tag::context(0), |writer| writer.write_u8(2));
+            writer.next().write_bigint_bytes(&self.serial, true);
+            write_algorithm(writer.next(), algorithm);
+            write_name(writer.next(), self.issuer);
+            writer.next().write_sequence(|writer| {
+                write_time(writer.next(), self.not_before);
+                write_time(writer.next(), self.not_after);
+            });
+            write_name(writer.next(), self.subject);
+            writer.next().write_der(&self.subject_key.spki_der());
+            writer.next().write_tagged(Tag::context(3), |writer| {
+                writer.write_sequence(|writer| {
+                    for extension in self.extensions(issuer_key) {
+                        write_extension(writer.next(), &extension);
+                    }
+                });
+            });
+        });
+    }
+
+    fn extensions(&self, issuer_key: &PublicKey) -> Vec<Extension<'static>> {
+        let mut extensions = vec![Extension {
+            oid: AUTHORITY_KEY_ID,
+            critical: false,
+            value: yasna::construct_der(|writer| {
+                writer.write_sequence(|writer| {
+                    writer.next().write_tagged_implicit(Tag::context(0), |writer| {
+                        writer.write_bytes(&key_id(issuer_key))
+                    });
+                });
+            }),
+        }];
+        let mut add = |oid, critical, value| extensions.push(Extension { oid, critical, value });
+        // KeyUsage is a named bit list: bit 0 digitalSignature, bit 5 keyCertSign, bit 6 cRLSign (§4.2.1.3).
+        match &self.profile {
+            Profile::Ca => {
+                let id = key_id(self.subject_key);
+                add(SUBJECT_KEY_ID, false, yasna::construct_der(|writer| writer.write_bytes(&id)));
+                add(
+                    KEY_USAGE,
+                    true,
+                    yasna::construct_der(|writer| writer.write_bitvec_bytes(&[0b0000_0110], 7)),
+                );
+                add(
+                    BASIC_CONSTRAINTS,
+                    true,
+                    yasna::construct_der(|writer| {
+                        writer.write_sequence(|writer| {
+                            writer.next().write_bool(true);
+                            writer.next().write_u8(0);
+                        });
+                    }),
+                );
+            }
+            Profile::User { identity_json } => {
+                add(KEY_USAGE, true, digital_signature());
+                add(BASIC_CONSTRAINTS, true, not_a_ca());
+                add(EXTENDED_KEY_USAGE, false, purposes(&[CLIENT_AUTH]));
+                add(IDENTITY_OID, false, identity_json.to_vec());
+            }
+            Profile::Host { identity_json, names } => {
+                add(KEY_USAGE, true, digital_signature());
+                add(BASIC_CONSTRAINTS, true, not_a_ca());
+                add(EXTENDED_KEY_USAGE, false, purposes(&[SERVER_AUTH, CLIENT_AUTH]));
+                add(SUBJECT_ALT_NAME, false, alt_names(names));
+                add(IDENTITY_OID, false, identity_json.to_vec());
+            }
+        }
+        extensions
+    }
+}
+
+/// What a leaf says, before anyone checked who signed it.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) issuer: Vec<u8>,
+    pub(crate) not_before: OffsetDateTime,
+    pub(crate) not_after: OffsetDateTime,
+    pub(crate) claims: Claims,
+}
+
+impl Leaf {
+    pub(crate) fn parse(der: &[u8]) -> Result<Self, CaError> {
+        let certificate = parse(der)?;
+        let mut identities =
+            certificate.extensions().iter().filter(|extension| extension.oid.as_bytes() == IDENTITY_OID);
+        let Some(identity) = identities.next() else {
+            return Err(CaError::Malformed { reason: "it has no Sallyport identity extension".to_owned() });
+        };
+        if identities.next().is_some() {
+            return Err(CaError::Malformed { reason: "it has two Sallyport identity extensions".to_owned() });
+        }
+        let claims = extension::from_json(identity.value)?;
+        Ok(Self {
+            issuer: certificate.issuer().as_raw().to_vec(),
+            not_before: certificate.validity().not_before.to_datetime(),
+            not_after: certificate.validity().not_after.to_datetime(),
+            claims,
+        })
+    }
+}
+
+/// A CA certificate, as a trust bundle carries it.
+#[derive(Debug, Clone)]
+pub(crate) struct CaCertificate {
+    pub(crate) der: Vec<u8>,
+    pub(crate) subject: Vec<u8>,
+    pub(crate) public_key: PublicKey,
+    pub(crate) not_after: OffsetDateTime,
+}
+
+impl CaCertificate {
+    pub(crate) fn parse(der: &[u8]) -> Result<Self, CaError> {
+        let certificate = parse(der)?;
+        let is_ca = certificate.basic_constraints().ok().flatten().is_some_and(|found| found.value.ca);
+        if !is_ca {
+            return Err(CaError::Malformed { reason: "it is not a CA certificate".to_owned() });
+        }
+        Ok(Self {
+            der: der.to_vec(),
+            subject: certificate.subject().as_raw().to_vec(),
+            public_key: PublicKey::from_spki_der(certificate.public_key().raw)?,
+            not_after: certificate.validity().not_after.to_datetime(),
+        })
+    }
+
+    pub(crate) fn pin(&self) -> String {
+        pin_of(&self.public_key)
+    }
+}
+
+/// `sha256:` and the digest of a SubjectPublicKeyInfo.
+pub(crate) fn pin_of(key: &PublicKey) -> String {
+    format!("sha256:{}", data_encoding::HEXLOWER.encode(&key.spki_sha256()))
+}
+
+pub(crate) fn to_pem(der: &[u8]) -> String {
+    let base64 = data_encoding::BASE64.encode(der);
+    let mut pem = String::with_capacity(base64.len() + 80);
+    pem.push_str("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = base64.as_str();
+    while !rest.is_empty() {
+        let (line, tail) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = tail;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CaError> {
+    match X509Certificate::from_der(der) {
+        Ok(([], certificate)) => Ok(certificate),
+        Ok(_) => Err(CaError::Malformed { reason: "bytes follow the certificate".to_owned() }),
+        Err(error) => Err(CaError::Malformed { reason: error.to_string() }),
+    }
+}
+
+struct Extension<'a> {
+    oid: &'a [u8],
+    critical: bool,
+    value: Vec<u8>,
+}
+
+fn write_extension(writer: DERWriter<'_>, extension: &Extension<'_>) {
+    writer.write_sequence(|writer| {
+        write_oid(writer.next(), extension.oid);
+        // DEFAULT FALSE: DER leaves it out then (X.690 §11.5).
+        if extension.critical {
+            writer.next().write_bool(true);
+        }
+        writer.next().write_bytes(&extension.value);
+    });
+}
+
+fn write_oid(writer: DERWriter<'_>, content: &[u8]) {
+    // Every OID here is shorter than 128 bytes, so its length is one byte.
+    let mut der = vec![0x06, u8::try_from(content.len()).unwrap_or_default()];
+    der.extend_from_slice(content);
+    writer.write_der(&der);
+}
+
+/// Both algorithms go without parameters (RFC 5758 §3.2, RFC 8410 §3).
+fn write_algorithm(writer: DERWriter<'_>, algorithm: KeyAlgorithm) {
+    let oid = algorithm.x509_signature_oid();
+    writer.write_sequence(|writer| write_oid(writer.next(), oid));
+}
+
+fn write_name(writer: DERWriter<'_>, name: Name<'_>) {
+    writer.write_sequence(|writer| {
+        for (oid, value) in [(ORGANIZATION, name.organization), (COMMON_NAME, name.common_name)] {
+            writer.next().write_set(|writer| {
+                writer.next().write_sequence(|writer| {
+                    write_oid(writer.next(), oid);
+                    writer.next().write_utf8_string(value);
+                });
+            });
+        }
+    });
+}
+
+/// UTCTime until 2049, GeneralizedTime from then on (§4.1.2.5).
+fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
+    let time = time.to_offset(time::UtcOffset::UTC);
+    let rest = format!(
+        "{:02}{:02}{:02}{:02}{:02}Z",
+        u8::from(time.month()),
+        time.day(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    );
+    let (tag, text) = if (1950..2050).contains(&time.year()) {
+        (0x17, format!("{:02}{rest}", time.year().rem_euclid(100)))
+    } else {
+        (0x18, format!("{:04}{rest}", time.year()))
+    };
+    let mut der = vec![tag, u8::try_from(text.len()).unwrap_or_default()];
+    der.extend_from_slice(text.as_bytes());
+    writer.write_der(&der);
+}
+
+fn digital_signature() -> Vec<u8> {
+    yasna::construct_der(|writer| writer.write_bitvec_bytes(&[0b1000_0000], 1))
+}
+
+fn not_a_ca() -> Vec<u8> {
+    yasna::construct_der(|writer| writer.write_sequence(|_| ()))
+}
+
+fn purposes(oids: &[&[u8]]) -> Vec<u8> {
+    yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            for oid in oids {
+                write_oid(writer.next(), oid);
+            }
+        });
+    })
+}
+
+/// dNSName is [2], iPAddress is [7] (§4.2.1.6).
+fn alt_names(names: &[HostName]) -> Vec<u8> {
+    yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            for name in names {
+                match name {
+                    HostName::Dns(name) => writer
+                        .next()
+                        .write_tagged_implicit(Tag::context(2), |writer| writer.write_ia5_string(name)),
+                    HostName::Ip(ip) => {
+                        let octets = match ip {
+                            std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
+                            std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
+                        };
+                        writer
+                            .next()
+                            .write_tagged_implicit(Tag::context(7), |writer| writer.write_bytes(&octets));
+                    }
+                }
+            }
+        });
+    })
+}
+
+/// The first 160 bits of the SHA-256 of the key (RFC 7093 §2 method 1).
+fn key_id(key: &PublicKey) -> Vec<u8> {
+    let mut id = hash::sha256(key.raw()).to_vec();
+    id.truncate(20);
+    id
+}
+
+/// The CA that a chain of ours ends in, for callers that want a readable word.
+pub(crate) fn ca_common_name(kind: CaKind, cluster: &str) -> String {
+    format!("{cluster} {kind} CA")
+}
