@@ -1,5 +1,10 @@
 //! The protobuf API, first-bytes detection and tunnel framing.
 
+pub mod alpn;
+pub mod convert;
+pub mod detect;
+pub mod tunnel;
+
 /// Messages, clients and servers generated from `proto/sallyport/v1`.
 #[allow(
     missing_docs,

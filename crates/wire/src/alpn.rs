@@ -1,0 +1,12 @@
+//! What a TLS client of the one port asks for (RFC 7301).
+
+/// The authority's API. TLS ends at the authority, also when the connection comes through a proxy.
+pub const AUTH: &[u8] = b"sallyport-auth";
+/// An agent's tunnel.
+pub const TUNNEL: &[u8] = b"sallyport-tunnel/1";
+/// A proxy that carries somebody's connection to an authority in another process.
+pub const RELAY: &[u8] = b"sallyport-relay/1";
+/// gRPC and HTTPS.
+pub const H2: &[u8] = b"h2";
+/// HTTPS.
+pub const HTTP11: &[u8] = b"http/1.1";

@@ -1,0 +1,629 @@
+//! The rules of a tunnel: frames and `now` in, frames out. No I/O and no clock of its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::TunnelError;
+use super::frame::{Frame, MAX_DATA, MAX_OPEN};
+
+/// Which side of the connection this is. The client opens streams with odd numbers, the server with even ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Dialled.
+    Client,
+    /// Was dialled.
+    Server,
+}
+
+/// Bounds of a tunnel. Both sides must agree on `initial_window`, which is part of the protocol version.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Bytes that may be sent on a stream before the first credit arrives. Fixed by the protocol: 256 KiB.
+    pub initial_window: u32,
+    /// The most credit that a stream may grow to: 16 MiB, a second at 100 ms and 1 Gbit/s with some to spare.
+    pub max_window: u32,
+    /// The most credit that all streams together may have been given beyond their initial one: 128 MiB.
+    pub max_growth: u64,
+    /// Bytes that a writer may run ahead of the connection, for each stream: 256 KiB.
+    pub send_buffer: usize,
+    /// Streams that may be open at a time: 16,384.
+    pub max_streams: usize,
+    /// Streams that the other side opened and nobody has taken yet: 1,024.
+    pub max_pending: usize,
+    /// Silence after which the peer is asked whether it is there: 15 s.
+    pub ping_after: Duration,
+    /// Silence after which the peer is taken for dead: 45 s.
+    pub dead_after: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            initial_window: 256 * 1024,
+            max_window: 16 * 1024 * 1024,
+            max_growth: 128 * 1024 * 1024,
+            send_buffer: 256 * 1024,
+            max_streams: 16_384,
+            max_pending: 1_024,
+            ping_after: Duration::from_secs(15),
+            dead_after: Duration::from_secs(45),
+        }
+    }
+}
+
+/// Answers to the other side's frames that may wait to be sent. A peer that asks for more without reading is broken.
+const MAX_CONTROL: usize = 65_536;
+
+/// One stream.
+#[derive(Debug)]
+struct StreamState {
+    received: VecDeque<Bytes>,
+    /// Credit that the peer has left.
+    peer_credit: u32,
+    /// Credit that the peer has when everything is read.
+    window: u32,
+    /// Bytes read since credit was last given back.
+    consumed: u32,
+    /// When credit was last given back, since the tunnel began.
+    granted_at: Duration,
+    received_fin: bool,
+    to_send: VecDeque<Bytes>,
+    to_send_bytes: usize,
+    /// Credit that we have left.
+    credit: u32,
+    fin: Fin,
+    queued: bool,
+    /// Set when the stream is over before its time.
+    failed: Option<TunnelError>,
+    /// Its handle is gone; it lives only until its end is sent.
+    released: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fin {
+    Open,
+    Wanted,
+    Sent,
+}
+
+impl StreamState {
+    fn new(config: &Config, now: Duration) -> Self {
+        Self {
+            received: VecDeque::new(),
+            peer_credit: config.initial_window,
+            window: config.initial_window,
+            consumed: 0,
+            granted_at: now,
+            received_fin: false,
+            to_send: VecDeque::new(),
+            to_send_bytes: 0,
+            credit: config.initial_window,
+            fin: Fin::Open,
+            queued: false,
+            failed: None,
+            released: false,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    fn wake(&mut self) {
+        wake(&mut self.reader);
+        wake(&mut self.writer);
+    }
+
+    /// Whether there is something that the credit allows to be sent.
+    fn ready(&self) -> bool {
+        if self.to_send.is_empty() { self.fin == Fin::Wanted } else { self.credit > 0 }
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+/// Both directions of one tunnel.
+#[derive(Debug)]
+pub struct State {
+    config: Config,
+    side: Side,
+    streams: BTreeMap<u32, StreamState>,
+    next_id: u32,
+    last_peer_id: u32,
+    pending: VecDeque<(u32, Bytes)>,
+    control: VecDeque<Frame>,
+    ready: VecDeque<u32>,
+    growth: u64,
+    /// Half of it is the delay of the link.
+    round_trip: Duration,
+    heard_at: Duration,
+    asked: Option<(u32, Duration)>,
+    peer_drains: bool,
+    we_drain: bool,
+    closed: Option<TunnelError>,
+    acceptor: Option<Waker>,
+    sender: Option<Waker>,
+}
+
+/// What a read finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Read {
+    /// These bytes.
+    Data(Bytes),
+    /// The peer has sent everything.
+    End,
+    /// Nothing yet; the waker is kept.
+    Pending,
+}
+
+impl State {
+    /// A fresh tunnel.
+    #[must_use]
+    pub fn new(side: Side, config: Config) -> Self {
+        Self {
+            config,
+            side,
+            streams: BTreeMap::new(),
+            next_id: if side == Side::Client { 1 } else { 2 },
+            last_peer_id: 0,
+            pending: VecDeque::new(),
+            // The first answer tells how long the link is.
+            control: VecDeque::from([Frame::Ping(0)]),
+            ready: VecDeque::new(),
+            growth: 0,
+            round_trip: Duration::from_millis(20),
+            heard_at: Duration::ZERO,
+            asked: Some((0, Duration::ZERO)),
+            peer_drains: false,
+            we_drain: false,
+            closed: None,
+            acceptor: None,
+            sender: None,
+        }
+    }
+
+    /// Takes in one frame of the peer's. `now` counts from the beginning of the tunnel.
+    ///
+    /// # Errors
+    /// [`TunnelError::Protocol`]: the tunnel cannot go on.
+    pub fn receive(&mut self, frame: Frame, now: Duration) -> Result<(), TunnelError> {
+        self.heard_at = now;
+        match frame {
+            Frame::Data(id, bytes) => self.receive_data(id, bytes),
+            Frame::Open(id, header) => self.receive_open(id, header, now),
+            Frame::Window(id, more) => self.receive_window(id, more),
+            Frame::Fin(id) => {
+                self.check_known(id)?;
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    if stream.received_fin {
+                        return Err(TunnelError::Protocol(format!("stream {id} ended twice")));
+                    }
+                    stream.received_fin = true;
+                    wake(&mut stream.reader);
+                }
+                Ok(())
+            }
+            Frame::Reset(id, reason) => {
+                self.check_known(id)?;
+                self.fail(id, TunnelError::Reset(reason));
+                Ok(())
+            }
+            Frame::Ping(number) => self.control(Frame::Pong(number)),
+            Frame::Pong(number) => {
+                if let Some((asked, at)) = self.asked
+                    && asked == number
+                {
+                    self.round_trip = now.saturating_sub(at);
+                    self.asked = None;
+                }
+                Ok(())
+            }
+            Frame::GoAway(_) => {
+                self.peer_drains = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn receive_data(&mut self, id: u32, bytes: Bytes) -> Result<(), TunnelError> {
+        self.check_known(id)?;
+        // A stream that we have reset: what was on its way is dropped.
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if stream.received_fin {
+            return Err(TunnelError::Protocol(format!("data after the end of stream {id}")));
+        }
+        stream.peer_credit = stream.peer_credit.checked_sub(length).ok_or_else(|| {
+            TunnelError::Protocol(format!(
+                "stream {id} was sent {length} bytes with credit for {}",
+                stream.peer_credit
+            ))
+        })?;
+        if !bytes.is_empty() && !stream.released {
+            stream.received.push_back(bytes);
+            wake(&mut stream.reader);
+        }
+        Ok(())
+    }
+
+    fn receive_open(&mut self, id: u32, header: Bytes, now: Duration) -> Result<(), TunnelError> {
+        let theirs = if self.side == Side::Client { 0 } else { 1 };
+        if id % 2 != theirs || id == 0 || id <= self.last_peer_id {
+            return Err(TunnelError::Protocol(format!(
+                "stream {id} cannot be opened after {}",
+                self.last_peer_id
+            )));
+        }
+        self.last_peer_id = id;
+        let refusal = if self.we_drain {
+            Some("shutting down".to_owned())
+        } else if self.streams.len() >= self.config.max_streams
+            || self.pending.len() >= self.config.max_pending
+        {
+            Some("too many streams".to_owned())
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            return self.control(Frame::Reset(id, reason));
+        }
+        self.streams.insert(id, StreamState::new(&self.config, now));
+        self.pending.push_back((id, header));
+        wake(&mut self.acceptor);
+        Ok(())
+    }
+
+    fn receive_window(&mut self, id: u32, more: u32) -> Result<(), TunnelError> {
+        self.check_known(id)?;
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        stream.credit = stream
+            .credit
+            .checked_add(more)
+            .ok_or_else(|| TunnelError::Protocol(format!("the credit of stream {id} overflows")))?;
+        self.schedule(id);
+        Ok(())
+    }
+
+    /// A frame for a stream that was never opened breaks the protocol; one for a stream that is over does not.
+    fn check_known(&self, id: u32) -> Result<(), TunnelError> {
+        let ours = if self.side == Side::Client { 1 } else { 0 };
+        let opened = if id % 2 == ours { id < self.next_id } else { id <= self.last_peer_id };
+        if opened && id != 0 {
+            Ok(())
+        } else {
+            Err(TunnelError::Protocol(format!("stream {id} was never opened")))
+        }
+    }
+
+    fn control(&mut self, frame: Frame) -> Result<(), TunnelError> {
+        if self.control.len() >= MAX_CONTROL {
+            return Err(TunnelError::Protocol("the peer asks without reading the answers".to_owned()));
+        }
+        self.control.push_back(frame);
+        wake(&mut self.sender);
+        Ok(())
+    }
+
+    fn fail(&mut self, id: u32, error: TunnelError) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.to_send.clear();
+            stream.to_send_bytes = 0;
+            stream.failed = Some(error);
+            stream.wake();
+        }
+    }
+
+    fn schedule(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.queued
+            && stream.ready()
+        {
+            stream.queued = true;
+            self.ready.push_back(id);
+            wake(&mut self.sender);
+        }
+    }
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// When the tunnel is closed, drains, or has as many streams as it may.
+    pub fn open(&mut self, header: Bytes, now: Duration) -> Result<u32, TunnelError> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        if self.peer_drains || self.we_drain {
+            return Err(TunnelError::Draining);
+        }
+        if header.len() > MAX_OPEN {
+            return Err(TunnelError::HeaderTooLarge { got: header.len(), max: MAX_OPEN });
+        }
+        if self.streams.len() >= self.config.max_streams {
+            return Err(TunnelError::TooManyStreams(self.streams.len()));
+        }
+        let id = self.next_id;
+        // After two thousand million streams the connection is due for renewal.
+        self.next_id = id.checked_add(2).ok_or(TunnelError::Draining)?;
+        self.streams.insert(id, StreamState::new(&self.config, now));
+        self.control(Frame::Open(id, header))?;
+        Ok(id)
+    }
+
+    /// The next stream that the peer has opened; the waker is kept when there is none.
+    ///
+    /// # Errors
+    /// Why the tunnel ended.
+    pub fn accept(&mut self, waker: &Waker) -> Result<Option<(u32, Bytes)>, TunnelError> {
+        if let Some(pending) = self.pending.pop_front() {
+            return Ok(Some(pending));
+        }
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        self.acceptor = Some(waker.clone());
+        Ok(None)
+    }
+
+    /// Reads at most `most` bytes of a stream.
+    ///
+    /// # Errors
+    /// Why the stream or the tunnel ended before its time. What had arrived before is read first.
+    pub fn read(&mut self, id: u32, most: usize, waker: &Waker, now: Duration) -> Result<Read, TunnelError> {
+        let closed = self.closed.clone();
+        let stream = self.streams.get_mut(&id).ok_or(TunnelError::Closed)?;
+        if let Some(first) = stream.received.front_mut() {
+            let taken = first.split_to(most.min(first.len()));
+            if first.is_empty() {
+                stream.received.pop_front();
+            }
+            let length = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+            stream.consumed = stream.consumed.saturating_add(length);
+            self.give_credit(id, now)?;
+            return Ok(Read::Data(taken));
+        }
+        if stream.received_fin {
+            return Ok(Read::End);
+        }
+        if let Some(error) = stream.failed.clone().or(closed) {
+            return Err(error);
+        }
+        stream.reader = Some(waker.clone());
+        Ok(Read::Pending)
+    }
+
+    /// Gives credit back when half of it is used up, and more than before when the link is faster than the credit.
+    fn give_credit(&mut self, id: u32, now: Duration) -> Result<(), TunnelError> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.consumed < stream.window / 2 || stream.received_fin {
+            return Ok(());
+        }
+        let mut more = stream.consumed;
+        let fast = now.saturating_sub(stream.granted_at) < self.round_trip * 2;
+        let growth = stream.window.min(self.config.max_window.saturating_sub(stream.window));
+        if fast && growth > 0 && self.growth + u64::from(growth) <= self.config.max_growth {
+            stream.window += growth;
+            self.growth += u64::from(growth);
+            more = more.saturating_add(growth);
+        }
+        stream.peer_credit = stream.peer_credit.saturating_add(more);
+        stream.consumed = 0;
+        stream.granted_at = now;
+        self.control(Frame::Window(id, more))
+    }
+
+    /// Takes bytes to be sent, as many as there is room for; `None` when there is none, and then the waker is kept.
+    ///
+    /// # Errors
+    /// Why the stream or the tunnel ended.
+    pub fn write(
+        &mut self,
+        id: u32,
+        bytes: &mut impl Buf,
+        waker: &Waker,
+    ) -> Result<Option<usize>, TunnelError> {
+        let room = match self.room(id, waker)? {
+            0 => return Ok(None),
+            room => room.min(bytes.remaining()),
+        };
+        let taken = bytes.copy_to_bytes(room);
+        self.push(id, taken);
+        Ok(Some(room))
+    }
+
+    fn room(&mut self, id: u32, waker: &Waker) -> Result<usize, TunnelError> {
+        let closed = self.closed.clone();
+        let stream = self.streams.get_mut(&id).ok_or(TunnelError::Closed)?;
+        if let Some(error) = stream.failed.clone().or(closed) {
+            return Err(error);
+        }
+        if stream.fin != Fin::Open {
+            return Err(TunnelError::Closed);
+        }
+        let room = self.config.send_buffer.saturating_sub(stream.to_send_bytes);
+        if room == 0 {
+            stream.writer = Some(waker.clone());
+        }
+        Ok(room)
+    }
+
+    fn push(&mut self, id: u32, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.to_send_bytes += bytes.len();
+            stream.to_send.push_back(bytes);
+        }
+        self.schedule(id);
+    }
+
+    /// Says that no more will be written.
+    pub fn finish(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.fin == Fin::Open
+            && stream.failed.is_none()
+        {
+            stream.fin = Fin::Wanted;
+        }
+        self.schedule(id);
+    }
+
+    /// Ends a stream, telling the peer why.
+    pub fn reset(&mut self, id: u32, reason: &str) {
+        if let Some(stream) = self.streams.remove(&id) {
+            self.growth = self.growth.saturating_sub(u64::from(stream.window - self.config.initial_window));
+            let over = stream.received_fin && stream.fin == Fin::Sent;
+            if !over && stream.failed.is_none() && self.closed.is_none() {
+                // Beyond its bound the tunnel is broken anyway, and the peer learns of it by the end of the connection.
+                let _ = self.control(Frame::Reset(id, reason.to_owned()));
+            }
+        }
+    }
+
+    /// The handle of a stream is gone. What was written before a [`State::finish`] is still sent.
+    pub fn release(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let goes_on = stream.fin == Fin::Wanted && stream.failed.is_none() && self.closed.is_none();
+        if goes_on {
+            stream.released = true;
+            stream.received.clear();
+            stream.reader = None;
+            stream.writer = None;
+        } else {
+            self.reset(id, GONE);
+        }
+    }
+
+    /// Appends frames to `out` until it holds about `enough` bytes: answers first, then data, a frame from each stream
+    /// in turn. `false` when there was nothing; then the waker is kept.
+    pub fn next_batch(&mut self, out: &mut BytesMut, enough: usize, waker: &Waker) -> bool {
+        let before = out.len();
+        while out.len() < enough {
+            if let Some(frame) = self.control.pop_front() {
+                frame.encode(out);
+            } else if let Some(id) = self.ready.pop_front() {
+                self.next_of(id, out);
+            } else {
+                break;
+            }
+        }
+        if out.len() == before {
+            self.sender = Some(waker.clone());
+        }
+        out.len() > before
+    }
+
+    fn next_of(&mut self, id: u32, out: &mut BytesMut) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.queued = false;
+        if let Some(first) = stream.to_send.front_mut() {
+            let most = first.len().min(MAX_DATA).min(stream.credit as usize);
+            if most > 0 {
+                let payload = first.split_to(most);
+                if first.is_empty() {
+                    stream.to_send.pop_front();
+                }
+                stream.credit -= u32::try_from(most).unwrap_or(stream.credit);
+                stream.to_send_bytes -= most;
+                Frame::Data(id, payload).encode(out);
+                wake(&mut stream.writer);
+            }
+        }
+        if stream.to_send.is_empty() && stream.fin == Fin::Wanted && stream.failed.is_none() {
+            stream.fin = Fin::Sent;
+            Frame::Fin(id).encode(out);
+            if stream.released {
+                self.reset(id, GONE);
+                return;
+            }
+        }
+        self.schedule(id);
+    }
+
+    /// Looks at the clock: asks a silent peer whether it is there.
+    ///
+    /// # Errors
+    /// [`TunnelError::DeadPeer`] after too long a silence.
+    pub fn tick(&mut self, now: Duration) -> Result<(), TunnelError> {
+        let silent = now.saturating_sub(self.heard_at);
+        if silent >= self.config.dead_after {
+            return Err(TunnelError::DeadPeer(silent.as_secs()));
+        }
+        if silent >= self.config.ping_after
+            && self.asked.is_none_or(|(_, at)| now.saturating_sub(at) >= self.config.ping_after)
+        {
+            let number = self.asked.map_or(1, |(number, _)| number.wrapping_add(1));
+            self.asked = Some((number, now));
+            self.control(Frame::Ping(number))?;
+        }
+        Ok(())
+    }
+
+    /// How often [`State::tick`] wants to be called.
+    #[must_use]
+    pub fn tick_every(&self) -> Duration {
+        self.config.ping_after / 3
+    }
+
+    /// Takes and opens no new streams from now on; those that are open go on.
+    pub fn drain(&mut self, reason: &str) {
+        if !self.we_drain {
+            self.we_drain = true;
+            let _ = self.control(Frame::GoAway(reason.to_owned()));
+        }
+    }
+
+    /// Whether either side takes no new streams.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.we_drain || self.peer_drains
+    }
+
+    /// Ends everything. The first reason stands.
+    pub fn close(&mut self, reason: TunnelError) {
+        if self.closed.is_none() {
+            self.closed = Some(reason);
+        }
+        for stream in self.streams.values_mut() {
+            stream.wake();
+        }
+        wake(&mut self.acceptor);
+        wake(&mut self.sender);
+    }
+
+    /// Why everything ended, if it has.
+    #[must_use]
+    pub fn closed(&self) -> Option<&TunnelError> {
+        self.closed.as_ref()
+    }
+
+    /// Streams open now.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The delay of the link, there and back.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Bytes held for all streams, in both directions.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        let of = |stream: &StreamState| {
+            stream.to_send_bytes + stream.received.iter().map(Bytes::len).sum::<usize>()
+        };
+        self.streams.values().map(of).sum()
+    }
+}
+
+const GONE: &str = "the other end went away";
