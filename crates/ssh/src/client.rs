@@ -1,0 +1,317 @@
+//! The SSH client: one connection to a node over any byte stream, proven in both directions by certificates.
+//!
+//! The connection neither dials nor reads files: the caller brings the stream (the proxy's transport, a TCP socket)
+//! and the credentials. Host keys are never asked about: a host shows a certificate of the cluster's host CA for the
+//! name that was asked for, or the connection ends.
+//!
+//! Round trips, connect to exit status, with a server of ours: version and key exchange 2, service and key probe 2,
+//! signature 1, channel 1, program 1; the requests of a session (terminal, environment, agent, program) go in one
+//! flight.
+
+mod error;
+mod events;
+mod forward;
+mod session;
+mod socks;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use russh::client::{AuthResult, Handle, Msg};
+use russh::keys::PrivateKey;
+use russh::{Channel, Disconnect, SshId};
+use sallyport_ca::Trust;
+use ssh_key::Certificate;
+use tokio::sync::{Mutex, mpsc};
+use tracing::{Instrument, debug, debug_span};
+
+pub use error::ClientError;
+pub use forward::{Forward, Report};
+pub use session::{
+    Exit, Output, Program, Session, SessionInput, SessionOutput, SessionRequest, Terminal, WindowSize,
+};
+
+use crate::Stream;
+use crate::algorithms;
+use events::{Events, Said};
+
+/// How long to wait for the words that belong to a refused channel.
+const REFUSAL_TEXT_WAIT: Duration = Duration::from_secs(1);
+
+/// Keepalives without an answer before the connection is given up.
+const KEEPALIVES_UNANSWERED: usize = 3;
+
+/// A user's SSH key and the certificate over it.
+#[derive(Clone)]
+pub struct Credentials {
+    key: Arc<PrivateKey>,
+    certificate: Certificate,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("key_id", &self.certificate.key_id()).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// From the two texts that a login stores: an OpenSSH private key and a one-line certificate.
+    ///
+    /// # Errors
+    /// [`ClientError::BadKey`] or [`ClientError::BadCertificate`], also when one does not belong to the other.
+    pub fn from_openssh(private_key: &str, certificate: &str) -> Result<Self, ClientError> {
+        let key = PrivateKey::from_openssh(private_key)
+            .map_err(|error| ClientError::BadKey { reason: error.to_string() })?;
+        if key.is_encrypted() {
+            return Err(ClientError::BadKey { reason: "it is locked with a passphrase".to_owned() });
+        }
+        let certificate = Certificate::from_openssh(certificate.trim())
+            .map_err(|error| ClientError::BadCertificate { reason: error.to_string() })?;
+        if certificate.public_key() != key.public_key().key_data() {
+            return Err(ClientError::BadCertificate { reason: "it is for another key".to_owned() });
+        }
+        Ok(Self { key: Arc::new(key), certificate })
+    }
+}
+
+/// What a connection needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The OS login to ask for.
+    pub login: String,
+    /// The name that the host's certificate must carry.
+    pub host: String,
+    /// The cluster's authorities.
+    pub trust: Arc<Trust>,
+    /// Silence after which the host is asked for a sign of life; three without an answer end the connection.
+    /// Default of the callers: 15 s. `None`: never.
+    pub keepalive: Option<Duration>,
+    /// Socket of the SSH agent that sessions may forward. Nothing is forwarded unless a session asks.
+    pub agent: Option<PathBuf>,
+}
+
+/// One authenticated connection. Clones share it.
+#[derive(Clone)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Handle<Events>,
+    host: String,
+    said: Arc<Said>,
+    refusals: Mutex<mpsc::UnboundedReceiver<String>>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("host", &self.inner.host).finish_non_exhaustive()
+    }
+}
+
+/// Connects and authenticates over a stream.
+///
+/// # Errors
+/// [`ClientError::HostCertificate`] or [`ClientError::PlainHostKey`] when the host is not who it should be,
+/// [`ClientError::Authentication`] when it refuses the user, [`ClientError::Handshake`] or [`ClientError::Lost`]
+/// when it does not get that far.
+pub async fn connect<S>(stream: S, credentials: &Credentials, settings: Settings) -> Result<Connection, ClientError>
+where
+    S: Stream + 'static,
+{
+    let span = debug_span!("ssh_connect", host = %settings.host, login = %settings.login);
+    async {
+        let said = Arc::new(Said::default());
+        let (refusals_in, refusals) = mpsc::unbounded_channel();
+        let events = Events {
+            host: settings.host.clone(),
+            trust: settings.trust,
+            agent: settings.agent,
+            said: Arc::clone(&said),
+            refusals: refusals_in,
+        };
+        let config = russh::client::Config {
+            client_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
+            window_size: algorithms::WINDOW_BYTES,
+            channel_buffer_size: algorithms::CHANNEL_PACKETS,
+            preferred: algorithms::client(),
+            keepalive_interval: settings.keepalive,
+            keepalive_max: KEEPALIVES_UNANSWERED,
+            ..russh::client::Config::default()
+        };
+        let mut handle = russh::client::connect_stream(Arc::new(config), stream, events)
+            .await
+            .map_err(|error| match error {
+                ClientError::Ssh(source) => ClientError::Handshake { host: settings.host.clone(), source },
+                other => other,
+            })?;
+        debug!("keys exchanged");
+        let answer = handle
+            .authenticate_openssh_cert(
+                settings.login.clone(),
+                Arc::clone(&credentials.key),
+                credentials.certificate.clone(),
+            )
+            .await;
+        match answer {
+            Ok(AuthResult::Success) => {}
+            // A connection that ended in the middle of it reports itself as a failure without methods.
+            _ => {
+                let reason = [said.end(), said.banner()].into_iter().find(|text| !text.is_empty());
+                return Err(ClientError::Authentication {
+                    host: settings.host,
+                    login: settings.login,
+                    reason: reason.unwrap_or_default(),
+                });
+            }
+        }
+        debug!("authenticated");
+        let inner = Inner { handle, host: settings.host, said, refusals: Mutex::new(refusals) };
+        Ok(Connection { inner: Arc::new(inner) })
+    }
+    .instrument(span)
+    .await
+}
+
+impl Connection {
+    /// Starts a shell, a command or a subsystem.
+    ///
+    /// The answers to the requests arrive as [`Output`], so that nothing waits for a round trip it need not.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the host opens no session, [`ClientError::Lost`] when it is gone.
+    pub async fn start(&self, request: SessionRequest) -> Result<Session, ClientError> {
+        if request.forward_agent {
+            self.inner.said.agent_wanted.store(true, Ordering::Release);
+        }
+        let channel = self.opened("a session", self.inner.handle.channel_open_session().await).await?;
+        session::start(self.clone(), channel, request).await
+    }
+
+    /// Opens a connection from the host to an address as the host sees it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with the host's words, [`ClientError::Lost`] when it is gone.
+    pub async fn open_direct(
+        &self,
+        address: &str,
+        port: u16,
+        origin: std::net::SocketAddr,
+    ) -> Result<DirectStream, ClientError> {
+        let channel = self.direct_channel(address, port, origin).await?;
+        Ok(DirectStream(channel.into_stream()))
+    }
+
+    async fn direct_channel(
+        &self,
+        address: &str,
+        port: u16,
+        origin: std::net::SocketAddr,
+    ) -> Result<Channel<Msg>, ClientError> {
+        let opened = self
+            .inner
+            .handle
+            .channel_open_direct_tcpip(address, u32::from(port), origin.ip().to_string(), u32::from(origin.port()))
+            .await;
+        self.opened(&format!("the connection to {address}:{port}"), opened).await
+    }
+
+    /// Opens the host's file transfer service.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the host allows no file transfer, [`ClientError::Lost`] when it is gone.
+    pub async fn sftp(&self) -> Result<SftpStream, ClientError> {
+        let opened = self.inner.handle.channel_open_session().await;
+        let mut channel = self.opened("a session", opened).await?;
+        channel.request_subsystem(true, "sftp").await.map_err(|_| self.lost())?;
+        session::wait_for_subsystem(self, &mut channel, "file transfer").await?;
+        Ok(DirectStream(channel.into_stream()))
+    }
+
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.inner.handle.is_closed()
+    }
+
+    /// Says farewell. Streams and sessions that are still open end.
+    pub async fn disconnect(&self) {
+        let _ = self.inner.handle.disconnect(Disconnect::ByApplication, "", "").await;
+    }
+
+    /// The error of a connection that is gone.
+    fn lost(&self) -> ClientError {
+        ClientError::Lost { host: self.inner.host.clone(), reason: self.inner.said.end() }
+    }
+
+    /// Turns the library's answer to a channel request into ours, with the words of the host.
+    async fn opened(
+        &self,
+        what: &str,
+        opened: Result<Channel<Msg>, russh::Error>,
+    ) -> Result<Channel<Msg>, ClientError> {
+        match opened {
+            Ok(channel) => Ok(channel),
+            Err(russh::Error::ChannelOpenFailure(failure)) => {
+                // The library reports the refusal first and its words in a callback. When several channels are
+                // refused at the same moment the words may be those of another one of them.
+                let text = async { self.inner.refusals.lock().await.recv().await };
+                let said = tokio::time::timeout(REFUSAL_TEXT_WAIT, text).await.ok().flatten();
+                let reason = said.filter(|text| !text.is_empty());
+                let reason = reason.unwrap_or_else(|| failure.description().to_owned());
+                Err(ClientError::Refused { what: what.to_owned(), reason })
+            }
+            Err(russh::Error::Disconnect | russh::Error::SendError | russh::Error::HUP) => Err(self.lost()),
+            Err(other) => Err(ClientError::Ssh(other)),
+        }
+    }
+}
+
+/// A byte stream on a channel.
+pub struct DirectStream(russh::ChannelStream<Msg>);
+
+/// The byte stream of the file transfer service.
+pub type SftpStream = DirectStream;
+
+impl fmt::Debug for DirectStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DirectStream")
+    }
+}
+
+impl tokio::io::AsyncRead for DirectStream {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl tokio::io::AsyncWrite for DirectStream {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        data: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::pin::Pin::new(&mut self.0).poll_write(cx, data)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

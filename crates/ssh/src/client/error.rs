@@ -1,0 +1,95 @@
+//! Why a connection to a node, or something on it, failed.
+
+use std::io;
+
+use sallyport_ca::CaError;
+
+/// What went wrong on the client's side of SSH, by who is to blame.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    // The peer.
+    /// The host did not prove to be who it should be.
+    #[error("{host} did not prove its identity")]
+    HostCertificate {
+        /// The name that was asked for.
+        host: String,
+        /// What is wrong with its certificate.
+        source: CaError,
+    },
+    /// The host has no certificate at all.
+    #[error(
+        "{host} showed a plain host key ({fingerprint}), expected a certificate of the cluster's host CA; it is not a node of this cluster, or it has not joined it"
+    )]
+    PlainHostKey {
+        /// The name that was asked for.
+        host: String,
+        /// `SHA256:…` of the key it showed.
+        fingerprint: String,
+    },
+    /// The host refused the certificate or the login.
+    #[error("{host} refused to log in {login}{}", said(.reason))]
+    Authentication {
+        /// The name that was asked for.
+        host: String,
+        /// The OS login that was asked for.
+        login: String,
+        /// What the host said; empty when it said nothing.
+        reason: String,
+    },
+    /// The host refused one channel or request; the connection still stands.
+    #[error("{what} was refused{}", said(.reason))]
+    Refused {
+        /// What was asked for.
+        what: String,
+        /// What the host said; empty when it said nothing.
+        reason: String,
+    },
+    /// The connection ended.
+    #[error("the connection to {host} was lost{}", said(.reason))]
+    Lost {
+        /// The name that was asked for.
+        host: String,
+        /// What the host or the network said; empty when nothing did.
+        reason: String,
+    },
+    /// The handshake did not get to its end.
+    #[error("the SSH handshake with {host} failed")]
+    Handshake {
+        /// The name that was asked for.
+        host: String,
+        /// How.
+        source: russh::Error,
+    },
+
+    // The caller.
+    /// The private key cannot be read.
+    #[error("the SSH private key cannot be used: {reason}")]
+    BadKey {
+        /// How.
+        reason: String,
+    },
+    /// The certificate cannot be read, or is not for that key.
+    #[error("the SSH certificate cannot be used: {reason}")]
+    BadCertificate {
+        /// How.
+        reason: String,
+    },
+    /// A local socket or file failed.
+    #[error("cannot {doing}")]
+    Local {
+        /// Completes "cannot …".
+        doing: String,
+        /// How.
+        source: io::Error,
+    },
+
+    /// The SSH library failed in a way that has no better name here.
+    #[error("SSH failed")]
+    Ssh(#[from] russh::Error),
+}
+
+/// `: reason`, or nothing.
+fn said(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}

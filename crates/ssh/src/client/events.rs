@@ -1,0 +1,226 @@
+//! What the SSH library calls back for: the host's certificate, banners, the end, and a forwarded agent.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
+use russh::keys::{HashAlg, PublicKeyOrCertificate};
+use russh::{Channel, ChannelId, ChannelOpenFailure};
+use sallyport_ca::Trust;
+use time::OffsetDateTime;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::ClientError;
+use crate::pump::pump;
+
+/// What the callbacks learn and the connection's user asks for.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    texts: Mutex<Texts>,
+    /// The user asked for agent forwarding on some session; until then no agent channel is accepted.
+    pub(super) agent_wanted: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Texts {
+    banner: String,
+    end: String,
+}
+
+impl Said {
+    /// The banners so far: servers explain refusals there.
+    pub(super) fn banner(&self) -> String {
+        self.with(|texts| texts.banner.trim().to_owned())
+    }
+
+    /// Why the connection ended, as far as anyone said.
+    pub(super) fn end(&self) -> String {
+        self.with(|texts| texts.end.clone())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Texts) -> T) -> T {
+        act(&mut self.texts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Longest banner kept, in bytes: a hostile host must not fill memory or a terminal.
+const BANNER_BYTES: usize = 16 * 1024;
+
+/// The callbacks of one connection.
+pub(super) struct Events {
+    pub(super) host: String,
+    pub(super) trust: Arc<Trust>,
+    pub(super) agent: Option<PathBuf>,
+    pub(super) said: Arc<Said>,
+    /// Descriptions of refused channels, in the order of refusal.
+    pub(super) refusals: mpsc::UnboundedSender<String>,
+}
+
+impl Handler for Events {
+    type Error = ClientError;
+
+    async fn auth_banner(&mut self, banner: &str, _: &mut Session) -> Result<(), ClientError> {
+        self.said.with(|texts| {
+            if texts.banner.len() + banner.len() <= BANNER_BYTES {
+                texts.banner.push_str(banner);
+            }
+        });
+        Ok(())
+    }
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, ClientError> {
+        let Some(certificate) = shown.certificate() else {
+            return Err(ClientError::PlainHostKey {
+                host: self.host.clone(),
+                fingerprint: shown.public_key().fingerprint(HashAlg::Sha256).to_string(),
+            });
+        };
+        match self.trust.verify_host_ssh(certificate, &self.host, OffsetDateTime::now_utc()) {
+            Ok(identity) => {
+                debug!(host = %self.host, node = %identity.display_name(), "host certificate accepted");
+                Ok(true)
+            }
+            Err(source) => Err(ClientError::HostCertificate { host: self.host.clone(), source }),
+        }
+    }
+
+    async fn channel_open_failure(
+        &mut self,
+        _: ChannelId,
+        _: ChannelOpenFailure,
+        description: &str,
+        _: &str,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        let _ = self.refusals.send(description.to_owned());
+        Ok(())
+    }
+
+    async fn server_channel_open_agent_forward(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        let socket = self.agent.clone().filter(|_| self.said.agent_wanted.load(Ordering::Acquire));
+        let Some(socket) = socket else {
+            warn!(host = %self.host, "the host asked for the SSH agent, which was not offered to it");
+            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+            return Ok(());
+        };
+        // Apart from the connection's own loop: a stuck agent must not stop the session.
+        tokio::spawn(async move {
+            match UnixStream::connect(&socket).await {
+                Ok(agent) => {
+                    reply.accept().await;
+                    pump(channel, agent).await;
+                }
+                Err(error) => {
+                    debug!(socket = %socket.display(), %error, "no SSH agent to forward");
+                    reply.reject(ChannelOpenFailure::ConnectFailed).await;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    // A client of ours never asks for these, so a host that opens them is up to something.
+    async fn server_channel_open_forwarded_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        Ok(())
+    }
+
+    async fn server_channel_open_forwarded_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        Ok(())
+    }
+
+    async fn server_channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        Ok(())
+    }
+
+    async fn server_channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), ClientError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        Ok(())
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<ClientError>) -> Result<(), ClientError> {
+        match reason {
+            DisconnectReason::ReceivedDisconnect(info) => {
+                self.said.with(|texts| texts.end = info.message);
+                Ok(())
+            }
+            DisconnectReason::Error(error) => {
+                // An end without a word of farewell is all that `Disconnect` and `HUP` say.
+                let silent =
+                    matches!(error, ClientError::Ssh(russh::Error::Disconnect | russh::Error::HUP));
+                let text = match &error {
+                    _ if silent => String::new(),
+                    ClientError::Ssh(russh::Error::KeepaliveTimeout) => {
+                        "it stopped answering".to_owned()
+                    }
+                    ClientError::Ssh(inner) => inner.to_string(),
+                    other => other.to_string(),
+                };
+                self.said.with(|texts| texts.end = text);
+                Err(error)
+            }
+        }
+    }
+}

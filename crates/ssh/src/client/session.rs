@@ -1,0 +1,390 @@
+//! One session: a shell, a command or a subsystem, its terminal, its input and what comes out of it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use russh::client::Msg;
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty, Sig};
+
+use super::{ClientError, Connection};
+
+/// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
+const STDERR: u32 = 1;
+
+/// Longest refusal text kept, in bytes.
+const REFUSAL_BYTES: usize = 4096;
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// The login's shell.
+    Shell,
+    /// A command line, as the login's shell reads it.
+    Exec(Vec<u8>),
+    /// A named service, such as `sftp`.
+    Subsystem(String),
+}
+
+/// The size of a terminal window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Columns of characters.
+    pub columns: u16,
+    /// Rows of characters.
+    pub rows: u16,
+    /// Width in pixels; 0 when unknown.
+    pub width: u16,
+    /// Height in pixels; 0 when unknown.
+    pub height: u16,
+}
+
+impl Default for WindowSize {
+    fn default() -> Self {
+        Self { columns: 80, rows: 24, width: 0, height: 0 }
+    }
+}
+
+/// The terminal a session asks for.
+#[derive(Debug, Clone)]
+pub struct Terminal {
+    /// Value of `TERM`.
+    pub term: String,
+    /// Size at the start.
+    pub size: WindowSize,
+    /// Encoded terminal modes (RFC 4254 §8).
+    pub modes: Vec<(Pty, u32)>,
+}
+
+/// What a session asks for.
+#[derive(Debug, Clone)]
+pub struct SessionRequest {
+    /// What runs.
+    pub program: Program,
+    /// With a terminal, when set.
+    pub terminal: Option<Terminal>,
+    /// Environment variables; the host takes those that it allows and ignores the others.
+    pub environment: Vec<(String, String)>,
+    /// Offer the local SSH agent to the host. Whoever is root there can use it while the session lasts.
+    pub forward_agent: bool,
+}
+
+impl SessionRequest {
+    /// A program without terminal, environment or agent.
+    #[must_use]
+    pub fn new(program: Program) -> Self {
+        Self { program, terminal: None, environment: Vec::new(), forward_agent: false }
+    }
+
+    /// A command line.
+    #[must_use]
+    pub fn exec(command: impl Into<Vec<u8>>) -> Self {
+        Self::new(Program::Exec(command.into()))
+    }
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// With a status.
+    Status(u32),
+    /// By a signal.
+    Signal {
+        /// Its name without `SIG`.
+        name: String,
+        /// A core file was written.
+        core_dumped: bool,
+        /// What the host says about it.
+        message: String,
+    },
+    /// The host refused to run the program.
+    Refused,
+    /// The host ended the session without saying how.
+    Unknown,
+    /// The connection was lost.
+    Lost {
+        /// What the host or the network said.
+        reason: String,
+    },
+}
+
+/// What comes out of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output, or everything where there is a terminal.
+    Stdout(Bytes),
+    /// Standard error.
+    Stderr(Bytes),
+    /// The program runs.
+    Started,
+    /// The host gives no terminal; the program may run without one.
+    TerminalRefused,
+    /// The host takes no agent; the program runs without one.
+    AgentRefused,
+    /// The end. Nothing comes after it.
+    Exit(Exit),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Terminal,
+    Agent,
+    Program,
+}
+
+/// A running session.
+#[derive(Debug)]
+pub struct Session {
+    input: SessionInput,
+    output: SessionOutput,
+}
+
+impl Session {
+    /// Both halves, for separate tasks. Reading must not wait for writing, or a far end that does the same hangs.
+    #[must_use]
+    pub fn split(self) -> (SessionInput, SessionOutput) {
+        (self.input, self.output)
+    }
+
+    /// The writing half.
+    #[must_use]
+    pub fn input(&self) -> &SessionInput {
+        &self.input
+    }
+
+    /// The next thing that comes out. `None` after the end.
+    pub async fn next(&mut self) -> Option<Output> {
+        self.output.next().await
+    }
+}
+
+/// What goes into a session. Clones share it.
+#[derive(Clone)]
+pub struct SessionInput {
+    channel: Arc<ChannelWriteHalf<Msg>>,
+    connection: Connection,
+}
+
+impl fmt::Debug for SessionInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionInput")
+    }
+}
+
+impl SessionInput {
+    /// Sends standard input; waits while the host takes none.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] when the connection is gone.
+    pub async fn data(&self, data: impl Into<Bytes>) -> Result<(), ClientError> {
+        self.channel.data_bytes(data).await.map_err(|_| self.connection.lost())
+    }
+
+    /// Ends standard input.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] when the connection is gone.
+    pub async fn eof(&self) -> Result<(), ClientError> {
+        self.channel.eof().await.map_err(|_| self.connection.lost())
+    }
+
+    /// Tells the host the terminal's new size.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] when the connection is gone.
+    pub async fn resize(&self, size: WindowSize) -> Result<(), ClientError> {
+        self.channel
+            .window_change(size.columns.into(), size.rows.into(), size.width.into(), size.height.into())
+            .await
+            .map_err(|_| self.connection.lost())
+    }
+
+    /// Sends a signal to the program, by its name without `SIG`.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] when the connection is gone.
+    pub async fn signal(&self, name: &str) -> Result<(), ClientError> {
+        self.channel.signal(signal_named(name)).await.map_err(|_| self.connection.lost())
+    }
+
+    /// Ends the session from this side.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] when the connection is gone.
+    pub async fn close(&self) -> Result<(), ClientError> {
+        self.channel.close().await.map_err(|_| self.connection.lost())
+    }
+}
+
+/// What comes out of a session.
+pub struct SessionOutput {
+    channel: ChannelReadHalf,
+    connection: Connection,
+    asked: VecDeque<Asked>,
+    exit: Option<Exit>,
+    ended: bool,
+}
+
+impl fmt::Debug for SessionOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionOutput").field("exit", &self.exit).finish_non_exhaustive()
+    }
+}
+
+impl SessionOutput {
+    /// The next thing that comes out. `None` after the end.
+    pub async fn next(&mut self) -> Option<Output> {
+        if self.ended {
+            return None;
+        }
+        loop {
+            let Some(message) = self.channel.wait().await else {
+                self.ended = true;
+                let exit = self.exit.take().unwrap_or_else(|| Exit::Lost { reason: self.connection.inner.said.end() });
+                return Some(Output::Exit(exit));
+            };
+            match message {
+                ChannelMsg::Data { data } => return Some(Output::Stdout(data)),
+                ChannelMsg::ExtendedData { data, ext: STDERR } => return Some(Output::Stderr(data)),
+                ChannelMsg::Success => {
+                    if self.asked.pop_front() == Some(Asked::Program) {
+                        return Some(Output::Started);
+                    }
+                }
+                ChannelMsg::Failure => match self.asked.pop_front() {
+                    Some(Asked::Terminal) => return Some(Output::TerminalRefused),
+                    Some(Asked::Agent) => return Some(Output::AgentRefused),
+                    Some(Asked::Program) => {
+                        // What the host has to say about it may follow, up to the end of the channel.
+                        self.exit = Some(Exit::Refused);
+                    }
+                    None => {}
+                },
+                ChannelMsg::ExitStatus { exit_status } => {
+                    if self.exit != Some(Exit::Refused) {
+                        self.exit = Some(Exit::Status(exit_status));
+                    }
+                }
+                ChannelMsg::ExitSignal { signal_name, core_dumped, error_message, .. } => {
+                    self.exit = Some(Exit::Signal {
+                        name: signal_name_of(&signal_name),
+                        core_dumped,
+                        message: error_message,
+                    });
+                }
+                ChannelMsg::Eof if self.exit == Some(Exit::Refused) => {
+                    self.ended = true;
+                    return self.exit.take().map(Output::Exit);
+                }
+                ChannelMsg::Close => {
+                    self.ended = true;
+                    return Some(Output::Exit(self.exit.take().unwrap_or(Exit::Unknown)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Sends the requests of a session in one flight.
+pub(super) async fn start(
+    connection: Connection,
+    channel: Channel<Msg>,
+    request: SessionRequest,
+) -> Result<Session, ClientError> {
+    let mut asked = VecDeque::with_capacity(3);
+    let send = async {
+        if request.forward_agent {
+            channel.agent_forward(true).await?;
+            asked.push_back(Asked::Agent);
+        }
+        if let Some(terminal) = &request.terminal {
+            let size = terminal.size;
+            channel
+                .request_pty(
+                    true,
+                    &terminal.term,
+                    size.columns.into(),
+                    size.rows.into(),
+                    size.width.into(),
+                    size.height.into(),
+                    &terminal.modes,
+                )
+                .await?;
+            asked.push_back(Asked::Terminal);
+        }
+        for (name, value) in &request.environment {
+            channel.set_env(false, name, value).await?;
+        }
+        match request.program {
+            Program::Shell => channel.request_shell(true).await?,
+            Program::Exec(command) => channel.exec(true, command).await?,
+            Program::Subsystem(name) => channel.request_subsystem(true, name).await?,
+        }
+        asked.push_back(Asked::Program);
+        Ok::<(), russh::Error>(())
+    };
+    send.await.map_err(|_| connection.lost())?;
+    let (incoming, outgoing) = channel.split();
+    Ok(Session {
+        input: SessionInput { channel: Arc::new(outgoing), connection: connection.clone() },
+        output: SessionOutput { channel: incoming, connection, asked, exit: None, ended: false },
+    })
+}
+
+/// Waits for the answer to a subsystem request, and collects what the host says when it refuses.
+pub(super) async fn wait_for_subsystem(
+    connection: &Connection,
+    channel: &mut Channel<Msg>,
+    what: &str,
+) -> Result<(), ClientError> {
+    let mut reason = Vec::new();
+    let mut refused = false;
+    loop {
+        match channel.wait().await {
+            Some(ChannelMsg::Success) if !refused => return Ok(()),
+            // The words may come before or after the answer; the end of the channel ends the waiting.
+            Some(ChannelMsg::Failure) => {
+                refused = true;
+                if !reason.is_empty() || channel.close().await.is_err() {
+                    break;
+                }
+            }
+            Some(ChannelMsg::ExtendedData { data, .. }) if reason.len() < REFUSAL_BYTES => {
+                reason.extend_from_slice(&data);
+            }
+            Some(ChannelMsg::Close) => break,
+            Some(_) => {}
+            None if refused => break,
+            None => return Err(connection.lost()),
+        }
+    }
+    let reason = String::from_utf8_lossy(&reason).trim().to_owned();
+    Err(ClientError::Refused { what: what.to_owned(), reason })
+}
+
+fn signal_named(name: &str) -> Sig {
+    match name {
+        "ABRT" => Sig::ABRT,
+        "ALRM" => Sig::ALRM,
+        "FPE" => Sig::FPE,
+        "HUP" => Sig::HUP,
+        "ILL" => Sig::ILL,
+        "INT" => Sig::INT,
+        "KILL" => Sig::KILL,
+        "PIPE" => Sig::PIPE,
+        "QUIT" => Sig::QUIT,
+        "SEGV" => Sig::SEGV,
+        "TERM" => Sig::TERM,
+        "USR1" => Sig::USR1,
+        other => Sig::Custom(other.to_owned()),
+    }
+}
+
+fn signal_name_of(signal: &Sig) -> String {
+    match signal {
+        Sig::Custom(name) => name.clone(),
+        known => format!("{known:?}"),
+    }
+}

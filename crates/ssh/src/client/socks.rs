@@ -1,0 +1,151 @@
+//! The part of SOCKS that `-D` needs: CONNECT of SOCKS 4, 4a and 5 (RFC 1928) without authentication.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Longest name in a SOCKS 4 request, in bytes. SOCKS 5 bounds itself at 255.
+const NAME_BYTES: usize = 255;
+
+/// Where a SOCKS client wants to go, and how to answer it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) address: String,
+    pub(super) port: u16,
+    version: u8,
+}
+
+impl Wanted {
+    /// The answer that lets the client go on, or tells it that it cannot.
+    pub(super) fn answer(&self, connected: bool) -> Vec<u8> {
+        match (self.version, connected) {
+            (4, true) => vec![0, 90, 0, 0, 0, 0, 0, 0],
+            (4, false) => vec![0, 91, 0, 0, 0, 0, 0, 0],
+            // 5 is "connection refused"; the bound address is of no use to anyone.
+            (_, connected) => vec![5, if connected { 0 } else { 5 }, 0, 1, 0, 0, 0, 0, 0, 0],
+        }
+    }
+}
+
+/// Reads a request. What is wrong with it is an error for the log; the stream is then dropped.
+pub(super) async fn read<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<Wanted, String> {
+    let lost = |error: std::io::Error| format!("the client went away: {error}");
+    match stream.read_u8().await.map_err(lost)? {
+        4 => {
+            let command = stream.read_u8().await.map_err(lost)?;
+            let port = stream.read_u16().await.map_err(lost)?;
+            let address = Ipv4Addr::from(stream.read_u32().await.map_err(lost)?);
+            read_string(stream).await?;
+            // SOCKS 4a: 0.0.0.x with x not 0 says that a name follows.
+            let named = matches!(address.octets(), [0, 0, 0, last] if last != 0);
+            let address = if named { read_string(stream).await? } else { address.to_string() };
+            if command != 1 {
+                return Err(format!("SOCKS command {command} is not supported, only CONNECT (1)"));
+            }
+            Ok(Wanted { address, port, version: 4 })
+        }
+        5 => {
+            let methods = stream.read_u8().await.map_err(lost)?;
+            let mut offered = vec![0; usize::from(methods)];
+            stream.read_exact(&mut offered).await.map_err(lost)?;
+            if !offered.contains(&0) {
+                let _ = stream.write_all(&[5, 0xff]).await;
+                return Err("the client offers no SOCKS method without authentication".to_owned());
+            }
+            stream.write_all(&[5, 0]).await.map_err(lost)?;
+            let mut head = [0; 4];
+            stream.read_exact(&mut head).await.map_err(lost)?;
+            let [version, command, _, kind] = head;
+            if version != 5 || command != 1 {
+                let _ = stream.write_all(&[5, 7, 0, 1, 0, 0, 0, 0, 0, 0]).await;
+                return Err(format!("SOCKS command {command} is not supported, only CONNECT (1)"));
+            }
+            let address = match kind {
+                1 => Ipv4Addr::from(stream.read_u32().await.map_err(lost)?).to_string(),
+                4 => Ipv6Addr::from(stream.read_u128().await.map_err(lost)?).to_string(),
+                3 => {
+                    let length = stream.read_u8().await.map_err(lost)?;
+                    let mut name = vec![0; usize::from(length)];
+                    stream.read_exact(&mut name).await.map_err(lost)?;
+                    String::from_utf8(name).map_err(|_| "the name is not text".to_owned())?
+                }
+                other => return Err(format!("SOCKS address type {other} is not known")),
+            };
+            let port = stream.read_u16().await.map_err(lost)?;
+            Ok(Wanted { address, port, version: 5 })
+        }
+        other => Err(format!("the client speaks no SOCKS that is known here (first byte {other})")),
+    }
+}
+
+/// A string that ends with a zero byte.
+async fn read_string<S: AsyncRead + Unpin>(stream: &mut S) -> Result<String, String> {
+    let mut text = Vec::new();
+    loop {
+        match stream.read_u8().await.map_err(|error| format!("the client went away: {error}"))? {
+            0 => return String::from_utf8(text).map_err(|_| "the name is not text".to_owned()),
+            _ if text.len() == NAME_BYTES => return Err("the name is longer than 255 bytes".to_owned()),
+            byte => text.push(byte),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn parse(bytes: &[u8]) -> Result<Wanted, String> {
+        // One byte at a time: no read may depend on how the bytes arrive.
+        let (mut client, mut server) = tokio::io::duplex(1);
+        let bytes = bytes.to_vec();
+        let writer = tokio::spawn(async move {
+            let _ = client.write_all(&bytes).await;
+            let mut answer = Vec::new();
+            let _ = client.shutdown().await;
+            let _ = client.read_to_end(&mut answer).await;
+            answer
+        });
+        let parsed = read(&mut server).await;
+        drop(server);
+        writer.await.unwrap();
+        parsed
+    }
+
+    #[tokio::test]
+    async fn reads_every_kind_of_address() {
+        let v4 = parse(&[4, 1, 0, 80, 127, 0, 0, 1, b'm', b'e', 0]).await.unwrap();
+        assert_eq!((v4.address.as_str(), v4.port), ("127.0.0.1", 80));
+        let v4a = parse(b"\x04\x01\x01\xbb\0\0\0\x01\0web.example\0").await.unwrap();
+        assert_eq!((v4a.address.as_str(), v4a.port), ("web.example", 443));
+        let v5 = parse(b"\x05\x02\x02\0\x05\x01\0\x03\x03web\x1f\x90").await.unwrap();
+        assert_eq!((v5.address.as_str(), v5.port), ("web", 8080));
+        let v6 = parse(b"\x05\x01\0\x05\x01\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\x16").await.unwrap();
+        assert_eq!((v6.address.as_str(), v6.port), ("::1", 22));
+    }
+
+    #[tokio::test]
+    async fn says_what_it_does_not_speak() {
+        for (bytes, words) in [
+            (&b"\x04\x02\0\x50\x7f\0\0\x01\0"[..], "only CONNECT"),
+            (b"\x05\x01\x02", "without authentication"),
+            (b"\x05\x01\0\x05\x03\0\x01", "only CONNECT"),
+            (b"\x05\x01\0\x05\x01\0\x09", "address type 9"),
+            (b"GET / HTTP/1.1", "no SOCKS"),
+            (b"\x05\x01\0\x05", "went away"),
+        ] {
+            let said = parse(bytes).await.unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+        let endless = [b"\x04\x01\0\x50\x7f\0\0\x01".as_slice(), &[b'a'; 400]].concat();
+        assert!(parse(&endless).await.unwrap_err().contains("longer"));
+    }
+
+    #[test]
+    fn answers_in_the_version_of_the_question() {
+        let wanted = |version| Wanted { address: String::new(), port: 0, version };
+        assert_eq!(wanted(4).answer(true)[1], 90);
+        assert_eq!(wanted(4).answer(false)[1], 91);
+        assert_eq!(wanted(5).answer(true)[1], 0);
+        assert_eq!(wanted(5).answer(false)[1], 5);
+    }
+}
