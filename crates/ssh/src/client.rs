@@ -36,6 +36,7 @@ pub use session::{
 
 use crate::Stream;
 use crate::algorithms;
+use crate::pump::Slack;
 use events::{Events, Said};
 
 /// How long to wait for the words that belong to a refused channel.
@@ -104,6 +105,7 @@ struct Inner {
     host: String,
     said: Arc<Said>,
     refusals: Mutex<mpsc::UnboundedReceiver<String>>,
+    slack: Slack,
 }
 
 impl fmt::Debug for Connection {
@@ -126,12 +128,14 @@ where
     async {
         let said = Arc::new(Said::default());
         let (refusals_in, refusals) = mpsc::unbounded_channel();
+        let slack = Slack::default();
         let events = Events {
             host: settings.host.clone(),
             trust: settings.trust,
             agent: settings.agent,
             said: Arc::clone(&said),
             refusals: refusals_in,
+            slack: slack.clone(),
         };
         let config = russh::client::Config {
             client_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
@@ -169,7 +173,7 @@ where
             }
         }
         debug!("authenticated");
-        let inner = Inner { handle, host: settings.host, said, refusals: Mutex::new(refusals) };
+        let inner = Inner { handle, host: settings.host, said, refusals: Mutex::new(refusals), slack };
         Ok(Connection { inner: Arc::new(inner) })
     }
     .instrument(span)

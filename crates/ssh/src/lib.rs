@@ -4,6 +4,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 mod algorithms;
 pub mod client;
+pub mod jump;
 mod pump;
 
 /// What every byte stream here can do.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::ClientError;
-use crate::pump::pump;
+use crate::pump::{Slack, pump};
 
 /// What the callbacks learn and the connection's user asks for.
 #[derive(Debug, Default)]
@@ -57,6 +57,7 @@ pub(super) struct Events {
     pub(super) said: Arc<Said>,
     /// Descriptions of refused channels, in the order of refusal.
     pub(super) refusals: mpsc::UnboundedSender<String>,
+    pub(super) slack: Slack,
 }
 
 impl Handler for Events {
@@ -111,12 +112,13 @@ impl Handler for Events {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
+        let slack = self.slack.clone();
         // Apart from the connection's own loop: a stuck agent must not stop the session.
         tokio::spawn(async move {
             match UnixStream::connect(&socket).await {
                 Ok(agent) => {
                     reply.accept().await;
-                    pump(channel, agent).await;
+                    pump(channel, agent, slack).await;
                 }
                 Err(error) => {
                     debug!(socket = %socket.display(), %error, "no SSH agent to forward");

@@ -43,7 +43,7 @@ impl Connection {
             async move {
                 match connection.direct_channel(&address, port, peer).await {
                     Ok(channel) => {
-                        pump(channel, stream).await;
+                        pump(channel, stream, connection.inner.slack.clone()).await;
                     }
                     Err(error) => report(&in_words(&error)),
                 }
@@ -67,7 +67,7 @@ impl Connection {
                 match connection.direct_channel(&wanted.address, wanted.port, peer).await {
                     Ok(channel) => {
                         if stream.write_all(&wanted.answer(true)).await.is_ok() {
-                            pump(channel, stream).await;
+                            pump(channel, stream, connection.inner.slack.clone()).await;
                         } else {
                             let _ = channel.close().await;
                         }

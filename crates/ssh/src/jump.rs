@@ -1,0 +1,219 @@
+//! The proxy's plain SSH face, for `ssh -J` and everything built on it.
+//!
+//! A client proves who it is with a user certificate of the cluster; the user name it gives on this hop means nothing,
+//! because the certificate says who it is (stock `ssh -J` sends whatever name the person has on their own machine).
+//! After that it may open `direct-tcpip` channels to nodes, and nothing else: the bytes inside are the SSH connection
+//! between the client and the node, which this hop cannot read. The port in the request is ignored, since a node has
+//! one SSH service.
+//!
+//! Who may reach which node is not decided here but behind [`Dial`].
+//!
+//! One limit comes from the SSH library: a certificate that has expired, or a key with no certificate, is refused
+//! without words ("Permission denied (publickey)").
+
+mod connection;
+mod gate;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use russh::keys::PrivateKey;
+use russh::{MethodKind, MethodSet, SshId};
+use sallyport_access::Identity;
+use sallyport_ca::Trust;
+use ssh_key::Certificate;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, debug, info_span};
+
+use crate::{BoxedStream, Stream, algorithms};
+
+/// What this face needs from the proxy.
+#[async_trait]
+pub trait Dial: Send + Sync + 'static {
+    /// The cluster's authorities as they are now.
+    fn trust(&self) -> Arc<Trust>;
+
+    /// Opens a stream to the SSH service of a node, if this identity may reach it.
+    ///
+    /// `host` is what the user typed: a name, an id, or a name with the cluster's name behind it.
+    ///
+    /// # Errors
+    /// The refusal in words that the user may read; they are shown as they are.
+    async fn dial(&self, identity: &Identity, host: &str, client: SocketAddr) -> Result<BoxedStream, String>;
+}
+
+/// Limits of this face.
+#[derive(Debug, Clone)]
+pub struct JumpConfig {
+    /// Time from the first byte to a proven identity. Default 20 s.
+    pub auth_timeout: Duration,
+    /// How long a connection may stand with no channel open. Default 2 min.
+    pub idle_timeout: Duration,
+    /// Silence after which the client is asked for a sign of life; three without an answer end it. Default 30 s.
+    pub keepalive: Duration,
+    /// Channels open at a time on one connection. Default 32.
+    pub max_channels: usize,
+    /// Longest time from the request for a node to its answer. Default 20 s.
+    pub dial_timeout: Duration,
+}
+
+impl Default for JumpConfig {
+    fn default() -> Self {
+        Self {
+            auth_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(120),
+            keepalive: Duration::from_secs(30),
+            max_channels: 32,
+            dial_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Keys a client may try before it is sent away. An SSH agent offers all it has.
+const MAX_AUTH_ATTEMPTS: usize = 20;
+
+/// Why this face could not be set up, or a connection to it ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JumpError {
+    /// The host key or its certificate cannot be used.
+    #[error("the proxy's SSH host {what} cannot be used: {reason}")]
+    HostKey {
+        /// "key" or "certificate".
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The client did not prove who it is in time.
+    #[error("no proven identity within {} s", .0.as_secs())]
+    AuthTimeout(Duration),
+    /// The connection stood unused.
+    #[error("no channel was open for {} s", .0.as_secs())]
+    Idle(Duration),
+    /// The proxy is shutting down.
+    #[error("the proxy is shutting down")]
+    Draining,
+    /// The client went away, or did not speak SSH properly.
+    #[error("the SSH connection ended")]
+    Ssh(#[from] russh::Error),
+}
+
+/// The plain SSH face.
+pub struct Jump {
+    config: JumpConfig,
+    ssh: RwLock<Arc<russh::server::Config>>,
+    dial: Arc<dyn Dial>,
+    connections: TaskTracker,
+    draining: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl fmt::Debug for Jump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jump").field("config", &self.config).field("connections", &self.connections.len()).finish()
+    }
+}
+
+impl Jump {
+    /// Sets up this face with the proxy's host key (OpenSSH private key text) and its certificate (one line).
+    ///
+    /// # Errors
+    /// [`JumpError::HostKey`] when one of them cannot be read, or they do not belong together.
+    pub fn new(config: JumpConfig, host_key: &str, host_certificate: &str, dial: Arc<dyn Dial>) -> Result<Self, JumpError> {
+        let ssh = ssh_config(&config, host_key, host_certificate)?;
+        Ok(Self {
+            config,
+            ssh: RwLock::new(Arc::new(ssh)),
+            dial,
+            connections: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            cut: CancellationToken::new(),
+        })
+    }
+
+    /// Uses another host key and certificate for connections from now on.
+    ///
+    /// # Errors
+    /// As [`Jump::new`]; the old ones stay in use then.
+    pub fn replace_host_key(&self, host_key: &str, host_certificate: &str) -> Result<(), JumpError> {
+        let ssh = Arc::new(ssh_config(&self.config, host_key, host_certificate)?);
+        *self.ssh.write().unwrap_or_else(PoisonError::into_inner) = ssh;
+        Ok(())
+    }
+
+    /// Serves one connection to its end. Dropping the future cuts the connection.
+    ///
+    /// # Errors
+    /// Why it ended, when it was not the client's own doing.
+    pub async fn serve<S: Stream + 'static>(&self, stream: S, client: SocketAddr) -> Result<(), JumpError> {
+        if self.draining.is_cancelled() {
+            return Err(JumpError::Draining);
+        }
+        let ssh = Arc::clone(&self.ssh.read().unwrap_or_else(PoisonError::into_inner));
+        let span = info_span!("ssh_jump", peer = %client, user = tracing::field::Empty);
+        let settings = connection::Settings {
+            config: self.config.clone(),
+            ssh,
+            dial: Arc::clone(&self.dial),
+            client,
+            draining: self.draining.clone(),
+            cut: self.cut.child_token(),
+        };
+        let served = connection::serve(stream, settings).instrument(span);
+        let ended = self.connections.track_future(served).await;
+        debug!(peer = %client, outcome = ?ended.as_ref().err(), "plain SSH connection ended");
+        ended
+    }
+
+    /// Connections being served.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Takes no new connection and no new channel, sends unused connections away, and returns when the last one has
+    /// ended. The caller sets a time limit and then calls [`Jump::cut`].
+    pub async fn drain(&self) {
+        self.draining.cancel();
+        self.connections.close();
+        self.connections.wait().await;
+    }
+
+    /// Ends every connection at once.
+    pub fn cut(&self) {
+        self.draining.cancel();
+        self.cut.cancel();
+    }
+}
+
+fn ssh_config(config: &JumpConfig, host_key: &str, host_certificate: &str) -> Result<russh::server::Config, JumpError> {
+    let bad = |what, reason: String| JumpError::HostKey { what, reason };
+    let key = PrivateKey::from_openssh(host_key).map_err(|error| bad("key", error.to_string()))?;
+    let certificate = Certificate::from_openssh(host_certificate.trim())
+        .map_err(|error| bad("certificate", error.to_string()))?;
+    if certificate.public_key() != key.public_key().key_data() {
+        return Err(bad("certificate", "it is for another key".to_owned()));
+    }
+    Ok(russh::server::Config {
+        server_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
+        methods: MethodSet::from(&[MethodKind::PublicKey][..]),
+        // A delay protects passwords; here it would only slow down clients that offer other keys first.
+        auth_rejection_time: Duration::ZERO,
+        auth_rejection_time_initial: Some(Duration::ZERO),
+        max_auth_attempts: MAX_AUTH_ATTEMPTS,
+        keys: vec![key],
+        certificates: vec![certificate],
+        window_size: algorithms::WINDOW_BYTES,
+        channel_buffer_size: algorithms::CHANNEL_PACKETS,
+        preferred: algorithms::server(),
+        inactivity_timeout: None,
+        keepalive_interval: Some(config.keepalive),
+        keepalive_max: 3,
+        nodelay: true,
+        ..russh::server::Config::default()
+    })
+}

@@ -1,0 +1,341 @@
+//! One client of the plain SSH face.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use russh::keys::Certificate;
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
+use russh::{Channel, ChannelId, ChannelOpenFailure, Disconnect, Pty};
+use sallyport_access::Identity;
+use time::OffsetDateTime;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, debug, debug_span, info, warn};
+
+use super::gate::Gate;
+use super::{Dial, JumpConfig, JumpError};
+use crate::Stream;
+use crate::pump::{Slack, pump};
+
+/// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 §5.1), the code that goes with words of our own.
+const PROHIBITED: u32 = 1;
+
+/// SSH_OPEN_CONNECT_FAILED (RFC 4254 §5.1).
+const CONNECT_FAILED: u32 = 2;
+
+/// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
+const STDERR: u32 = 1;
+
+/// What a person reads who wanted a shell here.
+const NO_SHELL: &str = "This is a Sallyport proxy; it runs no shells.\r\n\
+    To reach a node through it: ssh -J USER@PROXY:PORT LOGIN@NODE, or sallyport ssh LOGIN@NODE\r\n";
+
+/// What a client reads that asks for anything but a node.
+const ONLY_NODES: &str = "this is a Sallyport proxy: it only connects to nodes (ssh -J)";
+
+/// What a client reads that asks for a node while the proxy shuts down.
+const DRAINING: &str = "the proxy is shutting down; try again in a moment";
+
+pub(super) struct Settings {
+    pub(super) config: JumpConfig,
+    pub(super) ssh: Arc<russh::server::Config>,
+    pub(super) dial: Arc<dyn Dial>,
+    pub(super) client: SocketAddr,
+    pub(super) draining: CancellationToken,
+    pub(super) cut: CancellationToken,
+}
+
+/// What the handler and the one who watches over it share.
+#[derive(Default)]
+struct Shared {
+    identity: OnceLock<Identity>,
+    channels: AtomicUsize,
+    /// Identity proven, or a channel opened or closed.
+    changed: Notify,
+}
+
+/// Cuts the connection when the future that serves it is dropped.
+struct CutOnDrop(CancellationToken);
+
+impl Drop for CutOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) -> Result<(), JumpError> {
+    let cut = CutOnDrop(settings.cut.clone());
+    let shared = Arc::new(Shared::default());
+    let config = settings.config.clone();
+    let draining = settings.draining.clone();
+    let handler = Client {
+        shared: Arc::clone(&shared),
+        places: Arc::new(Semaphore::new(config.max_channels)),
+        slack: Slack::default(),
+        sessions: HashSet::new(),
+        span: Span::current(),
+        settings,
+    };
+    let deadline = tokio::time::Instant::now() + config.auth_timeout;
+    let late = || JumpError::AuthTimeout(config.auth_timeout);
+    let gate = Gate::new(stream, cut.0.clone());
+    let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), gate, handler);
+    let mut session = tokio::time::timeout_at(deadline, started).await.map_err(|_| late())??;
+    let handle = session.handle();
+
+    let watch = async {
+        let goodbye = |text: &'static str| {
+            let handle = handle.clone();
+            async move {
+                let farewell = handle.disconnect(Disconnect::ByApplication, text.to_owned(), String::new());
+                let _ = tokio::time::timeout(std::time::Duration::from_secs(1), farewell).await;
+                // Time for the words to leave before the cut.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        loop {
+            let changed = shared.changed.notified();
+            if shared.identity.get().is_none() {
+                tokio::select! {
+                    () = changed => {}
+                    () = tokio::time::sleep_until(deadline) => {
+                        goodbye("no certificate was presented in time").await;
+                        return late();
+                    }
+                }
+            } else if shared.channels.load(Ordering::Acquire) > 0 {
+                changed.await;
+            } else {
+                tokio::select! {
+                    () = changed => {}
+                    () = draining.cancelled() => {
+                        goodbye(DRAINING).await;
+                        return JumpError::Draining;
+                    }
+                    () = tokio::time::sleep(config.idle_timeout) => {
+                        goodbye("the connection was not used").await;
+                        return JumpError::Idle(config.idle_timeout);
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        ended = &mut session => match ended {
+            Ok(()) | Err(JumpError::Ssh(russh::Error::Disconnect | russh::Error::HUP)) => Ok(()),
+            Err(error) => Err(error),
+        },
+        reason = watch => Err(reason),
+    }
+}
+
+/// The callbacks of one connection.
+struct Client {
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    slack: Slack,
+    /// Session channels that have been told that there are no shells.
+    sessions: HashSet<ChannelId>,
+    span: Span,
+    settings: Settings,
+}
+
+/// An open channel, counted until it is dropped.
+struct Counted {
+    shared: Arc<Shared>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.shared.channels.fetch_sub(1, Ordering::AcqRel);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Client {
+    /// Counts a channel in, or says that there are too many.
+    fn count(&self) -> Option<Counted> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        self.shared.channels.fetch_add(1, Ordering::AcqRel);
+        self.shared.changed.notify_one();
+        Some(Counted { shared: Arc::clone(&self.shared), _place: place })
+    }
+
+    /// Tells a person who wanted a shell what this is, and ends the session.
+    fn no_shell(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), JumpError> {
+        session.channel_success(channel)?;
+        if self.sessions.insert(channel) {
+            session.extended_data(channel, STDERR, NO_SHELL.as_bytes())?;
+            session.exit_status_request(channel, 1)?;
+            session.eof(channel)?;
+            session.close(channel)?;
+        }
+        Ok(())
+    }
+}
+
+fn prohibited(reason: impl Into<String>) -> ChannelOpenFailure {
+    ChannelOpenFailure::Other { code: PROHIBITED, reason: reason.into() }
+}
+
+impl Handler for Client {
+    type Error = JumpError;
+
+    async fn auth_openssh_certificate(&mut self, _any_name: &str, certificate: &Certificate) -> Result<Auth, JumpError> {
+        let verified = self.settings.dial.trust().verify_user_ssh(certificate, OffsetDateTime::now_utc());
+        match verified {
+            Ok(identity) => {
+                self.span.record("user", identity.display_name());
+                info!(parent: &self.span, user = %identity.display_name(), "authenticated");
+                // The client may authenticate once; a second certificate cannot replace the first.
+                let _ = self.shared.identity.set(identity);
+                self.shared.changed.notify_one();
+                Ok(Auth::Accept)
+            }
+            Err(error) => {
+                warn!(parent: &self.span, %error, key_id = certificate.key_id(), "certificate refused");
+                Ok(Auth::reject())
+            }
+        }
+    }
+
+    async fn channel_open_direct_tcpip(
+        &mut self,
+        channel: Channel<Msg>,
+        host: &str,
+        port: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), JumpError> {
+        let Some(identity) = self.shared.identity.get().cloned() else {
+            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+            return Ok(());
+        };
+        if self.settings.draining.is_cancelled() {
+            reply.reject(prohibited(DRAINING)).await;
+            return Ok(());
+        }
+        let Some(counted) = self.count() else {
+            let limit = self.settings.config.max_channels;
+            reply.reject(prohibited(format!("too many connections to nodes at a time; the limit is {limit}"))).await;
+            return Ok(());
+        };
+        let dial = Arc::clone(&self.settings.dial);
+        let (client, limit) = (self.settings.client, self.settings.config.dial_timeout);
+        let (host, slack) = (host.to_owned(), self.slack.clone());
+        let span = debug_span!(parent: &self.span, "jump_channel", node = %host, port);
+        // Apart from the connection's own loop: one slow node must not hold up the others.
+        tokio::spawn(
+            async move {
+                let _counted = counted;
+                let dialled = tokio::time::timeout(limit, dial.dial(&identity, &host, client)).await;
+                match dialled {
+                    Ok(Ok(stream)) => {
+                        reply.accept().await;
+                        let carried = pump(channel, stream, slack).await;
+                        debug!(
+                            to_node = carried.from_channel,
+                            from_node = carried.to_channel,
+                            "connection to a node ended"
+                        );
+                    }
+                    Ok(Err(reason)) => {
+                        debug!(%reason, "connection to a node refused");
+                        reply.reject(prohibited(reason)).await;
+                    }
+                    Err(_) => {
+                        let reason = format!("{host} did not answer within {} s", limit.as_secs());
+                        reply.reject(ChannelOpenFailure::Other { code: CONNECT_FAILED, reason }).await;
+                    }
+                }
+            }
+            .instrument(span),
+        );
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), JumpError> {
+        // Accepted only to be able to say something in `shell_request`.
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn pty_request(
+        &mut self,
+        channel: ChannelId,
+        _: &str,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Result<(), JumpError> {
+        // No terminal exists; saying so would add a second, confusing message before the clear one.
+        Ok(session.channel_success(channel)?)
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), JumpError> {
+        self.no_shell(channel, session)
+    }
+
+    async fn exec_request(&mut self, channel: ChannelId, _: &[u8], session: &mut Session) -> Result<(), JumpError> {
+        self.no_shell(channel, session)
+    }
+
+    async fn subsystem_request(&mut self, channel: ChannelId, _: &str, session: &mut Session) -> Result<(), JumpError> {
+        self.no_shell(channel, session)
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), JumpError> {
+        self.sessions.remove(&channel);
+        Ok(())
+    }
+
+    async fn channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), JumpError> {
+        reply.reject(prohibited(ONLY_NODES)).await;
+        Ok(())
+    }
+
+    async fn channel_open_forwarded_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), JumpError> {
+        reply.reject(prohibited(ONLY_NODES)).await;
+        Ok(())
+    }
+
+    async fn channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), JumpError> {
+        reply.reject(prohibited(ONLY_NODES)).await;
+        Ok(())
+    }
+}
