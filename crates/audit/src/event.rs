@@ -1,0 +1,405 @@
+//! What happened, as one typed record.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// How much an event should worry somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// As it should be.
+    Info,
+    /// Refused, or worth a look.
+    Warning,
+    /// Something is broken or lost.
+    Error,
+}
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $kind:literal;)+) => {
+        /// A stable code of an event. A code never changes its meaning; its last letter is the severity.
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[doc = $doc])+ $name,)+
+            /// A code of another version, kept as it is.
+            Unknown(String),
+        }
+
+        impl Code {
+            /// Every code of this version.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)+];
+
+            /// The code, such as `SP1000I`.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$name => $code,)+
+                    Self::Unknown(code) => code,
+                }
+            }
+
+            /// The dotted name, such as `user.login`; empty for an unknown code.
+            #[must_use]
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$name => $kind,)+
+                    Self::Unknown(_) => "",
+                }
+            }
+
+            /// What it says, for the catalogue.
+            #[must_use]
+            pub fn description(&self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)+
+                    Self::Unknown(_) => "",
+                }
+            }
+
+            /// The code of this text.
+            #[must_use]
+            pub fn parse(text: &str) -> Self {
+                match text {
+                    $($code => Self::$name,)+
+                    other => Self::Unknown(other.to_owned()),
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A user proved who they are and got certificates.
+    UserLogin = "SP1000I", "user.login";
+    /// A login was refused: wrong password or code, unknown or locked user.
+    UserLoginFailed = "SP1000W", "user.login_failed";
+    /// Too many failed logins: the account is closed for a while.
+    UserLockedOut = "SP1001W", "user.locked_out";
+    /// A user was added.
+    UserCreated = "SP1002I", "user.created";
+    /// A user's roles or traits were changed.
+    UserUpdated = "SP1003I", "user.updated";
+    /// A user was removed.
+    UserDeleted = "SP1004I", "user.deleted";
+    /// A user's credentials were taken away and a link for new ones was made.
+    UserReset = "SP1005I", "user.reset";
+    /// An invite or reset link was opened.
+    InviteOpened = "SP1006I", "user.invite_opened";
+    /// An invite or reset link was used to set credentials.
+    InviteAccepted = "SP1007I", "user.invite_accepted";
+    /// An invite or reset link was wrong, stale or used before.
+    InviteRefused = "SP1007W", "user.invite_refused";
+    /// Somebody asked what this cluster is, before logging in.
+    Pinged = "SP1008I", "cluster.pinged";
+
+    /// A certificate was issued to a user.
+    CertIssued = "SP1100I", "cert.issued";
+    /// Certificates were issued to a host.
+    HostCertIssued = "SP1101I", "cert.host_issued";
+
+    /// A role was created.
+    RoleCreated = "SP1200I", "role.created";
+    /// A role was changed.
+    RoleUpdated = "SP1201I", "role.updated";
+    /// A role was deleted.
+    RoleDeleted = "SP1202I", "role.deleted";
+    /// A lock was created.
+    LockCreated = "SP1210I", "lock.created";
+    /// A lock was changed.
+    LockUpdated = "SP1211I", "lock.updated";
+    /// A lock was lifted.
+    LockDeleted = "SP1212I", "lock.deleted";
+    /// A join token was made.
+    TokenCreated = "SP1220I", "token.created";
+    /// A join token was withdrawn.
+    TokenDeleted = "SP1221I", "token.deleted";
+    /// The cluster's configuration was changed.
+    ClusterConfigUpdated = "SP1230I", "cluster_config.updated";
+    /// A node was removed from the inventory.
+    NodeDeleted = "SP1240I", "node.deleted";
+    /// The public half of a certificate authority was exported.
+    CaExported = "SP1250I", "ca.exported";
+
+    /// A host joined with a token.
+    NodeJoined = "SP1300I", "node.joined";
+    /// A join was refused: the token is wrong, stale, spent or for another role.
+    JoinRefused = "SP1300W", "node.join_refused";
+    /// A node's tunnel came up.
+    NodeConnected = "SP1301I", "node.connected";
+    /// A node's tunnel went away.
+    NodeDisconnected = "SP1302I", "node.disconnected";
+
+    /// A session began.
+    SessionStart = "SP2000I", "session.start";
+    /// A session ended.
+    SessionEnd = "SP2001I", "session.end";
+    /// A command was run.
+    SessionExec = "SP2002I", "session.exec";
+    /// A file operation over SFTP.
+    SessionSftp = "SP2003I", "session.sftp";
+    /// A port or socket was forwarded.
+    SessionPortForward = "SP2004I", "session.port_forward";
+    /// The client's ssh-agent was made reachable from a session.
+    SessionAgentForward = "SP2005I", "session.agent_forward";
+    /// A session, or something inside one, was refused.
+    SessionRefused = "SP2006W", "session.refused";
+    /// The way to a session was lost before its end.
+    SessionLost = "SP2007W", "session.lost";
+    /// A session was cut off: a lock, an idle limit, a recording that failed.
+    SessionCut = "SP2008W", "session.cut";
+
+    /// The authority has the whole recording of a session.
+    RecordingUploaded = "SP2100I", "recording.uploaded";
+    /// A recording ended without its end: the node or its process was lost.
+    RecordingInterrupted = "SP2101W", "recording.interrupted";
+    /// Parts of a recording cannot be read.
+    RecordingDamaged = "SP2102E", "recording.damaged";
+    /// A session goes on without being recorded, or was not recorded for a while.
+    RecordingFailed = "SP2103E", "recording.failed";
+    /// Somebody played a recording.
+    RecordingPlayed = "SP2104I", "recording.played";
+
+    /// A method of the API that only reads was used.
+    ApiCalled = "SP3000I", "api.called";
+    /// A call of the API was refused.
+    ApiRefused = "SP3001W", "api.refused";
+    /// The audit log was checked.
+    AuditVerified = "SP3100I", "audit.verified";
+    /// The audit log was checked and found broken.
+    AuditBroken = "SP3101E", "audit.broken";
+    /// After a crash the end of the audit log was mended.
+    AuditRepaired = "SP3102W", "audit.repaired";
+    /// The authority started.
+    AuthStarted = "SP3200I", "auth.started";
+    /// The authority stopped.
+    AuthStopped = "SP3201I", "auth.stopped";
+}
+
+impl Code {
+    /// How much the event should worry somebody.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match self.as_str().as_bytes().last() {
+            Some(b'W') => Severity::Warning,
+            Some(b'E') => Severity::Error,
+            _ => Severity::Info,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self::parse(&text))
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Unique and time-ordered: an event that is delivered twice is written once.
+    pub id: Uuid,
+    /// When it happened, by the clock of whoever saw it.
+    #[serde(with = "time::serde::rfc3339")]
+    pub time: OffsetDateTime,
+    /// What.
+    pub code: Code,
+    /// The dotted name of the code.
+    pub kind: String,
+    /// Who did it: a user, or a host such as `node:web-1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// As which account.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub login: String,
+    /// On which node.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// In which session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub session_id: String,
+    /// From which address.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// The host that reported it; the authority sets it from the host's certificate.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub origin: String,
+    /// In words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What else belongs to it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub fields: Map<String, Value>,
+}
+
+impl Event {
+    /// An event of this code, now.
+    #[must_use]
+    pub fn new(code: Code, now: OffsetDateTime) -> Self {
+        Self {
+            id: Uuid::now_v7(),
+            time: now,
+            kind: code.kind().to_owned(),
+            code,
+            user: String::new(),
+            login: String::new(),
+            node: String::new(),
+            session_id: String::new(),
+            source: String::new(),
+            origin: String::new(),
+            message: String::new(),
+            fields: Map::new(),
+        }
+    }
+
+    /// Who did it.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = user.into();
+        self
+    }
+
+    /// As which account.
+    #[must_use]
+    pub fn login(mut self, login: impl Into<String>) -> Self {
+        self.login = login.into();
+        self
+    }
+
+    /// On which node.
+    #[must_use]
+    pub fn node(mut self, node: impl Into<String>) -> Self {
+        self.node = node.into();
+        self
+    }
+
+    /// In which session.
+    #[must_use]
+    pub fn session(mut self, session: impl fmt::Display) -> Self {
+        self.session_id = session.to_string();
+        self
+    }
+
+    /// From which address.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    /// Something else that belongs to it. Never a secret.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// As one line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and maps with string keys always encode.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    /// What is not an event.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+/// Takes events. Emitting never waits: an implementation bounds what it keeps and says in its own documentation what
+/// happens past the bound.
+pub trait Sink: Send + Sync + fmt::Debug {
+    /// Takes one.
+    fn emit(&self, event: Event);
+}
+
+/// Keeps events in memory, for tests and for tools.
+#[derive(Debug, Default)]
+pub struct MemorySink(std::sync::Mutex<Vec<Event>>);
+
+impl MemorySink {
+    /// Every event so far.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Sink for MemorySink {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_well_formed() {
+        let mut codes = HashSet::new();
+        let mut kinds = HashSet::new();
+        for code in Code::ALL {
+            let text = code.as_str();
+            assert!(codes.insert(text), "{text} twice");
+            assert!(kinds.insert(code.kind()), "{} twice", code.kind());
+            assert!(text.len() == 7 && text.starts_with("SP") && text.ends_with(['I', 'W', 'E']), "{text}");
+            assert!(text[2..6].bytes().all(|c| c.is_ascii_digit()), "{text}");
+            assert_eq!(&Code::parse(text), code);
+            assert!(!code.description().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_catalogue_lists_every_code() {
+        let catalogue = include_str!("../../../docs/audit.md");
+        for code in Code::ALL {
+            let row = format!("| `{}` | `{}` | {} |", code.as_str(), code.kind(), code.description());
+            assert!(catalogue.contains(&row), "docs/audit.md lacks the row\n{row}");
+        }
+    }
+
+    #[test]
+    fn events_survive_json_with_what_is_unknown() {
+        let event = Event::new(Code::SessionStart, OffsetDateTime::UNIX_EPOCH)
+            .user("alice")
+            .node("web-1")
+            .session("s")
+            .field("pty", true);
+        let text = event.to_json();
+        assert_eq!(Event::from_json(&text).unwrap(), event);
+        assert!(!text.contains("login"), "{text}");
+        let other = text.replace("SP2000I", "SP9999X");
+        let unknown = Event::from_json(&other).unwrap();
+        assert_eq!(unknown.code, Code::Unknown("SP9999X".to_owned()));
+        assert_eq!(unknown.to_json(), other);
+    }
+}

@@ -1,0 +1,328 @@
+//! Records, lines and their verification. Reads files, writes nothing.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use data_encoding::{BASE64, HEXLOWER};
+use sallyport_sal::PublicKey;
+use sallyport_sal::hash::Sha256;
+use time::OffsetDateTime;
+
+use crate::Event;
+
+pub(super) const PREFIX: &str = "events-";
+pub(super) const SUFFIX: &str = ".log";
+pub(super) const CHECKPOINTS: &str = "checkpoints";
+/// Longest line that is read: no event is near it.
+const MAX_LINE: u64 = 4 << 20;
+
+/// One record: an event in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number, from 1.
+    pub sequence: u64,
+    /// The chain up to and with it.
+    pub hash: [u8; 32],
+    /// The event, exactly as it was hashed.
+    pub json: String,
+}
+
+impl Record {
+    /// Puts an event behind `previous`.
+    #[must_use]
+    pub(super) fn chain(sequence: u64, previous: &[u8; 32], json: String) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"sallyport audit record v1\0");
+        hash.update(previous);
+        hash.update(&sequence.to_be_bytes());
+        hash.update(json.as_bytes());
+        Self { sequence, hash: hash.finish(), json }
+    }
+
+    pub(super) fn line(&self) -> String {
+        format!("{} {} {}\n", self.sequence, HEXLOWER.encode(&self.hash), self.json)
+    }
+
+    /// The event.
+    ///
+    /// # Errors
+    /// What is not an event.
+    pub fn event(&self) -> Result<Event, serde_json::Error> {
+        Event::from_json(&self.json)
+    }
+
+    /// The hash in hexadecimal.
+    #[must_use]
+    pub fn hash_hex(&self) -> String {
+        HEXLOWER.encode(&self.hash)
+    }
+}
+
+/// Takes a line of a log file apart; `None` when it is not one. The hash is not checked.
+#[must_use]
+pub fn parse_line(line: &str) -> Option<Record> {
+    let mut parts = line.splitn(3, ' ');
+    let sequence = parts.next()?.parse().ok()?;
+    let hash = HEXLOWER.decode(parts.next()?.as_bytes()).ok()?.try_into().ok()?;
+    Some(Record { sequence, hash, json: parts.next()?.to_owned() })
+}
+
+/// A signed statement of where the chain stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    pub(super) sequence: u64,
+    pub(super) hash: [u8; 32],
+    pub(super) time: i64,
+    pub(super) signature: Vec<u8>,
+}
+
+impl Checkpoint {
+    pub(super) fn message(sequence: u64, hash: &[u8; 32], time: i64) -> Vec<u8> {
+        [b"sallyport audit checkpoint v1\0".as_slice(), &sequence.to_be_bytes(), hash, &time.to_be_bytes()]
+            .concat()
+    }
+
+    pub(super) fn line(&self) -> String {
+        format!(
+            "{} {} {} {}\n",
+            self.sequence,
+            HEXLOWER.encode(&self.hash),
+            self.time,
+            BASE64.encode(&self.signature)
+        )
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut parts = line.split(' ');
+        let checkpoint = Self {
+            sequence: parts.next()?.parse().ok()?,
+            hash: HEXLOWER.decode(parts.next()?.as_bytes()).ok()?.try_into().ok()?,
+            time: parts.next()?.parse().ok()?,
+            signature: BASE64.decode(parts.next()?.as_bytes()).ok()?,
+        };
+        parts.next().is_none().then_some(checkpoint)
+    }
+}
+
+/// What a search is for. Empty means anything.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Not before.
+    pub since: Option<OffsetDateTime>,
+    /// Not after.
+    pub until: Option<OffsetDateTime>,
+    /// Of this code, or of this dotted kind.
+    pub code: String,
+    /// By this user.
+    pub user: String,
+    /// In this session.
+    pub session_id: String,
+}
+
+impl Filter {
+    /// Whether a record is wanted.
+    #[must_use]
+    pub fn matches(&self, record: &Record) -> bool {
+        let Ok(event) = record.event() else { return false };
+        let is = |wanted: &str, got: &str| wanted.is_empty() || wanted == got;
+        self.since.is_none_or(|since| event.time >= since)
+            && self.until.is_none_or(|until| event.time <= until)
+            && (is(&self.code, event.code.as_str()) || self.code == event.kind)
+            && is(&self.user, &event.user)
+            && is(&self.session_id, &event.session_id)
+    }
+}
+
+/// The files of a log, in order.
+pub(super) fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+            paths.push(path);
+        }
+    }
+    // Names hold the first number with leading zeros.
+    paths.sort();
+    Ok(paths)
+}
+
+/// One line of a file, with its length in bytes and whether it was ended.
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) bytes: u64,
+    pub(super) ended: bool,
+}
+
+/// Calls `visit` for each line of a file.
+pub(super) fn lines(path: &Path, mut visit: impl FnMut(Line) -> ControlFlow<()>) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(256 * 1024, File::open(path)?);
+    let mut buffer = Vec::new();
+    loop {
+        buffer.clear();
+        let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        let ended = buffer.last() == Some(&b'\n');
+        if ended {
+            buffer.pop();
+        }
+        let line = Line { text: String::from_utf8_lossy(&buffer).into_owned(), bytes: read as u64, ended };
+        if visit(line).is_break() {
+            return Ok(());
+        }
+    }
+}
+
+/// How a log is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A line is no record.
+    #[error("{file} line {line} is not a record")]
+    NotARecord {
+        /// File name.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+    },
+    /// A number does not follow the one before it.
+    #[error(
+        "{file} line {line}: record {got} stands where {expected} should: records were removed, added or moved"
+    )]
+    Order {
+        /// File name.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// Number found.
+        got: u64,
+        /// Number that should follow.
+        expected: u64,
+    },
+    /// A hash does not fit.
+    #[error("{file} line {line}: record {sequence} was changed, or one before it was")]
+    Changed {
+        /// File name.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// The record.
+        sequence: u64,
+    },
+    /// A checkpoint is not one, or not signed with the cluster's key.
+    #[error("checkpoint {line} is not signed with this cluster's key")]
+    Signature {
+        /// Line of the checkpoint file, from 1.
+        line: u64,
+    },
+    /// A checkpoint and the chain disagree.
+    #[error("the signed checkpoint at record {sequence} does not fit the chain")]
+    Checkpoint {
+        /// The record.
+        sequence: u64,
+    },
+    /// The end was cut off.
+    #[error(
+        "the log ends at record {last}, but a signed checkpoint stands at record {checkpoint}: its end was cut off"
+    )]
+    CutOff {
+        /// The last record found.
+        last: u64,
+        /// The record of the checkpoint.
+        checkpoint: u64,
+    },
+}
+
+/// What a check of the whole log found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verification {
+    /// Records that are good.
+    pub records: u64,
+    /// Checkpoints that are good.
+    pub checkpoints: u64,
+    /// The hash of the last good record.
+    pub head: [u8; 32],
+    /// The first thing that is wrong.
+    pub problem: Option<Problem>,
+}
+
+/// Checks a log from its first record to its last, and every checkpoint.
+///
+/// # Errors
+/// What reading says. A broken log is no error but a [`Problem`].
+pub fn verify(directory: &Path, key: &PublicKey) -> io::Result<Verification> {
+    let mut checkpoints = Vec::new();
+    let mut found = Verification { records: 0, checkpoints: 0, head: [0; 32], problem: None };
+    let path = directory.join(CHECKPOINTS);
+    if path.exists() {
+        let mut number = 0;
+        lines(&path, |line| {
+            number += 1;
+            let good = Checkpoint::parse(&line.text).filter(|checkpoint| {
+                let message = Checkpoint::message(checkpoint.sequence, &checkpoint.hash, checkpoint.time);
+                key.verify(&message, &checkpoint.signature).is_ok()
+            });
+            match good {
+                Some(checkpoint) => checkpoints.push(checkpoint),
+                // A checkpoint that was being written when the machine stopped.
+                None if !line.ended => {}
+                None => {
+                    found.problem.get_or_insert(Problem::Signature { line: number });
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    checkpoints.sort_by_key(|checkpoint| checkpoint.sequence);
+    let mut waiting = checkpoints.iter().peekable();
+    for path in segments(directory)? {
+        if found.problem.is_some() {
+            break;
+        }
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut number = 0;
+        lines(&path, |line| {
+            number += 1;
+            let problem = check_line(&line, &file, number, &mut found);
+            if let Some(problem) = problem {
+                found.problem = Some(problem);
+                return ControlFlow::Break(());
+            }
+            while let Some(checkpoint) = waiting.next_if(|checkpoint| checkpoint.sequence <= found.records) {
+                if checkpoint.sequence != found.records || checkpoint.hash != found.head {
+                    found.problem = Some(Problem::Checkpoint { sequence: checkpoint.sequence });
+                    return ControlFlow::Break(());
+                }
+                found.checkpoints += 1;
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    if found.problem.is_none()
+        && let Some(checkpoint) = checkpoints.last().filter(|last| last.sequence > found.records)
+    {
+        found.problem = Some(Problem::CutOff { last: found.records, checkpoint: checkpoint.sequence });
+    }
+    Ok(found)
+}
+
+fn check_line(line: &Line, file: &str, number: u64, found: &mut Verification) -> Option<Problem> {
+    let Some(record) = parse_line(&line.text).filter(|_| line.ended) else {
+        return Some(Problem::NotARecord { file: file.to_owned(), line: number });
+    };
+    let expected = found.records + 1;
+    if record.sequence != expected {
+        return Some(Problem::Order { file: file.to_owned(), line: number, got: record.sequence, expected });
+    }
+    let right = Record::chain(record.sequence, &found.head, record.json);
+    if right.hash != record.hash {
+        return Some(Problem::Changed { file: file.to_owned(), line: number, sequence: record.sequence });
+    }
+    found.records = expected;
+    found.head = right.hash;
+    None
+}

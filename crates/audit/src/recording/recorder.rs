@@ -1,0 +1,492 @@
+//! Writes recordings: many sessions, few threads, bounded memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use sallyport_access::{RecordPolicy, SessionId};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use super::format::Encoder;
+use super::frame::{Body, Exit, Frame, SessionMetadata};
+
+/// What one session may have on its way to the disk.
+const BUDGET_BYTES: usize = 1 << 20;
+/// Longest piece of output in one frame.
+const PIECE_BYTES: usize = 64 * 1024;
+/// A chunk is written at this size,
+const FLUSH_BYTES: usize = 256 * 1024;
+/// or after this time: what a killed process loses.
+const FLUSH_EVERY: Duration = Duration::from_millis(800);
+/// How long a strict session waits for a disk that does not answer before it ends.
+const STRICT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a best-effort session waits before it goes on without being recorded.
+const BEST_EFFORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Commands that may wait for one writer.
+const QUEUE: usize = 4096;
+
+/// Why a session cannot be recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordingError {
+    /// The file cannot be made or written.
+    #[error("the session cannot be recorded: {path}: {problem}")]
+    Storage {
+        /// The file.
+        path: String,
+        /// What the system says.
+        problem: String,
+    },
+    /// The disk does not answer.
+    #[error("the session cannot be recorded: the disk has not answered for {0} s")]
+    Stuck(u64),
+    /// Sealing failed.
+    #[error("the session cannot be recorded: {0}")]
+    Seal(String),
+    /// The writers have stopped.
+    #[error("the session cannot be recorded: the writer has stopped")]
+    Stopped,
+}
+
+/// Makes recordings in one spool directory.
+#[derive(Clone)]
+pub struct Recorders {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    directory: PathBuf,
+    recipient: Mutex<[u8; 32]>,
+    writers: Vec<mpsc::Sender<Command>>,
+    live: Mutex<HashMap<SessionId, ()>>,
+}
+
+impl fmt::Debug for Recorders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorders").field("directory", &self.shared.directory).finish_non_exhaustive()
+    }
+}
+
+enum Command {
+    Begin(Box<Begun>),
+    Frame(SessionId, Frame, usize),
+    Finish(SessionId, Option<oneshot::Sender<Result<(), RecordingError>>>),
+}
+
+struct Begun {
+    session: SessionId,
+    file: File,
+    path: PathBuf,
+    encoder: Encoder,
+    head: BytesMut,
+    policy: RecordPolicy,
+    state: Arc<SessionState>,
+}
+
+/// What the session's side and the writer's side of one recording share.
+struct SessionState {
+    budget: Semaphore,
+    failed: watch::Sender<Option<RecordingError>>,
+    /// Bytes of output that are not in the recording.
+    lost: AtomicU64,
+    written: AtomicU64,
+    /// A best-effort recording has a gap that its next frame must tell of.
+    gap: AtomicBool,
+}
+
+impl Recorders {
+    /// Starts writers for a spool directory, which is made if needed. Recordings are sealed to `recipient`.
+    ///
+    /// # Errors
+    /// What making the directory or a thread says.
+    pub fn open(directory: &Path, recipient: [u8; 32]) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let mut writers = Vec::with_capacity(count);
+        for number in 0..count {
+            let (queue, commands) = mpsc::channel(QUEUE);
+            std::thread::Builder::new()
+                .name(format!("recording-{number}"))
+                .spawn(move || Writer::default().run(commands))?;
+            writers.push(queue);
+        }
+        Ok(Self {
+            shared: Arc::new(Shared {
+                directory: directory.to_owned(),
+                recipient: Mutex::new(recipient),
+                writers,
+                live: Mutex::default(),
+            }),
+        })
+    }
+
+    /// From now on recordings are sealed to another key.
+    pub fn set_recipient(&self, recipient: [u8; 32]) {
+        *self.shared.recipient.lock().unwrap_or_else(PoisonError::into_inner) = recipient;
+    }
+
+    /// Where the files are: `SESSION.rec` each.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    /// Whether this process still writes that recording.
+    #[must_use]
+    pub fn is_live(&self, session: &SessionId) -> bool {
+        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).contains_key(session)
+    }
+
+    /// Begins a recording.
+    ///
+    /// # Errors
+    /// [`RecordingError`] when the file cannot be made. What that means for the session is the caller's to decide by
+    /// the policy.
+    pub fn start(
+        &self,
+        metadata: &SessionMetadata,
+        policy: RecordPolicy,
+    ) -> Result<Recorder, RecordingError> {
+        let session = metadata.session_id;
+        let path = self.shared.directory.join(format!("{session}.rec"));
+        let recipient = *self.shared.recipient.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut head = BytesMut::new();
+        let mut encoder = Encoder::new(session, &recipient, &mut head)
+            .map_err(|error| RecordingError::Seal(error.to_string()))?;
+        encoder.push(&Frame { at: Duration::ZERO, body: Body::Start(Box::new(metadata.clone())) });
+        encoder.flush(&mut head).map_err(|error| RecordingError::Seal(error.to_string()))?;
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| storage(&path, &error))?;
+        if let Err(error) = file.write_all(&head) {
+            drop(file);
+            let _ = fs::remove_file(&path);
+            return Err(storage(&path, &error));
+        }
+        let state = Arc::new(SessionState {
+            budget: Semaphore::new(BUDGET_BYTES),
+            failed: watch::channel(None).0,
+            lost: AtomicU64::new(0),
+            written: AtomicU64::new(head.len() as u64),
+            gap: AtomicBool::new(false),
+        });
+        let begun = Begun { session, file, path, encoder, head, policy, state: Arc::clone(&state) };
+        let writer = self.writer(session).clone();
+        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(session, ());
+        let recorder = Recorder {
+            session,
+            began: Instant::now(),
+            policy,
+            writer,
+            state,
+            shared: Arc::clone(&self.shared),
+            done: false,
+        };
+        recorder.writer.try_send(Command::Begin(Box::new(begun))).map_err(|_| RecordingError::Stopped)?;
+        Ok(recorder)
+    }
+
+    fn writer(&self, session: SessionId) -> &mpsc::Sender<Command> {
+        let last = session.to_string().bytes().map(usize::from).sum::<usize>();
+        let index = last % self.shared.writers.len().max(1);
+        #[allow(
+            clippy::expect_used,
+            clippy::indexing_slicing,
+            reason = "open() makes at least one writer; the index is taken modulo their number"
+        )]
+        &self.shared.writers[index]
+    }
+}
+
+/// One session's way into its recording. Cheap; every method waits while too much is on its way to the disk, so that
+/// memory stays bounded and the session goes at the pace of its recording.
+pub struct Recorder {
+    session: SessionId,
+    began: Instant,
+    policy: RecordPolicy,
+    writer: mpsc::Sender<Command>,
+    state: Arc<SessionState>,
+    shared: Arc<Shared>,
+    done: bool,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("session", &self.session)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Records output.
+    ///
+    /// # Errors
+    /// Under the strict policy, why it cannot be recorded: the session must end. Under best effort never.
+    pub async fn output(&self, bytes: Bytes) -> Result<(), RecordingError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(PIECE_BYTES));
+            self.body(Body::Output(piece)).await?;
+        }
+        Ok(())
+    }
+
+    /// Records anything else.
+    ///
+    /// # Errors
+    /// As [`Recorder::output`].
+    pub async fn body(&self, body: Body) -> Result<(), RecordingError> {
+        let at = self.began.elapsed();
+        let cost = match &body {
+            Body::Output(bytes) | Body::Input(bytes) => bytes.len(),
+            _ => 256,
+        }
+        .clamp(64, PIECE_BYTES);
+        if let Some(error) = self.state.failed.borrow().clone()
+            && self.policy == RecordPolicy::Strict
+        {
+            return Err(error);
+        }
+        let patience = match self.policy {
+            RecordPolicy::Strict => STRICT_PATIENCE,
+            // Once the disk is known to hang, no further output waits for it.
+            RecordPolicy::BestEffort if self.state.gap.load(Ordering::Relaxed) => Duration::ZERO,
+            RecordPolicy::BestEffort => BEST_EFFORT_PATIENCE,
+        };
+        let sent = tokio::time::timeout(patience, async {
+            let permits = u32::try_from(cost).unwrap_or(u32::MAX);
+            let permit =
+                self.state.budget.acquire_many(permits).await.map_err(|_| RecordingError::Stopped)?;
+            permit.forget();
+            let command = Command::Frame(self.session, Frame { at, body }, cost);
+            self.writer.send(command).await.map_err(|_| RecordingError::Stopped)
+        })
+        .await
+        .unwrap_or(Err(RecordingError::Stuck(patience.as_secs())));
+        match (sent, self.policy) {
+            (Ok(()), _) => Ok(()),
+            (Err(error), RecordPolicy::Strict) => {
+                self.state.failed.send_replace(Some(error.clone()));
+                Err(error)
+            }
+            (Err(error), RecordPolicy::BestEffort) => {
+                self.state.lost.fetch_add(cost as u64, Ordering::Relaxed);
+                self.state.gap.store(true, Ordering::Relaxed);
+                self.state.failed.send_replace(Some(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until recording fails, and says why.
+    pub async fn failed(&self) -> RecordingError {
+        let mut failed = self.state.failed.subscribe();
+        match failed.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or(RecordingError::Stopped),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Bytes of output that are not in the recording, and bytes that the recording takes on disk.
+    #[must_use]
+    pub fn tally(&self) -> (u64, u64) {
+        (self.state.lost.load(Ordering::Relaxed), self.state.written.load(Ordering::Relaxed))
+    }
+
+    /// Ends the recording; returns when it is on disk.
+    ///
+    /// # Errors
+    /// Why its end could not be written.
+    pub async fn finish(mut self, exit: Exit) -> Result<(), RecordingError> {
+        let exit = self.body(Body::Exit(exit)).await;
+        self.done = true;
+        let (answer, written) = oneshot::channel();
+        let outcome = tokio::time::timeout(STRICT_PATIENCE, async {
+            self.writer
+                .send(Command::Finish(self.session, Some(answer)))
+                .await
+                .map_err(|_| RecordingError::Stopped)?;
+            written.await.map_err(|_| RecordingError::Stopped)?
+        })
+        .await
+        .unwrap_or(Err(RecordingError::Stuck(STRICT_PATIENCE.as_secs())));
+        self.forget();
+        exit.and(outcome)
+    }
+
+    fn forget(&self) {
+        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.session);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if !self.done {
+            // Without an exit it reads as what it is: cut off.
+            let _ = self.writer.try_send(Command::Finish(self.session, None));
+            self.forget();
+        }
+    }
+}
+
+fn storage(path: &Path, error: &io::Error) -> RecordingError {
+    RecordingError::Storage { path: path.display().to_string(), problem: error.to_string() }
+}
+
+/// One thread's sessions.
+#[derive(Default)]
+struct Writer {
+    sessions: HashMap<SessionId, Open>,
+}
+
+struct Open {
+    begun: Box<Begun>,
+    /// Where the last whole chunk ends.
+    good: u64,
+    last_flush: Instant,
+    /// Budget to give back once it is on disk.
+    owed: usize,
+}
+
+impl Writer {
+    fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let Ok(runtime) = runtime else { return };
+        loop {
+            let next =
+                runtime.block_on(async { tokio::time::timeout(FLUSH_EVERY / 4, commands.recv()).await });
+            match next {
+                Ok(Some(command)) => {
+                    self.take(command);
+                    // As much as is there, before the clock is looked at.
+                    for _ in 0..QUEUE {
+                        match commands.try_recv() {
+                            Ok(command) => self.take(command),
+                            Err(_) => break,
+                        }
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => {}
+            }
+            for open in self.sessions.values_mut() {
+                if open.last_flush.elapsed() >= FLUSH_EVERY {
+                    open.flush();
+                }
+            }
+        }
+        for open in self.sessions.values_mut() {
+            open.flush();
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Begin(begun) => {
+                let good = begun.head.len() as u64;
+                let open = Open { good, begun, last_flush: Instant::now(), owed: 0 };
+                self.sessions.insert(open.begun.session, open);
+            }
+            Command::Frame(session, frame, cost) => {
+                if let Some(open) = self.sessions.get_mut(&session) {
+                    open.begun.encoder.push(&frame);
+                    open.owed += cost;
+                    if open.begun.encoder.pending() >= FLUSH_BYTES {
+                        open.flush();
+                    }
+                }
+            }
+            Command::Finish(session, answer) => {
+                let outcome = match self.sessions.remove(&session) {
+                    Some(open) => open.finish(answer.is_some()),
+                    None => Err(RecordingError::Stopped),
+                };
+                if let Some(answer) = answer {
+                    let _ = answer.send(outcome);
+                }
+            }
+        }
+    }
+}
+
+impl Open {
+    fn flush(&mut self) {
+        self.last_flush = Instant::now();
+        let pending = self.begun.encoder.pending();
+        if pending == 0 {
+            return;
+        }
+        let state = Arc::clone(&self.begun.state);
+        if state.failed.borrow().is_some() && self.begun.policy == RecordPolicy::Strict {
+            self.begun.encoder.discard();
+        } else {
+            let mut bytes = BytesMut::new();
+            let sealed =
+                self.begun.encoder.flush(&mut bytes).map_err(|error| RecordingError::Seal(error.to_string()));
+            match sealed.and_then(|()| self.append(&bytes)) {
+                Ok(()) => {
+                    if state.gap.swap(false, Ordering::Relaxed) {
+                        let lost = state.lost.load(Ordering::Relaxed);
+                        let text = format!(
+                            "about {lost} bytes before this are missing: the recording could not be written"
+                        );
+                        self.begun.encoder.push(&Frame { at: Duration::ZERO, body: Body::Note { text } });
+                        state.failed.send_replace(None);
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(session = %self.begun.session, %error, "a recording cannot be written");
+                    state.lost.fetch_add(pending as u64, Ordering::Relaxed);
+                    state.gap.store(true, Ordering::Relaxed);
+                    state.failed.send_replace(Some(error));
+                }
+            }
+        }
+        state.budget.add_permits(std::mem::take(&mut self.owed));
+    }
+
+    /// Appends a whole chunk, or nothing.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        match self.begun.file.write_all(bytes) {
+            Ok(()) => {
+                self.good += bytes.len() as u64;
+                self.begun.state.written.store(self.good, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                // Half a chunk would read as damage.
+                let _ = self.begun.file.set_len(self.good);
+                Err(storage(&self.begun.path, &error))
+            }
+        }
+    }
+
+    fn finish(mut self, whole: bool) -> Result<(), RecordingError> {
+        self.flush();
+        let state = Arc::clone(&self.begun.state);
+        if let Some(error) = state.failed.borrow().clone() {
+            return Err(error);
+        }
+        if !whole {
+            return Ok(());
+        }
+        let Begun { encoder, mut file, path, .. } = *self.begun;
+        let mut bytes = BytesMut::new();
+        encoder.finish(&mut bytes).map_err(|error| RecordingError::Seal(error.to_string()))?;
+        file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(|error| {
+            let _ = file.set_len(self.good);
+            storage(&path, &error)
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! The recordings that the authority holds.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sallyport_access::SessionId;
+use sallyport_sal::hpke::RecipientKey;
+
+use super::frame::{Exit, SessionMetadata};
+use super::reader::Reader;
+
+/// Why the store refuses or fails.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such recording.
+    #[error("there is no recording of session {0}")]
+    NotFound(SessionId),
+    /// The upload does not continue where the store ends.
+    #[error("the recording has {have} bytes, the upload begins at {got}")]
+    Offset {
+        /// Bytes in the store.
+        have: u64,
+        /// Offset of the upload.
+        got: u64,
+    },
+    /// Nothing is added to a recording that was said to be whole.
+    #[error("the recording of session {0} is closed")]
+    Closed(SessionId),
+    /// Another host began it.
+    #[error("the recording of session {0} belongs to another host")]
+    Owner(SessionId),
+    /// The disk.
+    #[error("the recording of session {session}: {source}")]
+    Io {
+        /// The session.
+        session: SessionId,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// How much of a recording there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordingState {
+    /// More may come.
+    Live,
+    /// All of it, with its end.
+    Complete,
+    /// All that will ever come, without its end.
+    Interrupted,
+}
+
+impl RecordingState {
+    /// As the API says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Complete => "complete",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// One recording, without its content.
+#[derive(Debug, Clone)]
+pub struct RecordingEntry {
+    /// The session.
+    pub session: SessionId,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// How much of it there is.
+    pub state: RecordingState,
+    /// Whose, where, when; none when the beginning is damaged.
+    pub metadata: Option<SessionMetadata>,
+    /// Until the last frame.
+    pub duration: Duration,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// Parts that cannot be read, if any are known.
+    pub damaged: bool,
+}
+
+/// Recordings in a directory: `SESSION.rec`, and `SESSION.owner` with the host that uploads it, and `SESSION.closed`
+/// once it has said that no more will come.
+pub struct RecordingStore {
+    directory: PathBuf,
+    key: Arc<RecipientKey>,
+    /// What was read of recordings that will not change any more.
+    known: Mutex<HashMap<SessionId, RecordingEntry>>,
+}
+
+impl fmt::Debug for RecordingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordingStore").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl RecordingStore {
+    /// Opens the directory, making it if needed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(directory: &Path, key: Arc<RecipientKey>) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        Ok(Self { directory: directory.to_owned(), key, known: Mutex::default() })
+    }
+
+    fn path(&self, session: SessionId, suffix: &str) -> PathBuf {
+        self.directory.join(format!("{session}.{suffix}"))
+    }
+
+    /// How many bytes there are, and whether more may come. A session that is not known has none.
+    ///
+    /// # Errors
+    /// [`StoreError::Owner`] when another host uploads it.
+    pub fn offset(&self, session: SessionId, host: &str) -> Result<(u64, bool), StoreError> {
+        self.check_owner(session, host)?;
+        let length = match fs::metadata(self.path(session, "rec")) {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(source) => return Err(StoreError::Io { session, source }),
+        };
+        Ok((length, self.path(session, "closed").exists()))
+    }
+
+    fn check_owner(&self, session: SessionId, host: &str) -> Result<(), StoreError> {
+        match fs::read_to_string(self.path(session, "owner")) {
+            Ok(owner) if owner == host => Ok(()),
+            Ok(_) => Err(StoreError::Owner(session)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(StoreError::Io { session, source }),
+        }
+    }
+
+    /// Appends bytes at `offset`, which must be the end; gives the new end. The first upload makes `host` the only one
+    /// that may go on.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn append(
+        &self,
+        session: SessionId,
+        host: &str,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u64, StoreError> {
+        let (have, closed) = self.offset(session, host)?;
+        if closed {
+            return Err(StoreError::Closed(session));
+        }
+        if have != offset {
+            return Err(StoreError::Offset { have, got: offset });
+        }
+        let failed = |source| StoreError::Io { session, source };
+        if have == 0 {
+            self.write_whole(session, "owner", host.as_bytes()).map_err(failed)?;
+        }
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(self.path(session, "rec"))
+            .map_err(failed)?;
+        if let Err(error) = file.write_all(bytes) {
+            let _ = file.set_len(have);
+            return Err(failed(error));
+        }
+        Ok(have + bytes.len() as u64)
+    }
+
+    /// Notes that no more will come; everything is on disk afterwards.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn close(&self, session: SessionId, host: &str) -> Result<RecordingEntry, StoreError> {
+        self.check_owner(session, host)?;
+        let failed = |source| StoreError::Io { session, source };
+        let file = File::open(self.path(session, "rec")).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::NotFound(session),
+            _ => failed(error),
+        })?;
+        file.sync_data().map_err(failed)?;
+        self.write_whole(session, "closed", b"").map_err(failed)?;
+        self.entry(session)
+    }
+
+    fn write_whole(&self, session: SessionId, suffix: &str, content: &[u8]) -> io::Result<()> {
+        let path = self.path(session, suffix);
+        let temporary = self.path(session, &format!("{suffix}.new"));
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_data()?;
+        fs::rename(temporary, path)
+    }
+
+    /// What is known of one recording.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn entry(&self, session: SessionId) -> Result<RecordingEntry, StoreError> {
+        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&session) {
+            return Ok(known.clone());
+        }
+        let closed = self.path(session, "closed").exists();
+        let path = self.path(session, "rec");
+        let bytes = match fs::metadata(&path) {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::NotFound(session));
+            }
+            Err(source) => return Err(StoreError::Io { session, source }),
+        };
+        let mut entry = RecordingEntry {
+            session,
+            bytes,
+            state: if closed { RecordingState::Interrupted } else { RecordingState::Live },
+            metadata: None,
+            duration: Duration::ZERO,
+            exit: None,
+            damaged: true,
+        };
+        if let Ok(mut reader) = self.reader(session)
+            && let Ok(summary) = reader.summary()
+        {
+            if closed && summary.complete {
+                entry.state = RecordingState::Complete;
+            }
+            entry.damaged = !reader.damage().is_empty() || summary.metadata.is_none();
+            entry.metadata = summary.metadata;
+            entry.duration = summary.duration;
+            entry.exit = summary.exit;
+        }
+        if closed {
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(session, entry.clone());
+        }
+        Ok(entry)
+    }
+
+    /// Opens a recording for playing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn reader(&self, session: SessionId) -> Result<Reader<io::BufReader<File>>, StoreError> {
+        let file = File::open(self.path(session, "rec")).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::NotFound(session),
+            _ => StoreError::Io { session, source: error },
+        })?;
+        Reader::open(io::BufReader::with_capacity(256 * 1024, file), &self.key)
+            .map_err(|source| StoreError::Io { session, source })
+    }
+
+    /// Every session, the newest first.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sessions(&self) -> io::Result<Vec<SessionId>> {
+        let mut sessions = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let Some(session) = name.to_str().and_then(|name| name.strip_suffix(".rec")) else { continue };
+            sessions.extend(session.parse::<SessionId>());
+        }
+        // Ids are ordered by time.
+        sessions.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(sessions)
+    }
+}
