@@ -1,0 +1,220 @@
+//! What a place for state must be able to do.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use time::OffsetDateTime;
+use tokio::sync::broadcast;
+
+use crate::StoreError;
+
+/// One key and what is under it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// `kind/name`.
+    pub key: String,
+    /// Bytes that the backend does not look into.
+    pub value: Bytes,
+    /// Grows with every change anywhere in the store; never 0.
+    pub revision: u64,
+    /// When it ceases to exist, to the millisecond.
+    pub expires: Option<OffsetDateTime>,
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Fails with [`StoreError::Exists`] when the key is taken.
+    Create {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Bytes,
+        /// Its end, if it has one.
+        expires: Option<OffsetDateTime>,
+    },
+    /// Creates or replaces.
+    Put {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Bytes,
+        /// Its end, if it has one.
+        expires: Option<OffsetDateTime>,
+    },
+    /// Fails with [`StoreError::Conflict`] unless the key has exactly this revision.
+    CompareAndSwap {
+        /// The key.
+        key: String,
+        /// The revision it must have.
+        revision: u64,
+        /// The new value.
+        value: Bytes,
+        /// The new end, if it has one.
+        expires: Option<OffsetDateTime>,
+    },
+    /// Fails with [`StoreError::NotFound`] when there is no such key, and with [`StoreError::Conflict`] when a
+    /// revision is given and it has another.
+    Delete {
+        /// The key.
+        key: String,
+        /// The revision it must have.
+        revision: Option<u64>,
+    },
+    /// Changes nothing; fails with [`StoreError::Conflict`] unless the key has this revision, 0 standing for none.
+    Check {
+        /// The key.
+        key: String,
+        /// The revision it must have.
+        revision: u64,
+    },
+}
+
+/// Something that happened to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It is there now, with this value.
+    Put(Item),
+    /// It is gone.
+    Delete {
+        /// The key.
+        key: String,
+        /// The revision of the deletion.
+        revision: u64,
+    },
+}
+
+impl Change {
+    /// The key that it happened to.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Put(item) => &item.key,
+            Self::Delete { key, .. } => key,
+        }
+    }
+
+    /// When in the order of all changes.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        match self {
+            Self::Put(item) => item.revision,
+            Self::Delete { revision, .. } => *revision,
+        }
+    }
+}
+
+/// A place for state. Every key has at most one value; an expired item does not exist for any reader.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// The item under a key.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    async fn get(&self, key: &str, now: OffsetDateTime) -> Result<Option<Item>, StoreError>;
+
+    /// Items whose key begins with `prefix` and is greater than `after`, in key order, at most `limit`.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Item>, StoreError>;
+
+    /// Does all of the steps or none, durably. Gives the revision that each step left behind (a deletion's own, 0 for
+    /// a check).
+    ///
+    /// # Errors
+    /// The first step that failed.
+    async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError>;
+
+    /// Everything under the prefixes as it is now, and every change after that.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError>;
+
+    /// Removes what has expired, so that watchers hear of it; gives how many.
+    ///
+    /// # Errors
+    /// When the state cannot be written.
+    async fn sweep(&self, now: OffsetDateTime) -> Result<usize, StoreError>;
+
+    /// Finishes what was begun and lets go of the state. Everything afterwards fails with [`StoreError::Closed`].
+    async fn close(&self);
+}
+
+/// A snapshot and what follows.
+#[derive(Debug)]
+pub struct Watch {
+    /// What there was, in key order.
+    pub snapshot: Vec<Item>,
+    /// What came after.
+    pub changes: Changes,
+}
+
+/// The changes under some prefixes, in order.
+#[derive(Debug)]
+pub struct Changes {
+    receiver: broadcast::Receiver<Arc<[Change]>>,
+    prefixes: Vec<String>,
+    /// What the snapshot already has.
+    known: u64,
+    ready: VecDeque<Change>,
+}
+
+impl Changes {
+    pub(crate) fn new(
+        receiver: broadcast::Receiver<Arc<[Change]>>,
+        prefixes: Vec<String>,
+        known: u64,
+    ) -> Self {
+        Self { receiver, prefixes, known, ready: VecDeque::new() }
+    }
+
+    /// The next change.
+    ///
+    /// # Errors
+    /// [`StoreError::Lagged`] when this reader was too slow: then begin again with a snapshot. [`StoreError::Closed`]
+    /// when the store has closed.
+    pub async fn next(&mut self) -> Result<Change, StoreError> {
+        loop {
+            if let Some(change) = self.ready.pop_front() {
+                return Ok(change);
+            }
+            let batch = self.receiver.recv().await.map_err(|error| match error {
+                broadcast::error::RecvError::Lagged(missed) => StoreError::Lagged { missed },
+                broadcast::error::RecvError::Closed => StoreError::Closed,
+            })?;
+            let wanted = batch.iter().filter(|change| {
+                change.revision() > self.known
+                    && self.prefixes.iter().any(|prefix| change.key().starts_with(prefix.as_str()))
+            });
+            self.ready.extend(wanted.cloned());
+        }
+    }
+}
+
+/// Batches of changes that a watcher may fall behind before it must begin again.
+pub(crate) const WATCH_BACKLOG: usize = 4_096;
+
+/// Milliseconds since 1970, as they are stored.
+pub(crate) fn milliseconds(at: OffsetDateTime) -> i64 {
+    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn from_milliseconds(at: i64) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000).ok()
+}
+
+/// To the millisecond, so that what is read back equals what was written.
+pub(crate) fn rounded(expires: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
+    expires.and_then(|at| from_milliseconds(milliseconds(at)))
+}

@@ -1,0 +1,625 @@
+//! State in one SQLite file, durable when an operation has been answered.
+//!
+//! One thread writes. It gathers the transactions that wait and commits them together, so that the disk is waited for
+//! once for many of them. Readers have connections of their own and never wait for the writer (WAL).
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Savepoint, TransactionBehavior, params};
+use time::OffsetDateTime;
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::backend::{Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
+use crate::{Backend, Change, Item, Op, StoreError, Watch};
+
+/// Marks the file as ours ("SLYP"); another program's database is refused.
+const APPLICATION_ID: i32 = 0x534c_5950;
+/// The version of the tables.
+const SCHEMA_VERSION: i32 = 1;
+/// Transactions that may wait for the writer.
+const QUEUE: usize = 1_024;
+/// Transactions that are committed together.
+const GROUP: usize = 128;
+/// Read connections that are kept open.
+const READERS: usize = 4;
+/// Readers wait for a checkpoint at most.
+const BUSY: Duration = Duration::from_secs(5);
+
+const SCHEMA: &str = "
+    CREATE TABLE items (
+        key TEXT PRIMARY KEY NOT NULL,
+        value BLOB NOT NULL,
+        revision INTEGER NOT NULL,
+        expires INTEGER
+    ) WITHOUT ROWID;
+    CREATE INDEX items_expires ON items (expires) WHERE expires IS NOT NULL;
+    CREATE TABLE counter (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL);
+    INSERT INTO counter (id, revision) VALUES (1, 0);
+";
+
+enum Work {
+    Transact { ops: Vec<Op>, now: OffsetDateTime, answer: oneshot::Sender<Result<Vec<u64>, StoreError>> },
+    Sweep { now: OffsetDateTime, answer: oneshot::Sender<Result<usize, StoreError>> },
+    Close { answer: oneshot::Sender<()> },
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    readers: Mutex<Vec<Connection>>,
+    closed: AtomicBool,
+    /// `None` once closed, which ends every watch.
+    changes: Mutex<Option<broadcast::Sender<Arc<[Change]>>>>,
+}
+
+/// State in a file.
+#[derive(Debug)]
+pub struct SqliteBackend {
+    shared: Arc<Shared>,
+    work: mpsc::Sender<Work>,
+}
+
+impl SqliteBackend {
+    /// Opens the file, or creates it with mode 0600. Blocks: call it before serving, or from a blocking task.
+    ///
+    /// # Errors
+    /// When others may read the file, another process has it, or it is damaged.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let lock = lock(path)?;
+        let fresh = prepare_file(path)?;
+        let corrupt = |error: rusqlite::Error| damaged(path, &error);
+        let mut connection = connect(path)?;
+        if fresh {
+            create(&mut connection).map_err(|error| file(path, error))?;
+        } else {
+            check(&connection, path)?;
+        }
+        connection.pragma_update(None, "journal_mode", "WAL").map_err(corrupt)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(corrupt)?;
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            readers: Mutex::new(Vec::new()),
+            closed: AtomicBool::new(false),
+            changes: Mutex::new(Some(broadcast::channel(WATCH_BACKLOG).0)),
+        });
+        let (work, queue) = mpsc::channel(QUEUE);
+        let writer = Writer { connection, shared: Arc::clone(&shared), _lock: lock };
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run(queue))
+            .map_err(|error| file(path, error))?;
+        Ok(Self { shared, work })
+    }
+
+    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        tokio::task::spawn_blocking(move || shared.read(read)).await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn ask<T>(&self, work: impl FnOnce(oneshot::Sender<T>) -> Work) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.work.send(work(answer)).await.map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)
+    }
+}
+
+impl Shared {
+    fn read<T>(&self, read: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => {
+                let connection = connect(&self.path)?;
+                connection
+                    .pragma_update(None, "query_only", true)
+                    .map_err(|error| damaged(&self.path, &error))?;
+                connection
+            }
+        };
+        let result = read(&mut connection).map_err(|error| damaged(&self.path, &error))?;
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() < READERS && !self.closed.load(Ordering::Acquire) {
+            readers.push(connection);
+        }
+        Ok(result)
+    }
+}
+
+#[async_trait]
+impl Backend for SqliteBackend {
+    async fn get(&self, key: &str, now: OffsetDateTime) -> Result<Option<Item>, StoreError> {
+        let key = key.to_owned();
+        self.read(move |connection| live(connection, &key, now)).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Item>, StoreError> {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        self.read(move |connection| select(connection, &prefix, after.as_deref(), limit, now)).await
+    }
+
+    async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
+        self.ask(|answer| Work::Transact { ops, now, answer }).await?
+    }
+
+    async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
+        // Listening begins before the snapshot is taken; what both have is told apart by revision.
+        let receiver = {
+            let changes = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.as_ref().ok_or(StoreError::Closed)?.subscribe()
+        };
+        let wanted = prefixes.clone();
+        let (snapshot, known) = self
+            .read(move |connection| {
+                let transaction = connection.transaction()?;
+                let known = revision(&transaction)?;
+                let mut snapshot = Vec::new();
+                for prefix in &wanted {
+                    snapshot.extend(select(&transaction, prefix, None, usize::MAX, now)?);
+                }
+                Ok((snapshot, known))
+            })
+            .await?;
+        let mut snapshot: Vec<Item> = snapshot;
+        snapshot.sort_by(|left, right| left.key.cmp(&right.key));
+        snapshot.dedup_by(|left, right| left.key == right.key);
+        Ok(Watch { snapshot, changes: Changes::new(receiver, prefixes, known) })
+    }
+
+    async fn sweep(&self, now: OffsetDateTime) -> Result<usize, StoreError> {
+        self.ask(|answer| Work::Sweep { now, answer }).await?
+    }
+
+    async fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        let _ = self.ask(|answer| Work::Close { answer }).await;
+        self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+struct Writer {
+    connection: Connection,
+    shared: Arc<Shared>,
+    /// Held for as long as the file is ours.
+    _lock: File,
+}
+
+/// An answer that waits for the commit.
+type Pending = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+impl Writer {
+    fn run(mut self, mut queue: mpsc::Receiver<Work>) {
+        while let Some(first) = queue.blocking_recv() {
+            let mut group = vec![first];
+            while group.len() < GROUP {
+                match queue.try_recv() {
+                    Ok(work) => group.push(work),
+                    Err(_) => break,
+                }
+            }
+            if let Some(closing) = self.commit(group) {
+                queue.close();
+                // The file is whole by itself, without its log, for whoever copies it now.
+                let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
+                drop(self);
+                let _ = closing.send(());
+                return;
+            }
+        }
+    }
+
+    /// Does a group of works in one commit; gives the answer to a request to close.
+    fn commit(&mut self, group: Vec<Work>) -> Option<oneshot::Sender<()>> {
+        let mut closing = None;
+        let mut pending: Vec<Pending> = Vec::new();
+        let mut changes = Vec::new();
+        let path = self.shared.path.clone();
+        let done = (|| -> rusqlite::Result<()> {
+            let mut transaction =
+                self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for work in group {
+                match work {
+                    Work::Transact { ops, now, answer } => {
+                        let savepoint = transaction.savepoint()?;
+                        let mut own = Vec::new();
+                        match apply_all(&savepoint, ops, now, &mut own, &path) {
+                            Ok(revisions) => {
+                                savepoint.commit()?;
+                                changes.extend(own);
+                                pending.push(Box::new(move |committed| {
+                                    let _ = answer.send(committed.map(|()| revisions));
+                                }));
+                            }
+                            Err(error) => {
+                                drop(savepoint);
+                                let _ = answer.send(Err(error));
+                            }
+                        }
+                    }
+                    Work::Sweep { now, answer } => {
+                        let own = sweep(&transaction, now)?;
+                        let count = own.len();
+                        changes.extend(own);
+                        pending.push(Box::new(move |committed| {
+                            let _ = answer.send(committed.map(|()| count));
+                        }));
+                    }
+                    Work::Close { answer } => closing = Some(answer),
+                }
+            }
+            transaction.commit()
+        })();
+        let result = done.map_err(|error| {
+            tracing::error!(%error, path = %path.display(), "state could not be written");
+            file(&path, error)
+        });
+        if result.is_ok() && !changes.is_empty() {
+            let sender = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(sender) = sender.as_ref() {
+                let _ = sender.send(changes.into());
+            }
+        }
+        for answer in pending {
+            answer(result.clone());
+        }
+        closing
+    }
+}
+
+fn apply_all(
+    savepoint: &Savepoint<'_>,
+    ops: Vec<Op>,
+    now: OffsetDateTime,
+    changes: &mut Vec<Change>,
+    path: &Path,
+) -> Result<Vec<u64>, StoreError> {
+    ops.into_iter().map(|op| apply(savepoint, op, now, changes, path)).collect()
+}
+
+fn apply(
+    connection: &Connection,
+    op: Op,
+    now: OffsetDateTime,
+    changes: &mut Vec<Change>,
+    path: &Path,
+) -> Result<u64, StoreError> {
+    let failed = |error: rusqlite::Error| file(path, error);
+    let found = |key: &str| -> Result<u64, StoreError> {
+        Ok(live(connection, key, now).map_err(failed)?.map_or(0, |item| item.revision))
+    };
+    let (key, value, expires) = match op {
+        Op::Create { key, value, expires } => {
+            if found(&key)? != 0 {
+                return Err(StoreError::Exists { key });
+            }
+            (key, value, expires)
+        }
+        Op::Put { key, value, expires } => (key, value, expires),
+        Op::CompareAndSwap { key, revision, value, expires } => {
+            let found = found(&key)?;
+            if found != revision || revision == 0 {
+                return Err(StoreError::Conflict { key, expected: revision, found });
+            }
+            (key, value, expires)
+        }
+        Op::Check { key, revision } => {
+            let found = found(&key)?;
+            if found != revision {
+                return Err(StoreError::Conflict { key, expected: revision, found });
+            }
+            return Ok(0);
+        }
+        Op::Delete { key, revision } => {
+            let found = found(&key)?;
+            if found == 0 {
+                return Err(StoreError::NotFound { key });
+            }
+            if let Some(expected) = revision
+                && expected != found
+            {
+                return Err(StoreError::Conflict { key, expected, found });
+            }
+            let revision = next_revision(connection).map_err(failed)?;
+            let mut delete = connection.prepare_cached("DELETE FROM items WHERE key = ?1").map_err(failed)?;
+            delete.execute([&key]).map_err(failed)?;
+            changes.push(Change::Delete { key, revision });
+            return Ok(revision);
+        }
+    };
+    let revision = next_revision(connection).map_err(failed)?;
+    let expires = rounded(expires);
+    let mut put = connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO items (key, value, revision, expires) VALUES (?1, ?2, ?3, ?4)",
+        )
+        .map_err(failed)?;
+    put.execute(params![key, value.as_ref(), revision.cast_signed(), expires.map(milliseconds)])
+        .map_err(failed)?;
+    changes.push(Change::Put(Item { key, value, revision, expires }));
+    Ok(revision)
+}
+
+fn sweep(connection: &Connection, now: OffsetDateTime) -> rusqlite::Result<Vec<Change>> {
+    let mut select =
+        connection.prepare_cached("SELECT key FROM items WHERE expires IS NOT NULL AND expires <= ?1")?;
+    let keys: Vec<String> =
+        select.query_map([milliseconds(now)], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut changes = Vec::with_capacity(keys.len());
+    for key in keys {
+        let revision = next_revision(connection)?;
+        connection.prepare_cached("DELETE FROM items WHERE key = ?1")?.execute([&key])?;
+        changes.push(Change::Delete { key, revision });
+    }
+    Ok(changes)
+}
+
+fn revision(connection: &Connection) -> rusqlite::Result<u64> {
+    connection
+        .prepare_cached("SELECT revision FROM counter WHERE id = 1")?
+        .query_row([], |row| row.get::<_, i64>(0))
+        .map(i64::cast_unsigned)
+}
+
+fn next_revision(connection: &Connection) -> rusqlite::Result<u64> {
+    connection
+        .prepare_cached("UPDATE counter SET revision = revision + 1 WHERE id = 1 RETURNING revision")?
+        .query_row([], |row| row.get::<_, i64>(0))
+        .map(i64::cast_unsigned)
+}
+
+fn item(row: &Row<'_>) -> rusqlite::Result<Item> {
+    Ok(Item {
+        key: row.get(0)?,
+        value: Bytes::from(row.get::<_, Vec<u8>>(1)?),
+        revision: row.get::<_, i64>(2)?.cast_unsigned(),
+        expires: row.get::<_, Option<i64>>(3)?.and_then(from_milliseconds),
+    })
+}
+
+fn live(connection: &Connection, key: &str, now: OffsetDateTime) -> rusqlite::Result<Option<Item>> {
+    connection
+        .prepare_cached(
+            "SELECT key, value, revision, expires FROM items WHERE key = ?1 AND (expires IS NULL OR expires > ?2)",
+        )?
+        .query_row(params![key, milliseconds(now)], item)
+        .optional()
+}
+
+fn select(
+    connection: &Connection,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+    now: OffsetDateTime,
+) -> rusqlite::Result<Vec<Item>> {
+    // Keys compare as bytes, so a prefix is a range: it ends where the last character is one higher.
+    let mut statement = connection.prepare_cached(
+        "SELECT key, value, revision, expires FROM items
+         WHERE key >= ?1 AND key > ?2 AND substr(key, 1, ?3) = ?1 AND (?6 IS NULL OR key < ?6)
+           AND (expires IS NULL OR expires > ?4)
+         ORDER BY key LIMIT ?5",
+    )?;
+    let length = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    // Below every key there is none that is smaller than the empty text.
+    let after = after.unwrap_or("");
+    let rows = statement
+        .query_map(params![prefix, after, length, milliseconds(now), limit, end_of(prefix)], item)?;
+    rows.collect()
+}
+
+/// The first key after all keys with this prefix, if there is one.
+fn end_of(prefix: &str) -> Option<String> {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        if let Some(next) = char::from_u32(u32::from(last) + 1) {
+            characters.push(next);
+            return Some(characters.into_iter().collect());
+        }
+    }
+    None
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| file(path, error))?;
+    connection.busy_timeout(BUSY).map_err(|error| file(path, error))?;
+    Ok(connection)
+}
+
+fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(SCHEMA)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
+/// Whether the whole file is sound and ours.
+fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let corrupt = |detail: String| StoreError::Corrupt { path: path.to_owned(), detail };
+    let pragma = |name: &str| -> Result<i32, StoreError> {
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, i32>(0))
+            .map_err(|error| damaged(path, &error))
+    };
+    if pragma("application_id")? != APPLICATION_ID {
+        return Err(corrupt("it is not a Sallyport state file, or its beginning is lost".to_owned()));
+    }
+    let version = pragma("user_version")?;
+    if version != SCHEMA_VERSION {
+        return Err(StoreError::File {
+            path: path.to_owned(),
+            detail: format!("it has version {version} of the tables, this release knows {SCHEMA_VERSION}"),
+        });
+    }
+    let verdict: String = connection
+        .pragma_query_value(None, "integrity_check", |row| row.get(0))
+        .map_err(|error| damaged(path, &error))?;
+    if verdict == "ok" { Ok(()) } else { Err(corrupt(verdict.lines().next().unwrap_or_default().to_owned())) }
+}
+
+/// Makes sure that the file is there and private; says whether it is new.
+fn prepare_file(path: &Path) -> Result<bool, StoreError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(file(path, error)),
+    }
+    let metadata = std::fs::metadata(path).map_err(|error| file(path, error))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(StoreError::Mode { path: path.to_owned(), mode });
+    }
+    if metadata.len() == 0 {
+        // SQLite would take it for a new database, and the cluster would be born again without its users.
+        return Err(StoreError::Corrupt { path: path.to_owned(), detail: "it is empty".to_owned() });
+    }
+    Ok(false)
+}
+
+/// Two writers with caches of their own would contradict each other.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    let beside = path.with_file_name(name);
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&beside)
+        .map_err(|error| file(&beside, error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(file(&beside, error)),
+    }
+}
+
+fn file(path: &Path, error: impl std::fmt::Display) -> StoreError {
+    StoreError::File { path: path.to_owned(), detail: error.to_string() }
+}
+
+/// A damaged file is named as such; anything else is trouble with the file.
+fn damaged(path: &Path, error: &rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error.sqlite_error_code() {
+        Some(DatabaseCorrupt | NotADatabase) => {
+            StoreError::Corrupt { path: path.to_owned(), detail: error.to_string() }
+        }
+        _ => file(path, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+    fn put(key: &str, value: &[u8]) -> Op {
+        Op::Put { key: key.to_owned(), value: Bytes::copy_from_slice(value), expires: None }
+    }
+
+    #[tokio::test]
+    async fn sqlite_keeps_the_contract() {
+        let directory = tempfile::tempdir().unwrap();
+        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        crate::contract::suite(|| {
+            let path = directory.path().join(format!("{}.db", count.fetch_add(1, Ordering::Relaxed)));
+            async move { Arc::new(SqliteBackend::open(&path).unwrap()) as Arc<dyn Backend> }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_was_answered_is_there_after_a_restart_and_revisions_go_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.db");
+        let first = SqliteBackend::open(&path).unwrap();
+        let revision = first.transact(vec![put("a", b"1")], NOW).await.unwrap()[0];
+        first.close().await;
+        assert!(matches!(first.get("a", NOW).await, Err(StoreError::Closed)));
+        let second = SqliteBackend::open(&path).unwrap();
+        assert_eq!(second.get("a", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
+        assert!(second.transact(vec![put("b", b"2")], NOW).await.unwrap()[0] > revision);
+    }
+
+    #[tokio::test]
+    async fn a_second_process_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.db");
+        let _first = SqliteBackend::open(&path).unwrap();
+        assert!(matches!(SqliteBackend::open(&path), Err(StoreError::InUse { .. })));
+    }
+
+    #[tokio::test]
+    async fn damage_and_loose_modes_are_refused_with_advice() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.db");
+        let backend = SqliteBackend::open(&path).unwrap();
+        for number in 0..200 {
+            backend.transact(vec![put(&format!("k/{number}"), &[7; 500])], NOW).await.unwrap();
+        }
+        backend.close().await;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let whole = std::fs::read(&path).unwrap();
+        for keep in [0, 50, 5_000, whole.len() / 2] {
+            std::fs::write(&path, &whole[..keep]).unwrap();
+            let error = SqliteBackend::open(&path).expect_err("truncated");
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{keep} bytes: {error}");
+            assert!(error.to_string().contains("restore it from a backup"), "{error}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let error = SqliteBackend::open(&path).expect_err("loose");
+        assert!(error.to_string().contains("chmod 600"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(SqliteBackend::open(&path).is_ok());
+    }
+
+    #[tokio::test]
+    async fn many_writers_share_commits() {
+        let directory = tempfile::tempdir().unwrap();
+        let backend = Arc::new(SqliteBackend::open(&directory.path().join("state.db")).unwrap());
+        let mut writers = tokio::task::JoinSet::new();
+        for number in 0..200 {
+            let backend = Arc::clone(&backend);
+            writers
+                .spawn(async move { backend.transact(vec![put(&format!("k/{number}"), b"v")], NOW).await });
+        }
+        let mut revisions = std::collections::BTreeSet::new();
+        while let Some(done) = writers.join_next().await {
+            assert!(revisions.insert(done.unwrap().unwrap()[0]), "a revision was given twice");
+        }
+        assert_eq!(backend.list("k/", None, 1_000, NOW).await.unwrap().len(), 200);
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_one() {
+        assert_eq!(end_of("node/").as_deref(), Some("node0"));
+        assert_eq!(end_of(""), None);
+    }
+}
