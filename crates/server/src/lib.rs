@@ -3,9 +3,27 @@
 //! [`run::run`] starts what a [`config::Config`] names and stops on a signal; [`run::start`] does the same inside
 //! another program, such as a test or the quickstart, and hands back a [`run::Running`].
 
+pub mod auth;
 pub mod config;
 pub mod error;
 pub mod run;
+
+mod agent;
+mod auth_listener;
+mod authority_client;
+mod backoff;
+mod files;
+mod health;
+mod host;
+mod joining;
+mod listener;
+mod local;
+mod proxy;
+mod sessions;
+mod spool;
+mod tls_settings;
+mod view;
+mod watching;
 
 pub use config::{Config, ConfigErrors};
 pub use error::ServerError;

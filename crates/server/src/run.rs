@@ -1,12 +1,27 @@
 //! Starting, watching and stopping the services of one process.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use sallyport_access::HostId;
-use tokio::sync::watch;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
 
-use crate::{Config, ServerError};
+use crate::agent;
+use crate::auth::{AuthConfig, Authority};
+use crate::auth_listener;
+use crate::config::{Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
+use crate::files;
+use crate::health::{self, Health};
+use crate::listener::bind;
+use crate::proxy::{self, LocalAuthority};
+use crate::{ServerError, local};
+
+/// What remains after sessions have ended or been ended is small: last bytes, last events.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the services listen.
 #[derive(Debug, Clone, Default)]
@@ -26,12 +41,33 @@ pub struct Readiness {
     pub waiting: Vec<String>,
 }
 
+impl std::fmt::Display for Readiness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.waiting.is_empty() { f.write_str("ready") } else { f.write_str(&self.waiting.join("; ")) }
+    }
+}
+
+impl std::error::Error for Readiness {}
+
 /// Services that run in this process. Dropping it stops them at once.
 #[derive(Debug)]
 pub struct Running {
     addresses: Addresses,
-    node: Option<HostId>,
-    readiness: watch::Receiver<Readiness>,
+    health: Health,
+    drain_timeout: Duration,
+    authority: Option<Authority>,
+    proxy: Option<proxy::Service>,
+    agent: Option<agent::Service>,
+    drain: CancellationToken,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.drain.cancel();
+        self.stop.cancel();
+    }
 }
 
 impl Running {
@@ -41,16 +77,29 @@ impl Running {
         &self.addresses
     }
 
-    /// The id of the node in this process, once it has joined.
+    /// The id of the node in this process.
     #[must_use]
     pub fn node_id(&self) -> Option<HostId> {
-        self.node
+        self.agent.as_ref().map(agent::Service::id)
+    }
+
+    /// The authority in this process.
+    #[must_use]
+    pub fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
+    }
+
+    /// Sessions that are open in this process.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        let proxied = self.proxy.as_ref().map_or(0, |proxy| proxy.sessions.open());
+        proxied.max(self.agent.as_ref().map_or(0, agent::Service::connections))
     }
 
     /// What is not ready yet.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.readiness.borrow().clone()
+        self.health.readiness()
     }
 
     /// Waits until every service is ready.
@@ -58,7 +107,7 @@ impl Running {
     /// # Errors
     /// After `patience`, what is still missing.
     pub async fn ready(&self, patience: Duration) -> Result<(), Readiness> {
-        let mut readiness = self.readiness.clone();
+        let mut readiness = self.health.subscribe();
         let wait = readiness.wait_for(|readiness| readiness.waiting.is_empty());
         match tokio::time::timeout(patience, wait).await {
             Ok(Ok(_)) => Ok(()),
@@ -66,27 +115,246 @@ impl Running {
         }
     }
 
-    /// Stops: gracefully (no new work, sessions get the configured time to end) or at once.
+    /// Stops. Gracefully: no new work, sessions get the configured time to end, and what they left behind is handed
+    /// to the authority. Otherwise at once.
     pub async fn shutdown(self, graceful: bool) {
-        let _ = graceful;
+        if graceful {
+            self.drain_sessions().await;
+        }
+        self.drain.cancel();
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait()).await.is_err() {
+            warn!(left = self.tasks.len(), "some connections did not end in time");
+        }
+        if let Some(authority) = &self.authority {
+            authority.shutdown().await;
+        }
+        info!("stopped");
+    }
+
+    async fn drain_sessions(&self) {
+        let open = self.sessions();
+        info!(sessions = open, timeout_s = self.drain_timeout.as_secs(), "draining");
+        self.drain.cancel();
+        if let Some(proxy) = &self.proxy {
+            proxy.drain();
+        }
+        let proxied = async {
+            match &self.proxy {
+                Some(proxy) => proxy.sessions.drained(self.drain_timeout).await,
+                None => 0,
+            }
+        };
+        let served = async {
+            match &self.agent {
+                Some(agent) => agent.drained(self.drain_timeout).await,
+                None => 0,
+            }
+        };
+        let (proxied, served) = tokio::join!(proxied, served);
+        if proxied.max(served) > 0 {
+            warn!(sessions = proxied.max(served), "ending sessions that are still open");
+        }
+        if let Some(agent) = &self.agent {
+            agent.finish().await;
+        }
+        if let Some(proxy) = &self.proxy {
+            proxy.spool.flush(proxy::FLUSH_PATIENCE).await;
+        }
     }
 }
 
-/// Starts what the configuration names.
+/// The listening sockets, taken before any state is made: a port in use should leave no trace.
+struct Sockets {
+    proxy: Option<TcpListener>,
+    auth: Option<TcpListener>,
+    diag: Option<TcpListener>,
+}
+
+impl Sockets {
+    fn bind(config: &Config) -> Result<Self, ServerError> {
+        let proxy = config.proxy.as_ref().map(|proxy| bind("the proxy", proxy.listen)).transpose()?;
+        let auth = match &config.auth {
+            Some(auth) => match (auth.listen, &config.proxy) {
+                (Some(address), _) => Some(address),
+                (None, None) => Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_AUTH_PORT))),
+                (None, Some(_)) => None,
+            },
+            None => None,
+        };
+        let auth = auth.map(|address| bind("the authority", address)).transpose()?;
+        let diag = config.diag_addr.map(|address| bind("diagnostics", address)).transpose()?;
+        Ok(Self { proxy, auth, diag })
+    }
+
+    fn addresses(&self) -> Addresses {
+        let of = |listener: &Option<TcpListener>| listener.as_ref().and_then(|l| l.local_addr().ok());
+        Addresses { proxy: of(&self.proxy), auth: of(&self.auth), diag: of(&self.diag) }
+    }
+}
+
+/// The address to dial for what is bound to `address` on this machine.
+fn from_here(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// What people type to reach a listener.
+fn public_addresses(section: &ProxySection, bound: SocketAddr) -> Vec<HostPort> {
+    if !section.public_addr.is_empty() {
+        return section.public_addr.clone();
+    }
+    if bound.ip().is_unspecified()
+        && let Ok(name) = crate::config::host_name()
+    {
+        return vec![HostPort { host: name.to_string(), port: bound.port() }];
+    }
+    vec![HostPort::from(bound)]
+}
+
+/// Starts what the configuration names. Some services become ready later: see [`Running::ready`].
 ///
 /// # Errors
 /// [`ServerError`] when something cannot start; what had started is stopped again.
 pub async fn start(config: Config) -> Result<Running, ServerError> {
-    let _ = config;
-    let (_, readiness) = watch::channel(Readiness::default());
-    Ok(Running { addresses: Addresses::default(), node: None, readiness })
+    // The first random number can cost 100 ms; no connection should pay for it.
+    let warm = tokio::task::spawn_blocking(sallyport_sal::warm_up);
+    let _ = health::metrics_handle();
+    let sockets = Sockets::bind(&config)?;
+    files::private_directory(&config.data_dir)?;
+    let addresses = sockets.addresses();
+    let mut running = Running {
+        addresses: addresses.clone(),
+        health: Health::new(),
+        drain_timeout: config.drain_timeout,
+        authority: None,
+        proxy: None,
+        agent: None,
+        drain: CancellationToken::new(),
+        stop: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    };
+    let _ = warm.await;
+    if let Some(listener) = sockets.diag {
+        let serving = health::serve_diagnostics(listener, running.health.clone(), running.stop.clone());
+        running.tasks.spawn(serving);
+    }
+    let public = match (&config.proxy, addresses.proxy) {
+        (Some(section), Some(bound)) => public_addresses(section, bound),
+        _ => Vec::new(),
+    };
+    let mut here: Option<LocalAuthority> = None;
+    if let Some(section) = &config.auth {
+        let shown = public.first().cloned().or_else(|| section.public_addr.clone());
+        let shown = shown.or_else(|| addresses.auth.map(|bound| HostPort::from(from_here(bound))));
+        let authority = Authority::open(
+            AuthConfig {
+                cluster: config.cluster.clone(),
+                data_dir: config.data_dir.clone(),
+                second_factor: section.second_factor,
+                public_addr: shown.map(|address| address.to_string()).unwrap_or_default(),
+            },
+            OffsetDateTime::now_utc(),
+        )
+        .await?;
+        let local = local::authority(&authority, running.tasks.clone(), running.stop.clone());
+        running.authority = Some(authority.clone());
+        let socket = config.data_dir.join("admin.sock");
+        running.tasks.spawn(local::admin_socket(authority, socket, running.stop.clone()));
+        if let Some(listener) = sockets.auth {
+            auth_listener::start(auth_listener::Start {
+                cluster: config.cluster.clone(),
+                directory: config.data_dir.join("auth"),
+                listener,
+                authority: local.clone(),
+                drain: running.drain.clone(),
+                stop: running.stop.clone(),
+                tasks: running.tasks.clone(),
+            })
+            .await?;
+        }
+        here = Some(local);
+    }
+    if let (Some(section), Some(listener)) = (&config.proxy, sockets.proxy) {
+        let service = proxy::start(proxy::Start {
+            cluster: config.cluster.clone(),
+            section: section.clone(),
+            directory: config.data_dir.join("proxy"),
+            listener,
+            public_addr: public,
+            authority: here.clone(),
+            health: running.health.clone(),
+            drain: running.drain.clone(),
+            stop: running.stop.clone(),
+            tasks: running.tasks.clone(),
+        })
+        .await?;
+        running.proxy = Some(service);
+    }
+    if let Some(section) = config.node.clone() {
+        let own = addresses.proxy.map(|bound| HostPort::from(from_here(bound)));
+        let Some(proxy) = section.proxy_server.clone().or(own) else {
+            return Err(ServerError::Join {
+                what: "node",
+                problem: "no proxy is configured".to_owned(),
+                fix: "set node.proxy_server, or enable the section proxy".to_owned(),
+            });
+        };
+        let service = agent::start(agent::Start {
+            cluster: config.cluster.clone(),
+            section,
+            directory: config.data_dir.join("node"),
+            proxy,
+            authority: here,
+            health: running.health.clone(),
+            drain: running.drain.clone(),
+            stop: running.stop.clone(),
+            tasks: running.tasks.clone(),
+        })
+        .await?;
+        running.agent = Some(service);
+    }
+    info!(cluster = %config.cluster, proxy = ?addresses.proxy, auth = ?addresses.auth, "started");
+    Ok(running)
 }
 
-/// Starts what the configuration names and runs until SIGTERM or SIGINT, then drains.
+/// Starts what the configuration names and runs until SIGTERM or SIGINT, then drains. A second signal ends at once.
 ///
 /// # Errors
 /// As [`start`].
 pub async fn run(config: Config) -> Result<(), ServerError> {
-    start(config).await?.shutdown(true).await;
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| {
+        signal(kind).map_err(|source| ServerError::File {
+            action: "listen for signals in",
+            path: config.data_dir.clone(),
+            source,
+        })
+    };
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let running = start(config).await?;
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM"),
+        _ = interrupt.recv() => info!("SIGINT"),
+    }
+    let at_once = running.stop.clone();
+    tokio::select! {
+        () = running.shutdown(true) => {}
+        () = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            warn!("second signal: stopping at once");
+            at_once.cancel();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        } => {}
+    }
     Ok(())
 }

@@ -8,7 +8,6 @@ mod read;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;
-mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,56 +18,12 @@ use std::time::Duration;
 
 use sallyport_access::{ClusterName, IdError, Labels, NodeName};
 
+pub use sallyport_access::yaml::{Errors as ConfigErrors, Problem as ConfigProblem};
+
 /// The port that a proxy listens on unless told otherwise.
 pub const DEFAULT_PROXY_PORT: u16 = 3080;
 /// The port that an authority without a proxy in its process listens on unless told otherwise.
 pub const DEFAULT_AUTH_PORT: u16 = 3025;
-
-/// One mistake in a configuration file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigProblem {
-    /// Line of the value or key, from 1; 0 when it is about the whole file.
-    pub line: u64,
-    /// Column of the value or key, from 1.
-    pub column: u64,
-    /// The key, such as `proxy.listen`; empty for the whole document.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub fix: String,
-}
-
-/// Everything that is wrong with a configuration file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigErrors {
-    /// The file as the person named it.
-    pub file: String,
-    /// The mistakes, in the order of the file.
-    pub problems: Vec<ConfigProblem>,
-}
-
-impl std::error::Error for ConfigErrors {}
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&self.file)?;
-            if problem.line > 0 {
-                write!(f, ":{}:{}", problem.line, problem.column)?;
-            }
-            f.write_str(": ")?;
-            if !problem.key.is_empty() {
-                write!(f, "{}: ", problem.key)?;
-            }
-            write!(f, "{}; {}", problem.message, problem.fix)?;
-        }
-        Ok(())
-    }
-}
 
 /// A name or address with a port, as people type it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use sallyport_access::{ClusterName, NodeName};
 
-use super::tree::{Problems, Section, parse};
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, JoinConfig, Limits, LogConfig, LogFormat, NodeSection,
     ProxySection, SecondFactor, Secret, check_pin, labels,
 };
+use sallyport_access::yaml::{Problems, Section, parse};
 
 const TOP: &[&str] =
     &["version", "cluster", "data_dir", "log", "diag_addr", "drain_timeout", "auth", "proxy", "node"];

@@ -1,0 +1,72 @@
+//! Saying that the node is there, and what it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use metrics::counter;
+use sallyport_access::Labels;
+use sallyport_wire::convert::duration_from_proto;
+use sallyport_wire::v1::HeartbeatRequest;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::authority_client::AuthorityClient;
+use crate::backoff::{Backoff, chance};
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// When the authority does not say.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the node says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Description {
+    pub(crate) labels: Labels,
+    pub(crate) os_user: String,
+    pub(crate) address: String,
+}
+
+/// Repeats the description until `stop`.
+pub(crate) async fn run(client: AuthorityClient, description: Description, stop: CancellationToken) {
+    tokio::select! {
+        () = forever(client, description) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn forever(client: AuthorityClient, description: Description) {
+    let labels: BTreeMap<String, String> = description.labels.into();
+    let request = HeartbeatRequest {
+        labels: labels.into_iter().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        os_user: description.os_user,
+        address: description.address,
+    };
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let mut fleet = client.fleet();
+        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.heartbeat(request.clone())).await;
+        let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
+        counter!("sallyport_authority_calls_total", "method" => "Heartbeat", "result" => outcome)
+            .increment(1);
+        match answer {
+            Ok(Ok(answer)) => {
+                backoff.reset();
+                let within = answer.into_inner().next_within.as_ref().and_then(duration_from_proto);
+                let interval = within.unwrap_or(DEFAULT_INTERVAL).max(SHORTEST_INTERVAL);
+                // Well before it is due, and not all agents at once.
+                tokio::time::sleep(interval.mul_f64(0.4 + 0.2 * chance())).await;
+            }
+            Ok(Err(status)) => {
+                warn!(message = status.message(), "the heartbeat was not taken");
+                backoff.wait().await;
+            }
+            Err(_) => {
+                debug!("no answer to the heartbeat");
+                backoff.wait().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The agent: a process that dials out and serves this machine's sessions through the proxy.
+
+mod heartbeat;
+mod node;
+mod tunnel;
+mod upload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sallyport_access::{ClusterName, HostId, HostRole, Node};
+use sallyport_ca::Trust;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::heartbeat::Description;
+use self::node::SshNode;
+use self::tunnel::Dialling;
+use self::upload::Uploader;
+use crate::ServerError;
+use crate::authority_client::{AuthorityClient, Route};
+use crate::config::{HostPort, NodeSection};
+use crate::files;
+use crate::health::Health;
+use crate::host::certificates;
+use crate::joining::{Membership, Renewal, load_or_issue, load_or_join};
+use crate::proxy::LocalAuthority;
+use crate::spool::{self, Spool};
+use crate::view::ClusterView;
+use crate::watching::Watching;
+
+/// The readiness part of the policy.
+const POLICY_PART: &str = "node policy";
+/// Of the spool's bound, this part is for events and the rest for recordings.
+const EVENT_SHARE: u64 = 16;
+/// How long a stopping agent tries to hand over events and the ends of recordings.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What an agent starts from.
+pub(crate) struct Start {
+    pub(crate) cluster: ClusterName,
+    pub(crate) section: NodeSection,
+    /// The agent's own part of the data directory.
+    pub(crate) directory: PathBuf,
+    /// The proxy's public address.
+    pub(crate) proxy: HostPort,
+    /// For an agent in the authority's process, which needs no token.
+    pub(crate) authority: Option<LocalAuthority>,
+    pub(crate) health: Health,
+    pub(crate) drain: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// An agent that runs.
+#[derive(Debug)]
+pub(crate) struct Service {
+    id: HostId,
+    node: SshNode,
+    spool: Spool,
+    uploader: Uploader,
+}
+
+impl Service {
+    pub(crate) fn id(&self) -> HostId {
+        self.id
+    }
+
+    /// SSH connections that are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.node.connections()
+    }
+
+    /// Waits for open connections to end; gives how many are left.
+    pub(crate) async fn drained(&self, patience: Duration) -> usize {
+        self.node.drained(patience).await
+    }
+
+    /// Ends what is still open and hands what it left behind to the authority. What cannot be handed over waits on
+    /// disk for the next start.
+    pub(crate) async fn finish(&self) {
+        self.node.end_all().await;
+        let (events, recordings) =
+            tokio::join!(self.spool.flush(FLUSH_PATIENCE), self.uploader.drained(FLUSH_PATIENCE));
+        if !(events && recordings) {
+            tracing::warn!("some events or recordings wait on disk for the next start");
+        }
+    }
+}
+
+/// Starts the node service.
+pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
+    let Start { cluster, section, directory, proxy, authority, health, drain, stop, tasks } = start;
+    files::private_directory(&directory)?;
+    health.waiting(tunnel::PART, "has no tunnel to the proxy yet");
+    health.waiting(POLICY_PART, "has not heard from the authority yet");
+    let name = match section.name.clone() {
+        Some(name) => name,
+        None => crate::config::host_name().map_err(|error| {
+            certificates("this machine's name cannot be the node's; set node.name", error)
+        })?,
+    };
+    let membership =
+        Membership { cluster: cluster.clone(), role: HostRole::Node, name, public_names: Vec::new() };
+    let identity_path = directory.join("identity.json");
+    let credentials = match &authority {
+        Some(local) => load_or_issue(&identity_path, &membership, &local.issue).await?,
+        None => load_or_join(&identity_path, &membership, &proxy, &section.join).await?,
+    };
+    let identity = credentials.identity();
+    let trust = Trust::from_bundle(&identity.trust)
+        .map_err(|error| certificates("the stored trust of this node cannot be used", error))?;
+    let view = ClusterView::new(cluster, identity.trust.clone(), trust)
+        .map_err(|problem| certificates("cannot prepare the policy", problem))?;
+    let view = Arc::new(view);
+    let client = AuthorityClient::new(Route::At(proxy.clone()), credentials.clone(), Arc::clone(&view));
+
+    let spool_bytes = (section.spool_limit_mib as u64).saturating_mul(1024 * 1024);
+    let (spool, sender) = spool::open(&directory.join("events"), spool_bytes / EVENT_SHARE)?;
+    tasks.spawn(sender.run(client.clone(), stop.clone()));
+
+    let watching = Arc::new(Watching {
+        view: Arc::clone(&view),
+        client: client.clone(),
+        kinds: &["role", "lock", "node", "trust"],
+        cache: directory.join("policy.json"),
+        part: POLICY_PART,
+        health: health.clone(),
+    });
+    if watching.load_cache() {
+        health.ready(POLICY_PART);
+    }
+    tasks.spawn(watching.run(stop.clone()));
+
+    let renewed = Arc::new(Notify::new());
+    let renewal = Renewal {
+        credentials: credentials.clone(),
+        client: client.clone(),
+        public_names: Vec::new(),
+        renewed: Arc::clone(&renewed),
+    };
+    tasks.spawn(renewal.run(stop.clone()));
+
+    let own = Node { id: identity.id, name: identity.name.clone(), labels: section.labels.clone() };
+    let node = SshNode::start(node::Start {
+        own,
+        section: &section,
+        directory: &directory,
+        spool_bytes,
+        credentials: credentials.clone(),
+        view: Arc::clone(&view),
+        sink: Arc::new(spool.clone()),
+        renewed: Arc::clone(&renewed),
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+    })?;
+    let uploader = Uploader::new(node.recordings().to_owned(), client.clone(), node.is_live());
+    tasks.spawn(uploader.clone().run(stop.clone()));
+    let description = Description {
+        labels: section.labels.clone(),
+        os_user: node::os_user(),
+        address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    };
+    tasks.spawn(heartbeat::run(client, description, stop.clone()));
+    let dialling = Dialling {
+        proxy,
+        credentials,
+        view,
+        serve: node.serve(),
+        renewed,
+        health,
+        drain,
+        stop,
+        tasks: tasks.clone(),
+    };
+    tasks.spawn(dialling.run());
+    Ok(Service { id: identity.id, node, spool, uploader })
+}

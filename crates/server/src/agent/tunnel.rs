@@ -1,0 +1,209 @@
+//! The agent's reverse connection to the proxy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sallyport_access::HostRole;
+use sallyport_wire::alpn;
+use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use crate::authority_client::{dial, handshake};
+use crate::backoff::Backoff;
+use crate::config::HostPort;
+use crate::health::Health;
+use crate::host::Credentials;
+use crate::proxy::dial::{KIND_SSH, StreamHeader};
+use crate::view::ClusterView;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A tunnel that lived this long was a good one: the next failure starts with short pauses again.
+const GOOD_LIFE: Duration = Duration::from_secs(30);
+/// A tunnel whose proxy is leaving, or whose certificate was renewed, keeps its sessions for at most this long.
+const RETIRED_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// How often a tunnel is asked whether its proxy is leaving, and a retired one whether its last session has ended.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Takes the SSH stream of one session.
+pub(crate) type ServeStream = Arc<dyn Fn(tunnel::Stream, SocketAddr) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Keeps one tunnel to the proxy.
+pub(crate) struct Dialling {
+    pub(crate) proxy: HostPort,
+    pub(crate) credentials: Credentials,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) serve: ServeStream,
+    pub(crate) renewed: Arc<Notify>,
+    pub(crate) health: Health,
+    /// No new sessions.
+    pub(crate) drain: CancellationToken,
+    /// Everything ends.
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// The readiness part of the tunnel.
+pub(crate) const PART: &str = "node";
+
+/// Why a tunnel is no longer the current one.
+enum Ended {
+    /// The proxy said that it is leaving, or the certificate was renewed; sessions go on.
+    Retired,
+    /// It is gone.
+    Closed(TunnelError),
+}
+
+/// Waits until the proxy says that it takes no more streams on this tunnel.
+async fn proxy_leaves(handle: &Handle) {
+    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    while handle.is_open() {
+        look.tick().await;
+    }
+}
+
+impl Dialling {
+    /// Dials, serves and dials again until told to stop.
+    pub(crate) async fn run(self) {
+        let this = Arc::new(self);
+        let span = info_span!("agent.tunnel", proxy = %this.proxy);
+        let forever = Arc::clone(&this).forever();
+        tokio::select! {
+            () = forever.instrument(span) => {}
+            () = this.stop.cancelled() => {}
+        }
+    }
+
+    async fn forever(self: Arc<Self>) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let began = Instant::now();
+            match self.connect().await {
+                Ok((handle, incoming)) => {
+                    info!("connected to the proxy");
+                    self.health.ready(PART);
+                    let ended = self.serve_tunnel(handle, incoming).await;
+                    if began.elapsed() >= GOOD_LIFE {
+                        backoff.reset();
+                    }
+                    match ended {
+                        Ended::Retired => {
+                            backoff.reset();
+                            info!("opening a fresh tunnel");
+                        }
+                        Ended::Closed(error) => {
+                            self.health.waiting(PART, "the tunnel to the proxy was lost");
+                            warn!(%error, "the tunnel to the proxy was lost; dialling again");
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.health.waiting(PART, format!("cannot reach the proxy {}: {error}", self.proxy));
+                    warn!(%error, "cannot reach the proxy; trying again");
+                }
+            }
+            if self.drain.is_cancelled() {
+                // Sessions that live on do so in their own tasks.
+                std::future::pending::<()>().await;
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn connect(&self) -> io::Result<(Handle, tunnel::Incoming)> {
+        let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
+        let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
+        let tls = handshake(dial(&self.proxy).await?, config, &server).await?;
+        Ok(Tunnel::client(tls, tunnel::Config::default()))
+    }
+
+    /// Serves streams until the tunnel ends or another should take its place.
+    async fn serve_tunnel(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming) -> Ended {
+        let renewed = self.renewed.notified();
+        tokio::pin!(renewed);
+        loop {
+            tokio::select! {
+                opened = incoming.next() => match opened {
+                    Some((header, stream)) => self.serve_stream(&header, stream),
+                    None => return Ended::Closed(handle.closed().await),
+                },
+                () = proxy_leaves(&handle) => {
+                    if let Ok(error) = tokio::time::timeout(Duration::ZERO, handle.closed()).await {
+                        return Ended::Closed(error);
+                    }
+                    self.retire(handle, incoming);
+                    return Ended::Retired;
+                }
+                () = renewed.as_mut() => {
+                    self.retire(handle, incoming);
+                    return Ended::Retired;
+                }
+                () = self.drain.cancelled() => {
+                    handle.drain("the node is shutting down");
+                    self.health.waiting(PART, "is shutting down");
+                    self.retire(handle, incoming);
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    /// Lets an old tunnel end with its last session. It still takes streams that the proxy has opened meanwhile.
+    fn retire(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming) {
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let deadline = tokio::time::sleep(RETIRED_LIFE);
+            tokio::pin!(deadline);
+            let mut look = tokio::time::interval(LOOK_INTERVAL);
+            // One look comes at once; a stream that is on its way deserves a moment.
+            look.tick().await;
+            loop {
+                tokio::select! {
+                    opened = incoming.next() => match opened {
+                        Some((header, stream)) => this.serve_stream(&header, stream),
+                        None => return,
+                    },
+                    _ = look.tick() => if handle.streams() == 0 { break },
+                    () = &mut deadline => break,
+                    () = this.stop.cancelled() => break,
+                }
+            }
+            handle.close();
+        });
+    }
+
+    fn serve_stream(self: &Arc<Self>, header: &[u8], stream: tunnel::Stream) {
+        let header: StreamHeader = match serde_json::from_slice(header) {
+            Ok(header) => header,
+            Err(error) => {
+                warn!(%error, "the proxy opened a stream with a header that is not understood");
+                return stream.reset("the node does not understand the stream's header");
+            }
+        };
+        if header.kind != KIND_SSH {
+            warn!(kind = %header.kind, "the proxy opened a stream of an unknown kind");
+            return stream.reset("this node serves SSH only");
+        }
+        debug!(user = %header.user, client = %header.client_addr, "stream opened");
+        let span = info_span!("node.connection", client = %header.client_addr);
+        let serving = (self.serve)(stream, header.client_addr);
+        let stop = self.stop.clone();
+        self.tasks.spawn(
+            async move {
+                tokio::select! {
+                    () = serving => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            .instrument(span),
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Recordings on their way to the authority, while they are made and after.
+//!
+//! Each recording is a file in the spool that only grows. The authority says how much of it it has, and takes the
+//! rest; so an interruption, of the network, of this process or of the authority, costs nothing but time. A file is
+//! removed when the authority has all of it and nobody writes to it any more.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use metrics::{counter, gauge};
+use sallyport_access::SessionId;
+use sallyport_wire::v1::{RecordingOffsetRequest, UploadRecordingRequest};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tracing::{Instrument, debug, error, info, info_span, warn};
+
+use crate::authority_client::AuthorityClient;
+use crate::backoff::Backoff;
+
+/// How often live recordings are looked at: what is on the authority is what survives the loss of the node.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// One message of an upload.
+const CHUNK_BYTES: usize = 128 * 1024;
+/// Uploads at a time; more only compete for the same link.
+const PARALLEL: usize = 8;
+/// One call carries at most this much, so that a long recording gives way to others.
+const CALL_BYTES: u64 = 16 * 1024 * 1024;
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The suffix of recordings in the spool.
+pub(crate) const SUFFIX: &str = "rec";
+
+/// Whether a session of this process still writes its recording.
+pub(crate) type IsLive = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
+
+impl std::fmt::Debug for Uploader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uploader").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// Uploads everything in the spool.
+#[derive(Clone)]
+pub(crate) struct Uploader {
+    pub(crate) directory: PathBuf,
+    pub(crate) client: AuthorityClient,
+    pub(crate) is_live: IsLive,
+    waiting: watch::Sender<usize>,
+}
+
+/// What is known of one file between looks.
+#[derive(Debug)]
+struct Known {
+    /// What the authority has.
+    offset: Option<u64>,
+    backoff: Backoff,
+    not_before: Instant,
+}
+
+struct Task {
+    session: SessionId,
+    path: PathBuf,
+    offset: Option<u64>,
+    /// Nobody writes any more.
+    finished: bool,
+}
+
+enum Outcome {
+    /// The authority has this much.
+    Progress(u64),
+    /// It has everything, and the file is gone.
+    Done,
+    /// Later.
+    Failed(Status),
+}
+
+impl Uploader {
+    pub(crate) fn new(directory: PathBuf, client: AuthorityClient, is_live: IsLive) -> Self {
+        Self { directory, client, is_live, waiting: watch::channel(0).0 }
+    }
+
+    /// Waits until the authority has everything of finished sessions, at most for `patience`.
+    pub(crate) async fn drained(&self, patience: Duration) -> bool {
+        let mut waiting = self.waiting.subscribe();
+        let result = tokio::time::timeout(patience, async {
+            // The count must come from a look that began after this call.
+            let _ = waiting.changed().await;
+            let _ = waiting.changed().await;
+            waiting.wait_for(|waiting| *waiting == 0).await.map(|_| ())
+        });
+        matches!(result.await, Ok(Ok(())))
+    }
+
+    /// Runs until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let span = info_span!("recording.upload");
+        tokio::select! {
+            () = self.forever().instrument(span) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn forever(&self) {
+        let mut known: HashMap<SessionId, Known> = HashMap::new();
+        let permits = Arc::new(Semaphore::new(PARALLEL));
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let files = match self.list().await {
+                Ok(files) => files,
+                Err(error) => {
+                    error!(%error, directory = %self.directory.display(), "the recording spool cannot be read");
+                    continue;
+                }
+            };
+            let present: HashSet<SessionId> = files.iter().map(|(session, _)| *session).collect();
+            known.retain(|session, _| present.contains(session));
+            let mut uploads = JoinSet::new();
+            for (session, path) in files {
+                let entry = known.entry(session).or_insert_with(|| Known {
+                    offset: None,
+                    backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+                    not_before: Instant::now(),
+                });
+                if entry.not_before > Instant::now() {
+                    continue;
+                }
+                // Asked before the file is read: what is written after this moment is for the next look.
+                let finished = !(self.is_live)(&session);
+                let task = Task { session, path, offset: entry.offset, finished };
+                let (client, permits) = (self.client.clone(), Arc::clone(&permits));
+                uploads.spawn(async move {
+                    let _permit = permits.acquire_owned().await;
+                    let outcome = upload(&client, &task).await.unwrap_or_else(Outcome::Failed);
+                    (task.session, outcome)
+                });
+            }
+            while let Some(joined) = uploads.join_next().await {
+                let Ok((session, outcome)) = joined else { continue };
+                let Some(entry) = known.get_mut(&session) else { continue };
+                match outcome {
+                    Outcome::Progress(offset) => {
+                        entry.offset = Some(offset);
+                        entry.backoff.reset();
+                    }
+                    Outcome::Done => {
+                        known.remove(&session);
+                    }
+                    Outcome::Failed(status) => {
+                        entry.offset = None;
+                        entry.not_before = Instant::now() + entry.backoff.pause(crate::backoff::chance());
+                        debug!(%session, message = status.message(), "a recording waits for the authority");
+                    }
+                }
+            }
+            let live = known.keys().filter(|session| (self.is_live)(session)).count();
+            let waiting = known.len().saturating_sub(live);
+            gauge!("sallyport_recordings_waiting").set(waiting as f64);
+            self.waiting.send_replace(waiting);
+        }
+    }
+
+    async fn list(&self) -> io::Result<Vec<(SessionId, PathBuf)>> {
+        let mut entries = tokio::fs::read_dir(&self.directory).await?;
+        let mut files = Vec::new();
+        while let Some(entry) = entries.next_entry().await? {
+            let path = entry.path();
+            if let Some(session) = session_of(&path) {
+                files.push((session, path));
+            }
+        }
+        // Oldest first: ids are time-ordered.
+        files.sort();
+        Ok(files)
+    }
+}
+
+fn session_of(path: &Path) -> Option<SessionId> {
+    if path.extension()? != SUFFIX {
+        return None;
+    }
+    path.file_stem()?.to_str()?.parse().ok()
+}
+
+async fn upload(client: &AuthorityClient, task: &Task) -> Result<Outcome, Status> {
+    let mut fleet = client.fleet();
+    let local = |error: io::Error| Status::internal(format!("{}: {error}", task.path.display()));
+    let offset = match task.offset {
+        Some(offset) => offset,
+        None => {
+            let ask = fleet.recording_offset(RecordingOffsetRequest { session_id: task.session.to_string() });
+            let answer = tokio::time::timeout(CALL_TIMEOUT, ask)
+                .await
+                .map_err(|_| Status::deadline_exceeded("no answer about the recording"))??
+                .into_inner();
+            if answer.complete {
+                if task.finished {
+                    remove(&task.path).await;
+                    return Ok(Outcome::Done);
+                }
+                return Ok(Outcome::Progress(answer.offset));
+            }
+            answer.offset
+        }
+    };
+    let length = tokio::fs::metadata(&task.path).await.map_err(local)?.len();
+    if offset > length {
+        // Only a node that lost its disk, or was restored from a backup, can be behind.
+        warn!(session = %task.session, offset, length, "the authority has more of a recording than this node");
+        if task.finished {
+            remove(&task.path).await;
+            return Ok(Outcome::Done);
+        }
+        return Ok(Outcome::Progress(offset));
+    }
+    if offset == length && !task.finished {
+        return Ok(Outcome::Progress(offset));
+    }
+    let until = length.min(offset.saturating_add(CALL_BYTES));
+    let complete = task.finished && until == length;
+    let (messages, stream) = mpsc::channel(4);
+    let feed = feed(task, offset, until, complete, messages);
+    let call = fleet.upload_recording(ReceiverStream::new(stream));
+    let (fed, answer) = tokio::time::timeout(CALL_TIMEOUT, async { tokio::join!(feed, call) })
+        .await
+        .map_err(|_| Status::deadline_exceeded("the upload of a recording stood still"))?;
+    let outcome = if answer.is_ok() { "ok" } else { "error" };
+    counter!("sallyport_authority_calls_total", "method" => "UploadRecording", "result" => outcome)
+        .increment(1);
+    let reached = answer?.into_inner().offset;
+    fed.map_err(local)?;
+    counter!("sallyport_recording_bytes_total").increment(reached.saturating_sub(offset));
+    if complete && reached >= length {
+        info!(session = %task.session, bytes = length, "recording uploaded");
+        remove(&task.path).await;
+        return Ok(Outcome::Done);
+    }
+    Ok(Outcome::Progress(reached))
+}
+
+async fn remove(path: &Path) {
+    if let Err(error) = tokio::fs::remove_file(path).await {
+        warn!(%error, path = %path.display(), "an uploaded recording was not removed");
+    }
+}
+
+/// Sends the part `from..until` of the file.
+async fn feed(
+    task: &Task,
+    from: u64,
+    until: u64,
+    complete: bool,
+    messages: mpsc::Sender<UploadRecordingRequest>,
+) -> io::Result<()> {
+    let mut file = tokio::fs::File::open(&task.path).await?;
+    file.seek(SeekFrom::Start(from)).await?;
+    let session_id = task.session.to_string();
+    let mut offset = from;
+    loop {
+        let left = usize::try_from(until.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut chunk = vec![0; left.min(CHUNK_BYTES)];
+        file.read_exact(&mut chunk).await?;
+        let next = offset + chunk.len() as u64;
+        let last = next == until;
+        let message = UploadRecordingRequest {
+            session_id: session_id.clone(),
+            offset,
+            data: Bytes::from(chunk),
+            complete: complete && last,
+        };
+        if messages.send(message).await.is_err() || last {
+            // When the other side stopped listening, its answer says why.
+            return Ok(());
+        }
+        offset = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_recordings_are_taken_for_recordings() {
+        let id = SessionId::new();
+        assert_eq!(session_of(Path::new(&format!("/x/{id}.rec"))), Some(id));
+        for other in ["/x/notes.rec", "/x/lost+found"] {
+            assert_eq!(session_of(Path::new(other)), None);
+        }
+        assert_eq!(session_of(Path::new(&format!("/x/{id}.tmp"))), None);
+    }
+}

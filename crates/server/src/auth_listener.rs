@@ -1,0 +1,88 @@
+//! The authority's own address, for clients of a cluster whose proxies run elsewhere.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sallyport_access::{ClusterName, HostRole, NodeName};
+use sallyport_audit::{Event, Sink};
+use sallyport_ca::Trust;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ServerError;
+use crate::config::Limits;
+use crate::files;
+use crate::host::certificates;
+use crate::joining::{Membership, keep_issued, load_or_issue};
+use crate::listener::{Limiter, accept_loop};
+use crate::proxy::LocalAuthority;
+use crate::proxy::gateway::{AuthorityWay, Gateway};
+use crate::tls_settings::TlsSettings;
+use crate::view::ClusterView;
+
+/// What the listener starts from.
+pub(crate) struct Start {
+    pub(crate) cluster: ClusterName,
+    pub(crate) directory: PathBuf,
+    pub(crate) listener: TcpListener,
+    pub(crate) authority: LocalAuthority,
+    pub(crate) drain: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// This listener has nothing to report: the authority audits what is asked of it.
+#[derive(Debug)]
+struct NoEvents;
+
+impl Sink for NoEvents {
+    fn emit(&self, _: Event) {}
+}
+
+/// Starts accepting.
+pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
+    files::private_directory(&start.directory)?;
+    let name = crate::config::host_name().or_else(|_| NodeName::new("auth"));
+    let membership = Membership {
+        cluster: start.cluster.clone(),
+        role: HostRole::Auth,
+        name: name.map_err(|error| certificates("cannot name the authority", error))?,
+        public_names: Vec::new(),
+    };
+    let path = start.directory.join("listener.json");
+    let credentials = load_or_issue(&path, &membership, &start.authority.issue).await?;
+    let identity = credentials.identity();
+    let trust = Trust::from_bundle(&identity.trust)
+        .map_err(|error| certificates("the authority's own trust cannot be used", error))?;
+    let view = ClusterView::new(start.cluster, identity.trust.clone(), trust)
+        .map_err(|problem| certificates("cannot prepare the policy", problem))?;
+    let limits = Limits::default();
+    let gateway = Arc::new(Gateway {
+        settings: TlsSettings::new(credentials.clone()),
+        credentials: credentials.clone(),
+        view: Arc::new(view),
+        authority: AuthorityWay::Here(start.authority.serve),
+        relays: true,
+        hub: None,
+        router: None,
+        ssh: None,
+        sink: Arc::new(NoEvents),
+        handshake_timeout: limits.handshake_timeout,
+        drain: start.drain.clone(),
+        stop: start.stop.clone(),
+    });
+    start.tasks.spawn(keep_issued(
+        credentials.clone(),
+        membership,
+        start.authority.issue,
+        start.stop.clone(),
+    ));
+    // Each proxy relays the connections of all its clients, so one address gets the whole.
+    let limiter = Limiter::new(limits.connections, limits.connections);
+    let serving = start.tasks.clone();
+    start.tasks.spawn(accept_loop(start.listener, limiter, serving, start.drain, move |acceptance| {
+        Arc::clone(&gateway).serve(acceptance)
+    }));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Calling the authority: over TCP, or inside this process, always TLS end to end.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use sallyport_access::{ClusterName, HostRole};
+use sallyport_wire::alpn;
+use sallyport_wire::v1::fleet_client::FleetClient;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::ServerError;
+use crate::config::HostPort;
+use crate::host::Credentials;
+use crate::view::ClusterView;
+
+/// Name resolution, TCP and TLS together. A working path needs three round trips.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// HTTP/2 pings that find out whether the authority is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes in flight inside the process.
+const IN_PROCESS_BUFFER_BYTES: usize = 256 * 1024;
+/// Recordings go up one stream: a window of 1 MiB carries 80 Mbit/s over 100 ms, which no set of sessions sustains.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+/// Longest single message from the authority: a role or trust bundle is kilobytes.
+const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Any byte stream.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A byte stream of some kind.
+pub(crate) type BoxIo = Box<dyn Io>;
+
+/// Takes a connection to the authority in this process, and the address that it comes from.
+pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, SocketAddr) + Send + Sync>;
+
+/// Where the authority is.
+#[derive(Clone)]
+pub(crate) enum Route {
+    /// In this process.
+    Here(ServeAuthority),
+    /// At an address: the authority's own, or a proxy's, which passes the connection on.
+    At(HostPort),
+}
+
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Here(_) => f.write_str("in this process"),
+            Self::At(address) => write!(f, "at {address}"),
+        }
+    }
+}
+
+impl Route {
+    async fn connect(&self) -> io::Result<BoxIo> {
+        match self {
+            Self::Here(serve) => {
+                let (near, far) = tokio::io::duplex(IN_PROCESS_BUFFER_BYTES);
+                serve(Box::new(far), SocketAddr::from(([127, 0, 0, 1], 0)));
+                Ok(Box::new(near))
+            }
+            Self::At(address) => dial(address).await.map(|stream| Box::new(stream) as BoxIo),
+        }
+    }
+}
+
+/// A TCP connection with the settings that every connection of ours has.
+pub(crate) async fn dial(address: &HostPort) -> io::Result<TcpStream> {
+    let connect = TcpStream::connect((address.host.as_str(), address.port));
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer from {address} within {CONNECT_TIMEOUT:?}"),
+        )
+    })??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// TLS over `io` as a client.
+pub(crate) async fn handshake<T: Io>(
+    io: T,
+    config: Arc<ClientConfig>,
+    server: &str,
+) -> io::Result<TlsStream<T>> {
+    let name = ServerName::try_from(server.to_owned()).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{server:?} is not a server name"))
+    })?;
+    tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(config).connect(name, io))
+        .await
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?
+}
+
+type SettingsFuture = Pin<Box<dyn Future<Output = io::Result<BoxIo>> + Send>>;
+
+/// A channel whose connections are made by `connect`, the first when it is needed.
+fn channel(connect: impl Fn() -> SettingsFuture + Clone + Send + Sync + 'static) -> Channel {
+    Endpoint::from_static("http://authority.sallyport.internal")
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(2 * WINDOW_BYTES)
+        .connect_with_connector_lazy(tower::service_fn(move |_| {
+            let connecting = connect();
+            async move { connecting.await.map(TokioIo::new) }
+        }))
+}
+
+/// Calls to the authority with this host's identity, always the newest.
+#[derive(Debug, Clone)]
+pub(crate) struct AuthorityClient {
+    channel: Channel,
+}
+
+impl AuthorityClient {
+    /// Connects when first used and again after every loss.
+    pub(crate) fn new(route: Route, credentials: Credentials, view: Arc<ClusterView>) -> Self {
+        let server = sallyport_ca::server_name(HostRole::Auth, view.cluster());
+        let connect = move || -> SettingsFuture {
+            let (route, credentials) = (route.clone(), credentials.clone());
+            let (view, server) = (Arc::clone(&view), server.clone());
+            Box::pin(async move {
+                let config = credentials.client(&view.trust(), alpn::AUTH).map_err(io::Error::other)?;
+                let tls = handshake(route.connect().await?, config, &server).await?;
+                Ok(Box::new(tls) as BoxIo)
+            })
+        };
+        Self { channel: channel(connect) }
+    }
+
+    /// The service for hosts.
+    pub(crate) fn fleet(&self) -> FleetClient<Channel> {
+        FleetClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+    }
+}
+
+/// A channel for the first contact, which believes the host CA of the given pin and nothing else.
+pub(crate) async fn first_contact(
+    address: &HostPort,
+    pin: &str,
+    cluster: &ClusterName,
+) -> Result<Channel, ServerError> {
+    let refused = |problem: String| ServerError::Join {
+        what: "this host",
+        problem,
+        fix: format!(
+            "check that {address} is the right address, that it is reachable, and that ca_pin is the one printed with the token"
+        ),
+    };
+    let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH])
+        .map_err(|error| crate::host::certificates("cannot use the CA pin", error))?;
+    let config = Arc::new(config);
+    let server = sallyport_ca::server_name(HostRole::Auth, cluster);
+    // Connected here already, so that the person reads why and not "transport error".
+    let tcp = dial(address).await.map_err(|error| refused(format!("cannot reach {address}: {error}")))?;
+    let tls = handshake(tcp, Arc::clone(&config), &server)
+        .await
+        .map_err(|error| refused(format!("{address} did not prove to be the pinned cluster: {error}")))?;
+    let first = Arc::new(std::sync::Mutex::new(Some(Box::new(tls) as BoxIo)));
+    let address = address.clone();
+    Ok(channel(move || {
+        let ready = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let (address, config, server) = (address.clone(), Arc::clone(&config), server.clone());
+        Box::pin(async move {
+            match ready {
+                Some(io) => Ok(io),
+                None => Ok(Box::new(handshake(dial(&address).await?, config, &server).await?) as BoxIo),
+            }
+        })
+    }))
+}

@@ -1,0 +1,57 @@
+//! Pauses between attempts: doubling, bounded, and different on every machine.
+
+use std::time::Duration;
+
+/// A growing pause. After an outage of the proxy a thousand agents come back; jitter keeps them from coming at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Backoff {
+    first: Duration,
+    most: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(first: Duration, most: Duration) -> Self {
+        Self { first, most, next: first }
+    }
+
+    /// Forgets past failures.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// The next pause, between one half and the whole of the current step; `chance` is in `0.0..1.0`.
+    pub(crate) fn pause(&mut self, chance: f64) -> Duration {
+        let step = self.next;
+        self.next = step.saturating_mul(2).min(self.most);
+        step.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
+    }
+
+    /// Waits for the next pause.
+    pub(crate) async fn wait(&mut self) {
+        tokio::time::sleep(self.pause(chance())).await;
+    }
+}
+
+/// A number in `0.0..1.0` for spreading load; not for secrets.
+pub(crate) fn chance() -> f64 {
+    let random = uuid::Uuid::new_v4().as_u128() as u32;
+    f64::from(random) / (f64::from(u32::MAX) + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_bound_and_keep_their_jitter() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(350));
+        let pauses: Vec<u128> = (0..4).map(|_| backoff.pause(0.999_999).as_millis()).collect();
+        assert_eq!(pauses, [99, 199, 349, 349]);
+        backoff.reset();
+        assert_eq!(backoff.pause(0.0).as_millis(), 50);
+        for _ in 0..100 {
+            assert!((0.0..1.0).contains(&chance()));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Private files: written whole or not at all, readable by their owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::ServerError;
+
+/// Makes a directory (and its parents) that only its owner may enter.
+pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
+    let failed = |source| ServerError::File { action: "create the directory", path: path.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let mode = fs::metadata(path).map_err(failed)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(ServerError::BadState {
+            path: path.to_owned(),
+            problem: format!("others may enter this directory (mode {mode:03o})"),
+            fix: format!("run: chmod 700 {}", path.display()),
+        });
+    }
+    // A read-only file system or a foreign owner is better met here than at the first write an hour later.
+    let probe = path.join(".writable");
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&probe);
+    written.map_err(|source| ServerError::File { action: "write to", path: path.to_owned(), source })?;
+    let _ = fs::remove_file(&probe);
+    Ok(())
+}
+
+/// Replaces a file so that a crash leaves the old or the new content, never a mixture.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), ServerError> {
+    let write = || -> io::Result<()> {
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", uuid::Uuid::new_v4().simple()));
+        let fresh = directory.join(name);
+        let result = (|| {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::rename(&fresh, path)?;
+            File::open(directory)?.sync_all()
+        })();
+        if result.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        result
+    };
+    write().map_err(|source| ServerError::File { action: "write", path: path.to_owned(), source })
+}
+
+/// Reads a private file; `None` when there is none.
+///
+/// # Errors
+/// When others may read it, or it cannot be read.
+pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(ServerError::File { action: "read", path: path.to_owned(), source }),
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(ServerError::BadState {
+            path: path.to_owned(),
+            problem: format!("others may read this file (mode {mode:03o})"),
+            fix: format!(
+                "if nobody has read it, run: chmod 600 {}; else remove it and join again",
+                path.display()
+            ),
+        });
+    }
+    fs::read(path).map(Some).map_err(|source| ServerError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_private_and_replaced_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("state");
+        private_directory(&inner).unwrap();
+        let path = inner.join("identity.json");
+        assert!(read_private(&path).unwrap().is_none());
+        write_private(&path, b"one").unwrap();
+        write_private(&path, b"two").unwrap();
+        assert_eq!(read_private(&path).unwrap().unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&inner).unwrap().count(), 1, "no leftovers");
+    }
+
+    #[test]
+    fn loose_modes_are_refused_with_the_command_to_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("identity.json");
+        write_private(&path, b"secret").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let message = read_private(&path).unwrap_err().to_string();
+        assert!(message.contains("mode 644") && message.contains("chmod 600"), "{message}");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let message = private_directory(directory.path()).unwrap_err().to_string();
+        assert!(message.contains("chmod 700"), "{message}");
+    }
+}

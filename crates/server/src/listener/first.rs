@@ -1,0 +1,250 @@
+//! What a fresh connection speaks, from its first bytes alone.
+//!
+//! Nothing is answered before the verdict, the bytes read are bounded, and the caller bounds the time.
+
+use bytes::{Bytes, BytesMut};
+use sallyport_wire::alpn;
+use sallyport_wire::detect::{Verdict, detect};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::rustls::server::Acceptor;
+
+use super::rewind::Rewind;
+
+/// A ClientHello fits in one TLS record of 16 KiB (RFC 8446 §5.1) with every extension in use today, ten times over;
+/// a client that needs more is not one of ours.
+const CLIENT_HELLO_LIMIT_BYTES: usize = 16 * 1024 + 5;
+
+/// What a TLS client wants to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// The authority, end to end.
+    Authority,
+    /// An agent's reverse connection.
+    Tunnel,
+    /// Another proxy's connection on behalf of its client.
+    Relay,
+    /// gRPC or HTTPS.
+    Http,
+}
+
+/// A connection that is known by its first bytes; reading the stream gives them again.
+#[derive(Debug)]
+pub(crate) enum First<T> {
+    /// Plain SSH.
+    Ssh(Rewind<T>),
+    /// A complete ClientHello.
+    Tls(Wants, Rewind<T>),
+    /// HTTP without TLS.
+    PlainHttp(Rewind<T>),
+}
+
+/// Why a connection is dropped before it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// The peer closed.
+    Closed,
+    /// Nothing that is spoken here.
+    Garbage,
+    /// A ClientHello larger than any real one.
+    Oversized,
+    /// TLS records that do not make up a ClientHello.
+    BadClientHello,
+}
+
+impl Dropped {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Garbage => "garbage",
+            Self::Oversized => "oversized",
+            Self::BadClientHello => "bad_client_hello",
+        }
+    }
+}
+
+/// Reads until the protocol is known.
+pub(crate) async fn classify<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) -> Result<First<T>, Dropped> {
+    let mut ahead = BytesMut::with_capacity(2048);
+    loop {
+        read_more(&mut stream, &mut ahead).await?;
+        match detect(&ahead) {
+            Verdict::NeedMore => {}
+            Verdict::Ssh => return Ok(First::Ssh(Rewind::new(ahead.freeze(), stream))),
+            Verdict::Http => return Ok(First::PlainHttp(Rewind::new(ahead.freeze(), stream))),
+            Verdict::Tls => return client_hello(ahead, stream).await,
+            Verdict::Unknown => return Err(Dropped::Garbage),
+        }
+    }
+}
+
+async fn read_more<T: AsyncRead + Unpin>(stream: &mut T, ahead: &mut BytesMut) -> Result<Bytes, Dropped> {
+    let known = ahead.len();
+    let room = CLIENT_HELLO_LIMIT_BYTES.saturating_sub(known);
+    if room == 0 {
+        return Err(Dropped::Oversized);
+    }
+    let mut limited = (&mut *stream).take(room as u64);
+    match limited.read_buf(ahead).await {
+        Ok(0) | Err(_) => Err(Dropped::Closed),
+        Ok(_) => Ok(Bytes::copy_from_slice(ahead.get(known..).unwrap_or_default())),
+    }
+}
+
+async fn client_hello<T: AsyncRead + AsyncWrite + Unpin>(
+    mut ahead: BytesMut,
+    mut stream: T,
+) -> Result<First<T>, Dropped> {
+    let mut acceptor = Acceptor::default();
+    let mut fresh = Bytes::copy_from_slice(&ahead);
+    loop {
+        let mut unread: &[u8] = &fresh;
+        while !unread.is_empty() {
+            acceptor.read_tls(&mut unread).map_err(|_| Dropped::BadClientHello)?;
+        }
+        match acceptor.accept() {
+            Ok(Some(accepted)) => {
+                let wants = wants(accepted.client_hello().alpn().into_iter().flatten());
+                return Ok(First::Tls(wants, Rewind::new(ahead.freeze(), stream)));
+            }
+            Ok(None) => fresh = read_more(&mut stream, &mut ahead).await?,
+            Err((_, mut alert)) => {
+                let mut bytes = Vec::new();
+                if alert.write_all(&mut bytes).is_ok() {
+                    // A courtesy to a misconfigured client; it may be gone already.
+                    let _ = stream.write_all(&bytes).await;
+                }
+                return Err(Dropped::BadClientHello);
+            }
+        }
+    }
+}
+
+fn wants<'a>(offered: impl Iterator<Item = &'a [u8]>) -> Wants {
+    for protocol in offered {
+        match protocol {
+            p if p == alpn::AUTH => return Wants::Authority,
+            p if p == alpn::TUNNEL => return Wants::Tunnel,
+            p if p == alpn::RELAY => return Wants::Relay,
+            _ => {}
+        }
+    }
+    Wants::Http
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::DuplexStream;
+    use tokio::time::timeout;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::pki_types::ServerName;
+
+    use super::*;
+
+    const PIN: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+    /// What a real client sends first.
+    async fn hello(alpn: &[&[u8]]) -> Vec<u8> {
+        let config = Arc::new(sallyport_ca::tls::pinned_client_config(PIN, alpn).unwrap());
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let name = ServerName::try_from("test.internal").unwrap();
+        let client = tokio::spawn(TlsConnector::from(config).connect(name, near));
+        let mut head = [0; 5];
+        far.read_exact(&mut head).await.unwrap();
+        let mut body = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+        far.read_exact(&mut body).await.unwrap();
+        client.abort();
+        [&head[..], &body].concat()
+    }
+
+    async fn classified(bytes: &[u8], step: usize) -> Result<(&'static str, Vec<u8>), Dropped> {
+        let (mut near, far) = tokio::io::duplex(256 * 1024);
+        let bytes = bytes.to_vec();
+        let writer = tokio::spawn(async move {
+            for part in bytes.chunks(step) {
+                if near.write_all(part).await.is_err() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            near.shutdown().await.ok();
+        });
+        let first = timeout(Duration::from_secs(5), classify(far)).await.expect("a verdict")?;
+        let (kind, mut stream): (_, Rewind<DuplexStream>) = match first {
+            First::Ssh(stream) => ("ssh", stream),
+            First::PlainHttp(stream) => ("http", stream),
+            First::Tls(Wants::Authority, stream) => ("authority", stream),
+            First::Tls(Wants::Tunnel, stream) => ("tunnel", stream),
+            First::Tls(Wants::Relay, stream) => ("relay", stream),
+            First::Tls(Wants::Http, stream) => ("https", stream),
+        };
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await.unwrap();
+        writer.await.unwrap();
+        Ok((kind, all))
+    }
+
+    #[tokio::test]
+    async fn each_protocol_is_known_however_its_bytes_are_split_and_none_is_lost() {
+        let cases = [
+            ("ssh", b"SSH-2.0-OpenSSH_9.2\r\nrest".to_vec()),
+            ("http", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+            ("authority", hello(&[alpn::AUTH]).await),
+            ("tunnel", hello(&[alpn::TUNNEL]).await),
+            ("relay", hello(&[alpn::RELAY]).await),
+            ("https", hello(&[alpn::H2, alpn::HTTP11]).await),
+            ("https", hello(&[]).await),
+        ];
+        for (kind, bytes) in cases {
+            for step in [1, 3, 7, bytes.len()] {
+                let (got, all) = classified(&bytes, step).await.unwrap_or_else(|e| panic!("{kind}: {e:?}"));
+                assert_eq!(got, kind, "in steps of {step}");
+                assert!(all == bytes, "{kind} in steps of {step}: bytes differ");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn garbage_is_dropped_after_a_few_bytes() {
+        for bytes in [
+            &b"\x00\x01\x02\x03\x04\x05\x06\x07"[..],
+            b"EHLO mail\r\n",
+            b"\x16\x02\x00\x00\x00\x01",
+            b"\xff\xff",
+        ] {
+            assert_eq!(classified(bytes, 1).await.unwrap_err(), Dropped::Garbage, "{bytes:?}");
+        }
+        assert_eq!(classified(b"", 1).await.unwrap_err(), Dropped::Closed);
+        assert_eq!(classified(b"SS", 1).await.unwrap_err(), Dropped::Closed);
+    }
+
+    #[tokio::test]
+    async fn a_client_hello_without_end_is_dropped() {
+        // Fragments of one huge ClientHello: each record is well formed, the handshake message never ends.
+        let mut endless = Vec::new();
+        let mut first = true;
+        while endless.len() < 64 * 1024 {
+            endless.extend_from_slice(&[22, 3, 1, 0x04, 0x00]);
+            let mut fragment = vec![0u8; 0x400];
+            if first {
+                fragment[..4].copy_from_slice(&[1, 0, 0xff, 0xf0]);
+                first = false;
+            }
+            endless.extend_from_slice(&fragment);
+        }
+        let dropped = classified(&endless, 4096).await.unwrap_err();
+        assert!(matches!(dropped, Dropped::Oversized | Dropped::BadClientHello), "{dropped:?}");
+    }
+
+    #[tokio::test]
+    async fn a_broken_client_hello_gets_an_alert() {
+        let (mut near, far) = tokio::io::duplex(64 * 1024);
+        near.write_all(&[22, 3, 1, 0, 6, 1, 0, 0, 2, 3, 3]).await.unwrap();
+        assert_eq!(classify(far).await.unwrap_err(), Dropped::BadClientHello);
+        let mut answer = Vec::new();
+        near.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer.first(), Some(&21), "a TLS alert record");
+    }
+}

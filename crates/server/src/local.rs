@@ -1,0 +1,52 @@
+//! The authority of this process, as the other services of the process reach it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, error, info_span};
+
+use crate::ServerError;
+use crate::auth::{Authority, PeerInfo};
+use crate::proxy::LocalAuthority;
+
+/// Connections to it run as tasks of the process, until `stop`.
+pub(crate) fn authority(
+    authority: &Authority,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) -> LocalAuthority {
+    let served = authority.clone();
+    let issuing = authority.clone();
+    LocalAuthority {
+        serve: Arc::new(move |io, address| {
+            let (authority, stop) = (served.clone(), stop.clone());
+            let span = info_span!("authority.connection", peer = %address);
+            tasks.spawn(
+                async move {
+                    tokio::select! {
+                        () = authority.serve(io, PeerInfo { address }) => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+                .instrument(span),
+            );
+        }),
+        issue: Arc::new(move |request| {
+            let authority = issuing.clone();
+            Box::pin(async move { authority.issue_host(request).await })
+        }),
+    }
+}
+
+/// Serves the administrators of this machine.
+pub(crate) async fn admin_socket(authority: Authority, path: PathBuf, stop: CancellationToken) {
+    let served = tokio::select! {
+        served = authority.serve_admin_socket(&path) => served,
+        () = stop.cancelled() => return,
+    };
+    if let Err(problem) = served {
+        error!(error = %ServerError::chain(&problem), path = %path.display(), "the admin socket is not served");
+    }
+}

@@ -1,0 +1,337 @@
+//! What happens to a connection once it is known what it speaks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use metrics::{counter, gauge};
+use sallyport_access::{HostRole, Identity, Principal};
+use sallyport_audit::{Code, Event, Sink};
+use sallyport_ca::Trust;
+use sallyport_wire::alpn;
+use sallyport_wire::tunnel::{self, Tunnel};
+use time::OffsetDateTime;
+use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use super::hub::Hub;
+use super::relay::{RelayHeader, read_header, write_header};
+use super::transport::Peer;
+use crate::authority_client::{BoxIo, Io, ServeAuthority, dial, handshake};
+use crate::config::HostPort;
+use crate::host::Credentials;
+use crate::listener::{Acceptance, Dropped, First, Rewind, Wants, classify};
+use crate::tls_settings::{Purpose, TlsSettings, proven};
+use crate::view::ClusterView;
+
+/// A window holds what a 1 Gbit/s link carries in 64 ms; one connection's streams together get twice that.
+const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// One client's streams on one connection: a person with an Ansible run, not a flood.
+const STREAMS_PER_CONNECTION: u32 = 1_000;
+/// Whether an idle HTTP/2 peer is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Someone without a certificate only fetches a page.
+const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
+const RELAY_BUFFER_BYTES: usize = 64 * 1024;
+
+const PLAIN_HTTP_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 65\r\n\r\nThis port speaks HTTPS, not plain HTTP: use an https:// address.\n";
+
+/// Takes a plain SSH connection.
+pub(crate) type ServeSsh =
+    Arc<dyn Fn(Rewind<TcpStream>, SocketAddr) -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
+
+/// Where connections for the authority go.
+#[derive(Clone)]
+pub(crate) enum AuthorityWay {
+    /// It is in this process.
+    Here(ServeAuthority),
+    /// It is elsewhere.
+    Relay(HostPort),
+}
+
+/// Everything that one listener can do with a connection; what is `None` is refused.
+pub(crate) struct Gateway {
+    pub(crate) settings: TlsSettings,
+    pub(crate) credentials: Credentials,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) authority: AuthorityWay,
+    /// Whether other proxies may relay their clients' connections through this listener.
+    pub(crate) relays: bool,
+    pub(crate) hub: Option<Hub>,
+    pub(crate) router: Option<Router>,
+    pub(crate) ssh: Option<ServeSsh>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) handshake_timeout: Duration,
+    /// No new work: HTTP/2 connections say goodbye and finish what they have.
+    pub(crate) drain: CancellationToken,
+    /// Everything ends now.
+    pub(crate) stop: CancellationToken,
+}
+
+fn known(kind: &'static str) {
+    counter!("sallyport_connections_total", "kind" => kind).increment(1);
+}
+
+fn dropped(reason: &'static str) {
+    counter!("sallyport_first_bytes_dropped_total", "reason" => reason).increment(1);
+    debug!(reason, "connection dropped before it was known");
+}
+
+impl Gateway {
+    /// Serves one connection to its end.
+    pub(crate) async fn serve(self: Arc<Self>, acceptance: Acceptance) {
+        let Acceptance { stream, peer, slot } = acceptance;
+        gauge!("sallyport_connections_open").increment(1);
+        let stop = self.stop.clone();
+        tokio::select! {
+            () = self.route(stream, peer) => {}
+            () = stop.cancelled() => {}
+        }
+        gauge!("sallyport_connections_open").decrement(1);
+        drop(slot);
+    }
+
+    async fn route(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let first = match tokio::time::timeout(self.handshake_timeout, classify(stream)).await {
+            Err(_) => return dropped("timeout"),
+            Ok(Err(Dropped::Closed)) => return dropped(Dropped::Closed.name()),
+            Ok(Err(reason)) => return dropped(reason.name()),
+            Ok(Ok(first)) => first,
+        };
+        match first {
+            First::PlainHttp(stream) => {
+                known("plain_http");
+                self.refuse_plain_http(stream).await;
+            }
+            First::Ssh(stream) => match &self.ssh {
+                Some(serve) => {
+                    known("ssh");
+                    serve(stream, peer).instrument(info_span!("ssh")).await;
+                }
+                None => dropped("ssh_not_served"),
+            },
+            First::Tls(Wants::Authority, stream) => {
+                known("authority");
+                self.to_authority(Box::new(stream), peer).await;
+            }
+            First::Tls(Wants::Tunnel, stream) => {
+                known("tunnel");
+                let span = info_span!("tunnel", node = tracing::field::Empty);
+                self.tunnel(stream, peer).instrument(span).await;
+            }
+            First::Tls(Wants::Relay, stream) => {
+                known("relay");
+                self.relay(stream, peer).instrument(info_span!("relay")).await;
+            }
+            First::Tls(Wants::Http, stream) => {
+                known("http");
+                self.http(stream, peer).instrument(info_span!("http")).await;
+            }
+        }
+    }
+
+    async fn refuse_plain_http(&self, mut stream: Rewind<TcpStream>) {
+        let answer = async {
+            let _ = stream.write_all(PLAIN_HTTP_ANSWER.as_bytes()).await;
+            let _ = stream.shutdown().await;
+            // Closing with unread bytes would reset the connection before the answer arrives.
+            let mut rest = tokio::io::AsyncReadExt::take(stream, 64 * 1024);
+            let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(2), answer).await;
+    }
+
+    /// A TLS handshake with the far end proven, within the time that is left for it.
+    async fn accept<T: Io>(
+        &self,
+        stream: T,
+        purpose: Purpose,
+    ) -> Option<(tokio_rustls::server::TlsStream<T>, Option<Identity>)> {
+        let trust: Arc<Trust> = self.view.trust();
+        let config = match self.settings.current(&trust, purpose) {
+            Ok(config) => config,
+            Err(error) => {
+                warn!(error = %crate::ServerError::chain(&error), "cannot accept TLS connections");
+                return None;
+            }
+        };
+        let accept = TlsAcceptor::from(config).accept(stream);
+        let stream = match tokio::time::timeout(self.handshake_timeout, accept).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                counter!("sallyport_handshake_failures_total").increment(1);
+                info!(%error, "TLS handshake failed");
+                return None;
+            }
+            Err(_) => {
+                dropped("handshake_timeout");
+                return None;
+            }
+        };
+        match proven(&stream, &trust, OffsetDateTime::now_utc()) {
+            Ok(identity) => Some((stream, identity)),
+            Err(error) => {
+                counter!("sallyport_handshake_failures_total").increment(1);
+                info!(%error, "certificate refused");
+                None
+            }
+        }
+    }
+
+    async fn to_authority(&self, mut stream: BoxIo, peer: SocketAddr) {
+        match &self.authority {
+            AuthorityWay::Here(serve) => serve(stream, peer),
+            AuthorityWay::Relay(address) => {
+                let mut onward = match self.relay_connection(address, peer).await {
+                    Ok(onward) => onward,
+                    Err(error) => {
+                        warn!(%address, %error, "the authority cannot be reached for a client");
+                        return;
+                    }
+                };
+                let copied = copy_bidirectional_with_sizes(
+                    &mut stream,
+                    &mut onward,
+                    RELAY_BUFFER_BYTES,
+                    RELAY_BUFFER_BYTES,
+                );
+                if let Err(error) = copied.await {
+                    debug!(%error, "relayed connection ended");
+                }
+            }
+        }
+    }
+
+    async fn relay_connection(
+        &self,
+        address: &HostPort,
+        client_addr: SocketAddr,
+    ) -> std::io::Result<impl Io + use<>> {
+        let config =
+            self.credentials.client(&self.view.trust(), alpn::RELAY).map_err(std::io::Error::other)?;
+        let server = sallyport_ca::server_name(HostRole::Auth, self.view.cluster());
+        let mut tls = handshake(dial(address).await?, config, &server).await?;
+        write_header(&mut tls, &RelayHeader { client_addr }).await?;
+        Ok(tls)
+    }
+
+    /// The authority's side of a relay: only a proxy may say where its client came from.
+    async fn relay(&self, stream: Rewind<TcpStream>, peer: SocketAddr) {
+        let (AuthorityWay::Here(serve), true) = (&self.authority, self.relays) else {
+            return dropped("relay_not_served");
+        };
+        let Some((mut tls, Some(identity))) = self.accept(stream, Purpose::Relay).await else { return };
+        if !matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }) {
+            warn!(identity = %identity.display_name(), "only proxies may relay");
+            return;
+        }
+        let header = tokio::time::timeout(self.handshake_timeout, read_header(&mut tls)).await;
+        match header {
+            Ok(Ok(header)) => serve(Box::new(tls), header.client_addr),
+            Ok(Err(error)) => warn!(%error, %peer, "broken relay header"),
+            Err(_) => dropped("relay_timeout"),
+        }
+    }
+
+    async fn tunnel(&self, stream: Rewind<TcpStream>, peer: SocketAddr) {
+        let Some(hub) = &self.hub else { return dropped("tunnel_not_served") };
+        let Some((tls, Some(identity))) = self.accept(stream, Purpose::Tunnel).await else { return };
+        let Principal::Host { id, name, role: HostRole::Node } = &identity.principal else {
+            warn!(identity = %identity.display_name(), "only nodes may open tunnels");
+            return;
+        };
+        tracing::Span::current().record("node", name.as_str());
+        let (handle, mut incoming) = Tunnel::server(tls, tunnel::Config::default());
+        if self.drain.is_cancelled() {
+            handle.drain("the proxy is shutting down");
+        }
+        let registration = hub.register(*id, handle);
+        info!(%id, "node connected");
+        let event = |code: Code| {
+            Event::new(code, OffsetDateTime::now_utc())
+                .user(identity.display_name())
+                .node(name.as_str())
+                .source(peer.to_string())
+                .field("node_id", id.to_string())
+        };
+        self.sink.emit(event(Code::NodeConnected));
+        // Agents open no streams; one that does is told so by the stream's end.
+        while let Some((_, stream)) = incoming.next().await {
+            drop(stream);
+        }
+        drop(registration);
+        info!(%id, "node disconnected");
+        self.sink.emit(event(Code::NodeDisconnected));
+    }
+
+    async fn http(&self, stream: Rewind<TcpStream>, peer: SocketAddr) {
+        let Some(router) = self.router.clone() else { return dropped("http_not_served") };
+        let Some((tls, identity)) = self.accept(stream, Purpose::Http).await else { return };
+        let anonymous = identity.is_none();
+        let peer = Peer { address: peer, identity: identity.map(Arc::new) };
+        let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            request.map(axum::body::Body::new)
+        });
+        let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.handshake_timeout)
+            .max_buf_size(64 * 1024);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_send_buf_size(1024 * 1024)
+            .max_frame_size(64 * 1024)
+            .max_concurrent_streams(STREAMS_PER_CONNECTION)
+            .max_header_list_size(32 * 1024)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        let connection = builder.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
+        let mut connection = std::pin::pin!(connection);
+        let lifetime = async {
+            if anonymous {
+                tokio::time::sleep(ANONYMOUS_LIFETIME).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.drain.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            () = lifetime => {
+                connection.as_mut().graceful_shutdown();
+                tokio::time::timeout(self.handshake_timeout, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "HTTP connection ended");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_http_answer_states_its_true_length() {
+        let (head, body) = PLAIN_HTTP_ANSWER.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{}", body.len());
+    }
+}

@@ -1,0 +1,94 @@
+//! The tunnels of all agents, by node.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use metrics::{counter, gauge};
+use sallyport_access::{HostId, Permit};
+use sallyport_wire::tunnel::{Handle, Stream};
+
+/// Tunnels of one node: an agent that reconnects may have an old one still dying.
+const TUNNELS_PER_NODE: usize = 4;
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    handle: Handle,
+}
+
+/// Who can be reached, and how.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hub {
+    tunnels: Arc<RwLock<HashMap<HostId, Vec<Entry>>>>,
+    counter: Arc<AtomicU64>,
+}
+
+/// The node has no tunnel that takes a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotConnected;
+
+impl Hub {
+    /// Makes a node reachable until the registration is dropped.
+    pub(crate) fn register(&self, node: HostId, handle: Handle) -> Registration {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        let mut tunnels = self.tunnels.write().unwrap_or_else(PoisonError::into_inner);
+        let of_node = tunnels.entry(node).or_default();
+        of_node.push(Entry { number, handle });
+        if of_node.len() > TUNNELS_PER_NODE {
+            // The oldest gets no more streams; those it has live on.
+            of_node.remove(0);
+        }
+        drop(tunnels);
+        gauge!("sallyport_tunnels_open").increment(1);
+        counter!("sallyport_tunnels_total").increment(1);
+        Registration { hub: self.clone(), node, number }
+    }
+
+    /// Opens a stream to the node that the permit names, on its newest tunnel that takes one.
+    pub(crate) fn open(&self, permit: &Permit, header: Bytes) -> Result<Stream, NotConnected> {
+        let handles: Vec<Handle> = {
+            let tunnels = self.tunnels.read().unwrap_or_else(PoisonError::into_inner);
+            let of_node = tunnels.get(&permit.node()).into_iter().flatten();
+            of_node.rev().map(|entry| entry.handle.clone()).collect()
+        };
+        for handle in handles {
+            if let Ok(stream) = handle.open(header.clone()) {
+                counter!("sallyport_tunnel_streams_total").increment(1);
+                return Ok(stream);
+            }
+        }
+        Err(NotConnected)
+    }
+
+    /// Tells every agent that this proxy takes no more sessions; streams that are open live on.
+    pub(crate) fn drain(&self) {
+        let tunnels = self.tunnels.read().unwrap_or_else(PoisonError::into_inner);
+        for entry in tunnels.values().flatten() {
+            entry.handle.drain("the proxy is shutting down");
+        }
+    }
+}
+
+/// One tunnel's place in the hub.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    hub: Hub,
+    node: HostId,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut tunnels = self.hub.tunnels.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_node) = tunnels.get_mut(&self.node) {
+            of_node.retain(|entry| entry.number != self.number);
+            if of_node.is_empty() {
+                tunnels.remove(&self.node);
+            }
+        }
+        drop(tunnels);
+        gauge!("sallyport_tunnels_open").decrement(1);
+    }
+}

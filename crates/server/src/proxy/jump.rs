@@ -1,0 +1,133 @@
+//! The plain SSH face (`ssh -J`), on the same path to nodes as everything else.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use sallyport_access::Identity;
+use sallyport_ca::Trust;
+use sallyport_ssh::BoxedStream;
+use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
+use sallyport_wire::tunnel;
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::dial::{Dialled, Dialler};
+use super::gateway::ServeSsh;
+use super::watcher::Watcher;
+use crate::ServerError;
+use crate::host::{Credentials, certificates};
+
+/// Finds and opens nodes for the SSH face.
+struct JumpDial(Dialler);
+
+#[async_trait]
+impl Dial for JumpDial {
+    fn trust(&self) -> Arc<Trust> {
+        self.0.view.trust()
+    }
+
+    async fn dial(&self, identity: &Identity, host: &str, client: SocketAddr) -> Result<BoxedStream, String> {
+        let now = OffsetDateTime::now_utc();
+        // Which login is asked for is inside the SSH that passes through; the node decides about it.
+        let dialled = self.0.dial(identity, host, None, client, now).map_err(|error| error.to_string())?;
+        Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.0)))
+    }
+}
+
+/// A node's stream that ends when a lock takes its permit away, and counts as a session while it lives.
+struct Watched {
+    stream: tunnel::Stream,
+    watcher: Watcher,
+    _guard: crate::sessions::SessionGuard,
+}
+
+impl Watched {
+    fn new(dialled: Dialled, identity: Arc<Identity>, dialler: &Dialler) -> Self {
+        let Dialled { stream, node, permit, guard } = dialled;
+        let watcher =
+            Watcher::new(Arc::clone(&dialler.view), identity, permit, node, None, Arc::clone(&dialler.sink));
+        Self { stream, watcher, _guard: guard }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(reason) = self.watcher.poll_cut(context) {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// The face, with this proxy's host key.
+pub(crate) fn face(dialler: Dialler, credentials: &Credentials) -> Result<Arc<Jump>, ServerError> {
+    let identity = credentials.identity();
+    Jump::new(
+        JumpConfig::default(),
+        identity.ssh_key.expose(),
+        &identity.ssh_certificate,
+        Arc::new(JumpDial(dialler)),
+    )
+    .map(Arc::new)
+    .map_err(|error| certificates("cannot use this proxy's SSH host key", error))
+}
+
+/// Serves connections with the face.
+pub(crate) fn serve(jump: Arc<Jump>) -> ServeSsh {
+    Arc::new(move |stream, client| {
+        let jump = Arc::clone(&jump);
+        Box::pin(async move {
+            if let Err(error) = jump.serve(stream, client).await {
+                info!(%error, "SSH connection ended");
+            }
+        })
+    })
+}
+
+/// Uses each renewed host key, until `stop`.
+pub(crate) async fn follow_renewals(
+    jump: Arc<Jump>,
+    credentials: Credentials,
+    renewed: Arc<Notify>,
+    stop: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = renewed.notified() => {}
+            () = stop.cancelled() => return,
+        }
+        let identity = credentials.identity();
+        if let Err(error) = jump.replace_host_key(identity.ssh_key.expose(), &identity.ssh_certificate) {
+            warn!(%error, "the SSH face keeps its old host key");
+        }
+    }
+}

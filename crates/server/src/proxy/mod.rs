@@ -1,0 +1,223 @@
+//! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
+
+pub(crate) mod dial;
+pub(crate) mod gateway;
+pub(crate) mod hub;
+pub(crate) mod jump;
+pub(crate) mod public;
+pub(crate) mod relay;
+pub(crate) mod transport;
+pub(crate) mod watcher;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sallyport_access::{ClusterName, HostRole, NodeName};
+use sallyport_ca::Trust;
+use sallyport_ssh::jump::Jump;
+use sallyport_wire::v1::transport_server::TransportServer;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::dial::Dialler;
+use self::gateway::{AuthorityWay, Gateway};
+use self::hub::Hub;
+use self::transport::TransportService;
+use crate::ServerError;
+use crate::authority_client::{AuthorityClient, Route, ServeAuthority};
+use crate::config::{HostPort, ProxySection};
+use crate::files;
+use crate::health::Health;
+use crate::host::certificates;
+use crate::joining::{Issue, Membership, Renewal, load_or_issue, load_or_join};
+use crate::listener::{Limiter, accept_loop};
+use crate::sessions::Sessions;
+use crate::spool::{self, Spool};
+use crate::tls_settings::TlsSettings;
+use crate::view::ClusterView;
+use crate::watching::Watching;
+
+/// Events that wait for the authority may fill this much disk.
+const EVENT_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
+/// Largest message of a client: a chunk of SSH with room to spare.
+const MESSAGE_LIMIT_BYTES: usize = 1024 * 1024;
+const PART: &str = "proxy";
+
+/// The authority of this process, as the other services of the process use it.
+#[derive(Clone)]
+pub(crate) struct LocalAuthority {
+    /// Serves a connection.
+    pub(crate) serve: ServeAuthority,
+    /// Issues host certificates to the services of this process.
+    pub(crate) issue: Issue,
+}
+
+/// What a proxy starts from.
+pub(crate) struct Start {
+    pub(crate) cluster: ClusterName,
+    pub(crate) section: ProxySection,
+    /// The proxy's own part of the data directory.
+    pub(crate) directory: PathBuf,
+    pub(crate) listener: TcpListener,
+    /// What people type to reach it.
+    pub(crate) public_addr: Vec<HostPort>,
+    pub(crate) authority: Option<LocalAuthority>,
+    pub(crate) health: Health,
+    pub(crate) drain: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// A proxy that runs.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) sessions: Sessions,
+    pub(crate) spool: Spool,
+    hub: Hub,
+    jump: Arc<Jump>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Takes no new sessions; those that are open go on.
+    pub(crate) fn drain(&self) {
+        self.hub.drain();
+        let jump = Arc::clone(&self.jump);
+        tokio::spawn(async move { jump.drain().await });
+    }
+}
+
+fn name_of(public_addr: &[HostPort]) -> Result<NodeName, ServerError> {
+    let name = public_addr.first().map(|address| address.host.to_ascii_lowercase());
+    let named = name.and_then(|name| NodeName::new(name).ok());
+    match named {
+        Some(name) => Ok(name),
+        None => crate::config::host_name()
+            .map_err(|error| certificates("cannot use this machine's name as the proxy's", error)),
+    }
+}
+
+/// Starts the proxy service.
+pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
+    let Start { cluster, section, directory, listener, public_addr, authority, health, drain, stop, tasks } =
+        start;
+    files::private_directory(&directory)?;
+    health.waiting(PART, "has not heard from the authority yet");
+    let membership = Membership {
+        cluster: cluster.clone(),
+        role: HostRole::Proxy,
+        name: name_of(&public_addr)?,
+        public_names: public_names(&public_addr, &listener),
+    };
+    let identity_path = directory.join("identity.json");
+    let (credentials, route, way) = match (&authority, &section.auth_server) {
+        (Some(local), _) => (
+            load_or_issue(&identity_path, &membership, &local.issue).await?,
+            Route::Here(Arc::clone(&local.serve)),
+            AuthorityWay::Here(Arc::clone(&local.serve)),
+        ),
+        (None, Some(address)) => (
+            load_or_join(&identity_path, &membership, address, &section.join).await?,
+            Route::At(address.clone()),
+            AuthorityWay::Relay(address.clone()),
+        ),
+        (None, None) => {
+            return Err(ServerError::Join {
+                what: PART,
+                problem: "no authority is configured".to_owned(),
+                fix: "set proxy.auth_server, or enable the section auth".to_owned(),
+            });
+        }
+    };
+    let identity = credentials.identity();
+    let trust = Trust::from_bundle(&identity.trust)
+        .map_err(|error| certificates("the stored trust of this proxy cannot be used", error))?;
+    let view = ClusterView::new(cluster, identity.trust.clone(), trust)
+        .map_err(|problem| certificates("cannot prepare the policy", problem))?;
+    let view = Arc::new(view);
+    let client = AuthorityClient::new(route, credentials.clone(), Arc::clone(&view));
+    let (spool, sender) = spool::open(&directory.join("events"), EVENT_SPOOL_BYTES)?;
+    tasks.spawn(sender.run(client.clone(), stop.clone()));
+    let watching = Arc::new(Watching {
+        view: Arc::clone(&view),
+        client: client.clone(),
+        kinds: &["role", "lock", "node", "trust"],
+        cache: directory.join("policy.json"),
+        part: PART,
+        health: health.clone(),
+    });
+    if watching.load_cache() {
+        health.ready(PART);
+    }
+    tasks.spawn(watching.run(stop.clone()));
+    let renewed = Arc::new(Notify::new());
+    let renewal = Renewal {
+        credentials: credentials.clone(),
+        client,
+        public_names: membership.public_names.clone(),
+        renewed: Arc::clone(&renewed),
+    };
+    tasks.spawn(renewal.run(stop.clone()));
+
+    let hub = Hub::default();
+    let sessions = Sessions::new(section.limits.sessions_per_user);
+    let dialler = Dialler {
+        view: Arc::clone(&view),
+        hub: hub.clone(),
+        sessions: sessions.clone(),
+        sink: Arc::new(spool.clone()),
+        stopping: drain.clone(),
+    };
+    let jump = jump::face(dialler.clone(), &credentials)?;
+    tasks.spawn(jump::follow_renewals(Arc::clone(&jump), credentials.clone(), renewed, stop.clone()));
+    let transport = TransportServer::new(TransportService::new(dialler))
+        .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+        .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
+    let shown = public_addr.first().map(HostPort::to_string).unwrap_or_default();
+    let router = public::routes(Arc::clone(&view), &shown, health)
+        .route_service("/sallyport.v1.Transport/{*method}", transport);
+    let gateway = Arc::new(Gateway {
+        settings: TlsSettings::new(credentials.clone()),
+        credentials,
+        view,
+        authority: way,
+        relays: false,
+        hub: Some(hub.clone()),
+        router: Some(router),
+        ssh: Some(jump::serve(Arc::clone(&jump))),
+        sink: Arc::new(spool.clone()),
+        handshake_timeout: section.limits.handshake_timeout,
+        drain: drain.clone(),
+        stop,
+    });
+    let limiter = Limiter::new(section.limits.connections, section.limits.connections_per_address);
+    let serving = tasks.clone();
+    tasks.spawn(accept_loop(listener, limiter, serving, drain, move |acceptance| {
+        Arc::clone(&gateway).serve(acceptance)
+    }));
+    Ok(Service { sessions, spool, hub, jump })
+}
+
+/// Everything that may stand in a client's address bar or configuration for this proxy.
+fn public_names(public_addr: &[HostPort], listener: &TcpListener) -> Vec<String> {
+    let mut names: Vec<String> = public_addr.iter().map(|address| address.host.clone()).collect();
+    if let Ok(address) = listener.local_addr()
+        && !address.ip().is_unspecified()
+    {
+        names.push(address.ip().to_string());
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// How long a session may take to be heard of by the authority when the proxy stops.
+pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(3);

@@ -1,0 +1,260 @@
+//! The Transport service: SSH from client to node, inside a gRPC stream, as ciphertext.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use metrics::counter;
+use sallyport_access::{Identity, Login};
+use sallyport_audit::{Code, Sink};
+use sallyport_wire::tunnel;
+use sallyport_wire::v1;
+use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
+use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
+use sallyport_wire::v1::transport_server::Transport;
+use time::OffsetDateTime;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_util::io::poll_read_buf;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{Instrument, debug, info, info_span};
+
+use super::dial::{DialError, Dialled, Dialler};
+use super::watcher::Watcher;
+
+/// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// What is known of a gRPC connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    /// Where it comes from.
+    pub(crate) address: SocketAddr,
+    /// Whom its certificate proves; `None` without one.
+    pub(crate) identity: Option<Arc<Identity>>,
+}
+
+/// Serves `ProxySsh`.
+#[derive(Debug, Clone)]
+pub(crate) struct TransportService {
+    dialler: Dialler,
+}
+
+impl TransportService {
+    pub(crate) fn new(dialler: Dialler) -> Self {
+        Self { dialler }
+    }
+}
+
+pub(crate) fn status(error: &DialError) -> Status {
+    let message = error.to_string();
+    match error {
+        DialError::Unknown(_) => Status::not_found(message),
+        DialError::Ambiguous { .. } => Status::invalid_argument(message),
+        DialError::Refused(_) => Status::permission_denied(message),
+        DialError::TooMany(_) => Status::resource_exhausted(message),
+        DialError::Offline(_) | DialError::Stopping => Status::unavailable(message),
+    }
+}
+
+/// Whoever may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
+/// may outlive it.
+fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, SocketAddr), Status> {
+    let Some(Peer { address, identity: Some(identity) }) = peer else {
+        return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
+    };
+    if identity.user().is_none() {
+        return Err(Status::permission_denied("hosts do not open sessions; log in as a user"));
+    }
+    if now >= identity.valid_before + sallyport_ca::SKEW_ALLOWANCE {
+        return Err(Status::unauthenticated("your certificate has expired; run `sallyport login`"));
+    }
+    Ok((Arc::clone(identity), *address))
+}
+
+#[tonic::async_trait]
+impl Transport for TransportService {
+    type ProxySshStream = FromNode;
+
+    async fn proxy_ssh(
+        &self,
+        request: Request<Streaming<v1::ProxySshRequest>>,
+    ) -> Result<Response<FromNode>, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (identity, client) = caller(request.extensions().get::<Peer>(), now)?;
+        let mut frames = request.into_inner();
+        let first = frames.message().await?.and_then(|message| message.frame);
+        let Some(Asked::Target(target)) = first else {
+            return Err(Status::invalid_argument("the first message must name the target"));
+        };
+        let login = match target.login.as_str() {
+            "" => None,
+            login => Some(Login::new(login).map_err(|error| Status::invalid_argument(error.to_string()))?),
+        };
+        let span = info_span!("proxy.session", user = %identity.display_name(), node = %target.node);
+        let entered = span.clone();
+        let _entered = entered.enter();
+        let dialled = self
+            .dialler
+            .dial(&identity, &target.node, login.as_ref(), client, now)
+            .map_err(|error| status(&error))?;
+        let connected = v1::SshConnected {
+            node_id: dialled.node.id.to_string(),
+            node_name: dialled.node.name.to_string(),
+        };
+        let Dialled { stream, node, permit, guard } = dialled;
+        let (from_node, to_node) = tokio::io::split(stream);
+        let (refuse, refused) = oneshot::channel();
+        let upstream = tokio::spawn(client_to_node(frames, to_node, refuse).instrument(span.clone()));
+        let watcher = Watcher::new(
+            Arc::clone(&self.dialler.view),
+            identity,
+            permit,
+            node,
+            login,
+            Arc::clone(&self.dialler.sink),
+        );
+        let stream = FromNode {
+            connected: Some(connected),
+            from_node,
+            buffer: BytesMut::with_capacity(CHUNK_BYTES),
+            refused: Some(refused),
+            upstream: upstream.abort_handle(),
+            watcher,
+            sink: Arc::clone(&self.dialler.sink),
+            span,
+            ended: false,
+            _guard: guard,
+        };
+        Ok(Response::new(stream))
+    }
+}
+
+/// Carries the client's bytes. Not reading the next message until these are taken is what slows the client down.
+async fn client_to_node(
+    mut frames: Streaming<v1::ProxySshRequest>,
+    mut to_node: WriteHalf<tunnel::Stream>,
+    refuse: oneshot::Sender<Status>,
+) {
+    let sent = counter!("sallyport_bytes_total", "direction" => "to_node");
+    loop {
+        let frame = match frames.message().await {
+            Ok(Some(message)) => message.frame,
+            Ok(None) => {
+                // The client has said everything; the node may still answer.
+                let _ = to_node.shutdown().await;
+                return;
+            }
+            Err(status) => {
+                debug!(%status, "client stream ended");
+                let _ = refuse.send(status);
+                return;
+            }
+        };
+        match frame {
+            Some(Asked::Ssh(bytes)) => {
+                sent.increment(bytes.len() as u64);
+                if to_node.write_all(&bytes).await.is_err() {
+                    // The reading side learns why, and tells the client.
+                    return;
+                }
+            }
+            Some(Asked::Agent(_)) => {
+                let _ = refuse.send(Status::failed_precondition(
+                    "this node records its sessions itself, so the agent is forwarded inside SSH; do not send agent frames",
+                ));
+                return;
+            }
+            Some(Asked::Target(_)) => {
+                let _ = refuse.send(Status::invalid_argument("the target was named already"));
+                return;
+            }
+            None => {}
+        }
+    }
+}
+
+/// What the client receives: `connected`, then the node's bytes as they come.
+pub(crate) struct FromNode {
+    connected: Option<v1::SshConnected>,
+    from_node: ReadHalf<tunnel::Stream>,
+    buffer: BytesMut,
+    refused: Option<oneshot::Receiver<Status>>,
+    upstream: AbortHandle,
+    watcher: Watcher,
+    sink: Arc<dyn Sink>,
+    span: tracing::Span,
+    ended: bool,
+    _guard: crate::sessions::SessionGuard,
+}
+
+impl Drop for FromNode {
+    fn drop(&mut self) {
+        // The tunnel stream closes when both halves are gone.
+        self.upstream.abort();
+        self.span.in_scope(|| info!("session closed at the proxy"));
+    }
+}
+
+impl FromNode {
+    fn lost(&self, error: &std::io::Error) -> Status {
+        let message = format!(
+            "the connection to node {} was lost ({error}); if it comes back, connect again",
+            self.watcher.node().name
+        );
+        self.sink.emit(self.watcher.event(Code::SessionLost).message(message.clone()));
+        Status::unavailable(message)
+    }
+}
+
+impl futures::Stream for FromNode {
+    type Item = Result<v1::ProxySshResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if let Some(connected) = this.connected.take() {
+            return Poll::Ready(Some(Ok(answer(Answered::Connected(connected)))));
+        }
+        if let Some(reason) = this.watcher.poll_cut(context) {
+            this.ended = true;
+            return Poll::Ready(Some(Err(Status::permission_denied(reason))));
+        }
+        if let Some(refused) = this.refused.as_mut() {
+            match Pin::new(refused).poll(context) {
+                Poll::Ready(Ok(status)) => {
+                    this.ended = true;
+                    return Poll::Ready(Some(Err(status)));
+                }
+                Poll::Ready(Err(_)) => this.refused = None,
+                Poll::Pending => {}
+            }
+        }
+        this.buffer.reserve(CHUNK_BYTES);
+        match poll_read_buf(Pin::new(&mut this.from_node), context, &mut this.buffer) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => {
+                this.ended = true;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Ok(_)) => {
+                let bytes: Bytes = this.buffer.split().freeze();
+                counter!("sallyport_bytes_total", "direction" => "from_node").increment(bytes.len() as u64);
+                Poll::Ready(Some(Ok(answer(Answered::Ssh(bytes.into())))))
+            }
+            Poll::Ready(Err(error)) => {
+                this.ended = true;
+                Poll::Ready(Some(Err(this.lost(&error))))
+            }
+        }
+    }
+}
+
+fn answer(frame: Answered) -> v1::ProxySshResponse {
+    v1::ProxySshResponse { frame: Some(frame) }
+}

@@ -1,0 +1,106 @@
+//! Counting what a drain must wait for, and what one user may have at a time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::gauge;
+use sallyport_access::UserName;
+use tokio::sync::watch;
+
+#[derive(Debug)]
+struct Inner {
+    by_user: Mutex<HashMap<UserName, usize>>,
+    open: watch::Sender<usize>,
+    per_user: usize,
+}
+
+/// The open sessions of a service.
+#[derive(Debug, Clone)]
+pub(crate) struct Sessions {
+    inner: Arc<Inner>,
+}
+
+/// The user has as many sessions as one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMany {
+    pub(crate) bound: usize,
+}
+
+impl Sessions {
+    pub(crate) fn new(per_user: usize) -> Self {
+        let open = watch::channel(0).0;
+        Self { inner: Arc::new(Inner { by_user: Mutex::default(), open, per_user }) }
+    }
+
+    /// Counts one more session of `user` until the guard is dropped.
+    pub(crate) fn begin(&self, user: &UserName) -> Result<SessionGuard, TooMany> {
+        let mut by_user = self.inner.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        let mine = by_user.entry(user.clone()).or_insert(0);
+        if *mine >= self.inner.per_user {
+            return Err(TooMany { bound: self.inner.per_user });
+        }
+        *mine += 1;
+        drop(by_user);
+        self.inner.open.send_modify(|open| *open += 1);
+        gauge!("sallyport_sessions_open").increment(1);
+        Ok(SessionGuard { inner: Arc::clone(&self.inner), user: user.clone() })
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        *self.inner.open.borrow()
+    }
+
+    /// Waits until none is open, at most for `patience`; gives how many are left.
+    pub(crate) async fn drained(&self, patience: Duration) -> usize {
+        let mut open = self.inner.open.subscribe();
+        let _ = tokio::time::timeout(patience, open.wait_for(|open| *open == 0)).await;
+        self.open()
+    }
+}
+
+/// One open session.
+#[derive(Debug)]
+pub(crate) struct SessionGuard {
+    inner: Arc<Inner>,
+    user: UserName,
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let mut by_user = self.inner.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mine) = by_user.get_mut(&self.user) {
+            *mine = mine.saturating_sub(1);
+            if *mine == 0 {
+                by_user.remove(&self.user);
+            }
+        }
+        drop(by_user);
+        self.inner.open.send_modify(|open| *open = open.saturating_sub(1));
+        gauge!("sallyport_sessions_open").decrement(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sessions_are_counted_bounded_and_waited_for() {
+        let sessions = Sessions::new(2);
+        let alice = UserName::new("alice").unwrap();
+        let one = sessions.begin(&alice).unwrap();
+        let two = sessions.begin(&alice).unwrap();
+        assert_eq!(sessions.begin(&alice).unwrap_err(), TooMany { bound: 2 });
+        assert!(sessions.begin(&UserName::new("bob").unwrap()).is_ok());
+        assert_eq!(sessions.drained(Duration::from_millis(10)).await, 2);
+        let waiter = tokio::spawn({
+            let sessions = sessions.clone();
+            async move { sessions.drained(Duration::from_secs(5)).await }
+        });
+        drop((one, two));
+        assert_eq!(waiter.await.unwrap(), 0);
+        assert!(sessions.begin(&alice).is_ok());
+    }
+}

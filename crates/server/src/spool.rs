@@ -1,0 +1,303 @@
+//! Audit events on their way to the authority: on disk until they are acknowledged.
+//!
+//! Emitting never waits. A thread of its own writes events to small segment files, so that a slow disk slows nobody
+//! down; a task sends closed segments in order and removes each once the authority has it on disk. Sending one twice
+//! is harmless, the authority knows events by id. When the bound is reached, new events are dropped and counted.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use metrics::counter;
+use sallyport_audit::{Event, Sink};
+use sallyport_wire::v1::EmitEventsRequest;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+use uuid::Uuid;
+
+use crate::ServerError;
+use crate::authority_client::AuthorityClient;
+use crate::backoff::Backoff;
+use crate::files;
+
+/// Events that may wait for the disk.
+const QUEUE_EVENTS: usize = 8_192;
+/// A segment is closed after this time, so that events reach the authority soon.
+const SEGMENT_TIME: Duration = Duration::from_millis(200);
+/// Or at this size, which fits into one call.
+const SEGMENT_BYTES: usize = 256 * 1024;
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const SUFFIX: &str = "jsonl";
+
+enum Command {
+    Event(Box<Event>),
+    /// Close the segment now.
+    Flush,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// Takes events from anywhere in the process.
+#[derive(Debug, Clone)]
+pub(crate) struct Spool {
+    queue: SyncSender<Command>,
+    waiting: Arc<Waiting>,
+    /// Segments accepted and segments acknowledged.
+    progress: watch::Receiver<Progress>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Progress {
+    /// Number of flushes answered by the writer.
+    flushed: u64,
+    /// Closed segments that the authority does not have yet.
+    unsent: u64,
+}
+
+impl Sink for Spool {
+    fn emit(&self, event: Event) {
+        match self.queue.try_send(Command::Event(Box::new(event))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.waiting.drop_one(),
+        }
+    }
+}
+
+impl Waiting {
+    fn drop_one(&self) {
+        counter!("sallyport_events_dropped_total").increment(1);
+        if self.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+            error!("audit events are being lost: the spool is full or its disk is stuck");
+        }
+    }
+}
+
+struct Segment {
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Starts the writer; gives the sink and the task that sends.
+pub(crate) fn open(directory: &Path, limit_bytes: u64) -> Result<(Spool, Sender), ServerError> {
+    files::private_directory(directory)?;
+    let failed = |source| ServerError::File { action: "read", path: directory.to_owned(), source };
+    let mut leftovers = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == SUFFIX) {
+            let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            leftovers.push(Segment { path, bytes });
+        }
+    }
+    // Names are time-ordered UUIDs.
+    leftovers.sort_by(|left, right| left.path.cmp(&right.path));
+    let waiting = Arc::new(Waiting::default());
+    let (closed, segments) = mpsc::unbounded_channel();
+    let (progress, seen) = watch::channel(Progress::default());
+    for segment in leftovers {
+        waiting.bytes.fetch_add(segment.bytes, Ordering::Relaxed);
+        progress.send_modify(|progress| progress.unsent += 1);
+        let _ = closed.send(segment);
+    }
+    let (queue, commands) = sync_channel(QUEUE_EVENTS);
+    let writer = Writer {
+        directory: directory.to_owned(),
+        limit_bytes,
+        waiting: Arc::clone(&waiting),
+        closed,
+        progress: progress.clone(),
+    };
+    std::thread::Builder::new().name("event-spool".to_owned()).spawn(move || writer.run(&commands)).map_err(
+        |source| ServerError::File { action: "start the writer of", path: directory.to_owned(), source },
+    )?;
+    let sender = Sender { segments, waiting: Arc::clone(&waiting), progress };
+    Ok((Spool { queue, waiting, progress: seen }, sender))
+}
+
+impl Spool {
+    /// Waits until the authority has everything that was emitted before, at most for `patience`.
+    pub(crate) async fn flush(&self, patience: Duration) -> bool {
+        let before = self.progress.borrow().flushed;
+        if self.queue.try_send(Command::Flush).is_err() {
+            return false;
+        }
+        let mut progress = self.progress.clone();
+        let done = progress.wait_for(|now| now.flushed > before && now.unsent == 0);
+        matches!(tokio::time::timeout(patience, done).await, Ok(Ok(_)))
+    }
+}
+
+struct Writer {
+    directory: PathBuf,
+    limit_bytes: u64,
+    waiting: Arc<Waiting>,
+    /// Bounded by `limit_bytes` on disk: each entry is a segment file.
+    closed: mpsc::UnboundedSender<Segment>,
+    progress: watch::Sender<Progress>,
+}
+
+struct Open {
+    file: File,
+    partial: PathBuf,
+    path: PathBuf,
+    bytes: usize,
+    since: Instant,
+}
+
+impl Writer {
+    fn run(&self, commands: &Receiver<Command>) {
+        let mut open: Option<Open> = None;
+        loop {
+            let patience = match &open {
+                Some(open) => SEGMENT_TIME.saturating_sub(open.since.elapsed()),
+                None => Duration::from_secs(3600),
+            };
+            match commands.recv_timeout(patience) {
+                Ok(Command::Event(event)) => {
+                    if let Err(error) = self.append(&mut open, &event) {
+                        self.waiting.drop_one();
+                        error!(%error, directory = %self.directory.display(), "an audit event cannot be written");
+                    }
+                    if open.as_ref().is_some_and(|open| open.bytes >= SEGMENT_BYTES) {
+                        self.close(&mut open);
+                    }
+                }
+                Ok(Command::Flush) => {
+                    self.close(&mut open);
+                    self.progress.send_modify(|progress| progress.flushed += 1);
+                }
+                Err(RecvTimeoutError::Timeout) => self.close(&mut open),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.close(&mut open);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn append(&self, open: &mut Option<Open>, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        let bytes = self.waiting.bytes.load(Ordering::Relaxed);
+        if bytes.saturating_add(line.len() as u64) > self.limit_bytes {
+            self.waiting.drop_one();
+            return Ok(());
+        }
+        let segment = match open.take() {
+            Some(segment) => open.insert(segment),
+            None => {
+                let name = Uuid::now_v7().to_string();
+                let partial = self.directory.join(format!("{name}.{SUFFIX}"));
+                let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&partial)?;
+                open.insert(Open { file, path: partial.clone(), partial, bytes: 0, since: Instant::now() })
+            }
+        };
+        segment.file.write_all(&line)?;
+        segment.bytes += line.len();
+        self.waiting.bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn close(&self, open: &mut Option<Open>) {
+        let Some(segment) = open.take() else { return };
+        if let Err(error) = segment.file.sync_data() {
+            warn!(%error, path = %segment.partial.display(), "audit events may not be on disk yet");
+        }
+        self.progress.send_modify(|progress| progress.unsent += 1);
+        let _ = self.closed.send(Segment { path: segment.path, bytes: segment.bytes as u64 });
+    }
+}
+
+/// Sends segments to the authority.
+pub(crate) struct Sender {
+    segments: mpsc::UnboundedReceiver<Segment>,
+    waiting: Arc<Waiting>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Sender {
+    /// Sends until `stop`. What is not sent by then waits on disk for the next start.
+    pub(crate) async fn run(mut self, client: AuthorityClient, stop: CancellationToken) {
+        loop {
+            let segment = tokio::select! {
+                () = stop.cancelled() => return,
+                segment = self.segments.recv() => segment,
+            };
+            let Some(segment) = segment else { return };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = send(&segment, &client) => {}
+            }
+            self.waiting.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
+            self.waiting.dropped.store(0, Ordering::Relaxed);
+            self.progress.send_modify(|progress| progress.unsent = progress.unsent.saturating_sub(1));
+        }
+    }
+}
+
+/// Sends one segment until the authority has it.
+async fn send(segment: &Segment, client: &AuthorityClient) {
+    let path = segment.path.clone();
+    let read = tokio::task::spawn_blocking(move || read(&path)).await;
+    let events_json = match read {
+        Ok(Ok(lines)) => lines,
+        Ok(Err(error)) => {
+            error!(%error, path = %segment.path.display(), "a segment of audit events cannot be read and is left there");
+            return;
+        }
+        Err(_) => return,
+    };
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let mut fleet = client.fleet();
+        let call = fleet.emit_events(EmitEventsRequest { events_json: events_json.clone() });
+        let result = tokio::time::timeout(SEND_TIMEOUT, call).await;
+        let outcome = if matches!(result, Ok(Ok(_))) { "ok" } else { "error" };
+        counter!("sallyport_authority_calls_total", "method" => "EmitEvents", "result" => outcome)
+            .increment(1);
+        match result {
+            Ok(Ok(_)) => break,
+            Ok(Err(status)) if status.code() == tonic::Code::InvalidArgument => {
+                // The same bytes will be refused for ever; keep them for a person, and go on with the rest.
+                let aside = segment.path.with_extension("refused");
+                error!(message = status.message(), path = %aside.display(), "the authority refuses a segment of audit events; set aside");
+                let _ = fs::rename(&segment.path, aside);
+                return;
+            }
+            Ok(Err(status)) => debug!(message = status.message(), "audit events wait for the authority"),
+            Err(_) => debug!("audit events wait: no answer from the authority"),
+        }
+        backoff.wait().await;
+    }
+    if let Err(error) = fs::remove_file(&segment.path) {
+        warn!(%error, path = %segment.path.display(), "a sent segment of audit events was not removed");
+    }
+}
+
+/// The lines of a segment. A crash may have torn the last one: only whole JSON goes out.
+fn read(path: &Path) -> io::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for line in BufReader::new(File::open(path)?).lines() {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
+            Err(error) => return Err(error),
+        };
+        if serde_json::from_str::<serde::de::IgnoredAny>(&line).is_ok() {
+            lines.push(line);
+        }
+    }
+    Ok(lines)
+}

@@ -1,0 +1,177 @@
+//! Keeping the view up to date, across losses of the authority and restarts without it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use sallyport_wire::v1;
+use sallyport_wire::v1::watch_event::Event as Change;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use crate::authority_client::AuthorityClient;
+use crate::backoff::Backoff;
+use crate::files;
+use crate::health::Health;
+use crate::view::{self, ClusterView, Held};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A snapshot of 10,000 nodes takes a fraction of this.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Changes come in bursts; the cache is written once for each.
+const CACHE_DELAY: Duration = Duration::from_secs(1);
+/// Entries of one snapshot: a hostile authority is not in the threat model, a runaway one is.
+const SNAPSHOT_LIMIT: usize = 500_000;
+
+#[derive(Serialize, Deserialize)]
+struct Cache {
+    version: u32,
+    held: Vec<Held>,
+}
+
+const CACHE_VERSION: u32 = 1;
+
+/// Follows the authority.
+pub(crate) struct Watching {
+    /// What is kept up to date.
+    pub(crate) view: Arc<ClusterView>,
+    /// Where from.
+    pub(crate) client: AuthorityClient,
+    /// What to ask for.
+    pub(crate) kinds: &'static [&'static str],
+    /// Where the last state is kept for a start without the authority.
+    pub(crate) cache: PathBuf,
+    /// The part of the process whose readiness depends on it.
+    pub(crate) part: &'static str,
+    pub(crate) health: Health,
+}
+
+impl Watching {
+    /// Fills the view from the last run; says whether there was anything.
+    pub(crate) fn load_cache(&self) -> bool {
+        let loaded = match files::read_private(&self.cache) {
+            Ok(Some(bytes)) => serde_json::from_slice::<Cache>(&bytes).map_err(|error| error.to_string()),
+            Ok(None) => return false,
+            Err(error) => Err(error.to_string()),
+        };
+        match loaded {
+            Ok(cache) if cache.version == CACHE_VERSION => {
+                self.view.replace(cache.held);
+                true
+            }
+            Ok(_) => false,
+            Err(problem) => {
+                // Nothing is lost: the authority has it all.
+                warn!(path = %self.cache.display(), %problem, "the cached policy cannot be used");
+                false
+            }
+        }
+    }
+
+    fn store_cache(&self) {
+        let cache = Cache { version: CACHE_VERSION, held: self.view.held() };
+        let written = serde_json::to_vec(&cache)
+            .map_err(|error| error.to_string())
+            .and_then(|json| files::write_private(&self.cache, &json).map_err(|error| error.to_string()));
+        if let Err(problem) = written {
+            warn!(path = %self.cache.display(), %problem, "the policy cache was not written");
+        }
+    }
+
+    /// Follows until `stop`.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let span = info_span!("watch", part = self.part);
+        let follow = async {
+            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            loop {
+                let ended = self.follow(&mut backoff).await;
+                counter!("sallyport_authority_calls_total", "method" => "Watch", "result" => if ended.is_ok() { "ok" } else { "error" })
+                    .increment(1);
+                match ended {
+                    Ok(()) => debug!("the watch ended; starting again"),
+                    Err(status) => warn!(
+                        message = status.message(),
+                        code = ?status.code(),
+                        "not in touch with the authority; carrying on with what is known"
+                    ),
+                }
+                backoff.wait().await;
+            }
+        };
+        tokio::select! {
+            () = follow.instrument(span) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn follow(self: &Arc<Self>, backoff: &mut Backoff) -> Result<(), Status> {
+        let kinds = self.kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        let mut fleet = self.client.fleet();
+        let request = fleet.watch(v1::WatchRequest { kinds });
+        let Ok(events) = tokio::time::timeout(SNAPSHOT_TIMEOUT, async {
+            let mut events = request.await?.into_inner();
+            let mut snapshot = Vec::new();
+            loop {
+                match events.message().await?.and_then(|message| message.event) {
+                    Some(Change::Put(resource)) if snapshot.len() < SNAPSHOT_LIMIT => {
+                        snapshot.push(held(resource))
+                    }
+                    Some(Change::Put(_)) => {
+                        return Err(Status::resource_exhausted("the snapshot is too large"));
+                    }
+                    Some(Change::Delete(_)) => {}
+                    Some(Change::SnapshotDone(_)) => break,
+                    None => {
+                        return Err(Status::unavailable("the watch ended before the snapshot was complete"));
+                    }
+                }
+            }
+            self.view.replace(snapshot);
+            Ok(events)
+        })
+        .await
+        else {
+            return Err(Status::deadline_exceeded("no snapshot came"));
+        };
+        let mut events = events?;
+        info!("in touch with the authority");
+        backoff.reset();
+        self.health.ready(self.part);
+        self.cache_soon();
+        let mut dirty = false;
+        loop {
+            let message = if dirty {
+                match tokio::time::timeout(CACHE_DELAY, events.message()).await {
+                    Ok(message) => message?,
+                    Err(_) => {
+                        dirty = false;
+                        self.cache_soon();
+                        continue;
+                    }
+                }
+            } else {
+                events.message().await?
+            };
+            let Some(message) = message else { return Ok(()) };
+            let change = match message.event {
+                Some(Change::Put(resource)) => view::Change::Put(held(resource)),
+                Some(Change::Delete(name)) => view::Change::Delete { kind: name.kind, name: name.name },
+                Some(Change::SnapshotDone(_)) | None => continue,
+            };
+            dirty |= self.view.apply(change);
+        }
+    }
+
+    fn cache_soon(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        tokio::task::spawn_blocking(move || this.store_cache());
+    }
+}
+
+fn held(resource: v1::Resource) -> Held {
+    Held { kind: resource.kind, name: resource.name, yaml: resource.yaml }
+}
