@@ -292,8 +292,10 @@ impl Recorder {
     /// Waits until recording fails, and says why.
     pub async fn failed(&self) -> RecordingError {
         let mut failed = self.state.failed.subscribe();
-        match failed.wait_for(Option::is_some).await {
-            Ok(error) => error.clone().unwrap_or(RecordingError::Stopped),
+        // The borrow of the value ends here: it may not be held while waiting below.
+        let found = failed.wait_for(Option::is_some).await.map(|error| error.clone());
+        match found {
+            Ok(error) => error.unwrap_or(RecordingError::Stopped),
             Err(_) => std::future::pending().await,
         }
     }
