@@ -1,11 +1,19 @@
 //! The SSH node, its session core, the jump host and the SSH client.
+//!
+//! `session` runs commands, shells and file transfers and knows nothing of SSH; `helper` is the process that becomes
+//! the account they run as; `sftp` serves files inside it; `node` is the SSH server in front. `client`, `jump` and
+//! `copy` are the other side: reaching a node, the proxy's plain SSH face, and copying files.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
 mod algorithms;
 pub mod client;
+pub mod helper;
 pub mod jump;
+pub mod node;
 mod pump;
+pub mod session;
+pub mod sftp;
 
 /// What every byte stream here can do.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -1,0 +1,218 @@
+//! Sessions: commands, shells and file transfers that run as an account of this machine.
+//!
+//! Nothing in here knows SSH. A front door (the SSH server today) turns what its client asks for into a [`Request`],
+//! [`start`]s it, and hands the [`Running`] session to [`run`] with three ends: where input comes from ([`Input`]), where
+//! output goes ([`Output`]), and who is told what happens ([`Tap`]: recording, audit).
+//!
+//! Back-pressure reaches from end to end. Output is read from the process only when the recording and the client took
+//! what came before, and input counts as consumed only when the process has read it; so what one session can hold in
+//! memory is bounded by its front door's window and a few blocks of 32 KiB.
+
+mod account;
+mod process;
+mod pump;
+mod terminal;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub use account::Account;
+pub use process::{Helper, Running, start};
+pub use pump::{Ended, run};
+pub use rustix::process::Signal;
+pub use terminal::{Size, Terminal};
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// The account's login shell.
+    Shell,
+    /// A command line for the account's shell; any bytes but NUL.
+    Exec(Vec<u8>),
+    /// The file service: SFTP version 3 on standard input and output.
+    Sftp,
+}
+
+/// What a front door asks for, every check behind it.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The account.
+    pub account: Account,
+    /// What to run.
+    pub kind: Kind,
+    /// A terminal, when the client wants one.
+    pub terminal: Option<Terminal>,
+    /// Variables on top of the account's own. The front door has filtered what the client sent.
+    pub environment: Vec<(String, String)>,
+}
+
+/// What comes in from the client.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Input for the process.
+    Data(Bytes),
+    /// No more input.
+    Eof,
+    /// The client's window has another size.
+    Resize(Size),
+    /// Send a signal to the session's processes.
+    Signal(Signal),
+    /// End the session now, for this reason: a lock, an idle limit, a node that stops.
+    Cut(String),
+}
+
+/// The client's side, inbound. `None` means that the client has gone.
+#[async_trait]
+pub trait Input: Send {
+    /// The next thing from the client. The front door holds back data that was not [`Output::consumed`] yet beyond a
+    /// bound of its own.
+    async fn next(&mut self) -> Option<Incoming>;
+}
+
+/// Which of a process's outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// Standard output, or the terminal.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// The client has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the client has gone")]
+pub struct Gone;
+
+/// The client's side, outbound.
+#[async_trait]
+pub trait Output: Send + Sync {
+    /// Delivers output; returns when there is room for more.
+    async fn data(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone>;
+    /// The process has read this many bytes of its input.
+    fn consumed(&self, bytes: usize);
+    /// The process has ended. Output may still follow when others hold its pipes.
+    async fn exited(&self, exit: &Exit) -> Result<(), Gone>;
+    /// No more output will come.
+    async fn finished(&self) -> Result<(), Gone>;
+}
+
+/// What a session does, for the recording and the audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happening {
+    /// Output, either kind: as a person at the terminal would see it.
+    Output(Bytes),
+    /// Input. Told to the tap always; recorded only where the operator wants it.
+    Input(Bytes),
+    /// The terminal's new size.
+    Resize(Size),
+    /// One file operation.
+    File(FileOperation),
+    /// The end of the process.
+    Exit(Exit),
+}
+
+/// The tap wants the session to end, for this reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Stop(pub String);
+
+/// Who is told what happens in a session. An answer may take time: the session waits for it.
+#[async_trait]
+pub trait Tap: Send + Sync {
+    /// Something happened. An error ends the session.
+    async fn happened(&self, what: Happening) -> Result<(), Stop>;
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Status(u32),
+    /// By a signal: its name without `SIG`, and whether it left a core file.
+    Signal {
+        /// Such as `TERM`.
+        name: String,
+        /// Whether memory was dumped.
+        core: bool,
+    },
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "exit status {status}"),
+            Self::Signal { name, .. } => write!(f, "signal {name}"),
+        }
+    }
+}
+
+/// One operation of the file service, as it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileOperation {
+    /// Such as `open`, `close`, `remove`, `rename`.
+    pub operation: String,
+    /// The file.
+    pub path: String,
+    /// The other file, of a rename or a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// For `close`: bytes read from the file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub read: u64,
+    /// For `close`: bytes written to the file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written: u64,
+    /// Why it failed, when it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// Why a session cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The machine has no such account.
+    #[error("this machine has no account {login}; ask its administrator, or use another login")]
+    NoAccount {
+        /// The login asked for.
+        login: String,
+    },
+    /// Not root, and another account was asked for.
+    #[error(
+        "this node runs as {own} and can only serve that account, not {login}; log in as {own}, or have the node run as root"
+    )]
+    NotRoot {
+        /// The account that the node runs as.
+        own: String,
+        /// The login asked for.
+        login: String,
+    },
+    /// The account database cannot be read.
+    #[error("cannot look up the account {login}: {reason}")]
+    Lookup {
+        /// The login asked for.
+        login: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// No terminal to be had.
+    #[error("cannot open a terminal: {0}")]
+    Terminal(io::Error),
+    /// The session process does not start.
+    #[error("cannot start the session process {}: {source}", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,202 @@
+//! Starting the session process and holding its ends.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+use tokio::io::unix::AsyncFd;
+use tokio::process::{Child, Command};
+
+use super::{Kind, Request, StartError, terminal};
+use crate::helper::{self, Spec, Work};
+
+/// Most bytes taken from a process at once.
+pub(super) const BLOCK_BYTES: usize = 32 * 1024;
+
+/// The program that becomes the account; see [`crate::helper`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Helper {
+    /// The program. Default: this one.
+    pub program: PathBuf,
+    /// Its arguments, to which the command is appended. Default: `__session`.
+    pub arguments: Vec<OsString>,
+}
+
+impl Default for Helper {
+    fn default() -> Self {
+        // The link of the running file, not its path: it holds while an upgrade replaces the file.
+        Self { program: PathBuf::from("/proc/self/exe"), arguments: vec![helper::ARGUMENT.into()] }
+    }
+}
+
+/// A session whose process runs. Dropping it hangs up.
+#[derive(Debug)]
+pub struct Running {
+    pub(super) child: Child,
+    pub(super) group: Group,
+    pub(super) stdin: Option<End>,
+    pub(super) stdout: End,
+    pub(super) stderr: Option<End>,
+    /// Standard error carries reports of file operations instead of text.
+    pub(super) reports: bool,
+}
+
+/// The session's processes. Hangs up when dropped before [`Group::forget`].
+#[derive(Debug)]
+pub(super) struct Group {
+    leader: Option<Pid>,
+}
+
+impl Group {
+    /// Sends a signal to every process of the session that has not left its group. The leader gets it even when it
+    /// has not made the group yet.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.leader {
+            // Gone already is as good as reached.
+            if rustix::process::kill_process_group(pid, signal).is_err() {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    }
+
+    /// What a terminal does when its line drops. A stopped process has to wake to notice.
+    pub(super) fn hang_up(&self) {
+        self.signal(Signal::HUP);
+        self.signal(Signal::CONT);
+    }
+
+    /// The group is empty, or its number may belong to somebody else from now on.
+    pub(super) fn forget(&mut self) {
+        self.leader = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+/// One of this side's ends of a pipe or terminal.
+#[derive(Debug, Clone)]
+pub(super) struct End {
+    fd: Arc<AsyncFd<OwnedFd>>,
+    pub(super) terminal: bool,
+}
+
+impl End {
+    fn new(fd: OwnedFd, terminal: bool) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        #[allow(
+            deprecated,
+            reason = "its successor is unsafe to call; what the deprecation is about, a type that changes its \
+                      descriptor while registered, an OwnedFd cannot do"
+        )]
+        let fd = AsyncFd::new(fd)?;
+        Ok(Self { fd: Arc::new(fd), terminal })
+    }
+
+    /// The next output; `None` at its end. No buffer is held while there is none.
+    pub(super) async fn read(&self) -> io::Result<Option<Bytes>> {
+        loop {
+            let mut ready = self.fd.readable().await?;
+            let mut block = Vec::with_capacity(BLOCK_BYTES);
+            match rustix::io::read(self.fd.get_ref(), rustix::buffer::spare_capacity(&mut block)) {
+                Ok(0) => return Ok(None),
+                // The other end of the terminal has been closed.
+                Err(Errno::IO) if self.terminal => return Ok(None),
+                Ok(count) if count < BLOCK_BYTES / 4 => return Ok(Some(Bytes::copy_from_slice(&block))),
+                Ok(_) => return Ok(Some(Bytes::from(block))),
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes some of the bytes and says how many.
+    pub(super) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            let mut ready = self.fd.writable().await?;
+            match rustix::io::write(self.fd.get_ref(), bytes) {
+                Ok(count) => return Ok(count),
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub(super) fn resize(&self, size: super::Size) -> io::Result<()> {
+        terminal::resize(self.fd.get_ref(), size)
+    }
+}
+
+/// Starts a session's process.
+///
+/// # Errors
+/// [`StartError::Terminal`] or [`StartError::Spawn`]. What goes wrong later, inside the new process, it says itself on
+/// the session's standard error.
+pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> {
+    let spawn_failed = |source| StartError::Spawn { program: helper.program.clone(), source };
+    let owner = nix::unistd::geteuid().is_root().then_some(request.account.uid);
+    let pair = match (&request.kind, &request.terminal) {
+        // Files go over a clean pipe even if a confused client asked for a terminal as well.
+        (Kind::Sftp, _) | (_, None) => None,
+        (_, Some(wanted)) => Some(terminal::open(wanted, owner).map_err(StartError::Terminal)?),
+    };
+
+    let mut environment = request.environment.clone();
+    if let (Some(pair), Some(wanted)) = (&pair, &request.terminal) {
+        environment.push(("TERM".to_owned(), wanted.term.clone()));
+        environment.push(("SSH_TTY".to_owned(), pair.path.clone()));
+    }
+    let spec = Spec {
+        login: request.account.name.clone(),
+        work: match request.kind {
+            Kind::Shell => Work::Shell,
+            Kind::Exec(_) => Work::Exec,
+            Kind::Sftp => Work::Sftp,
+        },
+        terminal: pair.is_some(),
+        environment,
+    };
+    let mut command = Command::new(&helper.program);
+    command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");
+    if let Kind::Exec(line) = &request.kind {
+        command.arg(OsStr::from_bytes(line));
+    }
+
+    let (child, stdin, stdout, stderr) = match pair {
+        Some(pair) => {
+            let end = |fd: &OwnedFd| fd.try_clone().map(Stdio::from).map_err(spawn_failed);
+            command.stdin(end(&pair.user)?).stdout(end(&pair.user)?).stderr(end(&pair.user)?);
+            let child = command.spawn().map_err(spawn_failed)?;
+            // The command holds copies of the process's end until it is dropped; the controller sees the end of
+            // output only when all are gone.
+            drop(command);
+            drop(pair.user);
+            let terminal = End::new(pair.controller, true).map_err(StartError::Terminal)?;
+            (child, Some(terminal.clone()), terminal, None)
+        }
+        None => {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().map_err(spawn_failed)?;
+            let missing = || spawn_failed(io::Error::other("a pipe of the session process is missing"));
+            let stdin = child.stdin.take().ok_or_else(missing)?.into_owned_fd();
+            let stdout = child.stdout.take().ok_or_else(missing)?.into_owned_fd();
+            let stderr = child.stderr.take().ok_or_else(missing)?.into_owned_fd();
+            let end = |fd: io::Result<OwnedFd>| fd.and_then(|fd| End::new(fd, false)).map_err(spawn_failed);
+            (child, Some(end(stdin)?), end(stdout)?, Some(end(stderr)?))
+        }
+    };
+    let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    Ok(Running { child, group: Group { leader }, stdin, stdout, stderr, reports: request.kind == Kind::Sftp })
+}

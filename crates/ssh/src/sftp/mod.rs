@@ -1,0 +1,81 @@
+//! The file service: SFTP version 3 (draft-ietf-secsh-filexfer-02) with OpenSSH's common extensions.
+//!
+//! It runs inside the session process, as the account, in plain blocking code on standard input and output: one process
+//! a session, no runtime, no threads, and the kernel checks every access. Names are bytes, as Unix has them, never
+//! forced into text. What it does to files it reports on standard error, one JSON object a line, for the recording and
+//! the audit log: opening, closing (with the bytes moved), listing, and everything that changes a name or an attribute.
+//! Looking at attributes is not reported.
+
+mod attributes;
+mod files;
+mod packet;
+
+use std::io::{self, BufReader, Read, Write};
+use std::process::ExitCode;
+
+use crate::session::FileOperation;
+use files::Files;
+use packet::{Fields, Reply};
+
+/// Longest packet taken from a client, and longest that is sent, in bytes; OpenSSH's own bound.
+pub(crate) const MAX_PACKET_BYTES: usize = 256 * 1024;
+/// Most bytes one read or write moves: the packet less its header.
+pub(crate) const MAX_DATA_BYTES: usize = MAX_PACKET_BYTES - 1024;
+/// Most files and directories one client may hold open.
+pub(crate) const MAX_HANDLES: usize = 1024;
+
+/// Serves the client on standard input and output until it closes.
+pub(crate) fn serve_stdio() -> ExitCode {
+    let mut errors = io::stderr().lock();
+    let report = |operation: FileOperation| {
+        if let Ok(mut line) = serde_json::to_vec(&operation) {
+            line.push(b'\n');
+            // Whoever reads the reports has gone; then the client has as well.
+            let _ = errors.write_all(&line);
+        }
+    };
+    match serve(io::stdin().lock(), io::stdout().lock(), report) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "file service: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves one client until it closes its side.
+///
+/// # Errors
+/// The connection's, and [`io::ErrorKind::InvalidData`] for a client that does not keep to the protocol. Files left
+/// open are closed and reported either way.
+pub(crate) fn serve(
+    input: impl Read,
+    mut output: impl Write,
+    report: impl FnMut(FileOperation),
+) -> io::Result<()> {
+    let mut input = BufReader::with_capacity(64 * 1024, input);
+    let mut files = Files::new(report);
+    let result = serve_packets(&mut input, &mut output, &mut files);
+    files.close_all();
+    match result {
+        // A client that goes is the ordinary end.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+fn serve_packets<F: FnMut(FileOperation)>(
+    input: &mut impl Read,
+    output: &mut impl Write,
+    files: &mut Files<F>,
+) -> io::Result<()> {
+    let mut packet = Vec::new();
+    let mut reply = Reply::new();
+    while packet::read(input, &mut packet)? {
+        let (kind, body) = packet.split_first().ok_or_else(|| packet::malformed("an empty packet"))?;
+        files.answer(*kind, Fields::new(body), &mut reply)?;
+        output.write_all(reply.bytes())?;
+        output.flush()?;
+    }
+    Ok(())
+}
