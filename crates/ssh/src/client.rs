@@ -120,7 +120,11 @@ impl fmt::Debug for Connection {
 /// [`ClientError::HostCertificate`] or [`ClientError::PlainHostKey`] when the host is not who it should be,
 /// [`ClientError::Authentication`] when it refuses the user, [`ClientError::Handshake`] or [`ClientError::Lost`]
 /// when it does not get that far.
-pub async fn connect<S>(stream: S, credentials: &Credentials, settings: Settings) -> Result<Connection, ClientError>
+pub async fn connect<S>(
+    stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+) -> Result<Connection, ClientError>
 where
     S: Stream + 'static,
 {
@@ -146,12 +150,12 @@ where
             keepalive_max: KEEPALIVES_UNANSWERED,
             ..russh::client::Config::default()
         };
-        let mut handle = russh::client::connect_stream(Arc::new(config), stream, events)
-            .await
-            .map_err(|error| match error {
+        let mut handle = russh::client::connect_stream(Arc::new(config), stream, events).await.map_err(
+            |error| match error {
                 ClientError::Ssh(source) => ClientError::Handshake { host: settings.host.clone(), source },
                 other => other,
-            })?;
+            },
+        )?;
         debug!("keys exchanged");
         let answer = handle
             .authenticate_openssh_cert(
@@ -218,7 +222,12 @@ impl Connection {
         let opened = self
             .inner
             .handle
-            .channel_open_direct_tcpip(address, u32::from(port), origin.ip().to_string(), u32::from(origin.port()))
+            .channel_open_direct_tcpip(
+                address,
+                u32::from(port),
+                origin.ip().to_string(),
+                u32::from(origin.port()),
+            )
             .await;
         self.opened(&format!("the connection to {address}:{port}"), opened).await
     }

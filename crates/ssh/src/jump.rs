@@ -114,7 +114,10 @@ pub struct Jump {
 
 impl fmt::Debug for Jump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Jump").field("config", &self.config).field("connections", &self.connections.len()).finish()
+        f.debug_struct("Jump")
+            .field("config", &self.config)
+            .field("connections", &self.connections.len())
+            .finish()
     }
 }
 
@@ -123,7 +126,12 @@ impl Jump {
     ///
     /// # Errors
     /// [`JumpError::HostKey`] when one of them cannot be read, or they do not belong together.
-    pub fn new(config: JumpConfig, host_key: &str, host_certificate: &str, dial: Arc<dyn Dial>) -> Result<Self, JumpError> {
+    pub fn new(
+        config: JumpConfig,
+        host_key: &str,
+        host_certificate: &str,
+        dial: Arc<dyn Dial>,
+    ) -> Result<Self, JumpError> {
         let ssh = ssh_config(&config, host_key, host_certificate)?;
         Ok(Self {
             config,
@@ -190,7 +198,11 @@ impl Jump {
     }
 }
 
-fn ssh_config(config: &JumpConfig, host_key: &str, host_certificate: &str) -> Result<russh::server::Config, JumpError> {
+fn ssh_config(
+    config: &JumpConfig,
+    host_key: &str,
+    host_certificate: &str,
+) -> Result<russh::server::Config, JumpError> {
     let bad = |what, reason: String| JumpError::HostKey { what, reason };
     let key = PrivateKey::from_openssh(host_key).map_err(|error| bad("key", error.to_string()))?;
     let certificate = Certificate::from_openssh(host_certificate.trim())

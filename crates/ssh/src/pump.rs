@@ -72,7 +72,8 @@ where
         let mut outward = pin!(outward(reader, &outgoing, &state, &mut carried.to_channel));
         let mut outward_done = false;
         let half_closed = {
-            let mut inward = pin!(inward(&mut incoming, &mut writer, &state, slack, &mut carried.from_channel));
+            let mut inward =
+                pin!(inward(&mut incoming, &mut writer, &state, slack, &mut carried.from_channel));
             loop {
                 tokio::select! {
                     half_closed = &mut inward => break half_closed,

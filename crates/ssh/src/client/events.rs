@@ -1,8 +1,8 @@
 //! What the SSH library calls back for: the host's certificate, banners, the end, and a forwarded agent.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::{HashAlg, PublicKeyOrCertificate};
@@ -210,13 +210,10 @@ impl Handler for Events {
             }
             DisconnectReason::Error(error) => {
                 // An end without a word of farewell is all that `Disconnect` and `HUP` say.
-                let silent =
-                    matches!(error, ClientError::Ssh(russh::Error::Disconnect | russh::Error::HUP));
+                let silent = matches!(error, ClientError::Ssh(russh::Error::Disconnect | russh::Error::HUP));
                 let text = match &error {
                     _ if silent => String::new(),
-                    ClientError::Ssh(russh::Error::KeepaliveTimeout) => {
-                        "it stopped answering".to_owned()
-                    }
+                    ClientError::Ssh(russh::Error::KeepaliveTimeout) => "it stopped answering".to_owned(),
                     ClientError::Ssh(inner) => inner.to_string(),
                     other => other.to_string(),
                 };

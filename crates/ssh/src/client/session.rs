@@ -241,7 +241,10 @@ impl SessionOutput {
         loop {
             let Some(message) = self.channel.wait().await else {
                 self.ended = true;
-                let exit = self.exit.take().unwrap_or_else(|| Exit::Lost { reason: self.connection.inner.said.end() });
+                let exit = self
+                    .exit
+                    .take()
+                    .unwrap_or_else(|| Exit::Lost { reason: self.connection.inner.said.end() });
                 return Some(Output::Exit(exit));
             };
             match message {

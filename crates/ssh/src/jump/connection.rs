@@ -184,7 +184,11 @@ fn prohibited(reason: impl Into<String>) -> ChannelOpenFailure {
 impl Handler for Client {
     type Error = JumpError;
 
-    async fn auth_openssh_certificate(&mut self, _any_name: &str, certificate: &Certificate) -> Result<Auth, JumpError> {
+    async fn auth_openssh_certificate(
+        &mut self,
+        _any_name: &str,
+        certificate: &Certificate,
+    ) -> Result<Auth, JumpError> {
         let verified = self.settings.dial.trust().verify_user_ssh(certificate, OffsetDateTime::now_utc());
         match verified {
             Ok(identity) => {
@@ -222,7 +226,9 @@ impl Handler for Client {
         }
         let Some(counted) = self.count() else {
             let limit = self.settings.config.max_channels;
-            reply.reject(prohibited(format!("too many connections to nodes at a time; the limit is {limit}"))).await;
+            reply
+                .reject(prohibited(format!("too many connections to nodes at a time; the limit is {limit}")))
+                .await;
             return Ok(());
         };
         let dial = Arc::clone(&self.settings.dial);
@@ -289,11 +295,21 @@ impl Handler for Client {
         self.no_shell(channel, session)
     }
 
-    async fn exec_request(&mut self, channel: ChannelId, _: &[u8], session: &mut Session) -> Result<(), JumpError> {
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        _: &[u8],
+        session: &mut Session,
+    ) -> Result<(), JumpError> {
         self.no_shell(channel, session)
     }
 
-    async fn subsystem_request(&mut self, channel: ChannelId, _: &str, session: &mut Session) -> Result<(), JumpError> {
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        _: &str,
+        session: &mut Session,
+    ) -> Result<(), JumpError> {
         self.no_shell(channel, session)
     }
 

@@ -34,7 +34,11 @@ fn aborted() -> io::Error {
 }
 
 impl<S: Stream> AsyncRead for Gate<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.read_cut.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(aborted()));
         }

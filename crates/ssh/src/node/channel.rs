@@ -1,0 +1,351 @@
+//! One session channel: from what its client wishes to the record of its end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use russh::server::{Handle, Msg};
+use russh::{ChannelWriteHalf, Sig};
+use sallyport_access::SessionId;
+use sallyport_access::permit::Permit;
+use sallyport_audit::recording::SessionMetadata;
+use sallyport_audit::{Code, Event};
+use time::OffsetDateTime;
+use tokio::time::timeout;
+
+use super::agent::AgentSocket;
+use super::connection::{Live, Shared};
+use super::inbox::Inbox;
+use super::record::Record;
+use crate::helper::printable;
+use crate::session::{
+    self, Account, Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Request, Terminal,
+};
+
+/// Exit status for what the node did not let happen; ssh's own for its errors.
+const REFUSED_STATUS: u32 = 255;
+/// How long a client has to take the reason for the end of its session.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What a channel asks to start.
+pub(super) struct Wanted {
+    pub(super) kind: Kind,
+    pub(super) terminal: Option<Terminal>,
+    pub(super) variables: Vec<(String, String)>,
+    pub(super) agent: bool,
+}
+
+/// The client's side of a channel.
+#[derive(Clone)]
+pub(super) struct Door {
+    write: Arc<ChannelWriteHalf<Msg>>,
+    pub(super) handle: Handle,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) shared: Arc<Shared>,
+    /// A person at a terminal is active when they type; a transfer, when bytes flow either way.
+    quiet: bool,
+}
+
+impl Door {
+    pub(super) fn new(
+        write: ChannelWriteHalf<Msg>,
+        handle: Handle,
+        inbox: Arc<Inbox>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { write: Arc::new(write), handle, inbox, shared, quiet: false }
+    }
+
+    pub(super) async fn send(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
+        let _waiting = self.shared.pressure.enter();
+        let sent = match channel {
+            Channel::Stdout => self.write.data_bytes(bytes).await,
+            Channel::Stderr => self.write.extended_data_bytes(1, bytes).await,
+        };
+        if !self.quiet {
+            self.shared.touch();
+        }
+        sent.map_err(|_| Gone)
+    }
+
+    pub(super) async fn eof(&self) -> Result<(), Gone> {
+        self.write.eof().await.map_err(|_| Gone)
+    }
+
+    pub(super) async fn close(&self) {
+        let _ = self.write.close().await;
+    }
+
+    /// Tells the person something outside of their program's output, and ends the channel.
+    async fn refuse(&self, message: &str) {
+        let text = format!("sallyport: {message}\r\n");
+        let _ = self.send(Channel::Stderr, Bytes::from(text)).await;
+        let _ = self.write.exit_status(REFUSED_STATUS).await;
+        let _ = self.eof().await;
+        self.close().await;
+    }
+}
+
+#[async_trait]
+impl Output for Door {
+    async fn data(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
+        self.send(channel, bytes).await
+    }
+
+    fn consumed(&self, bytes: usize) {
+        self.inbox.consumed(bytes);
+    }
+
+    async fn exited(&self, exit: &Exit) -> Result<(), Gone> {
+        match exit {
+            Exit::Status(status) => self.write.exit_status(*status).await.map_err(|_| Gone),
+            Exit::Signal { name, core } => self
+                .handle
+                .exit_signal_request(self.write.id(), wire_signal(name), *core, String::new(), String::new())
+                .await
+                .map_err(|()| Gone),
+        }
+    }
+
+    async fn finished(&self) -> Result<(), Gone> {
+        self.eof().await
+    }
+}
+
+struct FromClient(Arc<Inbox>);
+
+#[async_trait]
+impl Input for FromClient {
+    async fn next(&mut self) -> Option<Incoming> {
+        self.0.next().await
+    }
+}
+
+/// Serves a session channel to its end.
+#[tracing::instrument(name = "session", skip_all, fields(session = tracing::field::Empty))]
+pub(super) async fn session(mut door: Door, wanted: Wanted) {
+    let shared = door.shared.clone();
+    let live = shared.enter(&door.inbox);
+    let (account, permit) = match shared.decide() {
+        Ok((account, permit)) => (account.clone(), permit),
+        Err(message) => return door.refuse(&message).await,
+    };
+    if let Some(what) = copies_files(&wanted.kind)
+        && !permit.options().ssh_file_copy
+    {
+        let message =
+            format!("your roles do not allow file copies, and {what} is one (options.ssh_file_copy)");
+        shared.refused(shared.event(Code::SessionRefused).message(&message));
+        return door.refuse(&message).await;
+    }
+    door.quiet = wanted.terminal.is_some();
+    run(door, wanted, account, &permit, &live).await;
+}
+
+async fn run(door: Door, wanted: Wanted, account: Account, permit: &Permit, live: &Live) {
+    let shared = door.shared.clone();
+    let server = &shared.server;
+    let about = about(&shared, &wanted, permit);
+    tracing::Span::current().record("session", about.session_id.to_string());
+    let policy = permit.options().record_session;
+    let input = server.config.record_input;
+    let record = match Record::begin(about, &server.recorders, policy, input, server.sink.clone()) {
+        Ok(record) => record,
+        Err(stop) => {
+            shared.refused(shared.event(Code::SessionRefused).message(stop.to_string()));
+            return door.refuse(&stop.to_string()).await;
+        }
+    };
+    let _ = live.record.set(record.clone());
+
+    let (variables, agent) = variables(&door, &account, &record, wanted.variables, wanted.agent).await;
+    let request = Request { account, kind: wanted.kind, terminal: wanted.terminal, environment: variables };
+    announce(&record, &request, permit);
+
+    let began = Instant::now();
+    let ended = match session::start(&request, &server.config.helper) {
+        Ok(running) => {
+            let input = FromClient(door.inbox.clone());
+            let output: Arc<dyn Output> = Arc::new(door.clone());
+            let session = session::run(running, input, output, record.clone());
+            tokio::pin!(session);
+            tokio::select! {
+                ended = &mut session => ended,
+                // A disk can fail while nothing happens: the session learns of it then, not with its next output.
+                stop = record.broken() => {
+                    door.inbox.cut(&stop.to_string());
+                    session.await
+                }
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot start a session");
+            Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error.to_string()) }
+        }
+    };
+    drop(agent);
+    if let Some(reason) = &ended.cut {
+        // A client that takes nothing is not waited for.
+        let _ = timeout(GOODBYE, door.refuse(reason)).await;
+    }
+    door.close().await;
+    record.finish(&ended).await;
+    server.sink.emit(end_event(&record, &ended, began));
+}
+
+/// The session's variables, and the agent's socket if there is to be one.
+async fn variables(
+    door: &Door,
+    account: &Account,
+    record: &Record,
+    mut variables: Vec<(String, String)>,
+    agent: bool,
+) -> (Vec<(String, String)>, Option<AgentSocket>) {
+    let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
+    set("SALLYPORT_SESSION", record.about().session_id.to_string());
+    set("SALLYPORT_USER", record.about().user.clone());
+    if let Some(client) = door.shared.info.client_addr {
+        // As sshd's; in a tunnel the node has no address of its own to name.
+        set("SSH_CONNECTION", format!("{} {} 127.0.0.1 22", client.ip(), client.port()));
+        set("SSH_CLIENT", format!("{} {} 22", client.ip(), client.port()));
+    }
+    if !agent {
+        return (variables, None);
+    }
+    match AgentSocket::open(account, door.handle.clone()) {
+        Ok(agent) => {
+            set("SSH_AUTH_SOCK", agent.path().to_string_lossy().into_owned());
+            door.shared.server.sink.emit(record.event(Code::SessionAgentForward));
+            (variables, Some(agent))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot forward the agent");
+            let text = format!("sallyport: agent forwarding does not work: {error}\r\n");
+            let _ = door.send(Channel::Stderr, Bytes::from(text)).await;
+            (variables, None)
+        }
+    }
+}
+
+fn announce(record: &Record, request: &Request, permit: &Permit) {
+    let about = record.about();
+    let mut start = record
+        .event(Code::SessionStart)
+        .message(about.kind.as_str())
+        .field("kind", about.kind.as_str())
+        .field("terminal", request.terminal.is_some())
+        .field("rule", permit.rule());
+    if let Some(command) = &about.command {
+        start = start.field("command", command.as_str());
+    }
+    record.emit(start);
+    if let Some(command) = &about.command {
+        let event = record.event(Code::SessionExec).message(command.as_str());
+        record.emit(event.field("command", command.as_str()));
+    }
+}
+
+fn end_event(record: &Record, ended: &Ended, began: Instant) -> Event {
+    let event = record
+        .event(Code::SessionEnd)
+        .field("bytes_in", ended.bytes_in)
+        .field("bytes_out", ended.bytes_out)
+        .field("duration_ms", u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+    match (&ended.exit, &ended.cut) {
+        (Some(Exit::Status(status)), _) => {
+            event.message(format!("exit status {status}")).field("exit_status", *status)
+        }
+        (Some(Exit::Signal { name, .. }), _) => {
+            event.message(format!("ended by signal {name}")).field("exit_signal", name.as_str())
+        }
+        (None, Some(reason)) => event.message(format!("cut off: {reason}")).field("cut", reason.as_str()),
+        (None, None) => event.message("the client went away"),
+    }
+}
+
+fn about(shared: &Shared, wanted: &Wanted, permit: &Permit) -> SessionMetadata {
+    let node = shared.server.directory.node();
+    let (kind, command) = match &wanted.kind {
+        Kind::Shell => ("shell", None),
+        Kind::Exec(line) => ("exec", Some(printable(line))),
+        Kind::Sftp => ("sftp", None),
+    };
+    SessionMetadata {
+        session_id: SessionId::new(),
+        cluster: shared.server.directory.trust().cluster().to_string(),
+        user: permit.user().to_string(),
+        login: permit.login().to_string(),
+        node: node.name.to_string(),
+        node_id: node.id.to_string(),
+        source: shared.source(),
+        started: OffsetDateTime::now_utc(),
+        kind: kind.to_owned(),
+        command,
+        term: wanted.terminal.as_ref().map(|terminal| terminal.term.clone()),
+        size: wanted.terminal.as_ref().map(|terminal| (terminal.size.columns, terminal.size.rows)),
+    }
+}
+
+/// The file copy that a session is, if it is one: SFTP, or a command that the known tools send. Whoever has a shell can
+/// move bytes through it in other ways; the option keeps honest tools from doing it, and the recording shows the rest.
+fn copies_files(kind: &Kind) -> Option<&'static str> {
+    let line = match kind {
+        Kind::Sftp => return Some("sftp"),
+        Kind::Shell => return None,
+        Kind::Exec(line) => printable(line),
+    };
+    let mut words = line.split_whitespace();
+    let program = words.next()?.rsplit('/').next()?;
+    let arguments: Vec<&str> = words.collect();
+    let short = |letters: [char; 2]| {
+        arguments.iter().any(|word| {
+            word.strip_prefix('-').is_some_and(|word| !word.starts_with('-') && word.contains(letters))
+        })
+    };
+    match program {
+        "sftp-server" => Some("sftp"),
+        "scp" if short(['t', 'f']) => Some("scp"),
+        "rsync" if arguments.contains(&"--server") => Some("rsync"),
+        _ => None,
+    }
+}
+
+fn wire_signal(name: &str) -> Sig {
+    match name {
+        "ABRT" => Sig::ABRT,
+        "ALRM" => Sig::ALRM,
+        "FPE" => Sig::FPE,
+        "HUP" => Sig::HUP,
+        "ILL" => Sig::ILL,
+        "INT" => Sig::INT,
+        "KILL" => Sig::KILL,
+        "PIPE" => Sig::PIPE,
+        "QUIT" => Sig::QUIT,
+        "SEGV" => Sig::SEGV,
+        "TERM" => Sig::TERM,
+        "USR1" => Sig::USR1,
+        other => Sig::Custom(other.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tools_that_copy_files_are_known() {
+        let exec = |line: &str| copies_files(&Kind::Exec(line.into()));
+        assert_eq!(exec("scp -t /tmp"), Some("scp"));
+        assert_eq!(exec("scp -r -p -f -- file"), Some("scp"));
+        assert_eq!(exec("/usr/bin/scp -vt dir"), Some("scp"));
+        assert_eq!(exec("rsync --server -vlogDtpre.iLsfxCIvu . /tmp"), Some("rsync"));
+        assert_eq!(exec("/usr/lib/openssh/sftp-server"), Some("sftp"));
+        assert_eq!(copies_files(&Kind::Sftp), Some("sftp"));
+        assert_eq!(exec("scp a b:"), None);
+        assert_eq!(exec("rsync -a here there"), None);
+        assert_eq!(exec("echo scp -t"), None);
+        assert_eq!(exec(""), None);
+        assert_eq!(copies_files(&Kind::Shell), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Settings of a node's SSH server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use russh::keys::{Algorithm, EcdsaCurve};
+use russh::server::Config;
+use russh::{MethodKind, MethodSet, SshId};
+
+use super::HostIdentity;
+use crate::algorithms;
+use crate::session::Helper;
+
+/// Settings of a node's SSH server.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// How a session process is started. Default: this program once more.
+    pub helper: Helper,
+    /// Where input that a command does not read is kept, unlinked, when it no longer fits in memory: a directory that
+    /// only this process can write to. Default: the system's temporary directory.
+    pub spill_directory: PathBuf,
+    /// Variables that clients may set: names, or beginnings of names ended by `*`. Default: language, terminal and
+    /// colour. What a dynamic linker or shell obeys does not belong here.
+    pub accept_env: Vec<String>,
+    /// Record what users type as well. Off by default, and best left off: typed passwords would be in it.
+    pub record_input: bool,
+    /// How long a client may take to authenticate. Default 30 s, range 1 s to 10 min.
+    pub login_timeout: Duration,
+    /// Authentication attempts on one connection. Default 10: an agent that holds several keys tries them all.
+    pub max_auth_attempts: usize,
+    /// Silence after which a client is asked whether it is still there. Default 15 s.
+    pub keepalive_interval: Duration,
+    /// Questions without an answer after which it is not. Default 3.
+    pub keepalive_max: usize,
+    /// Forwarded connections that may be open at once on one SSH connection. Default 256.
+    pub max_forwards: usize,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            helper: Helper::default(),
+            spill_directory: std::env::temp_dir(),
+            accept_env: ["LANG", "LANGUAGE", "LC_*", "COLORTERM", "NO_COLOR", "TERM"]
+                .map(str::to_owned)
+                .into(),
+            record_input: false,
+            login_timeout: Duration::from_secs(30),
+            max_auth_attempts: 10,
+            keepalive_interval: Duration::from_secs(15),
+            keepalive_max: 3,
+            max_forwards: 256,
+        }
+    }
+}
+
+/// First window of a channel: what its client may send before it hears back. It grows to
+/// [`algorithms::WINDOW_BYTES`] while readers keep up.
+pub(super) const FIRST_WINDOW_BYTES: u32 = 2 << 20;
+
+impl NodeConfig {
+    /// Whether a client may set this variable.
+    pub(super) fn accepts(&self, name: &str) -> bool {
+        self.accept_env.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == allowed,
+        })
+    }
+
+    pub(super) fn ssh(&self, host: &HostIdentity) -> Config {
+        let mut preferred = algorithms::server();
+        // Key types that a user certificate may have; the host key's own type is among them.
+        preferred.key = vec![
+            Algorithm::Ed25519,
+            Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
+            Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
+        ]
+        .into();
+        Config {
+            server_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
+            methods: MethodSet::from(&[MethodKind::PublicKey][..]),
+            // Refusals are prompt: guessing a certificate's private key is not made harder by waiting, and every
+            // OpenSSH client begins with an attempt that is bound to be refused.
+            auth_rejection_time: Duration::ZERO,
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            keys: vec![host.key.clone()],
+            certificates: vec![host.certificate.clone()],
+            window_size: FIRST_WINDOW_BYTES,
+            maximum_packet_size: 32 * 1024,
+            channel_buffer_size: algorithms::CHANNEL_PACKETS,
+            event_buffer_size: 16,
+            preferred,
+            max_auth_attempts: self.max_auth_attempts,
+            // Dead peers are found by keepalives, idle people by the roles' own limit.
+            inactivity_timeout: None,
+            keepalive_interval: Some(self.keepalive_interval),
+            keepalive_max: self.keepalive_max,
+            nodelay: true,
+            ..Config::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_set_only_harmless_variables() {
+        let config = NodeConfig::default();
+        for name in ["LANG", "LC_ALL", "LC_TIME", "TERM", "COLORTERM"] {
+            assert!(config.accepts(name), "{name}");
+        }
+        for name in ["LD_PRELOAD", "PATH", "BASH_ENV", "LANGX", "", "SSH_AUTH_SOCK", "ENV"] {
+            assert!(!config.accepts(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The SSH server of a node.
+//!
+//! A [`NodeServer`] serves SSH on any byte stream: a TCP connection, or a stream of the tunnel to the proxy. It takes
+//! user certificates of the cluster and nothing else, decides by the cluster's policy and locks at every session (not
+//! only when the connection begins), and runs sessions through [`crate::session`].
+//!
+//! Who has an authentic certificate but may not enter is let through authentication, and told why on the standard error
+//! of whatever they start, with exit status 255: SSH has no other place for a reason that every client shows. Nothing
+//! runs for them. A certificate that is not authentic is refused outright.
+//!
+//! russh checks a certificate's period by itself and rejects one that is over before anybody can say why; the audit log
+//! has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than OpenSSH 9.9 get
+//! no post-quantum key exchange, and no PAM, X11, remote or Unix-socket forwarding is served here.
+
+mod agent;
+mod channel;
+mod config;
+mod connection;
+mod forward;
+mod inbox;
+mod record;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use russh::server::Config;
+use sallyport_access::{Lock, Node, Policies};
+use sallyport_audit::Sink;
+use sallyport_audit::recording::Recorders;
+use sallyport_ca::Trust;
+use sallyport_ca::keys::SshKeyPair;
+use ssh_key::{Certificate, PrivateKey};
+use time::OffsetDateTime;
+use tokio::sync::{Notify, watch};
+
+pub use config::NodeConfig;
+
+use crate::Stream;
+use connection::Shared;
+
+/// What the node knows of its cluster. It answers from memory: the decision waits for it.
+pub trait Directory: Send + Sync + fmt::Debug {
+    /// The authorities.
+    fn trust(&self) -> Arc<Trust>;
+    /// The roles.
+    fn policies(&self) -> Arc<Policies>;
+    /// The locks.
+    fn locks(&self) -> Arc<[Lock]>;
+    /// This node.
+    fn node(&self) -> Arc<Node>;
+    /// A counter that changes whenever one of the others does. Live sessions are checked against the locks then.
+    fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// What a node proves itself with: its host key and the cluster's certificate for it.
+#[derive(Clone)]
+pub struct HostIdentity {
+    key: PrivateKey,
+    certificate: Certificate,
+}
+
+impl HostIdentity {
+    /// From a key pair and the certificate line that the authority issued for it.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the certificate is malformed or for another key.
+    pub fn new(key: &SshKeyPair, certificate: &str) -> Result<Self, NodeError> {
+        let certificate = Certificate::from_openssh(certificate)
+            .map_err(|error| NodeError::HostCertificate { reason: error.to_string() })?;
+        if certificate.public_key() != key.private_key().public_key().key_data() {
+            return Err(NodeError::HostCertificate { reason: "it is for another key".to_owned() });
+        }
+        Ok(Self { key: key.private_key().clone(), certificate })
+    }
+
+    /// When the certificate ends.
+    #[must_use]
+    pub fn valid_before(&self) -> Option<OffsetDateTime> {
+        i64::try_from(self.certificate.valid_before())
+            .ok()
+            .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
+    }
+}
+
+impl fmt::Debug for HostIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostIdentity")
+            .field("certificate", &self.certificate.key_id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a node cannot serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The host certificate is not usable.
+    #[error("the host certificate is not usable: {reason}; let the node join again")]
+    HostCertificate {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionInfo {
+    /// The client, as the proxy or the listener saw it.
+    pub client_addr: Option<SocketAddr>,
+}
+
+/// The SSH server. Cheap to clone; all clones are one server.
+#[derive(Clone)]
+pub struct NodeServer(Arc<Inner>);
+
+struct Inner {
+    config: NodeConfig,
+    ssh: RwLock<Arc<Config>>,
+    directory: Arc<dyn Directory>,
+    sink: Arc<dyn Sink>,
+    recorders: Recorders,
+    connections: Mutex<HashMap<u64, Arc<Shared>>>,
+    next: AtomicU64,
+    ended: Notify,
+}
+
+impl NodeServer {
+    /// A server that proves itself by `host`, decides by `directory`, tells `sink` and records by `recorders`.
+    #[must_use]
+    pub fn new(
+        config: NodeConfig,
+        host: &HostIdentity,
+        directory: Arc<dyn Directory>,
+        sink: Arc<dyn Sink>,
+        recorders: Recorders,
+    ) -> Self {
+        let ssh = RwLock::new(Arc::new(config.ssh(host)));
+        Self(Arc::new(Inner {
+            config,
+            ssh,
+            directory,
+            sink,
+            recorders,
+            connections: Mutex::default(),
+            next: AtomicU64::new(0),
+            ended: Notify::new(),
+        }))
+    }
+
+    /// Proves itself by another key or certificate from the next connection on.
+    pub fn set_host(&self, host: &HostIdentity) {
+        *self.0.ssh.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(self.0.config.ssh(host));
+    }
+
+    /// Serves one connection to its end.
+    pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let shared = Shared::new(self.0.clone(), info);
+        self.connections().insert(number, shared.clone());
+        let _listed = Listed { server: self.0.clone(), number };
+        let ssh = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
+        connection::serve(stream, shared, ssh).await;
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections_open(&self) -> usize {
+        self.connections().len()
+    }
+
+    /// Sessions that run.
+    #[must_use]
+    pub fn sessions_running(&self) -> usize {
+        self.connections().values().map(|shared| shared.sessions_running()).sum()
+    }
+
+    /// Waits up to `grace` for the connections to end, then cuts those that are left and waits for their records. The
+    /// caller has stopped to bring new ones.
+    pub async fn drain(&self, grace: Duration) {
+        if tokio::time::timeout(grace, self.empty()).await.is_ok() {
+            return;
+        }
+        for shared in self.connections().values() {
+            shared.cut("this node is stopping");
+        }
+        // Cut sessions have a few seconds to go; see session::run.
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.empty()).await;
+    }
+
+    async fn empty(&self) {
+        loop {
+            let ended = self.0.ended.notified();
+            if self.connections_open() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Shared>>> {
+        self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for NodeServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeServer").field("connections", &self.connections_open()).finish_non_exhaustive()
+    }
+}
+
+/// Takes a connection off the list when its service ends, however it ends.
+struct Listed {
+    server: Arc<Inner>,
+    number: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.server.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.server.ended.notify_waiters();
+    }
+}

@@ -1,0 +1,163 @@
+//! What a session leaves behind: its recording and its events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use sallyport_access::permit::RecordPolicy;
+use sallyport_audit::recording::{self, Body, Recorders, RecordingError, SessionMetadata};
+use sallyport_audit::{Code, Event, Sink};
+use time::OffsetDateTime;
+use tokio::sync::RwLock;
+
+use crate::session::{Ended, Exit, FileOperation, Happening, Stop, Tap};
+
+/// The tap of one session: its recording, and the events that name it.
+pub(super) struct Record {
+    about: SessionMetadata,
+    sink: Arc<dyn Sink>,
+    policy: RecordPolicy,
+    input: bool,
+    /// None when it could not be made, and after its end.
+    recorder: RwLock<Option<recording::Recorder>>,
+    failed: AtomicBool,
+}
+
+impl Record {
+    /// Begins the recording of a session. What its failure means is the role's choice.
+    pub(super) fn begin(
+        about: SessionMetadata,
+        recorders: &Recorders,
+        policy: RecordPolicy,
+        input: bool,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Arc<Self>, Stop> {
+        let (recorder, failure) = match recorders.start(&about, policy) {
+            Ok(recorder) => (Some(recorder), None),
+            Err(error) => (None, Some(error)),
+        };
+        let recorder = RwLock::new(recorder);
+        let record = Self { about, sink, policy, input, recorder, failed: AtomicBool::new(false) };
+        if let Some(error) = failure {
+            record.failure(&error)?;
+        }
+        Ok(Arc::new(record))
+    }
+
+    pub(super) fn about(&self) -> &SessionMetadata {
+        &self.about
+    }
+
+    /// An event of this session.
+    pub(super) fn event(&self, code: Code) -> Event {
+        let about = &self.about;
+        Event::new(code, OffsetDateTime::now_utc())
+            .user(about.user.as_str())
+            .login(about.login.as_str())
+            .node(about.node.as_str())
+            .session(about.session_id)
+            .source(about.source.as_str())
+    }
+
+    pub(super) fn emit(&self, event: Event) {
+        self.sink.emit(event);
+    }
+
+    /// Records something that is not output.
+    pub(super) async fn note(&self, body: Body) -> Result<(), Stop> {
+        match self.recorder.read().await.as_ref() {
+            None => Ok(()),
+            Some(recorder) => recorder.body(body).await.or_else(|error| self.failure(&error)),
+        }
+    }
+
+    /// Waits until the recording fails in a way that ends the session; a failure that does not is told on the way.
+    pub(super) async fn broken(&self) -> Stop {
+        if let Some(recorder) = self.recorder.read().await.as_ref() {
+            let error = recorder.failed().await;
+            if let Err(stop) = self.failure(&error) {
+                return stop;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Ends the recording; returns when it is on disk.
+    pub(super) async fn finish(&self, ended: &Ended) {
+        let Some(recorder) = self.recorder.write().await.take() else { return };
+        let exit = match (&ended.exit, &ended.cut) {
+            (Some(Exit::Status(status)), _) => recording::Exit::Status(*status),
+            (Some(Exit::Signal { name, .. }), _) => recording::Exit::Signal(name.clone()),
+            (None, Some(reason)) => recording::Exit::Cut(reason.clone()),
+            (None, None) => recording::Exit::Cut("the client went away".to_owned()),
+        };
+        if let Err(error) = recorder.finish(exit).await {
+            // The session is over: there is nothing left to stop.
+            let _ = self.failure(&error);
+        }
+    }
+
+    /// The recording failed: an event, once, and by the role's choice the end.
+    fn failure(&self, error: &RecordingError) -> Result<(), Stop> {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            tracing::error!(%error, session = %self.about.session_id, "recording failed");
+            let event = self.event(Code::RecordingFailed).message(error.to_string());
+            self.sink.emit(event.field("policy", self.policy.as_str()));
+        }
+        match self.policy {
+            RecordPolicy::BestEffort => Ok(()),
+            RecordPolicy::Strict => {
+                Err(Stop("this session has to be recorded and cannot be; tell an administrator".to_owned()))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Tap for Record {
+    async fn happened(&self, what: Happening) -> Result<(), Stop> {
+        match what {
+            Happening::Output(bytes) => match self.recorder.read().await.as_ref() {
+                None => Ok(()),
+                Some(recorder) => recorder.output(bytes).await.or_else(|error| self.failure(&error)),
+            },
+            Happening::Input(bytes) if self.input => self.note(Body::Input(bytes)).await,
+            // How it ended is what the recording's end says.
+            Happening::Input(_) | Happening::Exit(_) => Ok(()),
+            Happening::Resize(size) => self.note(Body::Resize { cols: size.columns, rows: size.rows }).await,
+            Happening::File(operation) => {
+                self.sink.emit(file_event(self.event(Code::SessionSftp), &operation));
+                let detail = operation.error.clone().or_else(|| operation.target.clone()).or_else(|| {
+                    (operation.operation == "close")
+                        .then(|| format!("{} bytes read, {} written", operation.read, operation.written))
+                });
+                let success = operation.error.is_none();
+                self.note(Body::Sftp {
+                    operation: operation.operation,
+                    path: operation.path,
+                    detail,
+                    success,
+                })
+                .await
+            }
+        }
+    }
+}
+
+fn file_event(event: Event, operation: &FileOperation) -> Event {
+    let mut event = event
+        .message(match &operation.error {
+            None => format!("{} {}", operation.operation, operation.path),
+            Some(error) => format!("{} {}: {error}", operation.operation, operation.path),
+        })
+        .field("operation", operation.operation.as_str())
+        .field("path", operation.path.as_str())
+        .field("success", operation.error.is_none());
+    if let Some(target) = &operation.target {
+        event = event.field("target", target.as_str());
+    }
+    if operation.operation == "close" {
+        event = event.field("bytes_read", operation.read).field("bytes_written", operation.written);
+    }
+    event
+}
