@@ -250,10 +250,8 @@ impl SessionOutput {
             match message {
                 ChannelMsg::Data { data } => return Some(Output::Stdout(data)),
                 ChannelMsg::ExtendedData { data, ext: STDERR } => return Some(Output::Stderr(data)),
-                ChannelMsg::Success => {
-                    if self.asked.pop_front() == Some(Asked::Program) {
-                        return Some(Output::Started);
-                    }
+                ChannelMsg::Success if self.asked.pop_front() == Some(Asked::Program) => {
+                    return Some(Output::Started);
                 }
                 ChannelMsg::Failure => match self.asked.pop_front() {
                     Some(Asked::Terminal) => return Some(Output::TerminalRefused),
@@ -264,10 +262,8 @@ impl SessionOutput {
                     }
                     None => {}
                 },
-                ChannelMsg::ExitStatus { exit_status } => {
-                    if self.exit != Some(Exit::Refused) {
-                        self.exit = Some(Exit::Status(exit_status));
-                    }
+                ChannelMsg::ExitStatus { exit_status } if self.exit != Some(Exit::Refused) => {
+                    self.exit = Some(Exit::Status(exit_status));
                 }
                 ChannelMsg::ExitSignal { signal_name, core_dumped, error_message, .. } => {
                     self.exit = Some(Exit::Signal {

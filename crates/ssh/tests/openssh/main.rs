@@ -1,0 +1,5 @@
+//! The client, the jump host and file copies against real OpenSSH.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
+
+mod client;
+mod rig;

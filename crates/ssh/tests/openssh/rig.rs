@@ -1,0 +1,282 @@
+//! A cluster's authorities, and a real sshd that trusts them.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sallyport_access::{HostRole, Identity, Login, Principal, Traits, UserName};
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::{
+    Authority, CaKind, HostRequest, SshOptions, Trust, issue_host, issue_user, known_hosts_lines,
+    trusted_user_ca_lines,
+};
+use sallyport_sal::Suite;
+use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_ssh::client::{ClientError, Connection, Credentials, Settings, connect};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::net::TcpStream;
+use uuid::Uuid;
+
+/// The name that nodes of these tests have.
+pub(crate) const NODE: &str = "web-1";
+
+/// A cluster: two CAs and what follows from them.
+pub(crate) struct Cluster {
+    pub(crate) directory: TempDir,
+    pub(crate) trust: Arc<Trust>,
+    user_ca: Authority,
+    host_ca: Authority,
+}
+
+/// A key and a certificate, as texts.
+#[derive(Clone)]
+pub(crate) struct Pair {
+    pub(crate) private: String,
+    pub(crate) certificate: String,
+}
+
+impl Pair {
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials::from_openssh(&self.private, &self.certificate).unwrap()
+    }
+}
+
+pub(crate) fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+/// The account that runs these tests: sshd lets it log in without a password database.
+pub(crate) fn account() -> String {
+    nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let sealing = SealingKey::create(&directory.path().join("sealing.key")).unwrap();
+        let custody = SealedCustody::new(Arc::new(sealing));
+        let name = "example.com".parse().unwrap();
+        let make = |kind| Authority::generate(kind, &name, &custody, Suite::BalancedV1, now()).unwrap();
+        let (user_ca, host_ca) = (make(CaKind::User), make(CaKind::Host));
+        let trust = Arc::new(Trust::from_authorities(&[&user_ca, &host_ca], None).unwrap());
+        Self { directory, trust, user_ca, host_ca }
+    }
+
+    /// A user's key and certificate, valid for an hour from `from`.
+    pub(crate) fn user_from(&self, name: &str, logins: &[&str], from: OffsetDateTime) -> Pair {
+        let key = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+        let identity = Identity {
+            principal: Principal::User {
+                name: UserName::new(name).unwrap(),
+                roles: vec!["access".parse().unwrap()],
+                logins: logins.iter().map(|login| Login::new(*login).unwrap()).collect(),
+                traits: Traits::new(),
+            },
+            login_id: Uuid::new_v4(),
+            valid_after: from,
+            valid_before: from,
+        };
+        let options = SshOptions { agent_forwarding: true, ..SshOptions::default() };
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let issued = issue_user(
+            &self.user_ca,
+            &identity,
+            key.public_line(),
+            tls.spki_der(),
+            from,
+            time::Duration::hours(1),
+            &options,
+        )
+        .unwrap();
+        Pair { private: key.private_openssh().to_string(), certificate: issued.ssh }
+    }
+
+    pub(crate) fn user(&self) -> Pair {
+        self.user_from("alice", &[&account()], now())
+    }
+
+    /// A host's key and certificate, valid for an hour from `from`.
+    pub(crate) fn host_from(&self, name: &str, role: HostRole, from: OffsetDateTime) -> Pair {
+        let key = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let issued = issue_host(
+            &self.host_ca,
+            &HostRequest {
+                id: Uuid::new_v4().to_string().parse().unwrap(),
+                name: &name.parse().unwrap(),
+                role,
+                join_id: Uuid::new_v4(),
+                public_names: &[],
+                ssh_public_key: key.public_line(),
+                tls_spki: tls.spki_der(),
+            },
+            from,
+            time::Duration::hours(1),
+        )
+        .unwrap();
+        Pair { private: key.private_openssh().to_string(), certificate: issued.ssh }
+    }
+
+    pub(crate) fn host(&self, name: &str, role: HostRole) -> Pair {
+        self.host_from(name, role, now())
+    }
+
+    /// A file in the cluster's directory, private to its owner.
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
+    pub(crate) fn known_hosts(&self, patterns: &[&str]) -> String {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        known_hosts_lines(&self.trust, &patterns)
+    }
+}
+
+/// A running sshd, stopped when dropped.
+pub(crate) struct Sshd {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    _directory: TempDir,
+}
+
+/// What is out of the ordinary about an sshd.
+#[derive(Default)]
+pub(crate) struct SshdOptions {
+    /// No host certificate, only a key.
+    pub(crate) plain: bool,
+    /// Lines for its configuration.
+    pub(crate) extra: &'static str,
+}
+
+fn executable(name: &str, package: &str) -> PathBuf {
+    let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
+    places
+        .iter()
+        .map(|place| Path::new(place).join(name))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("{name} is not installed; install it: apt-get install -y {package}"))
+}
+
+pub(crate) fn ssh_program(name: &str) -> PathBuf {
+    executable(name, "openssh-client")
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+impl Sshd {
+    /// Starts one that trusts `cluster` for users and shows `host`.
+    pub(crate) fn start(cluster: &Cluster, host: &Pair, options: &SshdOptions) -> Self {
+        let sshd = executable("sshd", "openssh-server");
+        if nix::unistd::getuid().is_root() {
+            // sshd confines itself to this directory; its package makes it when the service starts.
+            fs::create_dir_all("/run/sshd").unwrap();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path.display().to_string()
+        };
+        let key = file("host_key", &host.private);
+        let certificate = file("host_key-cert.pub", &host.certificate);
+        let users = file("user_ca", &trusted_user_ca_lines(&cluster.trust));
+        let address = free_address();
+        let mut text = format!(
+            "ListenAddress {}\nPort {}\nHostKey {key}\nTrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n\
+             PermitRootLogin yes\nAcceptEnv GREETING\nSubsystem sftp internal-sftp\nMaxSessions 64\n{}\n",
+            address.ip(),
+            address.port(),
+            options.extra,
+        );
+        if !options.plain {
+            text.push_str(&format!("HostCertificate {certificate}\n"));
+        }
+        let config = file("sshd_config", &text);
+        let child = Command::new(sshd)
+            .args(["-D", "-e", "-f", &config])
+            .stdin(Stdio::null())
+            .stderr(fs::File::create(directory.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        while std::net::TcpStream::connect(address).is_err() {
+            let log = fs::read_to_string(directory.path().join("log")).unwrap();
+            assert!(started.elapsed() < Duration::from_secs(10), "sshd did not start: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { child, address, _directory: directory }
+    }
+
+    pub(crate) fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Ends the processes that serve connections, as a crash of the machine would.
+    pub(crate) fn kill_connections(&self) {
+        let parent = self.child.id().to_string();
+        let killed = Command::new("pkill").args(["-KILL", "-P", &parent]).status().unwrap();
+        assert!(killed.success());
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+pub(crate) fn settings(cluster: &Cluster) -> Settings {
+    Settings {
+        login: account(),
+        host: NODE.to_owned(),
+        trust: Arc::clone(&cluster.trust),
+        keepalive: Some(Duration::from_secs(15)),
+        agent: None,
+    }
+}
+
+/// An authenticated connection to an sshd.
+pub(crate) async fn connected(
+    sshd: &Sshd,
+    user: &Pair,
+    settings: Settings,
+) -> Result<Connection, ClientError> {
+    let stream = TcpStream::connect(sshd.address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    connect(stream, &user.credentials(), settings).await
+}
+
+/// A cluster, its user, a node that runs sshd, and a connection to it.
+pub(crate) async fn ready() -> (Cluster, Sshd, Connection) {
+    let cluster = Cluster::new();
+    let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
+    let connection = connected(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    (cluster, sshd, connection)
+}
+
+/// Bytes that do not compress and differ everywhere.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
