@@ -129,3 +129,58 @@ fn numbered_nonce(sequence: u64) -> Nonce {
     }
     Nonce::assume_unique_for_key(nonce)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+
+    #[test]
+    fn a_sealed_message_opens_only_whole_and_in_its_context() {
+        let (key, bytes) = Aes256GcmKey::generate().unwrap();
+        let sealed = key.seal(b"context", b"secret").unwrap();
+        assert_eq!(sealed.len(), b"secret".len() + SEAL_OVERHEAD_BYTES);
+        assert_eq!(
+            Aes256GcmKey::new(&bytes).unwrap().open(b"context", &sealed).unwrap().as_slice(),
+            b"secret"
+        );
+        assert!(key.open(b"Context", &sealed).is_err());
+        for at in 0..sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[at] ^= 0x80;
+            assert!(key.open(b"context", &damaged).is_err(), "byte {at}");
+            assert!(key.open(b"context", &sealed[..at]).is_err(), "cut at {at}");
+        }
+        assert!(Aes256GcmKey::generate().unwrap().0.open(b"context", &sealed).is_err());
+        assert_ne!(sealed, key.seal(b"context", b"secret").unwrap());
+    }
+
+    #[test]
+    fn numbered_messages_cannot_change_places() {
+        let (key, _) = Aes256GcmKey::generate().unwrap();
+        let first = key.seal_numbered(1, b"", b"one").unwrap();
+        assert_eq!(key.open_numbered(1, b"", &first).unwrap().as_slice(), b"one");
+        assert!(key.open_numbered(2, b"", &first).is_err());
+        assert!(key.open_numbered(1, b"x", &first).is_err());
+    }
+
+    /// McGrew and Viega, "The Galois/Counter Mode of Operation", test case 16.
+    #[test]
+    fn matches_the_published_vector() {
+        let hex = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap();
+        let key = hex("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308");
+        let aad = hex("feedfacedeadbeeffeedfacedeadbeefabaddad2");
+        let sealed = hex(concat!(
+            "cafebabefacedbaddecaf888",
+            "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa",
+            "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662",
+            "76fc6ece0f4e1768cddf8853bb2d551b"
+        ));
+        let plaintext = hex(concat!(
+            "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72",
+            "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39"
+        ));
+        let key = Aes256GcmKey::new(key.as_slice().try_into().unwrap()).unwrap();
+        assert_eq!(key.open(&aad, &sealed).unwrap().as_slice(), plaintext);
+    }
+}

@@ -250,3 +250,106 @@ impl fmt::Debug for SealingKey {
         f.write_str("SealingKey(..)")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn sealed() -> (tempfile::TempDir, SealedCustody) {
+        let dir = tempfile::tempdir().unwrap();
+        let key = SealingKey::create(&dir.path().join("seal.key")).unwrap();
+        (dir, SealedCustody::new(Arc::new(key)))
+    }
+
+    /// What every kind of custody must hold, hardware included.
+    fn contract(custody: &dyn Custody) {
+        for algorithm in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+            let stored = custody.generate("a key", algorithm).unwrap();
+            assert_eq!((stored.label.as_str(), stored.algorithm), ("a key", algorithm));
+            let signer = custody.load(&stored).unwrap();
+            assert_eq!(signer.algorithm(), algorithm);
+            assert_eq!(signer.public_key(), stored.public_key().unwrap());
+            stored.public_key().unwrap().verify(b"m", &signer.sign(b"m").unwrap()).unwrap();
+            assert_ne!(stored, custody.generate("a key", algorithm).unwrap());
+
+            let other = custody.generate("a key", algorithm).unwrap();
+            for wrong in [
+                StoredKey { custody: "elsewhere".to_owned(), ..stored.clone() },
+                StoredKey { label: "another key".to_owned(), ..stored.clone() },
+                StoredKey { public_key: other.public_key.clone(), ..stored.clone() },
+                StoredKey { handle: other.handle[1..].to_owned(), ..stored.clone() },
+                StoredKey { handle: String::new(), ..stored.clone() },
+            ] {
+                assert!(custody.load(&wrong).is_err(), "{wrong:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sealed_custody_keeps_the_contract() {
+        contract(&sealed().1);
+    }
+
+    #[test]
+    fn another_sealing_key_opens_nothing() {
+        let stored = sealed().1.generate("a key", KeyAlgorithm::Ed25519).unwrap();
+        let error = sealed().1.load(&stored).unwrap_err();
+        assert!(matches!(error, SalError::Undecryptable { .. }));
+        assert!(error.to_string().contains("\"a key\""), "{error}");
+    }
+
+    #[test]
+    fn a_sealing_key_is_made_once_and_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        assert!(matches!(SealingKey::open(&path), Err(SalError::NoSealingKey { .. })));
+        let made = SealingKey::open_or_create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        assert!(matches!(SealingKey::create(&path), Err(SalError::SealingKeyExists { .. })));
+        let sealed = made.seal("totp alice", b"secret").unwrap();
+        let read = SealingKey::open_or_create(&path).unwrap();
+        assert_eq!(read.unseal("totp alice", &sealed).unwrap().as_slice(), b"secret");
+        assert!(matches!(read.unseal("totp bob", &sealed), Err(SalError::Undecryptable { .. })));
+        assert_eq!(format!("{read:?}"), "SealingKey(..)");
+    }
+
+    #[test]
+    fn files_that_are_not_a_private_key_file_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        SealingKey::create(&path).unwrap();
+
+        for mode in [0o640, 0o604, 0o660, 0o644, 0o601] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let error = SealingKey::open(&path).unwrap_err();
+            assert!(matches!(error, SalError::LooseMode { mode: found, .. } if found == mode), "{error}");
+            assert!(error.to_string().contains(&format!("chmod 600 {}", path.display())), "{error}");
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        SealingKey::open(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+
+        let link = dir.path().join("link.key");
+        symlink(&path, &link).unwrap();
+        assert!(matches!(SealingKey::open(&link), Err(SalError::NotAFile { found: "a symbolic link", .. })));
+        assert!(matches!(SealingKey::open(dir.path()), Err(SalError::NotAFile { found: "a directory", .. })));
+
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 1, 31] {
+            fs::write(&path, &whole[..length]).unwrap();
+            let error = SealingKey::open(&path).unwrap_err();
+            assert!(
+                matches!(error, SalError::TruncatedKey { got, expected: 32, .. } if got == length as u64),
+                "{error}"
+            );
+        }
+        fs::write(&path, [whole.as_slice(), b"\n"].concat()).unwrap();
+        assert!(matches!(SealingKey::open(&path), Err(SalError::TruncatedKey { got: 33, .. })));
+        // A file cut short is not replaced by a new key: what it sealed would be lost without a word.
+        assert!(SealingKey::open_or_create(&path).is_err());
+    }
+}

@@ -114,3 +114,88 @@ pub fn open(
 ) -> Result<Zeroizing<Vec<u8>>, SalError> {
     recipient.open(info, aad, sealed)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_128;
+
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap()
+    }
+
+    const INFO: &str = "4f6465206f6e2061204772656369616e2055726e";
+    const AAD: &str = "436f756e742d30";
+    const PLAINTEXT: &str = "4265617574792069732074727574682c20747275746820626561757479";
+
+    /// The inputs of RFC 9180 §A.1.1 under our AEAD, which appendix A does not print for this KEM. The ciphertext was
+    /// computed by a separate implementation of §4.1 and §5.1 in Python, which gives that of §A.1.1 for AES-128-GCM.
+    #[test]
+    fn opens_a_vector_computed_elsewhere() {
+        let key = RecipientKey::from_bytes(&hex(
+            "4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8",
+        ))
+        .unwrap();
+        assert_eq!(
+            key.public().to_vec(),
+            hex("3948cfe0ad1ddb695d780e59077195da6c56506b027329794ab02bca80815c4d")
+        );
+        let sealed = hex(concat!(
+            "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431",
+            "090b7dc225419f7da9e8b460becfbb96a26c7964d79b8010d397fa838530a32a",
+            "397b14f5776db19ff5e57734e0"
+        ));
+        assert_eq!(key.open(&hex(INFO), &hex(AAD), &sealed).unwrap().as_slice(), hex(PLAINTEXT));
+    }
+
+    /// RFC 9180 §A.1.1, the base mode with the same KEM and KDF that the appendix does print.
+    #[test]
+    fn the_implementation_opens_the_vector_in_the_appendix() {
+        let opened = DH_KEM_X25519_HKDF_SHA256_AES_128
+            .open(
+                &EncapsulatedSecret(hex("37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431")),
+                &hex(INFO),
+                &hex(AAD),
+                &hex(concat!(
+                    "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a9",
+                    "6d8770ac83d07bea87e13c512a"
+                )),
+                &HpkePrivateKey::from(hex(
+                    "4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8",
+                )),
+            )
+            .unwrap();
+        assert_eq!(opened, hex(PLAINTEXT));
+    }
+
+    #[test]
+    fn what_is_sealed_opens_only_whole_by_its_recipient_and_in_its_context() {
+        let key = RecipientKey::generate().unwrap();
+        let sealed = seal(&key.public(), b"info", b"aad", b"secret").unwrap();
+        assert_eq!(sealed.len(), b"secret".len() + SEAL_OVERHEAD_BYTES);
+        let again = RecipientKey::from_bytes(&key.to_bytes()).unwrap();
+        assert_eq!(again.public(), key.public());
+        assert_eq!(open(&again, b"info", b"aad", &sealed).unwrap().as_slice(), b"secret");
+        assert!(key.open(b"Info", b"aad", &sealed).is_err());
+        assert!(key.open(b"info", b"aaD", &sealed).is_err());
+        assert!(RecipientKey::generate().unwrap().open(b"info", b"aad", &sealed).is_err());
+        for at in 0..sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[at] ^= 0x01;
+            assert!(key.open(b"info", b"aad", &damaged).is_err(), "byte {at}");
+            assert!(key.open(b"info", b"aad", &sealed[..at]).is_err(), "cut at {at}");
+        }
+        assert_ne!(sealed, seal(&key.public(), b"info", b"aad", b"secret").unwrap());
+    }
+
+    #[test]
+    fn bad_keys_are_refused_and_private_ones_do_not_show() {
+        assert!(seal(&[1; 31], b"", b"", b"").is_err());
+        assert!(seal(&[0; 32], b"", b"", b"").is_err(), "a point of low order");
+        assert!(RecipientKey::from_bytes(&[1; 31]).is_err());
+        let key = RecipientKey::generate().unwrap();
+        assert!(!format!("{key:?}").contains(&data_encoding::HEXLOWER.encode(&key.to_bytes())));
+    }
+}

@@ -288,3 +288,82 @@ impl fmt::Debug for MemoryKey {
         f.debug_struct("MemoryKey").field("public", &self.public).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+
+    const ALGORITHMS: [KeyAlgorithm; 2] = [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256];
+
+    #[test]
+    fn what_is_signed_verifies_and_nothing_else_does() {
+        for algorithm in ALGORITHMS {
+            let key = MemoryKey::generate(algorithm).unwrap();
+            let other = MemoryKey::generate(algorithm).unwrap();
+            let public = key.public_key();
+            let signature = key.sign(b"message").unwrap();
+            public.verify(b"message", &signature).unwrap();
+            assert!(public.verify(b"messagE", &signature).is_err());
+            assert!(other.public_key().verify(b"message", &signature).is_err());
+            for at in 0..signature.len() {
+                let mut damaged = signature.clone();
+                damaged[at] ^= 0x01;
+                assert!(public.verify(b"message", &damaged).is_err(), "{algorithm} byte {at}");
+            }
+            assert!(public.verify(b"message", &signature[1..]).is_err());
+        }
+    }
+
+    /// RFC 8032 §7.1, test 2.
+    #[test]
+    fn ed25519_matches_the_published_vector() {
+        let hex = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap();
+        let public = hex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
+        let signature = hex(
+            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+        );
+        PublicKey::from_raw(KeyAlgorithm::Ed25519, &public).unwrap().verify(&[0x72], &signature).unwrap();
+    }
+
+    #[test]
+    fn keys_survive_every_encoding() {
+        for algorithm in ALGORITHMS {
+            let key = MemoryKey::generate(algorithm).unwrap();
+            assert_eq!(key.algorithm(), algorithm);
+            let spki = key.public_key().spki_der();
+            assert_eq!(PublicKey::from_spki_der(&spki).unwrap(), key.public_key());
+            let again = MemoryKey::from_pkcs8(&key.to_pkcs8().unwrap()).unwrap();
+            assert_eq!(again.public_key(), key.public_key());
+            let again = MemoryKey::from_pkcs8_pem(&key.to_pkcs8_pem().unwrap()).unwrap();
+            assert_eq!(again.public_key(), key.public_key());
+            assert_eq!(key.secret_bytes().unwrap().len(), 32);
+            for cut in 0..spki.len() {
+                assert!(PublicKey::from_spki_der(&spki[..cut]).is_err(), "{algorithm} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_keys_are_refused() {
+        assert!(MemoryKey::from_pkcs8(b"").is_err());
+        assert!(
+            MemoryKey::from_pkcs8_pem("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+                .is_err()
+        );
+        // (1, 1) is not on the curve.
+        let mut point = vec![0x04; 65];
+        point[1..].fill(0);
+        point[32] = 1;
+        point[64] = 1;
+        assert!(PublicKey::from_raw(KeyAlgorithm::EcdsaP256, &point).is_err());
+        assert!(PublicKey::from_raw(KeyAlgorithm::Ed25519, &[0; 31]).is_err());
+    }
+
+    #[test]
+    fn private_keys_do_not_show() {
+        let key = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+        let secret = data_encoding::HEXLOWER.encode(&key.secret_bytes().unwrap());
+        assert!(!format!("{key:?}").contains(&secret));
+    }
+}

@@ -76,3 +76,29 @@ fn hasher() -> Result<Argon2<'static>, SalError> {
         .map_err(|_| SalError::Provider { operation: "set up argon2id" })?;
     Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_right_password_alone_is_accepted() {
+        let stored = hash(b"correct horse").unwrap();
+        assert!(stored.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{stored}");
+        assert!(verify(b"correct horse", &stored).unwrap());
+        assert!(!verify(b"correct horsE", &stored).unwrap());
+        assert!(!verify(b"", &stored).unwrap());
+        assert_ne!(stored, hash(b"correct horse").unwrap());
+        assert!(!dummy_verify(b"nobody has this password"));
+        assert!(!needs_rehash(&stored));
+    }
+
+    #[test]
+    fn hashes_that_are_not_ours_are_named() {
+        assert!(matches!(verify(b"x", "plain text"), Err(SalError::BadPasswordHash { .. })));
+        assert!(matches!(verify(b"x", ""), Err(SalError::BadPasswordHash { .. })));
+        assert!(needs_rehash("$argon2id$v=19$m=4096,t=1,p=1$c2FsdHNhbHRzYWx0$MTIzNDU2Nzg5MDEyMzQ1Ng"));
+        assert!(needs_rehash("plain text"));
+    }
+}

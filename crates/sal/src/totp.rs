@@ -141,3 +141,79 @@ fn percent(text: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn at(seconds: i64) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(seconds).unwrap()
+    }
+
+    /// RFC 6238 appendix B, the rows of SHA-1.
+    const VECTORS: [(i64, &str); 6] = [
+        (59, "94287082"),
+        (1_111_111_109, "07081804"),
+        (1_111_111_111, "14050471"),
+        (1_234_567_890, "89005924"),
+        (2_000_000_000, "69279037"),
+        (20_000_000_000, "65353130"),
+    ];
+
+    fn rfc_secret() -> Secret {
+        Secret::from_bytes(b"12345678901234567890").unwrap()
+    }
+
+    #[test]
+    fn matches_the_vectors_of_rfc_6238() {
+        for (time, code) in VECTORS {
+            assert_eq!(rfc_secret().totp(8).generate(seconds(at(time))).to_string(), code, "at {time}");
+            // Fewer digits are the last ones (RFC 4226 §5.3).
+            let six = code.get(2..).unwrap();
+            assert_eq!(rfc_secret().code(at(time)), six);
+            assert_eq!(rfc_secret().verify(six, at(time), None), Some(seconds(at(time)) / STEP_SECONDS));
+        }
+    }
+
+    #[test]
+    fn a_code_serves_one_step_either_way_and_once() {
+        let secret = rfc_secret();
+        let code = secret.code(at(1_000_000_000));
+        let step = 1_000_000_000 / STEP_SECONDS;
+        for offset in [-30, 0, 30] {
+            assert_eq!(secret.verify(&code, at(1_000_000_000 + offset), None), Some(step), "{offset}");
+        }
+        for offset in [-61, 61] {
+            assert_eq!(secret.verify(&code, at(1_000_000_000 + offset), None), None, "{offset}");
+        }
+        assert_eq!(secret.verify(&code, at(1_000_000_000), Some(step - 1)), Some(step));
+        assert_eq!(secret.verify(&code, at(1_000_000_000), Some(step)), None);
+        assert_eq!(secret.verify(&code, at(1_000_000_000), Some(step + 1)), None);
+    }
+
+    #[test]
+    fn codes_are_six_digits_with_or_without_a_gap() {
+        let (secret, now) = (rfc_secret(), at(59));
+        assert!(secret.verify("287 082", now, None).is_some());
+        for wrong in ["", "28708", "2870822", "28708x", "287083", "94287082", "２８７０８２"] {
+            assert_eq!(secret.verify(wrong, now, None), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn secrets_travel_as_base32_and_uri() {
+        let secret = rfc_secret();
+        let text = secret.to_base32();
+        assert_eq!(text.as_str(), "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ");
+        assert_eq!(Secret::from_base32(&text.to_lowercase()).unwrap().as_bytes(), secret.as_bytes());
+        assert_eq!(
+            secret.uri("my cluster", "alice@example.com").as_str(),
+            "otpauth://totp/my%20cluster:alice%40example.com?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=my%20cluster&algorithm=SHA1&digits=6&period=30"
+        );
+        assert!(Secret::from_base32("short").is_err());
+        assert!(Secret::from_base32("not base32!").is_err());
+        assert_ne!(Secret::generate().unwrap().as_bytes(), Secret::generate().unwrap().as_bytes());
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+}
