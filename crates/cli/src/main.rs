@@ -1,2 +1,146 @@
-//! The sallyport command.
-fn main() {}
+//! The `sallyport` command: arguments to settings to commands.
+
+mod access;
+mod admin;
+mod config;
+mod configure;
+mod connect;
+mod error;
+mod login;
+mod ls;
+mod nodes;
+mod profile;
+mod recordings;
+mod signup;
+mod start;
+mod status;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::error::{CliResult, Context};
+
+/// Log in once; reach every server through one address, on the record.
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not logged in or expired, 4 refused by the cluster,
+/// 255 connection failed (ssh: otherwise that of the remote command).
+#[derive(Debug, Parser)]
+#[command(name = "sallyport", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Global {
+    /// Where profiles, keys and certificates are kept.
+    #[arg(long, global = true, env = "SALLYPORT_HOME", value_name = "DIR", help_heading = "Global options")]
+    home: Option<std::path::PathBuf>,
+    /// The cluster's address, host:port. Default: that of the last login.
+    #[arg(
+        long,
+        global = true,
+        env = "SALLYPORT_PROXY",
+        value_name = "HOST:PORT",
+        help_heading = "Global options"
+    )]
+    proxy: Option<String>,
+    /// Log what happens, to stderr; as a filter such as "debug" or "sallyport_server=trace".
+    #[arg(
+        long,
+        global = true,
+        env = "SALLYPORT_LOG",
+        value_name = "FILTER",
+        help_heading = "Global options"
+    )]
+    log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Log in and get certificates.
+    Login(login::Args),
+    /// Accept an invite or reset link: set a password and a second factor.
+    Signup(signup::Args),
+    /// Forget the certificates and keys of a login.
+    Logout(login::LogoutArgs),
+    /// Who you are, until when, and whether the cluster answers.
+    Status(status::Args),
+    /// List the nodes you can reach.
+    Ls(ls::Args),
+    /// Print configuration for stock OpenSSH.
+    Config(config::Args),
+    /// Find recordings.
+    #[command(subcommand)]
+    Recordings(recordings::Recordings),
+    /// Questions about who may do what.
+    #[command(subcommand)]
+    Access(access::Access),
+    /// Administer the cluster.
+    Admin(admin::Args),
+    /// Run the services of a configuration file.
+    Start(start::Args),
+    /// Print a commented configuration file.
+    Configure(configure::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logging(&cli);
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            ui::say(error.to_string());
+            error.exit_code()
+        }
+    }
+}
+
+/// Servers configure their own logging; clients are silent unless asked.
+fn logging(cli: &Cli) {
+    if matches!(cli.command, Command::Start(_)) {
+        return;
+    }
+    if let Some(filter) = &cli.global.log {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(filter))
+            .with_writer(std::io::stderr)
+            .try_init();
+    }
+}
+
+fn run(cli: Cli) -> CliResult<ExitCode> {
+    let global = cli.global;
+    let serves = matches!(cli.command, Command::Start(_));
+    let runtime = if serves {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    } else {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
+    }
+    .doing("start the asynchronous runtime")?;
+    let outcome = runtime.block_on(async {
+        let done = |()| ExitCode::SUCCESS;
+        match cli.command {
+            Command::Login(args) => login::run(&global, args).await.map(done),
+            Command::Signup(args) => signup::run(&global, args).await.map(done),
+            Command::Logout(args) => login::logout(&global, &args).map(done),
+            Command::Status(args) => status::run(&global, args).await,
+            Command::Ls(args) => ls::run(&global, args).await.map(done),
+            Command::Config(args) => config::run(&global, &args).map(done),
+            Command::Recordings(command) => recordings::run(&global, command).await.map(done),
+            Command::Access(command) => access::run(&global, command).await,
+            Command::Admin(args) => admin::run(&global, args).await,
+            Command::Start(args) => start::run(args).await.map(done),
+            Command::Configure(args) => configure::run(&args).map(done),
+        }
+    });
+    // A prompt or a stuck look-up on a blocking thread must not keep the process.
+    runtime.shutdown_background();
+    outcome
+}

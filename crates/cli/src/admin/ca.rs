@@ -1,0 +1,60 @@
+//! `sallyport admin ca`.
+
+use sallyport_wire::v1::ExportCaRequest;
+
+use crate::connect::Authority;
+use crate::error::{CliError, CliResult};
+use crate::ui;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Ca {
+    /// Print the public half of a certificate authority.
+    Export(Export),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    #[arg(long, value_enum)]
+    kind: Kind,
+    #[arg(long, value_enum, default_value = "openssh")]
+    format: ExportFormat,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    /// Signs people's certificates.
+    User,
+    /// Signs the certificates of nodes, proxies and the authority.
+    Host,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ExportFormat {
+    /// One public key a line, as TrustedUserCAKeys of sshd_config(5) takes it.
+    Openssh,
+    /// @cert-authority lines for known_hosts.
+    KnownHosts,
+    /// X.509 certificates, PEM.
+    Tls,
+}
+
+pub(super) async fn run(authority: &Authority, command: Ca) -> CliResult {
+    let Ca::Export(args) = command;
+    let kind = match args.kind {
+        Kind::User => "user",
+        Kind::Host => "host",
+    };
+    let format = match args.format {
+        ExportFormat::Openssh => "openssh",
+        ExportFormat::KnownHosts => "known_hosts",
+        ExportFormat::Tls => "tls",
+    };
+    let text = authority
+        .admin()
+        .export_ca(ExportCaRequest { kind: kind.to_owned(), format: format.to_owned() })
+        .await
+        .map_err(|status| CliError::from_status("export the certificate authority", &status))?
+        .into_inner()
+        .text;
+    ui::data(text.trim_end())
+}

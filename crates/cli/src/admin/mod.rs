@@ -1,0 +1,99 @@
+//! `sallyport admin`: through the authority's socket on its own machine (`--data-dir`), or from anywhere with
+//! the rights of the logged-in user.
+
+mod audit;
+mod ca;
+mod resources;
+mod status;
+mod tokens;
+mod users;
+
+use std::process::ExitCode;
+
+use crate::Global;
+use crate::connect::{Authority, AuthorityArgs};
+use crate::error::CliResult;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    authority: AuthorityArgs,
+    #[command(subcommand)]
+    command: Admin,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Admin {
+    /// What the cluster is and holds.
+    Status(status::Args),
+    /// People and machine accounts.
+    #[command(subcommand)]
+    Users(users::Users),
+    /// One-time tokens that nodes and proxies join with.
+    #[command(subcommand)]
+    Tokens(tokens::Tokens),
+    /// Nodes, whether or not you may log in to them.
+    #[command(subcommand)]
+    Nodes(Nodes),
+    /// Print resources as YAML.
+    Get(resources::Get),
+    /// Create a resource from YAML.
+    Create(resources::Create),
+    /// Edit a resource in $EDITOR.
+    Edit(resources::Edit),
+    /// Delete a resource.
+    Rm(resources::Rm),
+    /// Keep somebody or something out, at once: also ends live sessions.
+    Lock(resources::Lock),
+    /// The certificate authorities.
+    #[command(subcommand)]
+    Ca(ca::Ca),
+    /// The audit log.
+    #[command(subcommand)]
+    Audit(audit::Audit),
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Nodes {
+    /// List them.
+    Ls(NodesLs),
+}
+
+#[derive(Debug, clap::Args)]
+struct NodesLs {
+    /// Only nodes with these labels.
+    labels: Vec<String>,
+    #[arg(long)]
+    search: Option<String>,
+    #[arg(long, short)]
+    verbose: bool,
+    #[arg(long, value_enum, default_value = "text")]
+    format: crate::ui::Format,
+}
+
+pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let authority = Authority::open(global, &args.authority).await?;
+    let done = |()| ExitCode::SUCCESS;
+    match args.command {
+        Admin::Status(args) => status::run(&authority, &args).await.map(done),
+        Admin::Users(command) => users::run(&authority, command).await.map(done),
+        Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
+        Admin::Nodes(Nodes::Ls(args)) => {
+            let nodes = crate::ls::fetch(&authority, &args.labels, args.search.as_deref()).await?;
+            crate::ls::print(
+                &nodes,
+                args.verbose,
+                args.format,
+                "No node has joined yet: sallyport admin tokens add",
+            )
+            .map(done)
+        }
+        Admin::Get(args) => resources::get(&authority, &args).await.map(done),
+        Admin::Create(args) => resources::create(&authority, &args).await.map(done),
+        Admin::Edit(args) => resources::edit(&authority, &args).await.map(done),
+        Admin::Rm(args) => resources::rm(&authority, &args).await.map(done),
+        Admin::Lock(args) => resources::lock(&authority, &args).await.map(done),
+        Admin::Ca(command) => ca::run(&authority, command).await.map(done),
+        Admin::Audit(command) => audit::run(&authority, command).await,
+    }
+}

@@ -1,0 +1,358 @@
+//! Resources as YAML: `get`, `create`, `edit`, `rm`, and `lock` as a shorthand.
+
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use sallyport_wire::convert;
+use sallyport_wire::v1::{
+    CreateResourceRequest, DeleteResourceRequest, GetResourceRequest, ListResourcesRequest, Resource,
+    UpdateResourceRequest,
+};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::connect::Authority;
+use crate::error::{CliError, CliResult, Context, Exit};
+use crate::ui::{self, Format};
+
+const KINDS: &str = "role, user, token, node, lock, cluster_config";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Get {
+    /// KIND for all of a kind, or KIND/NAME.
+    what: String,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Create {
+    /// A file with one or more YAML documents; "-" is standard input.
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// Replace what is there.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Edit {
+    /// KIND/NAME.
+    what: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Rm {
+    /// KIND/NAME.
+    what: String,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "target", required = true, multiple = false, args = ["user", "role", "login", "node"])]
+pub(super) struct Lock {
+    #[arg(long)]
+    user: Option<String>,
+    #[arg(long)]
+    role: Option<String>,
+    /// An OS login, on every node.
+    #[arg(long)]
+    login: Option<String>,
+    #[arg(long)]
+    node: Option<String>,
+    /// What the locked person reads.
+    #[arg(long, default_value = "")]
+    message: String,
+    /// Until when; without it the lock stays until removed.
+    #[arg(long, value_parser = ui::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+struct Target {
+    kind: String,
+    name: String,
+}
+
+fn target(what: &str) -> CliResult<Target> {
+    let (kind, name) = what
+        .split_once('/')
+        .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+        .ok_or_else(|| {
+            CliError::new(format!("{what:?} does not name a resource"))
+                .hint(format!("KIND/NAME, where KIND is one of {KINDS}"))
+                .exit(Exit::Usage)
+        })?;
+    Ok(Target { kind: singular(kind), name: name.to_owned() })
+}
+
+/// `roles` for `role`, as people type it.
+fn singular(kind: &str) -> String {
+    let kind = kind.to_ascii_lowercase();
+    KINDS
+        .split(", ")
+        .find(|known| kind == *known || kind.strip_suffix('s') == Some(known))
+        .map_or(kind.clone(), str::to_owned)
+}
+
+async fn all(authority: &Authority, kind: &str) -> CliResult<Vec<Resource>> {
+    let mut client = authority.admin();
+    let mut resources = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = client
+            .list_resources(ListResourcesRequest { kind: kind.to_owned(), after, limit: 0 })
+            .await
+            .map_err(|status| CliError::from_status("list the resources", &status))?
+            .into_inner();
+        resources.extend(page.resources);
+        if page.next.is_empty() {
+            return Ok(resources);
+        }
+        after = page.next;
+    }
+}
+
+/// A table of one kind: name, revision, expiry and the main facts.
+pub(super) async fn list(authority: &Authority, kind: &str, format: Format) -> CliResult {
+    let resources = all(authority, kind).await?;
+    if format == Format::Json {
+        return ui::json(&resources.iter().map(as_json).collect::<CliResult<Vec<_>>>()?);
+    }
+    let rows = resources
+        .iter()
+        .map(|resource| {
+            let expires = resource.expires.as_ref().and_then(convert::time_from_proto);
+            Ok(vec![
+                resource.name.clone(),
+                resource.revision.to_string(),
+                expires.map_or("-".to_owned(), ui::timestamp),
+                facts(&as_json(resource)?),
+            ])
+        })
+        .collect::<CliResult<Vec<_>>>()?;
+    ui::table(&["name", "revision", "expires", "facts"], rows, &format!("There is no {kind}."))
+}
+
+/// `key=value` of what stands directly in `spec`.
+fn facts(resource: &serde_json::Value) -> String {
+    let Some(spec) = resource.get("spec").and_then(serde_json::Value::as_object) else {
+        return String::new();
+    };
+    spec.iter()
+        .filter_map(|(key, value)| match value {
+            serde_json::Value::String(text) => Some(format!("{key}={text}")),
+            serde_json::Value::Number(number) => Some(format!("{key}={number}")),
+            serde_json::Value::Bool(set) => Some(format!("{key}={set}")),
+            serde_json::Value::Array(items) => {
+                let items: Vec<&str> = items.iter().filter_map(serde_json::Value::as_str).collect();
+                (!items.is_empty()).then(|| format!("{key}={}", items.join(",")))
+            }
+            _ => None,
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn as_json(resource: &Resource) -> CliResult<serde_json::Value> {
+    let mut value: serde_json::Value = serde_saphyr::from_str(&resource.yaml).map_err(|error| {
+        CliError::new(format!("{}/{} is not YAML: {error}", resource.kind, resource.name))
+    })?;
+    if let Some(map) = value.as_object_mut() {
+        map.insert("revision".to_owned(), json!(resource.revision));
+    }
+    Ok(value)
+}
+
+pub(super) async fn get(authority: &Authority, args: &Get) -> CliResult {
+    let resources = if args.what.contains('/') {
+        let Target { kind, name } = target(&args.what)?;
+        let resource = authority
+            .admin()
+            .get_resource(GetResourceRequest { kind, name })
+            .await
+            .map_err(|status| CliError::from_status("get the resource", &status))?
+            .into_inner();
+        vec![resource]
+    } else {
+        all(authority, &singular(&args.what)).await?
+    };
+    if args.format == Format::Json {
+        return ui::json(&resources.iter().map(as_json).collect::<CliResult<Vec<_>>>()?);
+    }
+    for (index, resource) in resources.iter().enumerate() {
+        if index > 0 {
+            ui::data("---")?;
+        }
+        ui::data(format!("# revision {}", resource.revision))?;
+        ui::data(resource.yaml.trim_end())?;
+    }
+    if resources.is_empty() {
+        ui::say(format!("There is no {}.", singular(&args.what)));
+    }
+    Ok(())
+}
+
+/// The documents of a YAML stream, each with the number of its first line.
+fn documents(text: &str) -> Vec<(usize, String)> {
+    let mut documents = vec![(1, String::new())];
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_end() == "---" {
+            documents.push((index + 2, String::new()));
+        } else if let Some((_, document)) = documents.last_mut() {
+            document.push_str(line);
+            document.push('\n');
+        }
+    }
+    let empty =
+        |text: &str| text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+    documents.retain(|(_, document)| !empty(document));
+    documents
+}
+
+pub(super) async fn create(authority: &Authority, args: &Create) -> CliResult {
+    let mut text = String::new();
+    if args.file.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_string(&mut text).doing("read standard input")?;
+    } else {
+        text = fs::read_to_string(&args.file).doing(format!("read {}", args.file.display()))?;
+    }
+    let documents = documents(&text);
+    if documents.is_empty() {
+        return Err(CliError::new("there is no YAML document in it"));
+    }
+    for (line, document) in documents {
+        let resource = authority
+            .admin()
+            .create_resource(CreateResourceRequest { yaml: document, replace: args.force })
+            .await
+            .map_err(|status| {
+                let error = CliError::from_status("create the resource", &status);
+                if line > 1 {
+                    CliError::new(format!(
+                        "in the document at line {line} (its lines count from 1): {}",
+                        status.message()
+                    ))
+                } else {
+                    error
+                }
+            })?
+            .into_inner();
+        ui::data(format!("{}/{} written, revision {}", resource.kind, resource.name, resource.revision))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn edit(authority: &Authority, args: &Edit) -> CliResult {
+    let Target { kind, name } = target(&args.what)?;
+    let resource = authority
+        .admin()
+        .get_resource(GetResourceRequest { kind: kind.clone(), name: name.clone() })
+        .await
+        .map_err(|status| CliError::from_status("get the resource", &status))?
+        .into_inner();
+    let file = tempfile::Builder::new()
+        .prefix(&format!("sallyport-{kind}-"))
+        .suffix(".yaml")
+        .tempfile()
+        .doing("make a temporary file")?;
+    fs::write(file.path(), &resource.yaml).doing("write the temporary file")?;
+    let editor =
+        std::env::var("VISUAL").or_else(|_| std::env::var("EDITOR")).unwrap_or_else(|_| "vi".to_owned());
+    // Through the shell, since $EDITOR may carry arguments.
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(format!("{editor} \"$1\""))
+        .arg("sallyport-edit")
+        .arg(file.path())
+        .status()
+        .doing(format!("run the editor {editor:?}"))?;
+    if !status.success() {
+        return Err(CliError::new(format!("the editor {editor:?} failed; nothing was changed")));
+    }
+    let edited = fs::read_to_string(file.path()).doing("read the edited file")?;
+    if edited == resource.yaml {
+        ui::say("No change.");
+        return Ok(());
+    }
+    let updated = authority
+        .admin()
+        .update_resource(UpdateResourceRequest { yaml: edited, revision: resource.revision })
+        .await;
+    match updated {
+        Ok(resource) => {
+            let resource = resource.into_inner();
+            ui::data(format!("{}/{} written, revision {}", resource.kind, resource.name, resource.revision))
+        }
+        Err(status) => {
+            let (_, kept) = file.keep().map_err(|error| error.error).doing("keep the edited file")?;
+            Err(CliError::new(status.message().to_owned()).hint(format!(
+                "your edit is in {}; mend it, then: sallyport admin create --force -f {}",
+                kept.display(),
+                kept.display()
+            )))
+        }
+    }
+}
+
+pub(super) async fn rm(authority: &Authority, args: &Rm) -> CliResult {
+    let Target { kind, name } = target(&args.what)?;
+    authority
+        .admin()
+        .delete_resource(DeleteResourceRequest { kind: kind.clone(), name: name.clone() })
+        .await
+        .map_err(|status| CliError::from_status("delete the resource", &status))?;
+    ui::data(format!("{kind}/{name} deleted"))
+}
+
+pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
+    let (what, value) =
+        [("user", &args.user), ("role", &args.role), ("login", &args.login), ("node", &args.node)]
+            .into_iter()
+            .find_map(|(what, value)| value.as_ref().map(|value| (what, value)))
+            .ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;
+    let name: String = format!("{what}-{value}")
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
+        .collect();
+    let mut metadata = json!({ "name": name });
+    if let (Some(ttl), Some(map)) = (args.ttl, metadata.as_object_mut()) {
+        map.insert("expires".to_owned(), json!(ui::timestamp(OffsetDateTime::now_utc() + ttl)));
+    }
+    // JSON is YAML, and its quoting needs no care.
+    let document = json!({
+        "kind": "lock", "version": "v1", "metadata": metadata,
+        "spec": { "target": { what: value }, "message": args.message },
+    });
+    let resource = authority
+        .admin()
+        .create_resource(CreateResourceRequest { yaml: document.to_string(), replace: true })
+        .await
+        .map_err(|status| CliError::from_status("lock", &status))?
+        .into_inner();
+    ui::data(format!(
+        "Locked {what} {value} (lock/{}). Lift it with: sallyport admin rm lock/{}",
+        resource.name, resource.name
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yaml_streams_come_apart() {
+        let documents = documents("# note\n---\nkind: role\n---\n\nkind: lock\n");
+        assert_eq!(documents, vec![(3, "kind: role\n".to_owned()), (5, "\nkind: lock\n".to_owned())]);
+    }
+
+    #[test]
+    fn kinds_are_forgiving() {
+        assert_eq!(singular("Roles"), "role");
+        assert_eq!(singular("cluster_config"), "cluster_config");
+        assert_eq!(singular("nonsense"), "nonsense");
+        assert!(target("role").is_err());
+        assert!(target("role/").is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! `sallyport admin tokens`.
+
+use std::time::Duration;
+
+use sallyport_wire::convert;
+use sallyport_wire::v1::{CreateTokenRequest, DeleteResourceRequest};
+use serde_json::json;
+
+use crate::connect::Authority;
+use crate::error::{CliError, CliResult};
+use crate::nodes::parse_labels;
+use crate::ui::{self, Format};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Tokens {
+    /// Make a token. It is shown once and stored only as a hash.
+    Add(Add),
+    /// List tokens, without their secrets.
+    Ls(Ls),
+    /// Withdraw a token.
+    Rm(Rm),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Add {
+    /// What may join with it.
+    #[arg(long, value_enum, default_value = "node")]
+    role: JoinRole,
+    /// How long it can be used: at most 7d.
+    #[arg(long, value_parser = ui::parse_duration, default_value = "1h")]
+    ttl: Duration,
+    /// How many hosts may use it.
+    #[arg(long, default_value_t = 1)]
+    uses: u32,
+    /// Labels that every node which joins with it gets, key=value.
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(super) enum JoinRole {
+    Node,
+    Proxy,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Ls {
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Rm {
+    /// As `tokens ls` prints it.
+    name: String,
+}
+
+pub(super) async fn run(authority: &Authority, command: Tokens) -> CliResult {
+    match command {
+        Tokens::Add(args) => add(authority, args).await,
+        Tokens::Ls(args) => super::resources::list(authority, "token", args.format).await,
+        Tokens::Rm(args) => {
+            let request = DeleteResourceRequest { kind: "token".to_owned(), name: args.name.clone() };
+            authority
+                .admin()
+                .delete_resource(request)
+                .await
+                .map_err(|status| CliError::from_status("withdraw the token", &status))?;
+            ui::data(format!("Withdrew token {}.", args.name))
+        }
+    }
+}
+
+async fn add(authority: &Authority, args: Add) -> CliResult {
+    let role = match args.role {
+        JoinRole::Node => "node",
+        JoinRole::Proxy => "proxy",
+    };
+    let request = CreateTokenRequest {
+        role: role.to_owned(),
+        ttl: Some(convert::duration_to_proto(args.ttl)),
+        uses: args.uses,
+        labels: parse_labels(&args.labels)?.into_iter().collect(),
+    };
+    let token = authority
+        .admin()
+        .create_token(request)
+        .await
+        .map_err(|status| CliError::from_status("make a token", &status))?
+        .into_inner();
+    let expires =
+        token.expires.as_ref().and_then(convert::time_from_proto).map(ui::timestamp).unwrap_or_default();
+    if args.format == Format::Json {
+        return ui::json(&json!({ "token": token.token, "ca_pin": token.ca_pin, "expires": expires }));
+    }
+    ui::data(format!("token   {}", token.token))?;
+    ui::data(format!("ca_pin  {}", token.ca_pin))?;
+    ui::data(format!("until   {expires}"))?;
+    ui::say(format!(
+        "Next, on the new {role}: sallyport configure {role}, fill in token and pin, then sallyport start"
+    ));
+    Ok(())
+}

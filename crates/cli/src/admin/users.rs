@@ -1,0 +1,123 @@
+//! `sallyport admin users`.
+
+use std::collections::BTreeMap;
+
+use sallyport_wire::convert;
+use sallyport_wire::v1::{
+    CreateUserRequest, DeleteResourceRequest, InviteResponse, ResetUserRequest, TraitValues,
+};
+use serde_json::json;
+
+use crate::connect::Authority;
+use crate::error::{CliError, CliResult, Exit};
+use crate::ui::{self, Format};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Users {
+    /// Add a user and print the link they set their password with.
+    Add(Add),
+    /// List users.
+    Ls(Ls),
+    /// Take a user's credentials away and print a link to set new ones. Also lifts a lockout.
+    Reset(Named),
+    /// Remove a user. Certificates already issued run out by themselves: add a lock to cut them at once.
+    Rm(Named),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Add {
+    name: String,
+    /// Roles, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "access")]
+    roles: Vec<String>,
+    /// OS logins: the trait internal.logins, which the role "access" allows.
+    #[arg(long, value_delimiter = ',')]
+    logins: Vec<String>,
+    /// Further traits, as NAME=VALUE[,VALUE...].
+    #[arg(long = "trait", value_name = "NAME=VALUES")]
+    traits: Vec<String>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Ls {
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Named {
+    name: String,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
+    match command {
+        Users::Add(args) => add(authority, args).await,
+        Users::Ls(args) => super::resources::list(authority, "user", args.format).await,
+        Users::Reset(args) => {
+            let invite = authority
+                .admin()
+                .reset_user(ResetUserRequest { name: args.name })
+                .await
+                .map_err(|status| CliError::from_status("reset the user", &status))?
+                .into_inner();
+            print_invite(&invite, "has no password any more", args.format)
+        }
+        Users::Rm(args) => {
+            let request = DeleteResourceRequest { kind: "user".to_owned(), name: args.name.clone() };
+            authority
+                .admin()
+                .delete_resource(request)
+                .await
+                .map_err(|status| CliError::from_status("remove the user", &status))?;
+            if args.format == Format::Json {
+                return ui::json(&json!({ "removed": args.name }));
+            }
+            ui::data(format!("Removed user {}.", args.name))
+        }
+    }
+}
+
+async fn add(authority: &Authority, args: Add) -> CliResult {
+    let mut traits: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    if !args.logins.is_empty() {
+        traits.insert("internal.logins".to_owned(), args.logins);
+    }
+    for text in &args.traits {
+        let Some((name, values)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(CliError::new(format!("{text:?} is not a trait; expected NAME=VALUE[,VALUE...]"))
+                .exit(Exit::Usage));
+        };
+        let values = values.split(',').filter(|value| !value.is_empty()).map(str::to_owned);
+        traits.entry(name.to_owned()).or_default().extend(values);
+    }
+    let request = CreateUserRequest {
+        name: args.name,
+        roles: args.roles,
+        traits: traits.into_iter().map(|(name, values)| (name, TraitValues { values })).collect(),
+    };
+    let invite = authority
+        .admin()
+        .create_user(request)
+        .await
+        .map_err(|status| CliError::from_status("add the user", &status))?
+        .into_inner();
+    print_invite(&invite, "was added", args.format)
+}
+
+fn print_invite(invite: &InviteResponse, what: &str, format: Format) -> CliResult {
+    let expires =
+        invite.expires.as_ref().and_then(convert::time_from_proto).map(ui::timestamp).unwrap_or_default();
+    if format == Format::Json {
+        return ui::json(&json!({
+            "user": invite.user, "link": invite.link, "token": invite.token, "expires": expires,
+        }));
+    }
+    ui::data(format!("User {} {what}. Until {expires} this link sets the password:", invite.user))?;
+    ui::data(format!("  {}", invite.link))?;
+    ui::say(format!("They run: sallyport signup '{}'", invite.link));
+    Ok(())
+}

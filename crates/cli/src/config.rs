@@ -1,0 +1,86 @@
+//! `sallyport config`: what stock OpenSSH needs to know.
+
+use crate::Global;
+use crate::error::{CliResult, Context};
+use crate::profile::{self, Stored};
+use crate::ui;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Go through the cluster's SSH face with ProxyJump, so that the sallyport command is not needed to connect.
+    #[arg(long)]
+    jump: bool,
+    /// OS login for nodes, when `ssh` is not given one.
+    #[arg(long)]
+    login: Option<String>,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
+    let stored = profile::load(global)?;
+    let command = std::env::current_exe().doing("find the path of this program")?;
+    ui::raw(render(&stored, args, &command.to_string_lossy()).as_bytes())
+}
+
+/// ssh_config(5) takes an argument with spaces or quotes between double quotes, with `\"` and `\\` inside.
+fn quote(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// A word of the shell that ProxyCommand is run by, with `%` doubled for ssh.
+fn shell_word(text: &str) -> String {
+    let text = text.replace('%', "%%");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+fn render(stored: &Stored, args: &Args, command: &str) -> String {
+    let profile = &stored.profile;
+    let cluster = &profile.cluster;
+    let (host, port) = profile.proxy.rsplit_once(':').unwrap_or((&profile.proxy, "3080"));
+    let host = host.trim_matches(['[', ']']);
+    let path = |path: std::path::PathBuf| quote(&path.to_string_lossy());
+    let known_hosts = path(stored.known_hosts_path());
+    let key = path(stored.ssh_key_path());
+    let certificate = path(stored.ssh_certificate_path());
+    let identity = format!(
+        "    UserKnownHostsFile {known_hosts}\n    StrictHostKeyChecking yes\n    IdentitiesOnly yes\n    \
+         IdentityFile {key}\n    CertificateFile {certificate}\n    PreferredAuthentications publickey\n"
+    );
+    let login = args.login.as_ref().map(|login| format!("    User {login}\n")).unwrap_or_default();
+    let mut text = format!(
+        "# OpenSSH configuration for the Sallyport cluster {cluster}.\n\
+         # Use it once:    sallyport config > FILE; ssh -F FILE LOGIN@NODE.{cluster}\n\
+         # Use it always:  sallyport config >> ~/.ssh/config\n\n\
+         Host *.{cluster}\n{login}{identity}"
+    );
+    if args.jump {
+        text.push_str(&format!("    ProxyJump {cluster}-proxy\n\n"));
+    } else {
+        let mut words = vec![shell_word(command)];
+        words.extend([
+            "--home".to_owned(),
+            shell_word(&stored.directory.parent().unwrap_or(&stored.directory).to_string_lossy()),
+        ]);
+        words.extend(["--proxy".to_owned(), shell_word(&profile.proxy)]);
+        text.push_str(&format!("    ProxyCommand {} proxy ssh %r@%h:%p\n\n", words.join(" ")));
+    }
+    // Under a name of its own: the same machine may well run an sshd that this must not shadow.
+    text.push_str(&format!(
+        "# For ssh -J {cluster}-proxy: the cluster's own SSH face.\nHost {cluster}-proxy\n    HostName {host}\n    Port {port}\n    \
+         User {}\n{identity}",
+        profile.user
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_ssh_and_the_shell() {
+        assert_eq!(shell_word("/usr/bin/sallyport"), "/usr/bin/sallyport");
+        assert_eq!(shell_word("/home/a b/it's 100%"), "'/home/a b/it'\\''s 100%%'");
+        assert_eq!(quote("/a \"b\""), "\"/a \\\"b\\\"\"");
+    }
+}

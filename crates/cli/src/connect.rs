@@ -1,0 +1,215 @@
+//! Connections to the authority (through the proxy, encrypted end to end) and to the proxy itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use sallyport_access::{ClusterName, HostRole};
+use sallyport_ca::{Trust, server_name, tls};
+use sallyport_wire::alpn;
+use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::login_client::LoginClient;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::Global;
+use crate::error::{CliError, CliResult, Context, Exit, chain};
+use crate::profile::{self, Stored};
+
+/// Long enough for a distant cluster, short enough for a person.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How a client knows that it talks to the right cluster before it has any of its certificates.
+#[derive(Debug, Clone)]
+pub(crate) enum FirstTrust {
+    /// The pin came with a token, a link or by hand.
+    Pin(String),
+    /// An earlier login left the certificates.
+    Known { trust: Box<Trust>, cluster: ClusterName },
+}
+
+/// Where an administration command goes.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct AuthorityArgs {
+    /// The authority's data directory on this machine: administer it through its socket, with no login.
+    #[arg(long, global = true, env = "SALLYPORT_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// Opens TCP to the cluster's address.
+pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
+    let failed = |why: String| {
+        CliError::new(format!("cannot connect to {proxy}: {why}"))
+            .hint("check the address and that the cluster is up: sallyport status --proxy HOST:PORT")
+            .exit(Exit::Connection)
+    };
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(proxy))
+        .await
+        .map_err(|_| failed(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))?
+        .map_err(|error| failed(error.to_string()))?;
+    stream.set_nodelay(true).doing("set up the connection")?;
+    Ok(stream)
+}
+
+async fn tls_connect(proxy: &str, config: ClientConfig, name: &str) -> CliResult<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned()).doing("name the server")?;
+    let stream = dial(proxy).await?;
+    tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(Arc::new(config)).connect(name, stream))
+        .await
+        .map_err(|_| {
+            CliError::new(format!("{proxy} accepted the connection but did not finish the TLS handshake"))
+                .exit(Exit::Connection)
+        })?
+        .map_err(|error| explain_tls(proxy, &error))
+}
+
+/// TLS failures in words: the likely cause first, the library's own words behind it.
+fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
+    let said = chain(error, &error.to_string());
+    let lower = said.to_ascii_lowercase();
+    if lower.contains("expired") {
+        CliError::new(format!("a certificate has expired, or this machine's clock is wrong ({said})"))
+            .hint("date; then sallyport login")
+            .exit(Exit::NotLoggedIn)
+    } else if lower.contains("pin") || lower.contains("unknownissuer") || lower.contains("unknown issuer") {
+        CliError::new(format!(
+            "{proxy} is not the cluster you logged in to, or its certificate authority was replaced ({said})"
+        ))
+        .hint("if you know why, get the new pin from an administrator: sallyport login --proxy HOST:PORT --ca-pin PIN")
+        .exit(Exit::Connection)
+    } else if lower.contains("invalid message") || lower.contains("corrupt") {
+        CliError::new(format!("{proxy} does not speak TLS ({said})"))
+            .hint("check the port: a cluster has one address for everything")
+            .exit(Exit::Connection)
+    } else {
+        CliError::new(format!("the TLS handshake with {proxy} failed: {said}")).exit(Exit::Connection)
+    }
+}
+
+async fn channel_over(stream: TlsStream<TcpStream>, doing: &'static str) -> CliResult<Channel> {
+    let stream = std::sync::Mutex::new(Some(stream));
+    // One connection is made by hand for its errors; a lost one is not silently dialled again.
+    let connector = tower::service_fn(move |_: Uri| {
+        let taken = stream.lock().ok().and_then(|mut slot| slot.take());
+        async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
+    });
+    endpoint().connect_with_connector(connector).await.map_err(|error| {
+        CliError::new(format!("cannot {doing}: {}", chain(&error, &error.to_string()))).exit(Exit::Connection)
+    })
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint::from_static("http://cluster.invalid")
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(8 << 20)
+        .http2_keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(20))
+}
+
+/// A channel to the authority with the certificates of a login.
+pub(crate) async fn authority(stored: &Stored) -> CliResult<Channel> {
+    let identity = stored.tls_identity()?;
+    let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::AUTH])
+        .doing("use the stored certificates")?;
+    let name = server_name(HostRole::Auth, &stored.profile.cluster);
+    let stream = tls_connect(&stored.profile.proxy, config, &name).await?;
+    channel_over(stream, "talk to the authority").await
+}
+
+/// A channel to the proxy's own API with the certificates of a login.
+pub(crate) async fn proxy(stored: &Stored) -> CliResult<Channel> {
+    let identity = stored.tls_identity()?;
+    let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::H2])
+        .doing("use the stored certificates")?;
+    let name = server_name(HostRole::Proxy, &stored.profile.cluster);
+    let stream = tls_connect(&stored.profile.proxy, config, &name).await?;
+    channel_over(stream, "talk to the proxy").await
+}
+
+/// A channel to the authority without a certificate, for logging in.
+pub(crate) async fn login(proxy: &str, first: &FirstTrust) -> CliResult<LoginClient<Channel>> {
+    let stream = match first {
+        FirstTrust::Pin(pin) => {
+            let config = tls::pinned_client_config(pin, &[alpn::AUTH]).map_err(|error| {
+                CliError::new(format!("the pin is not usable: {error}"))
+                    .hint("a pin looks like sha256: followed by 64 hexadecimal digits")
+                    .exit(Exit::Usage)
+            })?;
+            // The pin names the authority's key; the name in the certificate adds nothing to that.
+            tls_connect(proxy, config, "auth.sallyport.internal").await?
+        }
+        FirstTrust::Known { trust, cluster } => {
+            let config =
+                tls::client_config(trust, None, &[alpn::AUTH]).doing("use the stored certificates")?;
+            tls_connect(proxy, config, &server_name(HostRole::Auth, cluster)).await?
+        }
+    };
+    Ok(LoginClient::new(channel_over(stream, "talk to the authority").await?))
+}
+
+/// The pin of whatever answers at an address: only to be shown to a person who can compare it.
+pub(crate) async fn unverified_pin(proxy: &str) -> CliResult<String> {
+    let (config, seen) = tls::danger::unverified_client_config(&[alpn::AUTH]).doing("set up TLS")?;
+    let _stream = tls_connect(proxy, config, "auth.sallyport.internal").await?;
+    seen.pin()
+        .ok_or_else(|| CliError::new(format!("{proxy} sent no certificate authority")).exit(Exit::Connection))
+}
+
+/// How an administration command reaches the authority.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    channel: Channel,
+}
+
+impl Authority {
+    /// Through the socket in a data directory where one is named, else with the stored login.
+    pub(crate) async fn open(global: &Global, args: &AuthorityArgs) -> CliResult<Self> {
+        let channel = match &args.data_dir {
+            Some(directory) => socket(&directory.join("admin.sock")).await?,
+            None => authority(&profile::load_valid(global)?).await?,
+        };
+        Ok(Self { channel })
+    }
+
+    pub(crate) fn admin(&self) -> AdminClient<Channel> {
+        AdminClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    pub(crate) fn cluster(&self) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+}
+
+/// Room for a list of 20,000 nodes.
+const MESSAGE_LIMIT: usize = 64 << 20;
+
+async fn socket(path: &Path) -> CliResult<Channel> {
+    let failed = |error: &std::io::Error| {
+        let error_text = match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+                "no authority is running there".to_owned()
+            }
+            std::io::ErrorKind::PermissionDenied => "it belongs to another user".to_owned(),
+            _ => error.to_string(),
+        };
+        CliError::new(format!("cannot connect to {}: {error_text}", path.display()))
+            .hint("start the authority, or log in and leave --data-dir away")
+            .exit(Exit::Connection)
+    };
+    let stream = UnixStream::connect(path).await.map_err(|error| failed(&error))?;
+    let stream = std::sync::Mutex::new(Some(stream));
+    let connector = tower::service_fn(move |_: Uri| {
+        let taken = stream.lock().ok().and_then(|mut slot| slot.take());
+        async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
+    });
+    endpoint().connect_with_connector(connector).await.map_err(|error| {
+        CliError::new(format!("cannot talk to {}: {}", path.display(), chain(&error, &error.to_string())))
+            .exit(Exit::Connection)
+    })
+}

@@ -1,0 +1,120 @@
+//! What a person at a terminal is told: what went wrong, and the next command to try.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The documented exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The command failed.
+    Failed = 1,
+    /// The command line was wrong (clap uses the same number).
+    Usage = 2,
+    /// There is no valid login: none, or it has expired.
+    NotLoggedIn = 3,
+    /// The cluster refused.
+    Refused = 4,
+    /// As `ssh` does: the connection itself failed.
+    Connection = 255,
+}
+
+/// One failure, for a person.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    what: String,
+    hint: Option<String>,
+    exit: Exit,
+}
+
+pub(crate) type CliResult<T = ()> = Result<T, CliError>;
+
+impl CliError {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: None, exit: Exit::Failed }
+    }
+
+    /// The next command to try.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.exit as u8)
+    }
+
+    pub(crate) fn not_logged_in() -> Self {
+        Self::new("you are not logged in")
+            .hint("sallyport login --proxy HOST:PORT --user NAME")
+            .exit(Exit::NotLoggedIn)
+    }
+
+    /// What an authority or proxy answered, in words. `doing` completes "cannot …".
+    pub(crate) fn from_status(doing: &str, status: &tonic::Status) -> Self {
+        use tonic::Code;
+        let said = status.message();
+        match status.code() {
+            Code::Unauthenticated => Self::new(said.to_owned()).exit(Exit::NotLoggedIn),
+            Code::PermissionDenied => Self::new(said.to_owned()).exit(Exit::Refused),
+            Code::NotFound
+            | Code::InvalidArgument
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::ResourceExhausted => Self::new(said.to_owned()),
+            Code::Unavailable => Self::new(format!("cannot {doing}: {}", chain(status, said)))
+                .hint("sallyport status  (is the proxy up, and reachable from here?)")
+                .exit(Exit::Connection),
+            Code::Unimplemented => {
+                Self::new(format!("cannot {doing}: the cluster does not know this request"))
+                    .hint("sallyport version  (client and cluster versions may be too far apart)")
+            }
+            _ => Self::new(format!("cannot {doing}: {}", chain(status, said))),
+        }
+    }
+}
+
+/// The text of an error and of everything behind it that adds something.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static), first: &str) -> String {
+    let mut text = first.to_owned();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let said = inner.to_string();
+        if !said.is_empty() && !text.contains(&said) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&said);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.what)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  try: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds "cannot …" to whatever failed.
+pub(crate) trait Context<T> {
+    /// `doing` completes "cannot …".
+    fn doing(self, doing: impl fmt::Display) -> CliResult<T>;
+}
+
+impl<T, E: std::error::Error + 'static> Context<T> for Result<T, E> {
+    fn doing(self, doing: impl fmt::Display) -> CliResult<T> {
+        self.map_err(|error| CliError::new(format!("cannot {doing}: {}", chain(&error, &error.to_string()))))
+    }
+}

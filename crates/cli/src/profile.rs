@@ -1,0 +1,298 @@
+//! What a login leaves on disk: one directory for each cluster address, everything of mode 0600.
+//!
+//! ```text
+//! ~/.sallyport/current            the address used when none is given
+//! ~/.sallyport/HOST_PORT/profile.json
+//!                        trust.json     what the cluster's certificates are checked against
+//!                        ssh_key, ssh_key.pub, ssh_key-cert.pub
+//!                        tls_key.pem, tls_cert.pem
+//!                        known_hosts
+//! ```
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use sallyport_access::{ClusterName, Login, RoleName, UserName};
+use sallyport_ca::{Trust, TrustBundle};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::Global;
+use crate::error::{CliError, CliResult, Context, Exit};
+
+/// The facts of one login.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    /// `host:port` of the cluster.
+    pub(crate) proxy: String,
+    pub(crate) cluster: ClusterName,
+    pub(crate) user: UserName,
+    pub(crate) roles: Vec<RoleName>,
+    pub(crate) logins: Vec<Login>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) valid_until: OffsetDateTime,
+}
+
+/// A profile and the directory it lives in.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) profile: Profile,
+    pub(crate) directory: PathBuf,
+}
+
+/// Keys and certificates of a fresh login, to be stored together.
+pub(crate) struct Material<'a> {
+    pub(crate) ssh_private_openssh: &'a str,
+    pub(crate) ssh_public_line: &'a str,
+    pub(crate) ssh_certificate_line: &'a str,
+    pub(crate) tls_key_pem: &'a str,
+    pub(crate) tls_certificate_pem: &'a str,
+    pub(crate) trust: &'a TrustBundle,
+}
+
+/// The directory of profiles.
+pub(crate) fn home(global: &Global) -> CliResult<PathBuf> {
+    if let Some(home) = &global.home {
+        return Ok(home.clone());
+    }
+    std::env::home_dir()
+        .filter(|home| !home.as_os_str().is_empty())
+        .map(|home| home.join(".sallyport"))
+        .ok_or_else(|| CliError::new("there is no home directory").hint("set SALLYPORT_HOME"))
+}
+
+fn directory_name(proxy: &str) -> String {
+    proxy.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' }).collect()
+}
+
+/// `host:port`, with the default port where none is given.
+pub(crate) fn normalise_proxy(text: &str) -> CliResult<String> {
+    let text = text.trim().trim_start_matches("https://").trim_end_matches('/');
+    let bad = || {
+        CliError::new(format!("{text:?} is not an address"))
+            .hint("sallyport login --proxy HOST:PORT")
+            .exit(Exit::Usage)
+    };
+    if text.is_empty() || text.contains(['/', ' ', '@']) {
+        return Err(bad());
+    }
+    let bare_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
+    if bare_v6 {
+        return Ok(format!("[{text}]:{DEFAULT_PORT}"));
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && !text.ends_with(']') => {
+            port.parse::<u16>().map_err(|_| bad())?;
+            Ok(text.to_owned())
+        }
+        Some(_) if text.ends_with(']') => Ok(format!("{text}:{DEFAULT_PORT}")),
+        Some(_) => Err(bad()),
+        None => Ok(format!("{text}:{DEFAULT_PORT}")),
+    }
+}
+
+/// The port of a cluster's one address, unless it says otherwise.
+pub(crate) const DEFAULT_PORT: u16 = 3080;
+
+/// The address a command is about: the one given, or the one last logged in to.
+pub(crate) fn current_proxy(global: &Global) -> CliResult<String> {
+    if let Some(proxy) = &global.proxy {
+        return normalise_proxy(proxy);
+    }
+    let path = home(global)?.join("current");
+    match fs::read_to_string(&path) {
+        Ok(proxy) => normalise_proxy(proxy.trim()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(CliError::not_logged_in()),
+        Err(error) => Err(error).doing(format!("read {}", path.display())),
+    }
+}
+
+/// The stored login for the current address, whether or not it is still valid.
+pub(crate) fn load(global: &Global) -> CliResult<Stored> {
+    let proxy = current_proxy(global)?;
+    let directory = home(global)?.join(directory_name(&proxy));
+    let path = directory.join("profile.json");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(CliError::new(format!("you are not logged in to {proxy}"))
+                .hint(format!("sallyport login --proxy {proxy} --user NAME"))
+                .exit(Exit::NotLoggedIn));
+        }
+        Err(error) => return Err(error).doing(format!("read {}", path.display())),
+    };
+    let profile = serde_json::from_str(&text).map_err(|error| {
+        CliError::new(format!("{} is damaged: {error}", path.display()))
+            .hint(format!("sallyport login --proxy {proxy}"))
+    })?;
+    Ok(Stored { profile, directory })
+}
+
+/// As [`load`], refusing a login that has run out.
+pub(crate) fn load_valid(global: &Global) -> CliResult<Stored> {
+    let stored = load(global)?;
+    let now = OffsetDateTime::now_utc();
+    if stored.profile.valid_until <= now {
+        return Err(CliError::new(format!(
+            "your login as {} on {} expired {} ago",
+            stored.profile.user,
+            stored.profile.cluster,
+            crate::ui::duration(now - stored.profile.valid_until)
+        ))
+        .hint(format!("sallyport login --proxy {} --user {}", stored.profile.proxy, stored.profile.user))
+        .exit(Exit::NotLoggedIn));
+    }
+    Ok(stored)
+}
+
+/// Every stored login.
+pub(crate) fn all(global: &Global) -> CliResult<Vec<Stored>> {
+    let home = home(global)?;
+    let entries = match fs::read_dir(&home) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).doing(format!("read {}", home.display())),
+    };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let directory = entry.path();
+        let Ok(text) = fs::read_to_string(directory.join("profile.json")) else { continue };
+        let Ok(profile) = serde_json::from_str(&text) else { continue };
+        found.push(Stored { profile, directory });
+    }
+    Ok(found)
+}
+
+impl Stored {
+    pub(crate) fn ssh_key_path(&self) -> PathBuf {
+        self.directory.join("ssh_key")
+    }
+
+    pub(crate) fn ssh_certificate_path(&self) -> PathBuf {
+        self.directory.join("ssh_key-cert.pub")
+    }
+
+    pub(crate) fn known_hosts_path(&self) -> PathBuf {
+        self.directory.join("known_hosts")
+    }
+
+    pub(crate) fn read(&self, name: &str) -> CliResult<String> {
+        let path = self.directory.join(name);
+        fs::read_to_string(&path).map_err(|error| {
+            CliError::new(format!("cannot read {}: {error}", path.display()))
+                .hint(format!("sallyport login --proxy {}", self.profile.proxy))
+        })
+    }
+
+    /// What the cluster's certificates are checked against.
+    pub(crate) fn trust(&self) -> CliResult<Trust> {
+        let text = self.read("trust.json")?;
+        let damaged = |error: &dyn std::error::Error| {
+            CliError::new(format!("{} is damaged: {error}", self.directory.join("trust.json").display()))
+                .hint(format!("sallyport login --proxy {}", self.profile.proxy))
+        };
+        let bundle: TrustBundle = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+        Trust::from_bundle(&bundle).map_err(|error| damaged(&error))
+    }
+
+    /// The TLS certificate chain and private key, both PEM.
+    pub(crate) fn tls_identity(&self) -> CliResult<(String, String)> {
+        Ok((self.read("tls_cert.pem")?, self.read("tls_key.pem")?))
+    }
+}
+
+/// Stores a login and makes it the current one. Each file appears whole or not at all.
+pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) -> CliResult<Stored> {
+    let home = home(global)?;
+    private_directory(&home)?;
+    let directory = home.join(directory_name(&profile.proxy));
+    private_directory(&directory)?;
+    let stored = Stored { profile: profile.clone(), directory };
+    let host = profile.proxy.rsplit_once(':').map_or(profile.proxy.as_str(), |(host, _)| host);
+    let port = profile.proxy.rsplit_once(':').map_or("", |(_, port)| port);
+    let host = host.trim_matches(['[', ']']);
+    // As ssh writes it: the port only where it is not the default one.
+    let address = if port == "22" { host.to_owned() } else { format!("[{host}]:{port}") };
+    let patterns = [format!("*.{}", profile.cluster), profile.cluster.to_string(), address];
+    let trust = Trust::from_bundle(material.trust).doing("understand the cluster's certificates")?;
+    let known_hosts = sallyport_ca::known_hosts_lines(&trust, &patterns);
+    let trust_json = serde_json::to_string_pretty(material.trust).doing("encode the trust bundle")?;
+    let profile_json = serde_json::to_string_pretty(profile).doing("encode the profile")?;
+    // The profile goes last: where it is, the rest is complete.
+    for (name, content) in [
+        ("ssh_key", material.ssh_private_openssh),
+        ("ssh_key.pub", material.ssh_public_line),
+        ("ssh_key-cert.pub", material.ssh_certificate_line),
+        ("tls_key.pem", material.tls_key_pem),
+        ("tls_cert.pem", material.tls_certificate_pem),
+        ("trust.json", &trust_json),
+        ("known_hosts", &known_hosts),
+        ("profile.json", &profile_json),
+    ] {
+        write_private(&stored.directory.join(name), content)?;
+    }
+    write_private(&home.join("current"), &profile.proxy)?;
+    Ok(stored)
+}
+
+/// Removes a login's files.
+pub(crate) fn remove(global: &Global, stored: &Stored) -> CliResult {
+    let home = home(global)?;
+    fs::remove_dir_all(&stored.directory).doing(format!("remove {}", stored.directory.display()))?;
+    let current = home.join("current");
+    if fs::read_to_string(&current).is_ok_and(|proxy| proxy.trim() == stored.profile.proxy) {
+        fs::remove_file(&current).doing(format!("remove {}", current.display()))?;
+    }
+    Ok(())
+}
+
+fn private_directory(path: &Path) -> CliResult {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .doing(format!("create {}", path.display()))?;
+    let mode = fs::metadata(path).doing(format!("look at {}", path.display()))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            .doing(format!("make {} private", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write_private(path: &Path, content: &str) -> CliResult {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let write = || -> std::io::Result<()> {
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(content.as_bytes())?;
+        if !content.ends_with('\n') {
+            file.write_all(b"\n")?;
+        }
+        file.sync_data()?;
+        fs::rename(&temporary, path)
+    };
+    write().doing(format!("write {}", path.display())).inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_get_a_port() {
+        assert_eq!(normalise_proxy("example.com").unwrap(), "example.com:3080");
+        assert_eq!(normalise_proxy("https://example.com:443/").unwrap(), "example.com:443");
+        assert_eq!(normalise_proxy("[::1]").unwrap(), "[::1]:3080");
+        assert_eq!(normalise_proxy("::1").unwrap(), "[::1]:3080");
+        assert_eq!(normalise_proxy("[::1]:99").unwrap(), "[::1]:99");
+        for bad in ["", "a b", "x:y", "host:70000", ":80", "me@host"] {
+            assert!(normalise_proxy(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `sallyport recordings`.
+
+use sallyport_wire::convert;
+use sallyport_wire::v1::{ListRecordingsRequest, RecordingInfo};
+use serde_json::json;
+
+use crate::Global;
+use crate::connect::{Authority, AuthorityArgs};
+use crate::error::{CliError, CliResult};
+use crate::ui::{self, Format};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Recordings {
+    /// List recorded sessions, the newest first: your own, or all where your roles let you.
+    Ls(Ls),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Only sessions of this user.
+    #[arg(long)]
+    user: Option<String>,
+    /// Only sessions on this node.
+    #[arg(long)]
+    node: Option<String>,
+    /// At most so many.
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
+    #[command(flatten)]
+    authority: AuthorityArgs,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(crate) async fn run(global: &Global, command: Recordings) -> CliResult {
+    let Recordings::Ls(args) = command;
+    let authority = Authority::open(global, &args.authority).await?;
+    let request = ListRecordingsRequest {
+        limit: args.limit,
+        user: args.user.unwrap_or_default(),
+        node: args.node.unwrap_or_default(),
+    };
+    let recordings = authority
+        .cluster()
+        .list_recordings(request)
+        .await
+        .map_err(|status| CliError::from_status("list the recordings", &status))?
+        .into_inner()
+        .recordings;
+    if args.format == Format::Json {
+        return ui::json(&recordings.iter().map(as_json).collect::<Vec<_>>());
+    }
+    let rows = recordings
+        .iter()
+        .map(|recording| {
+            vec![
+                recording.session_id.clone(),
+                started(recording),
+                length(recording).map_or("-".to_owned(), ui::duration),
+                recording.user.clone(),
+                format!("{}@{}", recording.login, recording.node),
+                recording.state.clone(),
+                ui::bytes(recording.bytes),
+                if recording.command.is_empty() {
+                    "(shell)".to_owned()
+                } else {
+                    shorten(&recording.command, 40)
+                },
+            ]
+        })
+        .collect();
+    ui::table(
+        &["session", "started", "length", "user", "target", "state", "stored", "command"],
+        rows,
+        "There is no recording that you may see.",
+    )
+}
+
+fn started(recording: &RecordingInfo) -> String {
+    recording.started.as_ref().and_then(convert::time_from_proto).map_or("-".to_owned(), ui::timestamp)
+}
+
+fn length(recording: &RecordingInfo) -> Option<time::Duration> {
+    let length = recording.duration.as_ref().and_then(convert::duration_from_proto)?;
+    time::Duration::try_from(length).ok()
+}
+
+/// The first characters, on one line, free of control characters that could act on the terminal.
+pub(crate) fn shorten(text: &str, limit: usize) -> String {
+    let mut line: String = text.chars().take(limit).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(limit).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+fn as_json(recording: &RecordingInfo) -> serde_json::Value {
+    json!({
+        "session_id": recording.session_id, "user": recording.user, "login": recording.login,
+        "node": recording.node, "started": started(recording),
+        "duration_seconds": length(recording).map(time::Duration::as_seconds_f64),
+        "bytes": recording.bytes, "state": recording.state, "command": recording.command,
+    })
+}

@@ -1,0 +1,68 @@
+//! `sallyport status`.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::Global;
+use crate::connect;
+use crate::error::{CliError, CliResult, Exit};
+use crate::login::list;
+use crate::profile;
+use crate::ui::{self, Format};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// Do not ask the cluster whether it is there.
+    #[arg(long)]
+    offline: bool,
+}
+
+/// Prints the current login. Exit code 3 when there is none or it has expired.
+pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let stored = profile::load(global)?;
+    let profile = &stored.profile;
+    let now = OffsetDateTime::now_utc();
+    let expired = profile.valid_until <= now;
+    let reachable = if args.offline { None } else { Some(connect::dial(&profile.proxy).await) };
+    if args.format == Format::Json {
+        ui::json(&json!({
+            "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
+            "logins": profile.logins, "valid_until": ui::timestamp(profile.valid_until), "expired": expired,
+            "reachable": reachable.as_ref().map(Result::is_ok),
+        }))?;
+    } else {
+        ui::data(format!("cluster  {} at {}", profile.cluster, profile.proxy))?;
+        ui::data(format!("user     {}", profile.user))?;
+        ui::data(format!("roles    {}", list(&profile.roles)))?;
+        ui::data(format!("logins   {}", list(&profile.logins)))?;
+        let until = ui::timestamp(profile.valid_until);
+        if expired {
+            ui::data(format!("expired  {until}, {} ago", ui::duration(now - profile.valid_until)))?;
+        } else {
+            ui::data(format!("valid    until {until}, {} left", ui::duration(profile.valid_until - now)))?;
+        }
+        match &reachable {
+            Some(Ok(_)) => ui::data("proxy    answers")?,
+            Some(Err(_)) => ui::data("proxy    does not answer")?,
+            None => {}
+        }
+        let others: Vec<String> = profile::all(global)?
+            .into_iter()
+            .filter(|other| other.profile.proxy != profile.proxy)
+            .map(|other| format!("{} ({})", other.profile.cluster, other.profile.proxy))
+            .collect();
+        if !others.is_empty() {
+            ui::data(format!("others   {}", others.join(", ")))?;
+        }
+    }
+    if expired {
+        return Err(CliError::new("this login has expired")
+            .hint(format!("sallyport login --proxy {} --user {}", profile.proxy, profile.user))
+            .exit(Exit::NotLoggedIn));
+    }
+    Ok(ExitCode::SUCCESS)
+}
