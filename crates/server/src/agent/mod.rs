@@ -148,7 +148,6 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         own,
         section: &section,
         directory: &directory,
-        spool_bytes,
         credentials: credentials.clone(),
         view: Arc::clone(&view),
         sink: Arc::new(spool.clone()),

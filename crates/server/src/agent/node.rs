@@ -1,52 +1,214 @@
-//! stub
-#![allow(missing_docs, dead_code, clippy::all)]
-use super::{tunnel::ServeStream, upload::IsLive};
-use crate::{ServerError, config::NodeSection, host::Credentials, view::ClusterView};
-use sallyport_access::Node;
-use sallyport_audit::Sink;
+//! This machine's SSH server, fed by the tunnel.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+
+use sallyport_access::{Lock, Node, Policies};
+use sallyport_audit::Sink;
+use sallyport_audit::recording::Recorders;
+use sallyport_ca::Trust;
+use sallyport_ca::keys::SshKeyPair;
+use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
+use sallyport_ssh::session::Helper;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+use super::tunnel::ServeStream;
+use super::upload::IsLive;
+use crate::ServerError;
+use crate::config::NodeSection;
+use crate::files;
+use crate::host::{Credentials, certificates};
+use crate::view::ClusterView;
+
+/// Sessions that are cut get this long to have their ends recorded.
+const CUT_PATIENCE: Duration = Duration::from_secs(6);
+/// How often a drain looks whether the last connection has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What the SSH server starts from.
 pub(crate) struct Start<'a> {
-    pub own: Node,
-    pub section: &'a NodeSection,
-    pub directory: &'a Path,
-    pub spool_bytes: u64,
-    pub credentials: Credentials,
-    pub view: Arc<ClusterView>,
-    pub sink: Arc<dyn Sink>,
-    pub renewed: Arc<Notify>,
-    pub stop: CancellationToken,
-    pub tasks: TaskTracker,
+    /// This node by its own configuration.
+    pub(crate) own: Node,
+    pub(crate) section: &'a NodeSection,
+    pub(crate) directory: &'a Path,
+    pub(crate) credentials: Credentials,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) renewed: Arc<Notify>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
 }
+
+/// The watched view, as the SSH server asks for it.
 #[derive(Debug)]
+struct Known {
+    view: Arc<ClusterView>,
+    own: Arc<Node>,
+}
+
+impl Directory for Known {
+    fn trust(&self) -> Arc<Trust> {
+        self.view.trust()
+    }
+
+    fn policies(&self) -> Arc<Policies> {
+        self.view.policies()
+    }
+
+    fn locks(&self) -> Arc<[Lock]> {
+        self.view.locks()
+    }
+
+    /// As the authority knows it, with the labels of the join token; until that is heard, as the configuration does.
+    fn node(&self) -> Arc<Node> {
+        self.view.node(&self.own.id).unwrap_or_else(|| Arc::clone(&self.own))
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.view.changes()
+    }
+}
+
+/// The SSH server of the agent.
+#[derive(Clone)]
 pub(crate) struct SshNode {
-    dir: PathBuf,
+    server: NodeServer,
+    recorders: Recorders,
+    recordings: PathBuf,
 }
-impl SshNode {
-    pub(crate) fn start(s: Start<'_>) -> Result<Self, ServerError> {
-        Ok(Self { dir: s.directory.join("recordings") })
-    }
-    pub(crate) fn connections(&self) -> usize {
-        0
-    }
-    pub(crate) async fn drained(&self, _: Duration) -> usize {
-        0
-    }
-    pub(crate) async fn end_all(&self) {}
-    pub(crate) fn recordings(&self) -> &Path {
-        &self.dir
-    }
-    pub(crate) fn is_live(&self) -> IsLive {
-        Arc::new(|_| false)
-    }
-    pub(crate) fn serve(&self) -> ServeStream {
-        Arc::new(|_, _| Box::pin(async {}))
+
+impl std::fmt::Debug for SshNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SshNode").field("recordings", &self.recordings).finish_non_exhaustive()
     }
 }
+
+fn host(credentials: &Credentials) -> Result<HostIdentity, ServerError> {
+    let identity = credentials.identity();
+    let key = SshKeyPair::from_openssh(identity.ssh_key.expose())
+        .map_err(|error| certificates("the SSH host key cannot be used", error))?;
+    HostIdentity::new(&key, &identity.ssh_certificate)
+        .map_err(|error| certificates("the SSH host certificate cannot be used", error))
+}
+
+/// The account that sessions start from.
 pub(crate) fn os_user() -> String {
-    String::new()
+    let id = rustix::process::geteuid();
+    if id.is_root() {
+        return "root".to_owned();
+    }
+    std::env::var("USER").unwrap_or_else(|_| id.as_raw().to_string())
+}
+
+impl SshNode {
+    pub(crate) fn start(start: Start<'_>) -> Result<Self, ServerError> {
+        let recordings = start.directory.join("recordings");
+        let spill = start.directory.join("spill");
+        files::private_directory(&recordings)?;
+        files::private_directory(&spill)?;
+        let recipient = recording_key(&start.view)?;
+        let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
+            action: "record sessions in",
+            path: recordings.clone(),
+            source,
+        })?;
+        let mut config = NodeConfig {
+            spill_directory: spill,
+            accept_env: start.section.allow_env.clone(),
+            ..NodeConfig::default()
+        };
+        if let Some(program) = &start.section.helper {
+            config.helper = Helper { program: program.clone(), ..Helper::default() };
+        }
+        let directory = Known { view: Arc::clone(&start.view), own: Arc::new(start.own) };
+        let server = NodeServer::new(
+            config,
+            &host(&start.credentials)?,
+            Arc::new(directory),
+            start.sink,
+            recorders.clone(),
+        );
+        let node = Self { server, recorders, recordings };
+        start.tasks.spawn(node.clone().follow(start.credentials, start.view, start.renewed, start.stop));
+        Ok(node)
+    }
+
+    /// Uses renewed certificates and recording keys.
+    async fn follow(
+        self,
+        credentials: Credentials,
+        view: Arc<ClusterView>,
+        renewed: Arc<Notify>,
+        stop: CancellationToken,
+    ) {
+        let mut changes = view.changes();
+        loop {
+            tokio::select! {
+                () = renewed.notified() => match host(&credentials) {
+                    Ok(host) => self.server.set_host(&host),
+                    Err(error) => {
+                        warn!(error = %ServerError::chain(&error), "the SSH server keeps its old host certificate");
+                    }
+                },
+                changed = changes.changed() => match (changed, recording_key(&view)) {
+                    (Err(_), _) => return,
+                    (Ok(()), Ok(recipient)) => self.recorders.set_recipient(recipient),
+                    (Ok(()), Err(error)) => warn!(%error, "recordings are still sealed to the former key"),
+                },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.server.connections_open()
+    }
+
+    /// Waits for open connections to end; gives how many are left.
+    pub(crate) async fn drained(&self, patience: Duration) -> usize {
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        let ended = async {
+            while self.connections() > 0 {
+                look.tick().await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, ended).await;
+        self.connections()
+    }
+
+    /// Cuts what is left, and waits for its records.
+    pub(crate) async fn end_all(&self) {
+        let _ = tokio::time::timeout(CUT_PATIENCE, self.server.drain(Duration::ZERO)).await;
+    }
+
+    /// Where the recordings are.
+    pub(crate) fn recordings(&self) -> &Path {
+        &self.recordings
+    }
+
+    pub(crate) fn is_live(&self) -> IsLive {
+        let recorders = self.recorders.clone();
+        Arc::new(move |session| recorders.is_live(session))
+    }
+
+    /// Serves a stream of the tunnel.
+    pub(crate) fn serve(&self) -> ServeStream {
+        let server = self.server.clone();
+        Arc::new(move |stream, client| {
+            let server = server.clone();
+            Box::pin(async move {
+                server.serve(stream, ConnectionInfo { client_addr: Some(client) }).await;
+            })
+        })
+    }
+}
+
+fn recording_key(view: &ClusterView) -> Result<[u8; 32], ServerError> {
+    view.trust().recording_key().ok_or_else(|| {
+        certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
+    })
 }
