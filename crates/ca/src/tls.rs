@@ -148,6 +148,26 @@ pub fn parse_pin(pin: &str) -> Result<String, CaError> {
     if well_formed { Ok(lower) } else { Err(CaError::BadPin { got: pin.to_owned() }) }
 }
 
+/// Why a connection failed, when it was because of a certificate that one of these configurations refused. The error
+/// may be rustls' own or one that wraps it, such as the `io::Error` of a failed connect.
+#[must_use]
+pub fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a CaError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(reason)))) =
+            error.downcast_ref::<rustls::Error>()
+        {
+            return reason.downcast_ref::<CaError>();
+        }
+        // An io::Error gives its content away here only; its source() skips it.
+        next = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
 /// For servers that must not remember sessions, such as one that runs for a single connection.
 pub fn without_resumption(config: &mut ServerConfig) {
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -179,7 +199,7 @@ impl ClientCertVerifier for ClientVerifier {
         self.trust
             .identify_tls_with(end_entity, intermediates, from_unix(now)?)
             .map(|_| ClientCertVerified::assertion())
-            .map_err(to_rustls)
+            .map_err(client_refused)
     }
 
     fn verify_tls12_signature(
@@ -222,7 +242,7 @@ impl ServerCertVerifier for ServerVerifier {
         self.trust
             .identify_server(end_entity, intermediates, server_name, from_unix(now)?)
             .map(|_| ServerCertVerified::assertion())
-            .map_err(to_rustls)
+            .map_err(server_refused)
     }
 
     fn verify_tls12_signature(
@@ -290,7 +310,7 @@ impl ServerCertVerifier for PinnedVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         self.check(end_entity, intermediates, from_unix(now)?)
             .map(|()| ServerCertVerified::assertion())
-            .map_err(to_rustls)
+            .map_err(server_refused)
     }
 
     fn verify_tls12_signature(
@@ -369,12 +389,29 @@ fn from_unix(now: UnixTime) -> Result<OffsetDateTime, rustls::Error> {
         .ok_or(rustls::Error::FailedToGetCurrentTime)
 }
 
-/// The alert that the peer gets follows from the kind of error; the text stays on this side.
-fn to_rustls(error: CaError) -> rustls::Error {
+/// For the server's side: the kind of error decides which alert the client gets, so a client whose certificate
+/// expired learns that and nothing more. The text stays here.
+fn client_refused(error: CaError) -> rustls::Error {
+    let unix = |time: OffsetDateTime| {
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+            u64::try_from(time.unix_timestamp()).unwrap_or(0),
+        ))
+    };
     rustls::Error::InvalidCertificate(match error {
+        CaError::Expired { valid_before, now } => {
+            CertificateError::ExpiredContext { time: unix(now), not_after: unix(valid_before) }
+        }
+        CaError::NotYetValid { valid_after, now } => {
+            CertificateError::NotValidYetContext { time: unix(now), not_before: unix(valid_after) }
+        }
         CaError::UnknownIssuer { .. } => CertificateError::UnknownIssuer,
         CaError::BadSignature => CertificateError::BadSignature,
         CaError::Malformed { .. } => CertificateError::BadEncoding,
         other => CertificateError::Other(OtherError(Arc::new(other))),
     })
+}
+
+/// For the client's side: a person reads the reason, which [`refusal`] finds again.
+fn server_refused(error: CaError) -> rustls::Error {
+    rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
 }

@@ -335,11 +335,10 @@ impl Trust {
 
     fn tls_refusal(&self, error: &rustls::Error, expected: Expected) -> CaError {
         match error {
-            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                self.unknown_issuer(expected)
-            }
-            // The issuer's name is ours, so a signature that does not fit is another key under our name.
-            rustls::Error::InvalidCertificate(CertificateError::BadSignature) => CaError::BadSignature,
+            // The issuer's name is right and its key is not: a cluster of the same name, or the same one made anew.
+            rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            ) => self.unknown_issuer(expected),
             other => CaError::Refused { reason: other.to_string() },
         }
     }

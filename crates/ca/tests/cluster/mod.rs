@@ -1,0 +1,122 @@
+//! A cluster for tests: both authorities, and certificates from them.
+#![allow(dead_code, clippy::unwrap_used, unreachable_pub)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sallyport_access::{
+    ClusterName, HostId, HostRole, Identity, Login, NodeName, Principal, RoleName, UserName,
+};
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::{
+    Authority, CaKind, HostCertificates, HostRequest, SshOptions, Trust, UserCertificates, issue_host,
+    issue_user,
+};
+use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_sal::{KeyPurpose, Suite};
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+pub const SUITE: Suite = Suite::BalancedV1;
+
+pub struct Cluster {
+    pub custody: SealedCustody,
+    pub users: Authority,
+    pub hosts: Authority,
+    pub trust: Trust,
+    pub now: OffsetDateTime,
+    pub dir: tempfile::TempDir,
+}
+
+pub struct User {
+    pub ssh: SshKeyPair,
+    pub tls: TlsKey,
+    pub certificates: UserCertificates,
+}
+
+pub struct Host {
+    pub id: HostId,
+    pub ssh: SshKeyPair,
+    pub tls: TlsKey,
+    pub certificates: HostCertificates,
+}
+
+impl Cluster {
+    pub fn new(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let custody = SealedCustody::new(Arc::new(SealingKey::create(&dir.path().join("seal.key")).unwrap()));
+        // Whole seconds, as certificates count.
+        let now = OffsetDateTime::from_unix_timestamp(OffsetDateTime::now_utc().unix_timestamp()).unwrap();
+        let name = ClusterName::new(name).unwrap();
+        let make = |kind| Authority::generate(kind, &name, &custody, SUITE, now).unwrap();
+        let (users, hosts) = (make(CaKind::User), make(CaKind::Host));
+        let trust = Trust::from_authorities(&[&users, &hosts], Some([7; 32])).unwrap();
+        Self { custody, users, hosts, trust, now, dir }
+    }
+
+    pub fn user(&self, identity: &Identity) -> User {
+        self.user_at(identity, self.now, Duration::hours(1))
+    }
+
+    pub fn user_at(&self, identity: &Identity, now: OffsetDateTime, ttl: Duration) -> User {
+        let (ssh, tls) = (SshKeyPair::generate(SUITE, "alice").unwrap(), TlsKey::generate(SUITE).unwrap());
+        let certificates = issue_user(
+            &self.users,
+            identity,
+            ssh.public_line(),
+            tls.spki_der(),
+            now,
+            ttl,
+            &SshOptions::default(),
+        )
+        .unwrap();
+        User { ssh, tls, certificates }
+    }
+
+    pub fn host(&self, name: &str, role: HostRole, public_names: &[&str]) -> Host {
+        let id = HostId::new();
+        let ssh = SshKeyPair::generate_for(SUITE, KeyPurpose::HostSsh, name).unwrap();
+        let tls = TlsKey::generate_for(SUITE, KeyPurpose::HostTls).unwrap();
+        let public_names: Vec<String> = public_names.iter().map(ToString::to_string).collect();
+        let request = HostRequest {
+            id,
+            name: &NodeName::new(name).unwrap(),
+            role,
+            join_id: Uuid::from_u128(9),
+            public_names: &public_names,
+            ssh_public_key: ssh.public_line(),
+            tls_spki: tls.spki_der(),
+        };
+        let certificates = issue_host(&self.hosts, &request, self.now, Duration::days(1)).unwrap();
+        Host { id, ssh, tls, certificates }
+    }
+}
+
+pub fn alice() -> Identity {
+    user("alice", &["root", "deploy"])
+}
+
+pub fn user(name: &str, logins: &[&str]) -> Identity {
+    Identity {
+        principal: Principal::User {
+            name: UserName::new(name).unwrap(),
+            roles: vec![RoleName::new("dev").unwrap(), RoleName::new("audit").unwrap()],
+            logins: logins.iter().map(|login| Login::new(*login).unwrap()).collect(),
+            traits: BTreeMap::from([("team".to_owned(), vec!["db".to_owned(), "größe".to_owned()])]),
+        },
+        login_id: Uuid::from_u128(42),
+        valid_after: OffsetDateTime::UNIX_EPOCH,
+        valid_before: OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+/// The DER of the first certificate in a PEM chain.
+pub fn leaf(pem: &str) -> Vec<u8> {
+    use sallyport_sal::tls::rustls::pki_types::CertificateDer;
+    use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
+}
+
+pub fn pem(der: &[u8]) -> String {
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", data_encoding::BASE64.encode(der))
+}
