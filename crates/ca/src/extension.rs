@@ -78,3 +78,63 @@ pub(crate) fn from_json(json: &[u8]) -> Result<Claims, CaError> {
     let Content { cluster, login_id, principal, .. } = serde_json::from_slice(json).map_err(malformed)?;
     Ok(Claims { cluster, login_id, principal })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    const GUIDE: &str = include_str!("../../../docs/certificates.md");
+
+    #[test]
+    fn the_examples_in_the_guide_are_read() {
+        let examples: Vec<&str> =
+            GUIDE.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+        let [user, host] = examples.as_slice() else { panic!("{} examples", examples.len()) };
+        assert_eq!(from_json(user.as_bytes()).unwrap().kind(), CaKind::User);
+        assert_eq!(from_json(host.as_bytes()).unwrap().kind(), CaKind::Host);
+        assert!(GUIDE.contains(IDENTITY_OID_TEXT));
+        for example in examples {
+            // What is written has the same keys.
+            let claims = from_json(example.as_bytes()).unwrap();
+            let written = to_json(&claims.cluster, claims.login_id, &claims.principal).unwrap();
+            let keys = |json: &[u8]| -> Vec<String> {
+                let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+                value.as_object().unwrap().keys().cloned().collect()
+            };
+            assert_eq!(keys(&written), keys(example.as_bytes()));
+            let grown = example.replacen('{', "{\"later\": 1,", 1);
+            assert!(from_json(grown.as_bytes()).is_ok());
+            let next = example.replace("\"v\": 1", "\"v\": 2");
+            let error = from_json(next.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("version 2, this build understands 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_oid_is_the_arc_of_its_uuid() {
+        let uuid = Uuid::parse_str("e7ff50e2-b847-4f09-9632-dbe9f28fb046").unwrap();
+        assert_eq!(IDENTITY_OID_TEXT, format!("2.25.{}", uuid.as_u128()));
+        // First octet: 40 * 2 + 25; the rest is the number in base 128 (X.690 §8.19).
+        let (first, rest) = IDENTITY_OID.split_first().unwrap();
+        assert_eq!(*first, 105);
+        assert_eq!(
+            rest.iter().fold(0, |number: u128, octet| (number << 7) | u128::from(octet & 0x7f)),
+            uuid.as_u128()
+        );
+    }
+
+    #[test]
+    fn names_inside_are_checked() {
+        for (good, bad) in [("alice", "alice smith"), ("dev", "../dev"), ("root", "root;rm")] {
+            let json = |text: &str| {
+                serde_json::json!({"v": 1, "cluster": "prod", "login_id": Uuid::nil(), "kind": "user", "name": "alice",
+                    "roles": ["dev"], "logins": ["root"], "traits": {}})
+                .to_string()
+                .replace(good, text)
+            };
+            assert!(from_json(json(good).as_bytes()).is_ok());
+            assert!(from_json(json(bad).as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

@@ -251,3 +251,113 @@ fn encode_key(key: &KeyData) -> Result<Vec<u8>, CaError> {
         .to_bytes()
         .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use sallyport_sal::MemoryKey;
+
+    use super::*;
+
+    /// Suites use Ed25519 for SSH CAs today; the next one may not.
+    #[test]
+    fn every_algorithm_can_sign_and_be_signed() {
+        for ca in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+            for subject in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+                let ca = MemoryKey::generate(ca).unwrap();
+                let other = MemoryKey::generate(ca.algorithm()).unwrap();
+                let subject = key_data(&MemoryKey::generate(subject).unwrap().public_key()).unwrap();
+                // The signature is of variable length, so once is not enough.
+                for serial in 0..20 {
+                    let certificate = Template {
+                        nonce: [5; NONCE_BYTES],
+                        subject_key: &subject,
+                        serial,
+                        kind: CaKind::User,
+                        key_id: "alice",
+                        principals: &["root".to_owned()],
+                        valid_after: 1,
+                        valid_before: 2,
+                        extensions: &BTreeMap::from([("permit-pty".to_owned(), String::new())]),
+                    }
+                    .sign(&ca)
+                    .unwrap();
+                    let read = Certificate::from_openssh(&certificate.to_openssh().unwrap()).unwrap();
+                    assert_eq!(read.public_key(), &subject);
+                    verify_signature(&read, &ca.public_key()).unwrap();
+                    assert!(verify_signature(&read, &other.public_key()).is_err());
+                    assert_eq!(public_key(read.signature_key()).unwrap(), ca.public_key());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_signature_of_another_algorithm_is_refused() {
+        let (ed25519, p256) = (
+            MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap(),
+            MemoryKey::generate(KeyAlgorithm::EcdsaP256).unwrap(),
+        );
+        let certificate = Template {
+            nonce: [5; NONCE_BYTES],
+            subject_key: &key_data(&p256.public_key()).unwrap(),
+            serial: 1,
+            kind: CaKind::Host,
+            key_id: "web-1",
+            principals: &["web-1".to_owned()],
+            valid_after: 1,
+            valid_before: 2,
+            extensions: &BTreeMap::new(),
+        }
+        .sign(&ed25519)
+        .unwrap();
+        assert!(matches!(verify_signature(&certificate, &p256.public_key()), Err(CaError::BadSignature)));
+    }
+
+    fn certificate(principals: &[&str], critical: &[(&str, &str)]) -> Certificate {
+        let key = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+        let login = Uuid::nil().to_string();
+        let extensions = [(CLUSTER, "prod"), (LOGIN_ID, &login), (ROLES, "[\"dev\"]"), (TRAITS, "{}")];
+        let bytes = Template {
+            nonce: [5; NONCE_BYTES],
+            subject_key: &key_data(&key.public_key()).unwrap(),
+            serial: 1,
+            kind: CaKind::User,
+            key_id: "alice",
+            principals: &principals.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            valid_after: 0x0123_4567,
+            valid_before: 0x0123_4568,
+            extensions: &extensions.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        }
+        .sign(&key)
+        .unwrap()
+        .to_bytes()
+        .unwrap();
+        // Critical options are what we never write: put them where the empty list is, behind the end of validity.
+        // The signature breaks, but `claims` comes after it was checked.
+        let mut options = Vec::new();
+        for (name, value) in critical {
+            let mut data = Vec::new();
+            put_string(&mut data, value.as_bytes());
+            put_string(&mut options, name.as_bytes());
+            put_string(&mut options, &data);
+        }
+        let end_of_validity = 0x0123_4568_u64.to_be_bytes();
+        let at = bytes.windows(8).position(|window| window == end_of_validity).unwrap() + 8;
+        let mut changed = bytes[..at].to_vec();
+        put_string(&mut changed, &options);
+        changed.extend_from_slice(&bytes[at + 4..]);
+        Certificate::from_bytes(&changed).unwrap()
+    }
+
+    #[test]
+    fn certificates_that_would_allow_too_much_are_refused() {
+        assert!(claims(&certificate(&["root"], &[])).is_ok());
+        let error = claims(&certificate(&["root"], &[("force-command", "true")])).unwrap_err();
+        assert!(matches!(&error, CaError::CriticalOption { name } if name == "force-command"), "{error}");
+        let error = claims(&certificate(&[], &[])).unwrap_err();
+        assert!(error.to_string().contains("no principal"), "{error}");
+        let error = claims(&certificate(&["root;rm"], &[])).unwrap_err();
+        assert!(matches!(error, CaError::Malformed { .. }), "{error}");
+    }
+}

@@ -352,3 +352,41 @@ fn key_id(key: &PublicKey) -> Vec<u8> {
 pub(crate) fn ca_common_name(kind: CaKind, cluster: &str) -> String {
     format!("{cluster} {kind} CA")
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use sallyport_sal::MemoryKey;
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn every_algorithm_signs_and_times_change_form_in_2050() {
+        for algorithm in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+            let key = MemoryKey::generate(algorithm).unwrap();
+            for not_after in [datetime!(2049-12-31 23:59:59 UTC), datetime!(2050-01-01 0:00 UTC)] {
+                let name = Name { common_name: "größe", organization: "prod" };
+                let der = Template {
+                    serial: [0x7f; SERIAL_BYTES],
+                    issuer: name,
+                    subject: name,
+                    not_before: datetime!(2026-02-03 4:05:06 UTC),
+                    not_after,
+                    subject_key: &key.public_key(),
+                    profile: Profile::Ca,
+                }
+                .sign(&key)
+                .unwrap();
+                let read = parse(&der).unwrap();
+                assert_eq!(read.validity().not_before.to_datetime(), datetime!(2026-02-03 4:05:06 UTC));
+                assert_eq!(read.validity().not_after.to_datetime(), not_after);
+                assert_eq!(read.validity().not_after.is_generalizedtime(), not_after.year() >= 2050);
+                assert_eq!(read.subject().to_string(), "O=prod, CN=größe");
+                let signed = read.tbs_certificate.as_ref();
+                key.public_key().verify(signed, &read.signature_value.data).unwrap();
+                assert_eq!(CaCertificate::parse(&der).unwrap().public_key, key.public_key());
+            }
+        }
+    }
+}
