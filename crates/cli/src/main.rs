@@ -10,10 +10,13 @@ mod login;
 mod ls;
 mod nodes;
 mod profile;
+mod proxy_ssh;
 mod recordings;
 mod signup;
+mod ssh;
 mod start;
 mod status;
+mod transport;
 mod ui;
 
 use std::process::ExitCode;
@@ -74,6 +77,11 @@ enum Command {
     Status(status::Args),
     /// List the nodes you can reach.
     Ls(ls::Args),
+    /// Open a shell on a node, or run a command there; as ssh does.
+    Ssh(Box<ssh::Args>),
+    /// Connections for other programs.
+    #[command(subcommand)]
+    Proxy(proxy_ssh::Proxy),
     /// Print configuration for stock OpenSSH.
     Config(config::Args),
     /// Find recordings.
@@ -132,6 +140,8 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Logout(args) => login::logout(&global, &args).map(done),
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
+            Command::Ssh(args) => ssh::run(&global, *args).await,
+            Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),
             Command::Recordings(command) => recordings::run(&global, command).await.map(done),
             Command::Access(command) => access::run(&global, command).await,

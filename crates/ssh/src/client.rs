@@ -30,6 +30,8 @@ use tracing::{Instrument, debug, debug_span};
 
 pub use error::ClientError;
 pub use forward::{Forward, Report};
+/// A terminal mode of RFC 4254 §8.
+pub use russh::Pty as TerminalMode;
 pub use session::{
     Exit, Output, Program, Session, SessionInput, SessionOutput, SessionRequest, Terminal, WindowSize,
 };

@@ -1,0 +1,108 @@
+//! `sallyport proxy ssh`: what OpenSSH's ProxyCommand runs. Standard input and output become a stream to a node.
+//!
+//! Every `ssh` waits for this to start, so it reads what the connection needs and nothing else.
+
+use std::process::ExitCode;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::Global;
+use crate::connect;
+use crate::error::{CliError, CliResult, Exit};
+use crate::profile::{self, Stored};
+use crate::ssh::target;
+use crate::transport;
+
+/// Commands for programs rather than people.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Proxy {
+    /// Connect standard input and output to the SSH service of a node, for ProxyCommand.
+    Ssh(Args),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Use the stored login to this cluster.
+    #[arg(long)]
+    cluster: Option<String>,
+    /// LOGIN@NODE:PORT as ssh's %r@%h:%p gives it. The port is ignored: a node has one SSH service.
+    target: String,
+}
+
+pub(crate) async fn run(global: &Global, command: Proxy) -> CliResult<ExitCode> {
+    let Proxy::Ssh(args) = command;
+    pipe(global, args).await.map_err(|error| error.exit(Exit::Connection))
+}
+
+/// The login to use: the current one, or that of a named cluster.
+pub(crate) fn stored(global: &Global, cluster: Option<&str>) -> CliResult<Stored> {
+    let Some(cluster) = cluster else { return profile::load_valid(global) };
+    let mut found =
+        profile::all(global)?.into_iter().filter(|stored| stored.profile.cluster.as_str() == cluster);
+    match (found.next(), found.next()) {
+        (Some(stored), None) => {
+            let chosen = Global { proxy: Some(stored.profile.proxy), ..global.clone() };
+            profile::load_valid(&chosen)
+        }
+        (Some(_), Some(_)) => {
+            Err(CliError::new(format!("you are logged in to cluster {cluster} at several addresses"))
+                .hint("name one: --proxy HOST:PORT"))
+        }
+        (None, _) => Err(CliError::new(format!("you are not logged in to cluster {cluster}"))
+            .hint("sallyport login --proxy HOST:PORT --user NAME")),
+    }
+}
+
+async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let target = target::parse(&args.target)?;
+    let stored = stored(global, args.cluster.as_deref())?;
+    let channel = connect::proxy(&stored).await?;
+    let login = target.login.unwrap_or_default();
+    let (stream, ending) = transport::open(channel, &target.host, &login);
+    let (mut from_node, mut to_node) = tokio::io::split(stream);
+
+    let upstream = async {
+        let mut input = tokio::io::stdin();
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(64 * 1024);
+            match input.read_buf(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            if to_node.write_all(&buffer).await.is_err() {
+                break;
+            }
+            buffer.clear();
+        }
+        let _ = to_node.shutdown().await;
+        std::future::pending::<()>().await;
+    };
+    let downstream = async {
+        let mut output = tokio::io::stdout();
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(64 * 1024);
+            match from_node.read_buf(&mut buffer).await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => {
+                    return Err(ending
+                        .error(&target.host, &login)
+                        .unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}"))));
+                }
+            }
+            // ssh has gone away: nobody is left to tell.
+            if output.write_all(&buffer).await.is_err() || output.flush().await.is_err() {
+                return Ok(());
+            }
+            buffer.clear();
+        }
+    };
+    tokio::select! {
+        ended = downstream => ended?,
+        () = upstream => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,528 @@
+//! `sallyport ssh`: what `ssh` does, with the cluster's certificates and through its one address.
+
+mod escape;
+mod options;
+mod session;
+pub(crate) mod target;
+mod terminal;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use sallyport_ssh::client::{
+    ClientError, Connection, Credentials, Forward, Program, Report, SessionRequest, Settings, connect,
+};
+use sallyport_wire::v1::NodeInfo;
+use tokio::net::TcpListener;
+
+use crate::Global;
+use crate::connect::{self, Authority, AuthorityArgs};
+use crate::error::{CliError, CliResult, Context, Exit, chain};
+use crate::profile::Stored;
+use crate::transport::{self, Ending};
+use crate::ui;
+use options::{ForwardSpec, Options, RequestTty};
+use target::Target;
+
+/// Silence after which the node is asked for a sign of life.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// From the question to an authenticated connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Nodes that a command runs on at a time, when labels select several.
+const AT_A_TIME: usize = 16;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Typed after a newline: ~. ends the connection, ~^Z suspends, ~? lists these.\n\
+    Exit code: that of the remote command, or 255 when the connection failed.")]
+pub(crate) struct Args {
+    /// OS login on the node. Default: your name here, or the one login that your roles give you.
+    #[arg(short = 'l', value_name = "LOGIN")]
+    login: Option<String>,
+    /// Accepted for ssh's sake: a node has one SSH service.
+    #[arg(short = 'p', value_name = "PORT")]
+    port: Option<u16>,
+    /// Ask for a terminal; twice, even without a local one.
+    #[arg(short = 't', action = clap::ArgAction::Count)]
+    tty: u8,
+    /// Ask for no terminal.
+    #[arg(short = 'T')]
+    no_tty: bool,
+    /// Run no command: only forward.
+    #[arg(short = 'N')]
+    no_command: bool,
+    /// Read nothing from standard input.
+    #[arg(short = 'n')]
+    no_input: bool,
+    /// Say nothing but errors.
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Say what happens, to stderr; repeat for more.
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Append what -v says to a file instead.
+    #[arg(short = 'E', value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// Forward a local port: [BIND:]PORT:HOST:HOSTPORT as the node sees HOST.
+    #[arg(short = 'L', value_name = "FORWARD")]
+    local: Vec<String>,
+    /// Forward what a local SOCKS proxy is asked for: [BIND:]PORT.
+    #[arg(short = 'D', value_name = "FORWARD")]
+    dynamic: Vec<String>,
+    /// Connect standard input and output to HOST:PORT as the node sees it.
+    #[arg(short = 'W', value_name = "HOST:PORT", conflicts_with_all = ["command", "no_command"])]
+    stdio: Option<String>,
+    /// Offer the local SSH agent to the node. Whoever is root there can use it meanwhile.
+    #[arg(short = 'A')]
+    agent: bool,
+    /// Do not offer the SSH agent.
+    #[arg(short = 'a', overrides_with = "agent")]
+    no_agent: bool,
+    /// The command is the name of a subsystem.
+    #[arg(short = 's')]
+    subsystem: bool,
+    /// Escape character; "none" for none.
+    #[arg(short = 'e', value_name = "CHARACTER")]
+    escape: Option<String>,
+    /// An option of ssh_config(5), Key=Value.
+    #[arg(short = 'o', value_name = "OPTION")]
+    options: Vec<String>,
+    /// Accepted for ssh's sake, without effect.
+    #[arg(short = 'C', hide = true)]
+    compress: bool,
+    /// Accepted for ssh's sake, without effect.
+    #[arg(short = '4', hide = true)]
+    ipv4: bool,
+    /// Accepted for ssh's sake, without effect.
+    #[arg(short = '6', hide = true)]
+    ipv6: bool,
+    /// Accepted for ssh's sake, without effect.
+    #[arg(short = 'x', hide = true)]
+    no_x11: bool,
+    /// Use the stored login to this cluster.
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Where to: [LOGIN@]NODE, or labels that select nodes, such as env=prod,team=db.
+    destination: String,
+    /// What to run. Default: the login's shell.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    // As ssh does: 255 for whatever kept the command from running.
+    go(global, args).await.map_err(|error| error.exit(Exit::Connection))
+}
+
+async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let (plan, target) = Plan::make(&args)?;
+    plan.log(global, args.log_file.as_deref())?;
+    let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
+    if target.is_selector() {
+        return selected(global, &stored, &plan, &target).await;
+    }
+    let login = login(&stored, &plan, &target)?;
+    let link = Link::open(&stored, &target.host, &login, &plan).await?;
+    let outcome = alone(&link, &plan).await;
+    link.connection.disconnect().await;
+    outcome
+}
+
+/// What is to be done, once the command line is understood.
+#[derive(Debug)]
+struct Plan {
+    options: Options,
+    program: Option<Program>,
+    stdio: Option<(String, u16)>,
+}
+
+impl Plan {
+    fn make(args: &Args) -> CliResult<(Self, Target)> {
+        let mut options = Options::default();
+        // Switches come first: in ssh, the first value stands.
+        if args.no_tty {
+            options.request_tty = RequestTty::No;
+        } else if args.tty > 0 {
+            options.request_tty = if args.tty > 1 { RequestTty::Force } else { RequestTty::Yes };
+        }
+        options.user.clone_from(&args.login);
+        if let Some(escape) = &args.escape {
+            options.escape = Some(options::parse_escape(escape)?);
+        }
+        args.options.iter().try_for_each(|text| options.apply(text))?;
+        options.forward_agent = (options.forward_agent || args.agent) && !args.no_agent;
+        options.no_input |= args.no_input;
+        options.no_session |= args.no_command;
+        options.subsystem |= args.subsystem;
+        options.quiet |= args.quiet;
+        options.verbose |= args.verbose > 0;
+        for text in &args.local {
+            options.forwards.push(options::parse_local(text)?);
+        }
+        for text in &args.dynamic {
+            options.forwards.push(options::parse_dynamic(text)?);
+        }
+        let target = target::parse(&args.destination)?;
+        if (args.port.or(target.port)).is_some_and(|port| port != 22) && options.verbose {
+            ui::say(
+                "note: the port is ignored; a node has one SSH service, reached through the cluster's address",
+            );
+        }
+        // As ssh does: the words are joined by spaces, and the login's shell splits them again.
+        let command = (!args.command.is_empty()).then(|| args.command.join(" "));
+        let command = command.or_else(|| options.remote_command.clone());
+        let program = match (options.no_session, options.subsystem, command) {
+            (true, ..) => None,
+            (_, true, Some(name)) => Some(Program::Subsystem(name)),
+            (_, true, None) => {
+                return Err(CliError::new("-s needs the name of a subsystem").exit(Exit::Usage));
+            }
+            (_, _, Some(command)) => Some(Program::Exec(command.into_bytes())),
+            (_, _, None) => Some(Program::Shell),
+        };
+        let stdio = args.stdio.as_deref().map(options::parse_host_port).transpose()?;
+        Ok((Self { options, program, stdio }, target))
+    }
+
+    /// Starts logging for `-v`, unless `--log` did.
+    fn log(&self, global: &Global, file: Option<&std::path::Path>) -> CliResult {
+        if !self.options.verbose || global.log.is_some() {
+            return Ok(());
+        }
+        let filter =
+            tracing_subscriber::EnvFilter::new("info,sallyport=debug,sallyport_ssh=debug,sallyport_ca=debug");
+        let builder = tracing_subscriber::fmt().with_env_filter(filter);
+        let _ = match file {
+            Some(path) => {
+                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                let file = file.doing(format!("open {}", path.display()))?;
+                builder.with_ansi(false).with_writer(std::sync::Mutex::new(file)).try_init()
+            }
+            None => {
+                builder.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).try_init()
+            }
+        };
+        Ok(())
+    }
+
+    fn wants_terminal(&self) -> bool {
+        match self.options.request_tty {
+            RequestTty::No => false,
+            RequestTty::Force => true,
+            RequestTty::Yes => terminal::is_terminal(),
+            RequestTty::Auto => self.program == Some(Program::Shell) && terminal::is_terminal(),
+        }
+    }
+
+    fn request(&self, program: Program, with_terminal: bool) -> SessionRequest {
+        let present = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        SessionRequest {
+            program,
+            terminal: with_terminal.then(terminal::like_this),
+            environment: options::environment(&self.options, present),
+            forward_agent: self.options.forward_agent,
+        }
+    }
+}
+
+/// The OS login to ask for.
+fn login(stored: &Stored, plan: &Plan, target: &Target) -> CliResult<String> {
+    if let Some(login) = plan.options.user.as_ref().or(target.login.as_ref()) {
+        return Ok(login.clone());
+    }
+    let logins = &stored.profile.logins;
+    let here = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name);
+    let known = |name: &str| logins.iter().any(|login| login.as_str() == name);
+    match (here, logins.as_slice()) {
+        (Some(here), _) if known(&here) => Ok(here),
+        (_, [only]) => Ok(only.to_string()),
+        (_, []) => Err(CliError::new("your roles give you no login on any node")
+            .hint("ask an administrator for a role with logins; sallyport status shows what you have")),
+        (_, several) => {
+            let several: Vec<String> = several.iter().map(ToString::to_string).collect();
+            Err(CliError::new(format!("which login? You may use {}", several.join(", "))).hint(format!(
+                "sallyport ssh {}@{}",
+                several.first().map_or("LOGIN", String::as_str),
+                target.host
+            )))
+        }
+    }
+}
+
+/// An authenticated connection to a node.
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    node: String,
+    login: String,
+    ending: Ending,
+}
+
+impl Link {
+    async fn open(stored: &Stored, node: &str, login: &str, plan: &Plan) -> CliResult<Self> {
+        let limit = plan.options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        let keepalive = plan.options.keepalive.unwrap_or(KEEPALIVE);
+        let agent = plan.options.forward_agent.then(agent_socket).flatten();
+        Self::connect(stored, node, login, agent, keepalive, limit).await
+    }
+
+    /// For commands other than ssh.
+    pub(crate) async fn plain(stored: &Stored, node: &str, login: &str) -> CliResult<Self> {
+        Self::connect(stored, node, login, None, KEEPALIVE, CONNECT_TIMEOUT).await
+    }
+
+    async fn connect(
+        stored: &Stored,
+        node: &str,
+        login: &str,
+        agent: Option<PathBuf>,
+        keepalive: Duration,
+        limit: Duration,
+    ) -> CliResult<Self> {
+        let connecting = async {
+            let credentials =
+                Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
+                    .doing("use the stored SSH certificate")?;
+            let trust = Arc::new(stored.trust()?);
+            let channel = connect::proxy(stored).await?;
+            let (stream, ending) = transport::open(channel, node, login);
+            let settings = Settings {
+                login: login.to_owned(),
+                host: node.to_owned(),
+                trust,
+                keepalive: (!keepalive.is_zero()).then_some(keepalive),
+                agent,
+            };
+            match connect(stream, &credentials, settings).await {
+                Ok(connection) => {
+                    Ok(Self { connection, node: node.to_owned(), login: login.to_owned(), ending })
+                }
+                // When the proxy ended the stream, its words are the cause and SSH's only the effect.
+                Err(error) => Err(ending.error(node, login).unwrap_or_else(|| explain(&error))),
+            }
+        };
+        tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| {
+            Err(CliError::new(format!("{node} did not answer within {} s", limit.as_secs()))
+                .hint("sallyport ls  (is it online?)"))
+        })
+    }
+
+    /// The proxy's words about the end of the connection, when it had any.
+    pub(crate) fn said(&self) -> Option<CliError> {
+        self.ending.error(&self.node, &self.login)
+    }
+
+    /// What an error on this connection means.
+    pub(crate) fn explain(&self, error: &ClientError) -> CliError {
+        match error {
+            ClientError::Lost { .. } => self.said().unwrap_or_else(|| explain(error)),
+            _ => explain(error),
+        }
+    }
+}
+
+fn agent_socket() -> Option<PathBuf> {
+    let socket = std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()).map(PathBuf::from);
+    if socket.is_none() {
+        ui::say("note: there is no SSH agent to forward (SSH_AUTH_SOCK is not set)");
+    }
+    socket
+}
+
+/// An SSH failure in words, with what to try.
+pub(crate) fn explain(error: &ClientError) -> CliError {
+    let said = chain(error, &error.to_string());
+    match error {
+        ClientError::HostCertificate { .. } | ClientError::PlainHostKey { .. } => CliError::new(said)
+            .hint("do not go on before you know why: ask an administrator whether this node was replaced"),
+        ClientError::Authentication { .. } => CliError::new(said)
+            .hint("sallyport status  (is the certificate still valid, and does it carry this login?)"),
+        _ => CliError::new(said),
+    }
+    .exit(Exit::Connection)
+}
+
+/// One node: forwards, then a session.
+async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
+    if let Some((host, port)) = &plan.stdio {
+        return session::stdio(link, host, *port).await;
+    }
+    let _forwards = forwards(link, &plan.options).await?;
+    match &plan.program {
+        None => {
+            session::wait(link).await;
+            Err(link
+                .said()
+                .unwrap_or_else(|| CliError::new(format!("the connection to {} was lost", link.node))))
+        }
+        Some(program) => {
+            let with_terminal = plan.wants_terminal();
+            if plan.options.request_tty == RequestTty::Yes && !with_terminal {
+                ui::say(
+                    "no terminal is asked for, because standard input is not one (-tt asks all the same)",
+                );
+            }
+            let request = plan.request(program.clone(), with_terminal);
+            let started = link.connection.start(request).await.map_err(|error| link.explain(&error))?;
+            session::run(link, started, with_terminal, &plan.options).await
+        }
+    }
+}
+
+async fn forwards(link: &Link, options: &Options) -> CliResult<Vec<Forward>> {
+    let report: Report = Arc::new(|text: &str| ui::say(format!("forward: {text}")));
+    let mut running = Vec::new();
+    for ForwardSpec { bind, port, to } in &options.forwards {
+        let listener = match TcpListener::bind((bind.as_str(), *port)).await {
+            Ok(listener) => listener,
+            Err(error) if options.exit_on_forward_failure || options.no_session => {
+                return Err(CliError::new(format!("cannot listen on {bind}:{port}: {error}")));
+            }
+            Err(error) => {
+                ui::say(format!("forward: cannot listen on {bind}:{port}: {error}"));
+                continue;
+            }
+        };
+        running.push(match to {
+            Some((host, to)) => link.connection.forward(listener, host.clone(), *to, Arc::clone(&report)),
+            None => link.connection.forward_dynamic(listener, Arc::clone(&report)),
+        });
+    }
+    Ok(running)
+}
+
+/// Labels: one node for a person, all of them for a command.
+async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target) -> CliResult<ExitCode> {
+    let chosen = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
+    let authority = Authority::open(&chosen, &AuthorityArgs::default()).await?;
+    let mut nodes = crate::ls::fetch(&authority, std::slice::from_ref(&target.host), None).await?;
+    nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    let (online, offline): (Vec<NodeInfo>, Vec<NodeInfo>) = nodes.into_iter().partition(|node| node.online);
+    let login = login(stored, plan, target)?;
+    match (online.as_slice(), &plan.program) {
+        ([], _) if offline.is_empty() => {
+            Err(CliError::new(format!("no node that you may reach has the labels {}", target.host))
+                .hint("sallyport ls"))
+        }
+        ([], _) => Err(CliError::new(format!("all nodes with the labels {} are offline", target.host))
+            .hint("sallyport ls")),
+        ([only], _) => {
+            let link = Link::open(stored, &only.id, &login, plan).await?;
+            let outcome = alone(&link, plan).await;
+            link.connection.disconnect().await;
+            outcome
+        }
+        (_, Some(program @ (Program::Exec(_) | Program::Subsystem(_)))) => {
+            for node in &offline {
+                ui::say(format!("{}: offline, left out", node.name));
+            }
+            everywhere(stored, plan, program, &login, &online).await
+        }
+        (several, _) => {
+            let names: Vec<String> =
+                several.iter().map(|node| format!("  {}  {}", node.name, node.id)).collect();
+            Err(CliError::new(format!(
+                "the labels {} select {} nodes:\n{}",
+                target.host,
+                several.len(),
+                names.join("\n")
+            ))
+            .hint("name one of them, or give a command to run on all"))
+        }
+    }
+}
+
+/// A command on several nodes, a prefix before every line. The exit code is the worst of theirs.
+async fn everywhere(
+    stored: &Stored,
+    plan: &Plan,
+    program: &Program,
+    login: &str,
+    nodes: &[NodeInfo],
+) -> CliResult<ExitCode> {
+    let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    let runs = futures::stream::iter(nodes).map(|node| async move {
+        let prefix = format!("{:width$} | ", node.name);
+        let outcome = async {
+            let link = Link::open(stored, &node.id, login, plan).await?;
+            let request = plan.request(program.clone(), false);
+            let started = link.connection.start(request).await.map_err(|error| link.explain(&error))?;
+            let code = session::collect(&link, started, &prefix).await;
+            link.connection.disconnect().await;
+            code
+        };
+        outcome.await.unwrap_or_else(|error| {
+            ui::say(format!("{prefix}{error}"));
+            255
+        })
+    });
+    let worst = runs.buffer_unordered(AT_A_TIME).fold(0, |worst, code| async move { code.max(worst) }).await;
+    Ok(ExitCode::from(worst))
+}
+
+/// For commands other than ssh: who goes where, by the same rules.
+pub(crate) fn default_login(stored: &Stored, target: &Target) -> CliResult<String> {
+    login(stored, &Plan { options: Options::default(), program: None, stdio: None }, target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(words: &[&str]) -> CliResult<(Plan, Target)> {
+        let line = Line::try_parse_from([&["ssh"], words].concat())
+            .map_err(|error| CliError::new(error.to_string()))?;
+        Plan::make(&line.args)
+    }
+
+    #[test]
+    fn command_lines_mean_what_they_mean_to_ssh() {
+        let (plan_, target) = plan(&["-l", "root", "web-1", "-t", "ls", "-la", "--color"]).unwrap();
+        assert_eq!(target.host, "web-1");
+        assert_eq!(plan_.options.user.as_deref(), Some("root"));
+        assert_eq!(plan_.options.request_tty, RequestTty::Yes);
+        assert_eq!(plan_.program, Some(Program::Exec(b"ls -la --color".to_vec())));
+        let (shell, _) = plan(&["root@web-1"]).unwrap();
+        assert_eq!(shell.program, Some(Program::Shell));
+        let (quoted, _) = plan(&["web-1", "echo", "a  b"]).unwrap();
+        assert_eq!(quoted.program, Some(Program::Exec(b"echo a  b".to_vec())));
+        let (none, _) = plan(&["-N", "-L", "8080:localhost:80", "-D1080", "web-1"]).unwrap();
+        assert_eq!((none.program, none.options.forwards.len()), (None, 2));
+        let (forced, _) = plan(&["-tt", "-o", "RequestTTY=no", "web-1"]).unwrap();
+        assert_eq!(forced.options.request_tty, RequestTty::Force);
+        let (subsystem, _) = plan(&["-s", "web-1", "sftp"]).unwrap();
+        assert_eq!(subsystem.program, Some(Program::Subsystem("sftp".to_owned())));
+        let (agent, _) = plan(&["-A", "web-1"]).unwrap();
+        assert!(agent.options.forward_agent);
+        let (no_agent, _) = plan(&["-a", "-o", "ForwardAgent=yes", "web-1"]).unwrap();
+        assert!(!no_agent.options.forward_agent);
+        let (dashes, _) = plan(&["web-1", "--", "-x"]).unwrap();
+        assert_eq!(dashes.program, Some(Program::Exec(b"-x".to_vec())));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        for (words, said) in [
+            (&["-s", "web-1"][..], "name of a subsystem"),
+            (&["-R", "1:a:2", "web-1"], "-R"),
+            (&["-o", "ProxyJump=x", "web-1"], "ProxyJump"),
+            (&["-L", "80", "web-1"], "is not [BIND:]PORT"),
+            (&["-e", "xx", "web-1"], "escape character"),
+        ] {
+            let error = plan(words).unwrap_err().to_string();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+}

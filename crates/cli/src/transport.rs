@@ -1,0 +1,176 @@
+//! The proxy's Transport service as a byte stream: SSH inside gRPC.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures::Stream;
+use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
+use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
+use sallyport_wire::v1::transport_client::TransportClient;
+use sallyport_wire::v1::{ProxySshRequest, ProxySshResponse, SshTarget};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::PollSender;
+use tonic::transport::Channel;
+use tonic::{Response, Status, Streaming};
+
+use crate::error::{CliError, Exit};
+
+/// Bytes in one message at most.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Messages that wait for the network; more make the writer wait.
+const QUEUED_MESSAGES: usize = 8;
+
+type Opening = Pin<Box<dyn Future<Output = Result<Response<Streaming<ProxySshResponse>>, Status>> + Send>>;
+
+enum Incoming {
+    /// The proxy has not answered yet. What is written goes out all the same.
+    Opening(Opening),
+    Open(Streaming<ProxySshResponse>),
+    Ended,
+}
+
+/// A stream to the SSH service of a node.
+pub(crate) struct NodeStream {
+    outgoing: PollSender<ProxySshRequest>,
+    incoming: Incoming,
+    ready: Bytes,
+    ending: Ending,
+}
+
+/// How the proxy ended a stream, readable while and after something else owns the stream.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ending(Arc<Mutex<Option<Status>>>);
+
+impl Ending {
+    fn set(&self, status: Status) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    }
+
+    /// The proxy's words, with what to try next. `None` when the proxy did not complain.
+    pub(crate) fn error(&self, node: &str, login: &str) -> Option<CliError> {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().map(|status| explain(status, node, login))
+    }
+}
+
+/// A proxy's answer in words.
+fn explain(status: &Status, node: &str, login: &str) -> CliError {
+    use tonic::Code;
+    let error = CliError::from_status(&format!("connect to {node}"), status);
+    let error = match status.code() {
+        Code::NotFound => error.hint("sallyport ls"),
+        Code::PermissionDenied if !login.is_empty() => {
+            error.hint(format!("sallyport ls  (shows the logins you may use; {login} is not one of them on {node}, or a lock is in force)"))
+        }
+        Code::PermissionDenied => error.hint("sallyport ls"),
+        Code::InvalidArgument => error.hint("sallyport ls --verbose  (then use the id in place of the name)"),
+        Code::Unauthenticated => error.hint("sallyport login"),
+        Code::ResourceExhausted => error.hint("close some sessions and try again"),
+        _ => error,
+    };
+    error.exit(Exit::Connection)
+}
+
+/// Asks the proxy for a node. Returns at once: the first bytes travel together with the question.
+pub(crate) fn open(channel: Channel, node: &str, login: &str) -> (NodeStream, Ending) {
+    let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
+    let target = SshTarget { node: node.to_owned(), login: login.to_owned() };
+    // The queue is empty and has room, so this cannot fail.
+    let _ = sender.try_send(ProxySshRequest { frame: Some(Asked::Target(target)) });
+    let mut client = TransportClient::new(channel);
+    let opening = async move { client.proxy_ssh(ReceiverStream::new(receiver)).await };
+    let ending = Ending::default();
+    let stream = NodeStream {
+        outgoing: PollSender::new(sender),
+        incoming: Incoming::Opening(Box::pin(opening)),
+        ready: Bytes::new(),
+        ending: ending.clone(),
+    };
+    (stream, ending)
+}
+
+impl NodeStream {
+    fn fail(&mut self, status: Status) -> io::Error {
+        let words = status.message().to_owned();
+        self.incoming = Incoming::Ended;
+        self.outgoing.close();
+        self.ending.set(status);
+        io::Error::other(words)
+    }
+
+    /// Drives the question, which also carries what is written before the answer.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Incoming::Opening(opening) = &mut self.incoming {
+            match ready!(opening.as_mut().poll(cx)) {
+                Ok(response) => self.incoming = Incoming::Open(response.into_inner()),
+                Err(status) => return Poll::Ready(Err(self.fail(status))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for NodeStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            if !this.ready.is_empty() {
+                let count = this.ready.len().min(buffer.remaining());
+                if let Some(bytes) = this.ready.get(..count) {
+                    buffer.put_slice(bytes);
+                }
+                this.ready.advance(count);
+                return Poll::Ready(Ok(()));
+            }
+            ready!(this.poll_open(cx))?;
+            let Incoming::Open(stream) = &mut this.incoming else { return Poll::Ready(Ok(())) };
+            match ready!(Pin::new(stream).poll_next(cx)) {
+                Some(Ok(message)) => {
+                    if let Some(Answered::Ssh(bytes)) = message.frame {
+                        this.ready = bytes;
+                    }
+                }
+                Some(Err(status)) => return Poll::Ready(Err(this.fail(status))),
+                None => {
+                    this.incoming = Incoming::Ended;
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for NodeStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        // Until the answer is there nobody else drives the question, and reading may not have begun.
+        if let Poll::Ready(Err(error)) = this.poll_open(cx) {
+            return Poll::Ready(Err(error));
+        }
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        ready!(this.outgoing.poll_reserve(cx)).map_err(gone)?;
+        let count = data.len().min(CHUNK_BYTES);
+        let bytes = data.get(..count).map(Bytes::copy_from_slice).unwrap_or_default();
+        this.outgoing.send_item(ProxySshRequest { frame: Some(Asked::Ssh(bytes)) }).map_err(gone)?;
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.outgoing.close();
+        Poll::Ready(Ok(()))
+    }
+}
