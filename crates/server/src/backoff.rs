@@ -35,7 +35,7 @@ impl Backoff {
 
 /// A number in `0.0..1.0` for spreading load; not for secrets.
 pub(crate) fn chance() -> f64 {
-    let random = uuid::Uuid::new_v4().as_u128() as u32;
+    let (random, ..) = uuid::Uuid::new_v4().as_fields();
     f64::from(random) / (f64::from(u32::MAX) + 1.0)
 }
 

@@ -71,6 +71,14 @@ impl Hub {
     }
 }
 
+#[cfg(test)]
+impl Hub {
+    /// Tunnels of a node.
+    pub(crate) fn tunnels(&self, node: &HostId) -> usize {
+        self.tunnels.read().unwrap_or_else(PoisonError::into_inner).get(node).map_or(0, Vec::len)
+    }
+}
+
 /// One tunnel's place in the hub.
 #[derive(Debug)]
 pub(crate) struct Registration {

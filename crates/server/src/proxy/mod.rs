@@ -9,6 +9,10 @@ pub(crate) mod relay;
 pub(crate) mod transport;
 pub(crate) mod watcher;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+mod tests;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +80,9 @@ pub(crate) struct Start {
 pub(crate) struct Service {
     pub(crate) sessions: Sessions,
     pub(crate) spool: Spool,
+    /// What this proxy knows of the cluster.
+    #[cfg(test)]
+    view: Arc<ClusterView>,
     hub: Hub,
     jump: Arc<Jump>,
 }
@@ -184,6 +191,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let shown = public_addr.first().map(HostPort::to_string).unwrap_or_default();
     let router = public::routes(Arc::clone(&view), &shown, health)
         .route_service("/sallyport.v1.Transport/{*method}", transport);
+    #[cfg(test)]
+    let known = Arc::clone(&view);
     let gateway = Arc::new(Gateway {
         settings: TlsSettings::new(credentials.clone()),
         credentials,
@@ -203,7 +212,14 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     tasks.spawn(accept_loop(listener, limiter, serving, drain, move |acceptance| {
         Arc::clone(&gateway).serve(acceptance)
     }));
-    Ok(Service { sessions, spool, hub, jump })
+    Ok(Service {
+        sessions,
+        spool,
+        #[cfg(test)]
+        view: known,
+        hub,
+        jump,
+    })
 }
 
 /// Everything that may stand in a client's address bar or configuration for this proxy.

@@ -245,7 +245,7 @@ impl futures::Stream for FromNode {
             Poll::Ready(Ok(_)) => {
                 let bytes: Bytes = this.buffer.split().freeze();
                 counter!("sallyport_bytes_total", "direction" => "from_node").increment(bytes.len() as u64);
-                Poll::Ready(Some(Ok(answer(Answered::Ssh(bytes.into())))))
+                Poll::Ready(Some(Ok(answer(Answered::Ssh(bytes)))))
             }
             Poll::Ready(Err(error)) => {
                 this.ended = true;

@@ -1,0 +1,5 @@
+//! A real proxy on a real port, with certificates of a test's own authorities and agents that echo.
+
+mod listening;
+mod rig;
+mod sessions;
