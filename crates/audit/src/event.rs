@@ -302,6 +302,13 @@ impl Event {
         self
     }
 
+    /// The host that reports it.
+    #[must_use]
+    pub fn origin(mut self, origin: impl Into<String>) -> Self {
+        self.origin = origin.into();
+        self
+    }
+
     /// In words.
     #[must_use]
     pub fn message(mut self, message: impl Into<String>) -> Self {

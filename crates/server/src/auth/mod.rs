@@ -1,35 +1,192 @@
-//! stub
-#![allow(missing_docs, clippy::all)]
-use crate::ServerError;
-use sallyport_access::ClusterName;
-use sallyport_wire::v1;
+//! The authority: certificate authorities, users, policy, audit log and recordings. The only writer of state.
+//!
+//! ```text
+//! DATA_DIR/auth/seal.key      mode 0600; everything secret in state.db is sealed under it
+//!               state.db      users, roles, tokens, hosts, sealed keys
+//!               audit/        the hash-chained log and its checkpoints
+//!               recordings/   sealed recordings
+//! DATA_DIR/admin.sock         mode 0600; whoever can open it is the local administrator
+//! ```
+
+mod admin;
+mod caller;
+mod cluster;
+mod fleet;
+mod hosts;
+mod login;
+mod open;
+mod passwords;
+mod resources;
+mod serve;
+mod state;
+mod view;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use sallyport_access::{ClusterName, HostRole};
+use sallyport_audit::log::AuditLog;
+use sallyport_audit::recording::RecordingStore;
+use sallyport_ca::{Authority as CertAuthority, Trust};
+use sallyport_sal::custody::SealingKey;
+use sallyport_store::Store;
+use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use caller::PeerInfo;
+
+use crate::ServerError;
+use crate::config::SecondFactor;
+
+/// What an authority needs to know.
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
+    /// Name of the installation.
     pub cluster: ClusterName,
+    /// Where everything is kept.
     pub data_dir: PathBuf,
-    pub second_factor: crate::config::SecondFactor,
+    /// Whether every user must have a second factor.
+    pub second_factor: SecondFactor,
+    /// `host:port` for invite links; may be empty.
     pub public_addr: String,
 }
+
+/// The authority. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Authority;
-#[derive(Debug, Clone)]
-pub struct PeerInfo {
-    pub address: SocketAddr,
+pub struct Authority {
+    inner: Arc<Inner>,
 }
+
+#[derive(Debug)]
+struct Inner {
+    config: AuthConfig,
+    store: Store,
+    seal: Arc<SealingKey>,
+    user_ca: CertAuthority,
+    host_ca: CertAuthority,
+    trust: Trust,
+    log: AuditLog,
+    recordings: Arc<RecordingStore>,
+    view: RwLock<Arc<view::View>>,
+    presence: view::Presence,
+    passwords: passwords::Pool,
+    guesses: passwords::Guesses,
+    tls: RwLock<Arc<ServerConfig>>,
+    auth_id: sallyport_access::HostId,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
 impl Authority {
-    pub async fn open(_: AuthConfig, _: OffsetDateTime) -> Result<Self, ServerError> {
-        Ok(Self)
+    /// Opens the authority of a data directory, and makes it on the first start.
+    ///
+    /// # Errors
+    /// [`ServerError`]: the directory is not writable, half-made, damaged, in use, or sealed with another key.
+    pub async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Self, ServerError> {
+        open::open(config, now).await
     }
-    pub async fn serve(&self, _io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, _: PeerInfo) {}
-    pub async fn issue_host(&self, _: v1::JoinRequest) -> Result<v1::HostCertificates, ServerError> {
-        Ok(Default::default())
+
+    /// Serves one connection until it ends: TLS, then the API.
+    pub async fn serve<T>(&self, io: T, peer: PeerInfo)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        serve::tls(&self.inner, io, peer).await;
     }
-    pub async fn serve_admin_socket(&self, _: &Path) -> Result<(), ServerError> {
-        Ok(())
+
+    /// Serves administration on a socket that only this user can open, until the authority stops.
+    ///
+    /// # Errors
+    /// [`ServerError`] when the socket cannot be made.
+    pub async fn serve_admin_socket(&self, path: &Path) -> Result<(), ServerError> {
+        serve::admin_socket(&self.inner, path).await
     }
-    pub async fn shutdown(&self) {}
+
+    /// Certificates for a proxy or node in the authority's own process. The id stays the same for a role and name.
+    ///
+    /// # Errors
+    /// [`ServerError`] when the request is malformed or the state cannot be written.
+    pub async fn issue_host(&self, request: v1::JoinRequest) -> Result<v1::HostCertificates, ServerError> {
+        let issued = self.inner.issue_in_process(request).await;
+        issued.map_err(|status| ServerError::Authority {
+            action: "certify a host of its own process".to_owned(),
+            source: status.message().to_owned().into(),
+        })
+    }
+
+    /// What hosts and clients must trust.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        self.inner.trust.clone()
+    }
+
+    /// Writes an event of this process to the log, without waiting.
+    pub fn emit(&self, event: sallyport_audit::Event) {
+        let log = self.inner.log.clone();
+        self.inner.tasks.spawn(async move {
+            if let Err(error) = log.append(vec![event]).await {
+                tracing::error!(%error, "an audit event is lost");
+            }
+        });
+    }
+
+    /// Ends connections, signs the audit log's end and lets go of the state.
+    pub async fn shutdown(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), self.inner.tasks.wait()).await;
+        let stopped =
+            sallyport_audit::Event::new(sallyport_audit::Code::AuthStopped, OffsetDateTime::now_utc())
+                .user("auth");
+        let closed = async {
+            self.inner.log.append(vec![stopped]).await?;
+            self.inner.log.close().await
+        };
+        if let Err(error) = closed.await {
+            tracing::error!(%error, "the audit log could not be closed");
+        }
+        self.inner.store.backend().close().await;
+    }
 }
+
+impl Inner {
+    fn view(&self) -> Arc<view::View> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn trust_bundle(&self) -> v1::TrustBundle {
+        let bundle = self.trust.to_bundle();
+        v1::TrustBundle {
+            user_ssh_keys: bundle.user_ssh_keys,
+            host_ssh_keys: bundle.host_ssh_keys,
+            user_tls_certificates: bundle.user_tls_certificates,
+            host_tls_certificates: bundle.host_tls_certificates,
+            recording_key: bundle.recording_key.into(),
+        }
+    }
+}
+
+/// The words of the API for roles of hosts.
+fn host_role(text: &str) -> Option<HostRole> {
+    match text {
+        "node" => Some(HostRole::Node),
+        "proxy" => Some(HostRole::Proxy),
+        _ => None,
+    }
+}
+
+fn host_role_name(role: HostRole) -> &'static str {
+    match role {
+        HostRole::Node => "node",
+        HostRole::Proxy => "proxy",
+        HostRole::Auth => "auth",
+    }
+}
+
+/// An address for events about nobody in particular.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);

@@ -1,0 +1,776 @@
+//! Administration: resources, users, tokens, the CAs' public halves, and the audit log.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use sallyport_access::{HostRole, Role, RoleName, Traits, UserName, Verb};
+use sallyport_audit::Code;
+use sallyport_audit::log::{Filter, Record};
+use sallyport_ca::{CaKind, known_hosts_lines, trusted_user_ca_lines};
+use sallyport_sal::random;
+use sallyport_store::{StoreError, typed};
+use sallyport_wire::v1::admin_server::Admin;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::caller::{Caller, caller};
+use super::hosts::{REMEMBERED, fresh_token, hash_of, shown, storage};
+use super::resources::{self, Document, KINDS};
+use super::state::{
+    CredentialRecord, HostRecord, InviteRecord, LockRecord, NodeRecord, RoleRecord, TokenRecord, UserRecord,
+};
+use super::view::PAGE;
+use super::{Inner, host_role, host_role_name};
+
+pub(super) struct Service(pub(super) Arc<Inner>);
+
+/// How long an invite or reset link is good.
+const INVITE_TTL: time::Duration = time::Duration::hours(24);
+const TOKEN_TTL: Duration = Duration::from_secs(3600);
+const LONGEST_TOKEN_TTL: Duration = Duration::from_secs(7 * 86_400);
+const SHORTEST_TOKEN_TTL: Duration = Duration::from_secs(10);
+const MOST_USES: u32 = 10_000;
+/// Resources in one answer.
+const RESOURCES: usize = 1000;
+/// Records that a search may be ahead of its reader.
+const SEARCH_QUEUE: usize = 256;
+/// Newest records that `tail` keeps while it searches.
+const MOST_TAIL: usize = 100_000;
+
+type Events = Pin<Box<dyn Stream<Item = Result<v1::AuditRecord, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Admin for Service {
+    async fn get_resource(
+        &self,
+        request: Request<v1::GetResourceRequest>,
+    ) -> Result<Response<v1::Resource>, Status> {
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let kind = self.0.known_kind(&caller, "Admin.GetResource", &asked.kind).await?;
+        self.0.allow(&caller, "Admin.GetResource", kind, Verb::Read).await?;
+        self.0.called(&caller, "Admin.GetResource", &format!("{kind}/{}", shown(&asked.name))).await?;
+        self.0.resource(kind, &asked.name).await.map(Response::new)
+    }
+
+    async fn list_resources(
+        &self,
+        request: Request<v1::ListResourcesRequest>,
+    ) -> Result<Response<v1::ListResourcesResponse>, Status> {
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let kind = self.0.known_kind(&caller, "Admin.ListResources", &asked.kind).await?;
+        self.0.allow(&caller, "Admin.ListResources", kind, Verb::List).await?;
+        self.0.called(&caller, "Admin.ListResources", kind).await?;
+        self.0.resources(kind, &asked).await.map(Response::new)
+    }
+
+    async fn create_resource(
+        &self,
+        request: Request<v1::CreateResourceRequest>,
+    ) -> Result<Response<v1::Resource>, Status> {
+        const METHOD: &str = "Admin.CreateResource";
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.0.certified(&caller, METHOD).await?;
+        }
+        let kind = resources::kind_of(&asked.yaml).unwrap_or_default();
+        let resource = KINDS.into_iter().find(|known| *known == kind).unwrap_or("role");
+        self.0.allow(&caller, METHOD, resource, Verb::Create).await?;
+        if asked.replace {
+            self.0.allow(&caller, METHOD, resource, Verb::Update).await?;
+        }
+        let document = resources::read(&resources::kind_of(&asked.yaml)?, &asked.yaml)?;
+        let write = if asked.replace { Write::Replace } else { Write::Create };
+        self.0.write(&caller, document, write).await.map(Response::new)
+    }
+
+    async fn update_resource(
+        &self,
+        request: Request<v1::UpdateResourceRequest>,
+    ) -> Result<Response<v1::Resource>, Status> {
+        const METHOD: &str = "Admin.UpdateResource";
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.0.certified(&caller, METHOD).await?;
+        }
+        let kind = resources::kind_of(&asked.yaml).unwrap_or_default();
+        let resource = KINDS.into_iter().find(|known| *known == kind).unwrap_or("role");
+        self.0.allow(&caller, METHOD, resource, Verb::Update).await?;
+        let document = resources::read(&resources::kind_of(&asked.yaml)?, &asked.yaml)?;
+        self.0.write(&caller, document, Write::Update(asked.revision)).await.map(Response::new)
+    }
+
+    async fn delete_resource(
+        &self,
+        request: Request<v1::DeleteResourceRequest>,
+    ) -> Result<Response<v1::DeleteResourceResponse>, Status> {
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let kind = self.0.known_kind(&caller, "Admin.DeleteResource", &asked.kind).await?;
+        self.0.allow(&caller, "Admin.DeleteResource", kind, Verb::Delete).await?;
+        self.0.delete(&caller, kind, &asked.name).await?;
+        Ok(Response::new(v1::DeleteResourceResponse {}))
+    }
+
+    async fn create_user(
+        &self,
+        request: Request<v1::CreateUserRequest>,
+    ) -> Result<Response<v1::InviteResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Admin.CreateUser", "user", Verb::Create).await?;
+        self.0.create_user(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn reset_user(
+        &self,
+        request: Request<v1::ResetUserRequest>,
+    ) -> Result<Response<v1::InviteResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Admin.ResetUser", "user", Verb::Update).await?;
+        self.0.reset_user(&caller, &request.into_inner().name).await.map(Response::new)
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<v1::CreateTokenRequest>,
+    ) -> Result<Response<v1::CreateTokenResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Admin.CreateToken", "token", Verb::Create).await?;
+        self.0.create_token(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn export_ca(
+        &self,
+        request: Request<v1::ExportCaRequest>,
+    ) -> Result<Response<v1::ExportCaResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Admin.ExportCa", "ca", Verb::Read).await?;
+        let asked = request.into_inner();
+        let text = self.0.export(&asked)?;
+        let event =
+            self.0.event(Code::CaExported, &caller).field("ca", asked.kind).field("format", asked.format);
+        self.0.record(vec![event]).await?;
+        Ok(Response::new(v1::ExportCaResponse { text }))
+    }
+
+    type SearchEventsStream = Events;
+
+    async fn search_events(
+        &self,
+        request: Request<v1::SearchEventsRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Admin.SearchEvents", "event", Verb::List).await?;
+        self.0.called(&caller, "Admin.SearchEvents", "").await?;
+        Ok(Response::new(search(&self.0, request.into_inner())))
+    }
+
+    async fn verify_audit(
+        &self,
+        request: Request<v1::VerifyAuditRequest>,
+    ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Admin.VerifyAudit", "event", Verb::Read).await?;
+        self.0.verify(&caller).await.map(Response::new)
+    }
+}
+
+/// How a document is to be written.
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    Create,
+    Replace,
+    Update(u64),
+}
+
+impl Inner {
+    /// The kind, when the API has it. Only a caller with a certificate learns which there are.
+    async fn known_kind(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        kind: &str,
+    ) -> Result<&'static str, Status> {
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.certified(caller, method).await?;
+        }
+        KINDS.into_iter().find(|known| *known == kind).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "there is no kind {:?}; kinds are {}",
+                shown(kind),
+                KINDS.join(", ")
+            ))
+        })
+    }
+
+    async fn resource(&self, kind: &str, name: &str) -> Result<v1::Resource, Status> {
+        let now = OffsetDateTime::now_utc();
+        let missing = || Status::not_found(format!("there is no {kind} {}", shown(name)));
+        let failed = |error: StoreError| storage(&error);
+        match kind {
+            "role" => {
+                let found =
+                    self.store.get::<RoleRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
+                Ok(resources::of(kind, name, found.revision, found.expires, found.value.yaml))
+            }
+            "lock" => {
+                let found =
+                    self.store.get::<LockRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
+                Ok(resources::of(kind, name, found.revision, found.expires, found.value.yaml))
+            }
+            "user" => {
+                let found =
+                    self.store.get::<UserRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
+                Ok(resources::of(kind, name, found.revision, None, resources::user_yaml(&found.value)))
+            }
+            "token" => {
+                let found =
+                    self.store.get::<TokenRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
+                let yaml = resources::token_yaml(name, &found.value);
+                Ok(resources::of(kind, name, found.revision, Some(found.value.expires), yaml))
+            }
+            _ => {
+                let node = self.one_node(name)?;
+                let found =
+                    self.store.get::<NodeRecord>(&node, now).await.map_err(failed)?.ok_or_else(missing)?;
+                Ok(resources::of(
+                    kind,
+                    found.value.name.as_str(),
+                    found.revision,
+                    None,
+                    resources::node_yaml(&found.value),
+                ))
+            }
+        }
+    }
+
+    /// The id of the one node that a name or id means.
+    fn one_node(&self, text: &str) -> Result<String, Status> {
+        match self.presence.find(text).as_slice() {
+            [] => Err(Status::not_found(format!("there is no node {}", shown(text)))),
+            [one] => Ok(one.node.id.to_string()),
+            several => {
+                let ids: Vec<String> = several.iter().map(|known| known.node.id.to_string()).collect();
+                Err(Status::failed_precondition(format!(
+                    "several nodes are called {}; use an id: {}",
+                    shown(text),
+                    ids.join(", ")
+                )))
+            }
+        }
+    }
+
+    async fn resources(
+        &self,
+        kind: &str,
+        asked: &v1::ListResourcesRequest,
+    ) -> Result<v1::ListResourcesResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let limit = match asked.limit {
+            0 => RESOURCES,
+            limit => (limit as usize).min(RESOURCES),
+        };
+        let after = (!asked.after.is_empty()).then_some(asked.after.as_str());
+        let failed = |error: StoreError| storage(&error);
+        let mut listed: Vec<(String, v1::Resource)> = Vec::new();
+        match kind {
+            "role" => {
+                for one in self.store.list::<RoleRecord>(after, limit, now).await.map_err(failed)? {
+                    let resource = resources::of(kind, &one.name, one.revision, one.expires, one.value.yaml);
+                    listed.push((one.name, resource));
+                }
+            }
+            "lock" => {
+                for one in self.store.list::<LockRecord>(after, limit, now).await.map_err(failed)? {
+                    let resource = resources::of(kind, &one.name, one.revision, one.expires, one.value.yaml);
+                    listed.push((one.name, resource));
+                }
+            }
+            "user" => {
+                for one in self.store.list::<UserRecord>(after, limit, now).await.map_err(failed)? {
+                    let yaml = resources::user_yaml(&one.value);
+                    listed.push((one.name.clone(), resources::of(kind, &one.name, one.revision, None, yaml)));
+                }
+            }
+            "token" => {
+                for one in self.store.list::<TokenRecord>(after, limit, now).await.map_err(failed)? {
+                    let yaml = resources::token_yaml(&one.name, &one.value);
+                    let resource =
+                        resources::of(kind, &one.name, one.revision, Some(one.value.expires), yaml);
+                    listed.push((one.name, resource));
+                }
+            }
+            _ => {
+                for one in self.store.list::<NodeRecord>(after, limit, now).await.map_err(failed)? {
+                    let yaml = resources::node_yaml(&one.value);
+                    let resource = resources::of(kind, one.value.name.as_str(), one.revision, None, yaml);
+                    listed.push((one.name, resource));
+                }
+            }
+        }
+        let next = if listed.len() == limit {
+            listed.last().map(|(key, _)| key.clone()).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        Ok(v1::ListResourcesResponse {
+            resources: listed.into_iter().map(|(_, resource)| resource).collect(),
+            next,
+        })
+    }
+
+    async fn write(&self, caller: &Caller, document: Document, write: Write) -> Result<v1::Resource, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (kind, name) = (document.kind(), document.name());
+        let exists = self.exists(kind, &name, now).await?;
+        let code = match (kind, exists) {
+            ("role", false) => Code::RoleCreated,
+            ("role", true) => Code::RoleUpdated,
+            ("lock", false) => Code::LockCreated,
+            ("lock", true) => Code::LockUpdated,
+            (_, false) => Code::UserCreated,
+            (_, true) => Code::UserUpdated,
+        };
+        let failed = |error: StoreError| storage(&error);
+        let (op, yaml) = match &document {
+            Document::Role(role) => {
+                let record = RoleRecord { yaml: role.to_yaml() };
+                (op(&name, &record, role.expires, write).map_err(failed)?, record.yaml)
+            }
+            Document::Lock(lock) => {
+                let record = LockRecord { yaml: lock.to_yaml() };
+                (op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
+            }
+            Document::User(user) => {
+                self.check_roles(&user.roles)?;
+                (op(&name, user, None, write).map_err(failed)?, resources::user_yaml(user))
+            }
+        };
+        if let Document::Role(role) = &document {
+            self.check_compiles(role)?;
+        }
+        let revisions = self.store.backend().transact(vec![op], now).await.map_err(failed)?;
+        self.refresh_after(kind).await?;
+        let event = self
+            .event(code, caller)
+            .message(format!("{kind}/{name}"))
+            .field("name", name.clone())
+            .field("yaml", yaml.clone());
+        self.record(vec![event]).await?;
+        Ok(resources::of(kind, &name, revisions.first().copied().unwrap_or_default(), None, yaml))
+    }
+
+    async fn exists(&self, kind: &str, name: &str, now: OffsetDateTime) -> Result<bool, Status> {
+        let key = format!("{kind}/{name}");
+        Ok(self.store.backend().get(&key, now).await.map_err(|error| storage(&error))?.is_some())
+    }
+
+    /// A role that parses also compiles; were that ever wrong, the cluster must not be left without a policy.
+    fn check_compiles(&self, role: &Role) -> Result<(), Status> {
+        sallyport_access::Policies::compile(std::slice::from_ref(role))
+            .map(|_| ())
+            .map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    fn check_roles(&self, roles: &[RoleName]) -> Result<(), Status> {
+        let view = self.view();
+        let unknown: Vec<&str> =
+            roles.iter().map(RoleName::as_str).filter(|role| !view.roles.contains_key(*role)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let known: Vec<&str> = view.roles.keys().map(String::as_str).collect();
+        Err(Status::invalid_argument(format!(
+            "there is no role {}; roles are {}",
+            unknown.join(", "),
+            known.join(", ")
+        )))
+    }
+
+    async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
+        if matches!(kind, "role" | "lock") {
+            self.refresh().await.map_err(|problem| {
+                tracing::error!(
+                    problem = crate::ServerError::chain(&problem),
+                    "the policy could not be read"
+                );
+                Status::internal(
+                    "written, but the policy could not be read again; the authority's log says why",
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        if !self.exists(kind, name, now).await? && kind != "node" {
+            return Err(Status::not_found(format!("there is no {kind} {}", shown(name))));
+        }
+        let mut shown_name = name.to_owned();
+        let (code, steps) = match kind {
+            "role" => {
+                self.check_unused(name, now).await?;
+                (Code::RoleDeleted, vec![typed::delete::<RoleRecord>(name, None)])
+            }
+            "lock" => (Code::LockDeleted, vec![typed::delete::<LockRecord>(name, None)]),
+            "token" => (Code::TokenDeleted, vec![typed::delete::<TokenRecord>(name, None)]),
+            "user" => {
+                let mut steps = vec![typed::delete::<UserRecord>(name, None)];
+                let credential =
+                    self.store.get::<CredentialRecord>(name, now).await.map_err(|error| storage(&error))?;
+                if credential.is_some() {
+                    steps.push(typed::delete::<CredentialRecord>(name, None));
+                }
+                steps.extend(self.invites_of(name, now).await?);
+                (Code::UserDeleted, steps)
+            }
+            _ => {
+                let id = self.one_node(name)?;
+                let mut steps = vec![typed::delete::<NodeRecord>(&id, None)];
+                let host = self.store.get::<HostRecord>(&id, now).await.map_err(|error| storage(&error))?;
+                if host.is_some() {
+                    steps.push(typed::delete::<HostRecord>(&id, None));
+                }
+                if let Ok(id) = id.parse() {
+                    if let Some(known) = self.presence.get(id) {
+                        shown_name = known.node.name.to_string();
+                    }
+                    self.presence.remove(id);
+                }
+                (Code::NodeDeleted, steps)
+            }
+        };
+        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        self.refresh_after(kind).await?;
+        let event =
+            self.event(code, caller).message(format!("{kind}/{shown_name}")).field("name", shown_name);
+        self.record(vec![event]).await
+    }
+
+    async fn check_unused(&self, role: &str, now: OffsetDateTime) -> Result<(), Status> {
+        let mut after: Option<String> = None;
+        let mut holders = Vec::new();
+        loop {
+            let page = self
+                .store
+                .list::<UserRecord>(after.as_deref(), PAGE, now)
+                .await
+                .map_err(|error| storage(&error))?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.name.clone());
+            let of = page.iter().filter(|user| user.value.roles.iter().any(|held| held.as_str() == role));
+            holders.extend(of.map(|user| user.name.clone()));
+        }
+        if holders.is_empty() {
+            return Ok(());
+        }
+        let more = holders.len().saturating_sub(10);
+        holders.truncate(10);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Err(Status::failed_precondition(format!(
+            "role {role} is held by {}{tail}; take it from them first: sallyport admin edit user/NAME",
+            holders.join(", ")
+        )))
+    }
+
+    /// Steps that take back links already sent to a user.
+    async fn invites_of(&self, user: &str, now: OffsetDateTime) -> Result<Vec<sallyport_store::Op>, Status> {
+        let invites =
+            self.store.list::<InviteRecord>(None, PAGE, now).await.map_err(|error| storage(&error))?;
+        let of = invites.into_iter().filter(|invite| invite.value.user.as_str() == user);
+        Ok(of.map(|invite| typed::delete::<InviteRecord>(&invite.name, None)).collect())
+    }
+
+    async fn create_user(
+        &self,
+        caller: &Caller,
+        request: v1::CreateUserRequest,
+    ) -> Result<v1::InviteResponse, Status> {
+        let bad = |error: sallyport_access::IdError| Status::invalid_argument(error.to_string());
+        let now = OffsetDateTime::now_utc();
+        let name = UserName::new(request.name).map_err(bad)?;
+        let roles =
+            request.roles.into_iter().map(RoleName::new).collect::<Result<Vec<_>, _>>().map_err(bad)?;
+        self.check_roles(&roles)?;
+        let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
+        let user = UserRecord { name, roles, traits };
+        let create = typed::create(user.name.as_str(), &user, None).map_err(|error| storage(&error))?;
+        let event = self
+            .event(Code::UserCreated, caller)
+            .message(format!("user/{}", user.name))
+            .field("name", user.name.to_string())
+            .field("yaml", resources::user_yaml(&user));
+        let invite =
+            self.invite_with(&user.name, vec![create], now).await.map_err(|status| match status.code() {
+                tonic::Code::AlreadyExists => Status::already_exists(format!(
+                    "there is a user {} already; for a new password: sallyport admin users reset {}",
+                    user.name, user.name
+                )),
+                _ => status,
+            })?;
+        self.record(vec![event]).await?;
+        Ok(invite)
+    }
+
+    async fn reset_user(&self, caller: &Caller, name: &str) -> Result<v1::InviteResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let user = self.store.get::<UserRecord>(name, now).await.map_err(|error| storage(&error))?;
+        let user = user.ok_or_else(|| Status::not_found(format!("there is no user {}", shown(name))))?.value;
+        let mut steps = self.invites_of(name, now).await?;
+        steps.push(typed::put(name, &CredentialRecord::default(), None).map_err(|error| storage(&error))?);
+        let invite = self.invite_with(&user.name, steps, now).await?;
+        let event = self.event(Code::UserReset, caller).message(format!("user/{name}")).field("name", name);
+        self.record(vec![event]).await?;
+        Ok(invite)
+    }
+
+    /// Makes a link for a user, together with other steps.
+    async fn invite_with(
+        &self,
+        user: &UserName,
+        mut steps: Vec<sallyport_store::Op>,
+        now: OffsetDateTime,
+    ) -> Result<v1::InviteResponse, Status> {
+        let token = random::token(20).map_err(|error| Status::internal(error.to_string()))?;
+        let expires = now + INVITE_TTL;
+        let record = InviteRecord { user: user.clone(), totp_sealed: None, expires, used: false };
+        steps.push(
+            typed::create(&hash_of(&token), &record, Some(expires + REMEMBERED))
+                .map_err(|error| storage(&error))?,
+        );
+        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let address =
+            if self.config.public_addr.is_empty() { "PROXY:3080" } else { &self.config.public_addr };
+        Ok(v1::InviteResponse {
+            user: user.to_string(),
+            link: format!("https://{address}/invite/{token}#{}", self.trust.pin()),
+            token,
+            expires: Some(convert::time_to_proto(expires)),
+        })
+    }
+
+    async fn create_token(
+        &self,
+        caller: &Caller,
+        request: v1::CreateTokenRequest,
+    ) -> Result<v1::CreateTokenResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let role = host_role(&request.role).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "{:?} is not a role of a host; expected node or proxy",
+                shown(&request.role)
+            ))
+        })?;
+        let ttl = request.ttl.as_ref().and_then(convert::duration_from_proto).unwrap_or(TOKEN_TTL);
+        if !(SHORTEST_TOKEN_TTL..=LONGEST_TOKEN_TTL).contains(&ttl) {
+            return Err(Status::invalid_argument("a token lives from 10 s to 7 days"));
+        }
+        let uses = request.uses.max(1);
+        if uses > MOST_USES {
+            return Err(Status::invalid_argument(format!("a token has at most {MOST_USES} uses")));
+        }
+        if role != HostRole::Node && !request.labels.is_empty() {
+            return Err(Status::invalid_argument("only nodes have labels"));
+        }
+        let expires = now + ttl;
+        let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
+        let (text, name, hash) = fresh_token()?;
+        let record = TokenRecord { hash, role, uses_left: uses, labels, expires };
+        self.store
+            .create(&name, &record, Some(expires + REMEMBERED), now)
+            .await
+            .map_err(|error| storage(&error))?;
+        let event = self
+            .event(Code::TokenCreated, caller)
+            .message(format!("token/{name}"))
+            .field("name", name)
+            .field("role", host_role_name(role))
+            .field("uses", uses)
+            .field("ttl_seconds", ttl.as_secs());
+        self.record(vec![event]).await?;
+        Ok(v1::CreateTokenResponse {
+            token: text,
+            ca_pin: self.trust.pin(),
+            expires: Some(convert::time_to_proto(expires)),
+        })
+    }
+
+    fn export(&self, asked: &v1::ExportCaRequest) -> Result<String, Status> {
+        let kind = match asked.kind.as_str() {
+            "user" => CaKind::User,
+            "host" => CaKind::Host,
+            other => {
+                return Err(Status::invalid_argument(format!(
+                    "there is no CA {:?}; expected user or host",
+                    shown(other)
+                )));
+            }
+        };
+        let lines = |lines: Vec<&str>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        match (asked.format.as_str(), kind) {
+            ("openssh" | "", CaKind::User) => Ok(trusted_user_ca_lines(&self.trust)),
+            ("openssh" | "", _) => Ok(lines(self.trust.host_ssh_lines().collect())),
+            ("known_hosts", CaKind::Host) => {
+                let patterns = [format!("*.{}", self.config.cluster), self.config.cluster.to_string()];
+                Ok(known_hosts_lines(&self.trust, &patterns))
+            }
+            ("known_hosts", _) => {
+                Err(Status::invalid_argument("known_hosts is about hosts: use the host CA"))
+            }
+            ("tls", kind) => Ok(self.trust.tls_certificates_pem(kind)),
+            (other, _) => Err(Status::invalid_argument(format!(
+                "there is no format {:?}; expected openssh, known_hosts or tls",
+                shown(other)
+            ))),
+        }
+    }
+
+    async fn verify(&self, caller: &Caller) -> Result<v1::VerifyAuditResponse, Status> {
+        // A checkpoint first, so that what was written until now is under a signature.
+        self.log.checkpoint().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let log = self.log.clone();
+        let report = tokio::task::spawn_blocking(move || log.verify()).await;
+        let report = match report {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => {
+                return Err(Status::unavailable(format!("the audit log cannot be read: {error}")));
+            }
+            Err(_) => return Err(Status::internal("the audit log cannot be checked")),
+        };
+        let problem = report.problem.as_ref().map(ToString::to_string).unwrap_or_default();
+        let code = if problem.is_empty() { Code::AuditVerified } else { Code::AuditBroken };
+        let event = self.event(code, caller).message(problem.clone()).field("records", report.records);
+        self.record(vec![event]).await?;
+        Ok(v1::VerifyAuditResponse {
+            intact: problem.is_empty(),
+            records: report.records,
+            checkpoints: report.checkpoints,
+            head: data_encoding::HEXLOWER.encode(&report.head),
+            problem,
+        })
+    }
+}
+
+fn op<T: sallyport_store::Kind>(
+    name: &str,
+    value: &T,
+    expires: Option<OffsetDateTime>,
+    write: Write,
+) -> Result<sallyport_store::Op, StoreError> {
+    match write {
+        Write::Create => typed::create(name, value, expires),
+        Write::Replace => typed::put(name, value, expires),
+        Write::Update(revision) => typed::update(name, revision, value, expires),
+    }
+}
+
+fn search(inner: &Arc<Inner>, asked: v1::SearchEventsRequest) -> Events {
+    let filter = Filter {
+        since: asked.since.as_ref().and_then(convert::time_from_proto),
+        until: asked.until.as_ref().and_then(convert::time_from_proto),
+        code: asked.code,
+        user: asked.user,
+        session_id: asked.session_id,
+    };
+    let (sender, receiver) = mpsc::channel(SEARCH_QUEUE);
+    let limit = asked.limit as usize;
+    let (log, stop, follow, tail) = (inner.log.clone(), inner.stop.clone(), asked.follow, asked.tail);
+    inner.tasks.spawn(async move {
+        // Subscribed before the files are read, so that nothing falls between.
+        let mut live = log.subscribe();
+        let mut next = 0;
+        loop {
+            let scanned = {
+                let (log, filter, sender) = (log.clone(), filter.clone(), sender.clone());
+                let (tail, limit) = (tail && next == 0, if next == 0 { limit } else { 0 });
+                tokio::task::spawn_blocking(move || scan(&log, next, &filter, limit, tail, &sender)).await
+            };
+            match scanned {
+                Ok(Ok(last)) => next = last,
+                Ok(Err(error)) => {
+                    let _ = sender
+                        .send(Err(Status::unavailable(format!("the audit log cannot be read: {error}"))))
+                        .await;
+                    return;
+                }
+                Err(_) => return,
+            }
+            if !follow {
+                return;
+            }
+            loop {
+                let record = tokio::select! {
+                    record = live.recv() => record,
+                    () = sender.closed() => return,
+                    () = stop.cancelled() => return,
+                };
+                match record {
+                    Ok(record) if record.sequence < next => {}
+                    Ok(record) => {
+                        next = record.sequence + 1;
+                        if filter.matches(&record) && sender.send(Ok(answer(&record))).await.is_err() {
+                            return;
+                        }
+                    }
+                    // Too slow for memory; the files have it.
+                    Err(broadcast::error::RecvError::Lagged(_)) => break,
+                    Err(broadcast::error::RecvError::Closed) => return,
+                }
+            }
+        }
+    });
+    Box::pin(ReceiverStream::new(receiver))
+}
+
+/// Sends what matches; gives the number from which to go on.
+fn scan(
+    log: &sallyport_audit::log::AuditLog,
+    from: u64,
+    filter: &Filter,
+    limit: usize,
+    tail: bool,
+    sender: &mpsc::Sender<Result<v1::AuditRecord, Status>>,
+) -> std::io::Result<u64> {
+    let last = log.head().0;
+    let mut kept = std::collections::VecDeque::new();
+    let mut sent = 0;
+    let most = if limit == 0 { MOST_TAIL } else { limit.min(MOST_TAIL) };
+    log.scan(from, filter, |record| {
+        if record.sequence > last {
+            return ControlFlow::Break(());
+        }
+        if tail && limit > 0 {
+            if kept.len() == most {
+                kept.pop_front();
+            }
+            kept.push_back(record);
+            return ControlFlow::Continue(());
+        }
+        sent += 1;
+        if sender.blocking_send(Ok(answer(&record))).is_err() || (limit > 0 && sent == limit) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    for record in kept {
+        if sender.blocking_send(Ok(answer(&record))).is_err() {
+            break;
+        }
+    }
+    Ok(last + 1)
+}
+
+fn answer(record: &Record) -> v1::AuditRecord {
+    v1::AuditRecord { sequence: record.sequence, event_json: record.json.clone(), hash: record.hash_hex() }
+}

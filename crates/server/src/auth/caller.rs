@@ -1,0 +1,183 @@
+//! Who calls, and whether they may.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sallyport_access::{ApiPermit, HostRole, Identity, Principal, Verb};
+use sallyport_audit::{Code, Event};
+use time::OffsetDateTime;
+use tonic::{Request, Status};
+use tracing::debug;
+
+use super::Inner;
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerInfo {
+    /// The client's address, as the proxy saw it.
+    pub address: SocketAddr,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone)]
+pub(super) enum Caller {
+    /// Nobody known yet.
+    Anonymous { address: SocketAddr },
+    /// The holder of a certificate.
+    Certified { identity: Arc<Identity>, address: SocketAddr },
+    /// The operator, through the socket that only they can open.
+    LocalAdmin,
+}
+
+impl Caller {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Anonymous { .. } => String::new(),
+            Self::Certified { identity, .. } => identity.display_name(),
+            Self::LocalAdmin => "@local".to_owned(),
+        }
+    }
+
+    pub(super) fn source(&self) -> String {
+        match self {
+            Self::Anonymous { address } | Self::Certified { address, .. } => address.to_string(),
+            Self::LocalAdmin => "local socket".to_owned(),
+        }
+    }
+
+    pub(super) fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Certified { identity, .. } => Some(identity),
+            Self::Anonymous { .. } | Self::LocalAdmin => None,
+        }
+    }
+}
+
+/// The caller of a request; anonymous from nowhere when the connection did not say, which no listener does.
+pub(super) fn caller<T>(request: &Request<T>) -> Caller {
+    request
+        .extensions()
+        .get::<Caller>()
+        .cloned()
+        .unwrap_or(Caller::Anonymous { address: SocketAddr::from(([0, 0, 0, 0], 0)) })
+}
+
+impl Inner {
+    /// An event about a call.
+    pub(super) fn event(&self, code: Code, caller: &Caller) -> Event {
+        Event::new(code, OffsetDateTime::now_utc()).user(caller.name()).source(caller.source()).origin("auth")
+    }
+
+    /// Writes events; the caller learns of a success only when they are on disk.
+    pub(super) async fn record(&self, events: Vec<Event>) -> Result<(), Status> {
+        self.log.append(events).await.map_err(|error| {
+            tracing::error!(%error, "the audit log cannot be written");
+            Status::unavailable(
+                "the authority cannot write its audit log and does nothing that is not on record",
+            )
+        })
+    }
+
+    /// Notes a refused call and gives the answer for it.
+    pub(super) async fn refuse(&self, caller: &Caller, method: &'static str, status: Status) -> Status {
+        debug!(method, caller = caller.name(), message = status.message(), "refused");
+        let event = self.event(Code::ApiRefused, caller).field("method", method).message(status.message());
+        if let Err(unwritten) = self.record(vec![event]).await {
+            return unwritten;
+        }
+        status
+    }
+
+    /// Notes a call that only reads.
+    pub(super) async fn called(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        what: &str,
+    ) -> Result<(), Status> {
+        let event = self.event(Code::ApiCalled, caller).field("method", method).message(what);
+        self.record(vec![event]).await
+    }
+
+    /// The caller's right to do something with a kind of resource, checked anew for every call: a certificate may have
+    /// expired and a lock may have come since the connection was made.
+    pub(super) async fn allow(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        resource: &str,
+        verb: Verb,
+    ) -> Result<ApiPermit, Status> {
+        match self.check(caller, resource, verb) {
+            Ok(permit) => Ok(permit),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
+    pub(super) fn check(&self, caller: &Caller, resource: &str, verb: Verb) -> Result<ApiPermit, Status> {
+        let identity = match caller {
+            Caller::LocalAdmin => return Ok(ApiPermit::local_admin()),
+            Caller::Anonymous { .. } => return Err(unauthenticated()),
+            Caller::Certified { identity, .. } => identity,
+        };
+        self.check_valid(identity)?;
+        let view = self.view();
+        view.policies
+            .may(identity, resource, verb)
+            .map_err(|refusal| Status::permission_denied(refusal.public_message()))
+    }
+
+    /// A certified caller whose certificate is still good.
+    pub(super) async fn certified<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+    ) -> Result<&'c Identity, Status> {
+        let checked = match caller {
+            Caller::Certified { identity, .. } => self.check_valid(identity).map(|()| identity.as_ref()),
+            Caller::Anonymous { .. } => Err(unauthenticated()),
+            Caller::LocalAdmin => {
+                Err(Status::permission_denied("this is for hosts and users with a certificate"))
+            }
+        };
+        match checked {
+            Ok(identity) => Ok(identity),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
+    /// A host of one of these roles.
+    pub(super) async fn host<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+        roles: &[HostRole],
+    ) -> Result<&'c Identity, Status> {
+        let identity = self.certified(caller, method).await?;
+        let is_host = matches!(&identity.principal, Principal::Host { role, .. } if roles.contains(role));
+        if is_host {
+            return Ok(identity);
+        }
+        let status =
+            Status::permission_denied(format!("{} may not: this is for hosts", identity.display_name()));
+        Err(self.refuse(caller, method, status).await)
+    }
+
+    fn check_valid(&self, identity: &Identity) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        if identity.valid_before + sallyport_ca::SKEW_ALLOWANCE <= now {
+            return Err(Status::unauthenticated(
+                "your certificate has expired; log in again: sallyport login",
+            ));
+        }
+        let view = self.view();
+        match view.policies.locked(identity, None, None, &view.locks, now) {
+            Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn unauthenticated() -> Status {
+    Status::unauthenticated("a certificate is needed; log in: sallyport login")
+}

@@ -1,0 +1,482 @@
+//! What people and their tools ask of the cluster.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use sallyport_access::{HostId, Labels, Login, SessionId, UserName, Verb};
+use sallyport_audit::Code;
+use sallyport_audit::recording::{
+    Body, RecordingEntry, RecordingState, StoreError as RecordingStoreError, export,
+};
+use sallyport_ca::{Authority as CertAuthority, CaKind};
+use sallyport_store::Kind;
+use sallyport_wire::v1::cluster_server::Cluster;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::Inner;
+use super::caller::{Caller, caller};
+use super::fleet::OFFLINE_AFTER;
+use super::hosts::{shown, storage};
+use super::state::UserRecord;
+use super::view::{Known, PAGE};
+
+pub(super) struct Service(pub(super) Arc<Inner>);
+
+/// Nodes in one answer.
+const NODES: usize = 20_000;
+/// Recordings in one answer.
+const RECORDINGS: usize = 1000;
+/// Bytes of frames in one message of a playback.
+const PLAY_BYTES: usize = 256 * 1024;
+
+#[tonic::async_trait]
+impl Cluster for Service {
+    async fn get_status(
+        &self,
+        request: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::GetStatusResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Cluster.GetStatus", "cluster", Verb::Read).await?;
+        self.0.called(&caller, "Cluster.GetStatus", "").await?;
+        self.0.status().await.map(Response::new)
+    }
+
+    async fn list_nodes(
+        &self,
+        request: Request<v1::ListNodesRequest>,
+    ) -> Result<Response<v1::ListNodesResponse>, Status> {
+        let caller = caller(&request);
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.0.certified(&caller, "Cluster.ListNodes").await?;
+        }
+        let all = self.0.check(&caller, "node", Verb::List).is_ok();
+        if !all && caller.identity().is_some_and(|identity| identity.user().is_none()) {
+            let status = Status::permission_denied("hosts do not list nodes");
+            return Err(self.0.refuse(&caller, "Cluster.ListNodes", status).await);
+        }
+        self.0.called(&caller, "Cluster.ListNodes", "").await?;
+        self.0.list_nodes(&caller, all, &request.into_inner()).map(Response::new)
+    }
+
+    async fn explain_access(
+        &self,
+        request: Request<v1::ExplainAccessRequest>,
+    ) -> Result<Response<v1::ExplainAccessResponse>, Status> {
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let own = caller
+            .identity()
+            .and_then(|identity| identity.user())
+            .is_some_and(|user| user.as_str() == asked.user);
+        if own {
+            self.0.certified(&caller, "Cluster.ExplainAccess").await?;
+        } else {
+            self.0.allow(&caller, "Cluster.ExplainAccess", "access", Verb::Read).await?;
+        }
+        let what = format!("{} as {} on {}", shown(&asked.user), shown(&asked.login), shown(&asked.node));
+        self.0.called(&caller, "Cluster.ExplainAccess", &what).await?;
+        self.0.explain(&asked).await.map(Response::new)
+    }
+
+    async fn list_recordings(
+        &self,
+        request: Request<v1::ListRecordingsRequest>,
+    ) -> Result<Response<v1::ListRecordingsResponse>, Status> {
+        let caller = caller(&request);
+        if !matches!(caller, Caller::LocalAdmin) {
+            let identity = self.0.certified(&caller, "Cluster.ListRecordings").await?;
+            if identity.user().is_none() {
+                let status = Status::permission_denied("hosts do not list recordings");
+                return Err(self.0.refuse(&caller, "Cluster.ListRecordings", status).await);
+            }
+        }
+        self.0.called(&caller, "Cluster.ListRecordings", "").await?;
+        self.0.list_recordings(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    type PlayRecordingStream = Pin<Box<dyn Stream<Item = Result<v1::PlayRecordingResponse, Status>> + Send>>;
+
+    async fn play_recording(
+        &self,
+        request: Request<v1::PlayRecordingRequest>,
+    ) -> Result<Response<Self::PlayRecordingStream>, Status> {
+        let caller = caller(&request);
+        self.0.play(&caller, request.into_inner()).await.map(Response::new)
+    }
+}
+
+impl Inner {
+    async fn status(&self) -> Result<v1::GetStatusResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let nodes = self.presence.after(None);
+        let online = nodes.iter().filter(|known| is_online(known, now)).count();
+        let view = self.view();
+        let users = self.count::<UserRecord>(now).await?;
+        let recordings = Arc::clone(&self.recordings);
+        let recordings =
+            tokio::task::spawn_blocking(move || recordings.sessions().map_or(0, |sessions| sessions.len()))
+                .await;
+        let (events, head) = self.log.head();
+        Ok(v1::GetStatusResponse {
+            cluster: self.config.cluster.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            nodes: nodes.len() as u64,
+            nodes_online: online as u64,
+            users,
+            roles: view.roles.len() as u64,
+            locks: view.locks.len() as u64,
+            audit_events: events,
+            audit_head: data_encoding::HEXLOWER.encode(&head),
+            cas: [&self.user_ca, &self.host_ca].map(ca_status).to_vec(),
+            recordings: recordings.unwrap_or(0) as u64,
+            time: Some(convert::time_to_proto(now)),
+        })
+    }
+
+    async fn count<T: Kind>(&self, now: OffsetDateTime) -> Result<u64, Status> {
+        let (mut count, mut after) = (0, None::<String>);
+        loop {
+            let page =
+                self.store.list::<T>(after.as_deref(), PAGE, now).await.map_err(|error| storage(&error))?;
+            count += page.len() as u64;
+            match page.into_iter().last() {
+                Some(last) => after = Some(last.name),
+                None => return Ok(count),
+            }
+        }
+    }
+
+    fn list_nodes(
+        &self,
+        caller: &Caller,
+        all: bool,
+        request: &v1::ListNodesRequest,
+    ) -> Result<v1::ListNodesResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let after = match request.after.as_str() {
+            "" => None,
+            text => {
+                Some(text.parse::<HostId>().map_err(|error| Status::invalid_argument(error.to_string()))?)
+            }
+        };
+        let limit = match request.limit {
+            0 => NODES,
+            limit => (limit as usize).min(NODES),
+        };
+        let mut known = self.presence.after(after);
+        known.retain(|known| {
+            known.node.name.as_str().contains(&request.search)
+                && request.labels.iter().all(|(key, value)| matches_label(&known.node.labels, key, value))
+        });
+        let view = self.view();
+        let visible = match caller.identity() {
+            Some(identity) => view.policies.visible(identity, known.iter().map(|known| &known.node)),
+            None => Vec::new(),
+        };
+        let mut visible = visible.into_iter().peekable();
+        let mut nodes = Vec::new();
+        let mut next = String::new();
+        for known in &known {
+            let logins = visible.next_if(|(node, _)| node.id == known.node.id).map(|(_, logins)| logins);
+            if logins.is_none() && !all {
+                continue;
+            }
+            if nodes.len() == limit {
+                next = nodes.last().map(|node: &v1::NodeInfo| node.id.clone()).unwrap_or_default();
+                break;
+            }
+            nodes.push(v1::NodeInfo {
+                id: known.node.id.to_string(),
+                name: known.node.name.to_string(),
+                labels: known
+                    .node
+                    .labels
+                    .iter()
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .collect(),
+                online: is_online(known, now),
+                last_seen: known.last_seen.map(convert::time_to_proto),
+                version: known.version.clone(),
+                os_user: known.os_user.clone(),
+                logins: logins.unwrap_or_default().iter().map(ToString::to_string).collect(),
+            });
+        }
+        Ok(v1::ListNodesResponse { nodes, next })
+    }
+
+    async fn explain(&self, asked: &v1::ExplainAccessRequest) -> Result<v1::ExplainAccessResponse, Status> {
+        let bad = |error: sallyport_access::IdError| Status::invalid_argument(error.to_string());
+        let now = OffsetDateTime::now_utc();
+        let user = UserName::new(asked.user.clone()).map_err(bad)?;
+        let login = Login::new(asked.login.clone()).map_err(bad)?;
+        let stored =
+            self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| storage(&error))?;
+        let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {user}")))?;
+        let nodes = self.presence.find(&asked.node);
+        let node = match nodes.as_slice() {
+            [] => return Err(Status::not_found(format!("there is no node {}", shown(&asked.node)))),
+            [one] => one,
+            several => {
+                let ids: Vec<String> = several.iter().map(|known| known.node.id.to_string()).collect();
+                return Err(Status::failed_precondition(format!(
+                    "several nodes are called {}; use an id: {}",
+                    shown(&asked.node),
+                    ids.join(", ")
+                )));
+            }
+        };
+        let identity = self.identity_of(&stored.value, now);
+        let view = self.view();
+        let why = view.policies.explain(&identity, &node.node, &login, &view.locks, now);
+        Ok(v1::ExplainAccessResponse { allowed: why.allowed, summary: why.summary, details: why.details })
+    }
+
+    async fn list_recordings(
+        &self,
+        caller: &Caller,
+        request: v1::ListRecordingsRequest,
+    ) -> Result<v1::ListRecordingsResponse, Status> {
+        let limit = match request.limit {
+            0 => RECORDINGS,
+            limit => (limit as usize).min(RECORDINGS),
+        };
+        let all = self.check(caller, "recording", Verb::List).is_ok();
+        let own = caller.identity().and_then(|identity| identity.user()).map(ToString::to_string);
+        let recordings = Arc::clone(&self.recordings);
+        let found = tokio::task::spawn_blocking(move || {
+            let mut found = Vec::new();
+            for session in recordings.sessions()? {
+                if found.len() >= limit {
+                    break;
+                }
+                let Ok(entry) = recordings.entry(session) else { continue };
+                let metadata = entry.metadata.as_ref();
+                let is = |wanted: &str, got: Option<&str>| wanted.is_empty() || got == Some(wanted);
+                let user = metadata.map(|metadata| metadata.user.as_str());
+                let mine = own.as_deref().is_some_and(|own| user == Some(own));
+                if (all || mine)
+                    && is(&request.user, user)
+                    && is(&request.node, metadata.map(|metadata| metadata.node.as_str()))
+                {
+                    found.push(info(&entry));
+                }
+            }
+            std::io::Result::Ok(found)
+        })
+        .await;
+        match found {
+            Ok(Ok(recordings)) => Ok(v1::ListRecordingsResponse { recordings }),
+            Ok(Err(error)) => Err(Status::unavailable(format!("the recordings cannot be listed: {error}"))),
+            Err(_) => Err(Status::internal("the recordings cannot be listed")),
+        }
+    }
+
+    async fn play(
+        &self,
+        caller: &Caller,
+        request: v1::PlayRecordingRequest,
+    ) -> Result<Pin<Box<dyn Stream<Item = Result<v1::PlayRecordingResponse, Status>> + Send>>, Status> {
+        const METHOD: &str = "Cluster.PlayRecording";
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.certified(caller, METHOD).await?;
+        }
+        let session: SessionId = request
+            .session_id
+            .parse()
+            .map_err(|error: sallyport_access::IdError| Status::invalid_argument(error.to_string()))?;
+        let recordings = Arc::clone(&self.recordings);
+        let entry = tokio::task::spawn_blocking(move || recordings.entry(session)).await;
+        let entry = match entry {
+            Ok(Ok(entry)) => Some(entry),
+            Ok(Err(RecordingStoreError::NotFound(_))) => None,
+            Ok(Err(error)) => return Err(Status::unavailable(error.to_string())),
+            Err(_) => return Err(Status::internal("the recording cannot be read")),
+        };
+        let owner =
+            entry.as_ref().and_then(|entry| entry.metadata.as_ref()).map(|metadata| metadata.user.clone());
+        // Whether a recording exists is for those to know who may play it.
+        if let Some(identity) = caller.identity() {
+            let view = self.view();
+            if let Err(refusal) =
+                view.policies.may_read_session(identity, owner.as_deref().unwrap_or_default())
+            {
+                let status = Status::permission_denied(refusal.public_message());
+                return Err(self.refuse(caller, METHOD, status).await);
+            }
+        }
+        let Some(entry) = entry else {
+            return Err(Status::not_found(format!(
+                "there is no recording of session {session}; one that has just ended may take a few seconds to arrive"
+            )));
+        };
+        let mut event = self.event(Code::RecordingPlayed, caller).session(session);
+        if let Some(metadata) = &entry.metadata {
+            event = event.node(metadata.node.clone()).field("owner", metadata.user.clone());
+        }
+        self.record(vec![event]).await?;
+        let from = request.from.as_ref().and_then(convert::duration_from_proto).unwrap_or_default();
+        let (sender, receiver) = mpsc::channel(8);
+        let recordings = Arc::clone(&self.recordings);
+        let log = self.log.clone();
+        let damaged = self.event(Code::RecordingDamaged, caller).session(session);
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || {
+            let outcome = stream_frames(&recordings, session, from, &sender);
+            match outcome {
+                Ok(0) => {}
+                Ok(parts) => {
+                    // Reported once for each playing: whoever plays it must know, and so must the log.
+                    let event = damaged.field("parts", parts as u64);
+                    if let Err(error) = runtime.block_on(log.append(vec![event])) {
+                        tracing::error!(%error, "an audit event is lost");
+                    }
+                }
+                Err(error) => {
+                    let _ = sender.blocking_send(Err(Status::data_loss(error.to_string())));
+                }
+            }
+        });
+        Ok(Box::pin(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Sends every frame from a moment on; gives the number of damaged parts. A damaged part is told in its place.
+fn stream_frames(
+    recordings: &sallyport_audit::recording::RecordingStore,
+    session: SessionId,
+    from: std::time::Duration,
+    sender: &mpsc::Sender<Result<v1::PlayRecordingResponse, Status>>,
+) -> Result<usize, RecordingStoreError> {
+    let failed = |source| RecordingStoreError::Io { session, source };
+    let mut reader = recordings.reader(session)?;
+    if !from.is_zero() {
+        reader.seek(from).map_err(failed)?;
+    }
+    let (mut batch, mut bytes, mut told) = (Vec::new(), 0, 0);
+    let flush = |batch: &mut Vec<String>| {
+        let frames_json = std::mem::take(batch);
+        frames_json.is_empty() || sender.blocking_send(Ok(v1::PlayRecordingResponse { frames_json })).is_ok()
+    };
+    loop {
+        let frame = reader.next_frame().map_err(failed)?;
+        let last = frame.as_ref().map_or(from, |frame| frame.at);
+        for damage in reader.damage().iter().skip(told) {
+            let text = format!(
+                "{} bytes of this recording are damaged and were skipped: {}",
+                damage.length, damage.what
+            );
+            batch.push(export::json(&sallyport_audit::recording::Frame {
+                at: last,
+                body: Body::Note { text },
+            }));
+        }
+        told = reader.damage().len();
+        let Some(frame) = frame else { break };
+        let json = export::json(&frame);
+        bytes += json.len();
+        batch.push(json);
+        if bytes >= PLAY_BYTES {
+            bytes = 0;
+            if !flush(&mut batch) {
+                return Ok(told);
+            }
+        }
+    }
+    flush(&mut batch);
+    Ok(told)
+}
+
+fn is_online(known: &Known, now: OffsetDateTime) -> bool {
+    known.last_seen.is_some_and(|seen| now - seen < OFFLINE_AFTER)
+}
+
+/// `value` may have `*` in it for any run of characters.
+fn matches_label(labels: &Labels, key: &str, value: &str) -> bool {
+    labels.value(key).is_some_and(|label| glob(value, label))
+}
+
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part).and_then(|at| rest.get(at + part.len()..)) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    true
+}
+
+fn ca_status(ca: &CertAuthority) -> v1::CaStatus {
+    v1::CaStatus {
+        kind: match ca.kind() {
+            CaKind::User => "user",
+            _ => "host",
+        }
+        .to_owned(),
+        ssh_fingerprint: ca.ssh_fingerprint().to_owned(),
+        tls_pin: ca.tls_pin(),
+        ssh_algorithm: ca.ssh_algorithm().name().to_owned(),
+        tls_algorithm: ca.tls_algorithm().name().to_owned(),
+        valid_until: Some(convert::time_to_proto(ca.valid_until())),
+    }
+}
+
+fn info(entry: &RecordingEntry) -> v1::RecordingInfo {
+    let metadata = entry.metadata.as_ref();
+    let of = |pick: fn(&sallyport_audit::recording::SessionMetadata) -> &String| {
+        metadata.map(|metadata| pick(metadata).clone()).unwrap_or_default()
+    };
+    v1::RecordingInfo {
+        session_id: entry.session.to_string(),
+        user: of(|metadata| &metadata.user),
+        login: of(|metadata| &metadata.login),
+        node: of(|metadata| &metadata.node),
+        started: metadata.map(|metadata| convert::time_to_proto(metadata.started)),
+        duration: Some(convert::duration_to_proto(entry.duration)),
+        bytes: entry.bytes,
+        state: match entry.state {
+            RecordingState::Complete if entry.damaged => "damaged".to_owned(),
+            state => state.as_str().to_owned(),
+        },
+        command: metadata.and_then(|metadata| metadata.command.clone()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn globs_match_as_in_a_shell() {
+        for (pattern, text) in [
+            ("prod", "prod"),
+            ("*", ""),
+            ("*", "x"),
+            ("web-*", "web-1"),
+            ("*-1", "web-1"),
+            ("w*-*1", "web-11"),
+            ("a*b*c", "aXbYc"),
+        ] {
+            assert!(glob(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in
+            [("prod", "prod2"), ("web-*", "db-1"), ("*-1", "web-12"), ("a*b*c", "acb"), ("", "x")]
+        {
+            assert!(!glob(pattern, text), "{pattern} {text}");
+        }
+    }
+}

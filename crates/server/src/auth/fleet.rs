@@ -1,0 +1,439 @@
+//! What proxies and nodes need.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use sallyport_access::{HostId, HostRole, Identity, Labels, Principal, SessionId, Verb};
+use sallyport_audit::recording::{RecordingState, StoreError as RecordingStoreError};
+use sallyport_audit::{Code, Event};
+use sallyport_store::{Change, Item, StoreError, typed};
+use sallyport_wire::v1::fleet_server::Fleet;
+use sallyport_wire::v1::watch_event::Event as WatchChange;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Inner;
+use super::caller::{Caller, caller};
+use super::hosts::storage;
+use super::resources;
+use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord};
+
+pub(super) struct Service(pub(super) Arc<Inner>);
+
+/// A node says that it is there so often,
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// and is taken for gone after this silence.
+pub(super) const OFFLINE_AFTER: time::Duration = time::Duration::seconds(40);
+/// Events in one call.
+const MOST_EVENTS: usize = 10_000;
+/// Changes that a watcher may be behind before the watch ends.
+const WATCH_QUEUE: usize = 1024;
+/// Labels of a node, and the length of one.
+const MOST_LABELS: usize = 128;
+const LONGEST_LABEL: usize = 1024;
+/// A host's clock may be ahead by this.
+const FUTURE: time::Duration = time::Duration::minutes(5);
+
+#[tonic::async_trait]
+impl Fleet for Service {
+    async fn renew_host(
+        &self,
+        request: Request<v1::RenewHostRequest>,
+    ) -> Result<Response<v1::HostCertificates>, Status> {
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, "Fleet.RenewHost", &[HostRole::Node, HostRole::Proxy]).await?;
+        match self.0.renew(&caller, identity, request.into_inner()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.0.refuse(&caller, "Fleet.RenewHost", status).await),
+        }
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<v1::WatchEvent, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let caller = caller(&request);
+        let kinds = request.into_inner().kinds;
+        for kind in &kinds {
+            let resource = match kind.as_str() {
+                "trust" => "ca",
+                "role" | "lock" | "node" => kind,
+                _ => {
+                    let status = Status::invalid_argument(format!(
+                        "{:?} cannot be watched",
+                        super::hosts::shown(kind)
+                    ));
+                    return Err(self.0.refuse(&caller, "Fleet.Watch", status).await);
+                }
+            };
+            // A node may see itself, which it needs to decide.
+            let own_node = kind == "node" && own_node_id(&caller).is_some();
+            if !own_node {
+                self.0.allow(&caller, "Fleet.Watch", resource, Verb::List).await?;
+            }
+        }
+        if kinds.is_empty() {
+            self.0.certified(&caller, "Fleet.Watch").await?;
+        }
+        watch(&self.0, &caller, kinds).await.map(Response::new)
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<v1::HeartbeatRequest>,
+    ) -> Result<Response<v1::HeartbeatResponse>, Status> {
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, "Fleet.Heartbeat", &[HostRole::Node]).await?;
+        self.0.heartbeat(identity, request.into_inner()).await?;
+        Ok(Response::new(v1::HeartbeatResponse { next_within: Some(convert::duration_to_proto(HEARTBEAT)) }))
+    }
+
+    async fn emit_events(
+        &self,
+        request: Request<v1::EmitEventsRequest>,
+    ) -> Result<Response<v1::EmitEventsResponse>, Status> {
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, "Fleet.EmitEvents", &[HostRole::Node, HostRole::Proxy]).await?;
+        let texts = request.into_inner().events_json;
+        match take_events(identity, texts) {
+            Ok(events) => {
+                self.0.record(events).await?;
+                Ok(Response::new(v1::EmitEventsResponse {}))
+            }
+            Err(status) => Err(self.0.refuse(&caller, "Fleet.EmitEvents", status).await),
+        }
+    }
+
+    async fn recording_offset(
+        &self,
+        request: Request<v1::RecordingOffsetRequest>,
+    ) -> Result<Response<v1::RecordingOffsetResponse>, Status> {
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, "Fleet.RecordingOffset", &[HostRole::Node]).await?;
+        let session = session(&request.get_ref().session_id)?;
+        let host = host_id(identity);
+        let (offset, complete) =
+            self.0.recordings.offset(session, &host).map_err(|error| recording(&error))?;
+        Ok(Response::new(v1::RecordingOffsetResponse { offset, complete }))
+    }
+
+    async fn upload_recording(
+        &self,
+        request: Request<Streaming<v1::UploadRecordingRequest>>,
+    ) -> Result<Response<v1::UploadRecordingResponse>, Status> {
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, "Fleet.UploadRecording", &[HostRole::Node]).await?;
+        let offset = self.0.upload(&caller, identity, request.into_inner()).await?;
+        Ok(Response::new(v1::UploadRecordingResponse { offset }))
+    }
+}
+
+fn own_node_id(caller: &Caller) -> Option<HostId> {
+    match caller.identity().map(|identity| &identity.principal) {
+        Some(Principal::Host { id, role: HostRole::Node, .. }) => Some(*id),
+        _ => None,
+    }
+}
+
+fn host_id(identity: &Identity) -> String {
+    match &identity.principal {
+        Principal::Host { id, .. } => id.to_string(),
+        Principal::User { name, .. } => name.to_string(),
+    }
+}
+
+fn session(text: &str) -> Result<SessionId, Status> {
+    text.parse().map_err(|error: sallyport_access::IdError| Status::invalid_argument(error.to_string()))
+}
+
+fn recording(error: &RecordingStoreError) -> Status {
+    match error {
+        RecordingStoreError::NotFound(_) => Status::not_found(error.to_string()),
+        RecordingStoreError::Offset { .. } => Status::out_of_range(error.to_string()),
+        RecordingStoreError::Closed(_) => Status::failed_precondition(error.to_string()),
+        RecordingStoreError::Owner(_) => Status::permission_denied(error.to_string()),
+        RecordingStoreError::Io { .. } => {
+            tracing::error!(%error, "a recording cannot be stored");
+            Status::unavailable("the authority cannot store recordings; its log says why")
+        }
+    }
+}
+
+/// Codes that hosts see happen. Everything else is the authority's own to say.
+fn reported_by_hosts(code: &Code) -> bool {
+    matches!(
+        code,
+        Code::NodeConnected
+            | Code::NodeDisconnected
+            | Code::SessionStart
+            | Code::SessionEnd
+            | Code::SessionExec
+            | Code::SessionSftp
+            | Code::SessionPortForward
+            | Code::SessionAgentForward
+            | Code::SessionRefused
+            | Code::SessionLost
+            | Code::SessionCut
+            | Code::RecordingFailed
+    )
+}
+
+/// Events of a host, stamped with who reported them.
+fn take_events(identity: &Identity, texts: Vec<String>) -> Result<Vec<Event>, Status> {
+    if texts.len() > MOST_EVENTS {
+        return Err(Status::invalid_argument(format!(
+            "{} events in one call, at most {MOST_EVENTS} are allowed",
+            texts.len()
+        )));
+    }
+    let Principal::Host { name, role, .. } = &identity.principal else {
+        return Err(Status::permission_denied("only hosts report events"));
+    };
+    let now = OffsetDateTime::now_utc();
+    let mut events = Vec::with_capacity(texts.len());
+    for text in texts {
+        let mut event = Event::from_json(&text)
+            .map_err(|error| Status::invalid_argument(format!("this is not an event: {error}")))?;
+        if !reported_by_hosts(&event.code) {
+            return Err(Status::permission_denied(format!(
+                "{} may not report {}",
+                identity.display_name(),
+                event.code
+            )));
+        }
+        event.kind = event.code.kind().to_owned();
+        event.origin = identity.display_name();
+        if *role == HostRole::Node {
+            // A node speaks for itself only.
+            event.node = name.to_string();
+        }
+        if event.time > now + FUTURE {
+            event.fields.insert("reported_time".to_owned(), event.time.to_string().into());
+            event.time = now;
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+impl Inner {
+    async fn heartbeat(&self, identity: &Identity, request: v1::HeartbeatRequest) -> Result<(), Status> {
+        let Principal::Host { id, name, .. } = &identity.principal else {
+            return Err(Status::permission_denied("only nodes have a heartbeat"));
+        };
+        let now = OffsetDateTime::now_utc();
+        if request.labels.len() > MOST_LABELS
+            || request.labels.iter().any(|(key, value)| key.len() + value.len() > LONGEST_LABEL)
+        {
+            return Err(Status::invalid_argument(format!(
+                "at most {MOST_LABELS} labels of {LONGEST_LABEL} bytes are allowed"
+            )));
+        }
+        let mut own: BTreeMap<String, String> = request.labels.into_iter().collect();
+        let version: String = request.version.chars().take(64).collect();
+        let os_user: String = request.os_user.chars().take(64).collect();
+        let known = self.presence.seen(*id, now);
+        // The database is asked only when something changed. Labels of the token win over what the node says.
+        let fixed = match &known {
+            Some(known) => known.fixed.clone(),
+            None => {
+                let host = self
+                    .store
+                    .get::<HostRecord>(&id.to_string(), now)
+                    .await
+                    .map_err(|error| storage(&error))?;
+                let host = host.ok_or_else(|| {
+                    Status::permission_denied(
+                        "this node was removed from the cluster; join again with a new token",
+                    )
+                })?;
+                host.value.labels
+            }
+        };
+        own.extend(fixed.clone());
+        let labels: Labels = own.into_iter().collect();
+        if known.is_some_and(|known| {
+            known.node.labels == labels && known.version == version && known.os_user == os_user
+        }) {
+            return Ok(());
+        }
+        let record = NodeRecord { id: *id, name: name.clone(), labels, version, os_user, fixed };
+        let revision =
+            self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
+        self.presence.put(record);
+        self.presence.seen(*id, now);
+        Ok(())
+    }
+
+    async fn upload(
+        &self,
+        caller: &Caller,
+        identity: &Identity,
+        mut messages: Streaming<v1::UploadRecordingRequest>,
+    ) -> Result<u64, Status> {
+        let host = host_id(identity);
+        let mut at: Option<(SessionId, u64)> = None;
+        while let Some(message) = messages.message().await? {
+            let (session, offset) = match at {
+                None => (session(&message.session_id)?, message.offset),
+                Some(at) => at,
+            };
+            let mut end = offset;
+            if !message.data.is_empty() {
+                let (recordings, owner, data) = (Arc::clone(&self.recordings), host.clone(), message.data);
+                let stored =
+                    tokio::task::spawn_blocking(move || recordings.append(session, &owner, offset, &data))
+                        .await;
+                let stored = stored.map_err(|_| Status::internal("the recording could not be stored"))?;
+                end = match stored {
+                    Ok(end) => end,
+                    Err(error @ RecordingStoreError::Owner(_)) => {
+                        return Err(self.refuse(caller, "Fleet.UploadRecording", recording(&error)).await);
+                    }
+                    Err(error) => return Err(recording(&error)),
+                };
+            }
+            at = Some((session, end));
+            if message.complete {
+                self.close_recording(session, &host, identity).await?;
+            }
+        }
+        Ok(at.map_or(0, |(_, offset)| offset))
+    }
+
+    async fn close_recording(
+        &self,
+        session: SessionId,
+        host: &str,
+        identity: &Identity,
+    ) -> Result<(), Status> {
+        if self.recordings.offset(session, host).map_err(|error| recording(&error))?.1 {
+            return Ok(());
+        }
+        let (recordings, owner) = (Arc::clone(&self.recordings), host.to_owned());
+        let closed = tokio::task::spawn_blocking(move || recordings.close(session, &owner)).await;
+        let entry = closed
+            .map_err(|_| Status::internal("the recording could not be closed"))?
+            .map_err(|error| recording(&error))?;
+        let code = match entry.state {
+            RecordingState::Interrupted => Code::RecordingInterrupted,
+            RecordingState::Live | RecordingState::Complete => Code::RecordingUploaded,
+        };
+        let event = |code| {
+            let mut event = Event::new(code, OffsetDateTime::now_utc())
+                .session(session)
+                .origin(identity.display_name())
+                .field("bytes", entry.bytes);
+            if let Some(metadata) = &entry.metadata {
+                event = event
+                    .user(metadata.user.clone())
+                    .login(metadata.login.clone())
+                    .node(metadata.node.clone());
+            }
+            event
+        };
+        let mut events = vec![event(code)];
+        if entry.damaged {
+            events.push(event(Code::RecordingDamaged));
+        }
+        self.record(events).await
+    }
+}
+
+async fn watch(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    kinds: Vec<String>,
+) -> Result<Pin<Box<dyn Stream<Item = Result<v1::WatchEvent, Status>> + Send>>, Status> {
+    let now = OffsetDateTime::now_utc();
+    let stored: Vec<&String> = kinds.iter().filter(|kind| *kind != "trust").collect();
+    let prefixes: Vec<String> = stored.iter().map(|kind| format!("{kind}/")).collect();
+    let mut watch = inner.store.backend().watch(prefixes, now).await.map_err(|error| storage(&error))?;
+    let only = own_node_id(caller).map(|id| format!("node/{id}"));
+    let wanted = move |key: &str| !key.starts_with("node/") || only.as_ref().is_none_or(|only| only == key);
+    let (sender, receiver) = mpsc::channel(WATCH_QUEUE);
+    let mut first = Vec::new();
+    if kinds.iter().any(|kind| kind == "trust") {
+        first.push(WatchChange::Put(trust_resource(inner)));
+    }
+    for item in watch.snapshot.drain(..) {
+        if wanted(&item.key) {
+            first.push(WatchChange::Put(resource(item)?));
+        }
+    }
+    first.push(WatchChange::SnapshotDone(v1::SnapshotDone {}));
+    let stop = inner.stop.clone();
+    inner.tasks.spawn(async move {
+        for change in first {
+            if sender.send(Ok(event(change))).await.is_err() {
+                return;
+            }
+        }
+        loop {
+            let change = tokio::select! {
+                change = watch.changes.next() => change,
+                () = sender.closed() => return,
+                () = stop.cancelled() => return,
+            };
+            let answer = match change {
+                Ok(change) if !wanted(change.key()) => continue,
+                Ok(Change::Put(item)) => resource(item).map(|resource| event(WatchChange::Put(resource))),
+                Ok(Change::Delete { key, .. }) => match key.split_once('/') {
+                    Some((kind, name)) => Ok(event(WatchChange::Delete(v1::ResourceName {
+                        kind: kind.to_owned(),
+                        name: name.to_owned(),
+                    }))),
+                    None => continue,
+                },
+                Err(error @ StoreError::Lagged { .. }) => Err(Status::aborted(error.to_string())),
+                Err(error) => Err(Status::unavailable(error.to_string())),
+            };
+            let over = answer.is_err();
+            if sender.send(answer).await.is_err() || over {
+                return;
+            }
+        }
+    });
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+fn event(change: WatchChange) -> v1::WatchEvent {
+    v1::WatchEvent { event: Some(change) }
+}
+
+fn trust_resource(inner: &Inner) -> v1::Resource {
+    v1::Resource {
+        kind: "trust".to_owned(),
+        name: "trust".to_owned(),
+        revision: 1,
+        expires: None,
+        yaml: serde_json::to_string(&inner.trust.to_bundle()).unwrap_or_default(),
+    }
+}
+
+/// A stored item as watchers read it.
+fn resource(item: Item) -> Result<v1::Resource, Status> {
+    let kind = item.key.split('/').next().unwrap_or_default();
+    let broken = |error: StoreError| storage(&error);
+    let stored = match kind {
+        "role" => {
+            let stored = typed::decode::<RoleRecord>(item).map_err(broken)?;
+            resources::of("role", &stored.name, stored.revision, stored.expires, stored.value.yaml)
+        }
+        "lock" => {
+            let stored = typed::decode::<LockRecord>(item).map_err(broken)?;
+            resources::of("lock", &stored.name, stored.revision, stored.expires, stored.value.yaml)
+        }
+        _ => {
+            let stored = typed::decode::<NodeRecord>(item).map_err(broken)?;
+            let yaml = resources::node_yaml(&stored.value);
+            resources::of("node", &stored.name, stored.revision, stored.expires, yaml)
+        }
+    };
+    Ok(stored)
+}

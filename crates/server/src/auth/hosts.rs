@@ -1,0 +1,322 @@
+//! Tokens, and certificates for hosts.
+
+use sallyport_access::{HostId, HostRole, Identity, NodeName, Principal};
+use sallyport_audit::{Code, Event};
+use sallyport_ca::{HostCertificates, HostRequest, issue_host};
+use sallyport_sal::{constant_time_eq, hash, random};
+use sallyport_store::{StoreError, typed};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::state::{HostRecord, NodeRecord, TokenRecord};
+use super::view::PAGE;
+use super::{Inner, host_role, host_role_name};
+
+/// Lifetime of a host's certificates; agents renew them before two thirds of it.
+const HOST_TTL: time::Duration = time::Duration::days(7);
+/// The public part of a token is its first characters.
+pub(super) const TOKEN_NAME: usize = 8;
+/// A token is remembered for so long after its end, to say "stale" and not "unknown".
+pub(super) const REMEMBERED: time::Duration = time::Duration::hours(24);
+
+/// A fresh token: its text, which is shown once, and its name.
+pub(super) fn fresh_token() -> Result<(String, String, String), Status> {
+    let text = random::token(20).map_err(|error| Status::internal(error.to_string()))?;
+    let name = text.chars().take(TOKEN_NAME).collect();
+    let hash = hash_of(&text);
+    Ok((text, name, hash))
+}
+
+pub(super) fn hash_of(secret: &str) -> String {
+    data_encoding::HEXLOWER.encode(&hash::sha256(secret.as_bytes()))
+}
+
+/// What an answer to a joining host may say, and what the log says.
+struct JoinRefusal {
+    status: Status,
+    reason: &'static str,
+}
+
+impl Inner {
+    pub(super) async fn join(
+        &self,
+        caller: &Caller,
+        request: v1::JoinRequest,
+    ) -> Result<v1::HostCertificates, Status> {
+        let now = OffsetDateTime::now_utc();
+        let outcome = self.try_join(caller, &request, now).await;
+        match outcome {
+            Ok(answer) => Ok(answer),
+            Err(refusal) => {
+                let event = self
+                    .event(Code::JoinRefused, caller)
+                    .node(shown(&request.name))
+                    .message(refusal.status.message())
+                    .field("reason", refusal.reason)
+                    .field("role", shown(&request.role));
+                self.record(vec![event]).await?;
+                Err(refusal.status)
+            }
+        }
+    }
+
+    async fn try_join(
+        &self,
+        caller: &Caller,
+        request: &v1::JoinRequest,
+        now: OffsetDateTime,
+    ) -> Result<v1::HostCertificates, JoinRefusal> {
+        let refuse = |reason, status| JoinRefusal { status, reason };
+        if let Caller::Anonymous { address } = caller
+            && self.guesses.address_is_barred(address.ip(), now)
+        {
+            return Err(refuse(
+                "too many attempts",
+                Status::resource_exhausted("too many failed attempts from this address; try again later"),
+            ));
+        }
+        let role = host_role(&request.role).ok_or_else(|| {
+            refuse(
+                "role",
+                Status::invalid_argument(format!(
+                    "{:?} is not a role of a host; expected node or proxy",
+                    shown(&request.role)
+                )),
+            )
+        })?;
+        let name = NodeName::new(request.name.clone())
+            .map_err(|error| refuse("name", Status::invalid_argument(error.to_string())))?;
+        let token = self.spend(request, role, now).await;
+        let token = match token {
+            Ok(token) => token,
+            Err(refusal) => {
+                if let Caller::Anonymous { address } = caller {
+                    self.guesses.note_address(address.ip(), now);
+                }
+                return Err(refusal);
+            }
+        };
+        let host = HostRecord {
+            id: HostId::new(),
+            name,
+            role,
+            join_id: Uuid::new_v4(),
+            in_process: false,
+            labels: token.labels,
+        };
+        let answer =
+            self.admit(caller, host, request, now).await.map_err(|status| refuse("certificates", status))?;
+        Ok(answer)
+    }
+
+    /// Takes one use of a token, in one step: of two hosts that come at once with a token for one, one is refused.
+    async fn spend(
+        &self,
+        request: &v1::JoinRequest,
+        role: HostRole,
+        now: OffsetDateTime,
+    ) -> Result<TokenRecord, JoinRefusal> {
+        let refuse =
+            |reason, text: &str| JoinRefusal { status: Status::permission_denied(text.to_owned()), reason };
+        let next = "make a new one: sallyport admin tokens add";
+        let name: String = request.token.chars().take(TOKEN_NAME).collect();
+        for _ in 0..16 {
+            let stored = self
+                .store
+                .get::<TokenRecord>(&name, now)
+                .await
+                .map_err(|error| JoinRefusal { status: storage(&error), reason: "state" })?;
+            let Some(stored) = stored.filter(|stored| {
+                constant_time_eq(stored.value.hash.as_bytes(), hash_of(&request.token).as_bytes())
+            }) else {
+                return Err(refuse("wrong token", &format!("this token is not known; {next}")));
+            };
+            let mut token = stored.value;
+            if token.expires <= now {
+                return Err(refuse("stale token", &format!("this token has expired; {next}")));
+            }
+            if token.role != role {
+                let text = format!(
+                    "this token is for a {}, not a {}",
+                    host_role_name(token.role),
+                    host_role_name(role)
+                );
+                return Err(refuse("token for another role", &text));
+            }
+            if token.uses_left == 0 {
+                return Err(refuse("spent token", &format!("this token has been used; {next}")));
+            }
+            token.uses_left -= 1;
+            match self.store.update(&name, stored.revision, &token, stored.expires, now).await {
+                Ok(_) => return Ok(token),
+                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(JoinRefusal { status: storage(&error), reason: "state" }),
+            }
+        }
+        Err(refuse("contention", "too many hosts join with this token at this moment; try again"))
+    }
+
+    /// Stores a host and certifies it.
+    async fn admit(
+        &self,
+        caller: &Caller,
+        host: HostRecord,
+        request: &v1::JoinRequest,
+        now: OffsetDateTime,
+    ) -> Result<v1::HostCertificates, Status> {
+        let issued = self.certify(
+            &host,
+            &request.ssh_public_key,
+            &request.tls_public_key,
+            &request.public_names,
+            now,
+        )?;
+        let id = host.id.to_string();
+        let mut steps = vec![typed::put(&id, &host, None).map_err(|error| storage(&error))?];
+        let node = NodeRecord {
+            id: host.id,
+            name: host.name.clone(),
+            labels: host.labels.clone().into_iter().collect(),
+            version: String::new(),
+            os_user: String::new(),
+            fixed: host.labels.clone(),
+        };
+        let is_new_node = host.role == HostRole::Node && self.presence.get(host.id).is_none();
+        if is_new_node {
+            steps.push(typed::put(&id, &node, None).map_err(|error| storage(&error))?);
+        }
+        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        if is_new_node {
+            self.presence.put(node);
+        }
+        let joined = self
+            .event(Code::NodeJoined, caller)
+            .user(format!("{}:{}", host_role_name(host.role), host.name))
+            .node(host.name.as_str())
+            .field("host_id", id.clone())
+            .field("role", host_role_name(host.role))
+            .field("in_process", host.in_process);
+        self.record(vec![joined, self.issued_event(&host, &issued, caller)]).await?;
+        Ok(self.host_answer(&host, issued))
+    }
+
+    fn certify(
+        &self,
+        host: &HostRecord,
+        ssh_public_key: &str,
+        tls_spki: &[u8],
+        public_names: &[String],
+        now: OffsetDateTime,
+    ) -> Result<HostCertificates, Status> {
+        let request = HostRequest {
+            id: host.id,
+            name: &host.name,
+            role: host.role,
+            join_id: host.join_id,
+            public_names,
+            ssh_public_key,
+            tls_spki,
+        };
+        issue_host(&self.host_ca, &request, now, HOST_TTL)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    fn issued_event(&self, host: &HostRecord, issued: &HostCertificates, caller: &Caller) -> Event {
+        self.event(Code::HostCertIssued, caller)
+            .user(format!("{}:{}", host_role_name(host.role), host.name))
+            .node(host.name.as_str())
+            .field("host_id", host.id.to_string())
+            .field("ssh_serial", issued.serials.ssh.to_string())
+            .field("tls_serial", issued.serials.tls.clone())
+            .field("ttl_seconds", HOST_TTL.whole_seconds())
+    }
+
+    fn host_answer(&self, host: &HostRecord, issued: HostCertificates) -> v1::HostCertificates {
+        v1::HostCertificates {
+            cluster: self.config.cluster.to_string(),
+            host_id: host.id.to_string(),
+            name: host.name.to_string(),
+            ssh_certificate: issued.ssh,
+            tls_certificate_pem: issued.tls_pem,
+            trust: Some(self.trust_bundle()),
+            valid_until: Some(convert::time_to_proto(issued.valid_before)),
+        }
+    }
+
+    /// New certificates for a host that is still known.
+    pub(super) async fn renew(
+        &self,
+        caller: &Caller,
+        identity: &Identity,
+        request: v1::RenewHostRequest,
+    ) -> Result<v1::HostCertificates, Status> {
+        let Principal::Host { id, .. } = &identity.principal else {
+            return Err(Status::permission_denied("only hosts renew host certificates"));
+        };
+        let now = OffsetDateTime::now_utc();
+        let stored =
+            self.store.get::<HostRecord>(&id.to_string(), now).await.map_err(|error| storage(&error))?;
+        let Some(stored) = stored.filter(|stored| stored.value.join_id == identity.login_id) else {
+            return Err(Status::permission_denied(
+                "this host was removed from the cluster; join again with a new token: sallyport admin tokens add",
+            ));
+        };
+        let host = stored.value;
+        let issued = self.certify(
+            &host,
+            &request.ssh_public_key,
+            &request.tls_public_key,
+            &request.public_names,
+            now,
+        )?;
+        self.record(vec![self.issued_event(&host, &issued, caller)]).await?;
+        Ok(self.host_answer(&host, issued))
+    }
+
+    /// A proxy or node in this process needs no token: whoever runs the authority runs it.
+    pub(super) async fn issue_in_process(
+        &self,
+        request: v1::JoinRequest,
+    ) -> Result<v1::HostCertificates, Status> {
+        let now = OffsetDateTime::now_utc();
+        let role =
+            host_role(&request.role).ok_or_else(|| Status::invalid_argument("the role is node or proxy"))?;
+        let name = NodeName::new(request.name.clone())
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let known = self.store.list::<HostRecord>(None, PAGE, now).await.map_err(|error| storage(&error))?;
+        let known = known
+            .into_iter()
+            .map(|stored| stored.value)
+            .find(|host| host.in_process && host.role == role && host.name == name);
+        let host = known.unwrap_or_else(|| HostRecord {
+            id: HostId::new(),
+            name,
+            role,
+            join_id: Uuid::new_v4(),
+            in_process: true,
+            labels: std::collections::BTreeMap::new(),
+        });
+        self.admit(&Caller::LocalAdmin, host, &request, now).await
+    }
+}
+
+/// What the caller may read of a failing state.
+pub(super) fn storage(error: &StoreError) -> Status {
+    match error {
+        StoreError::NotFound { .. } => Status::not_found(error.to_string()),
+        StoreError::Exists { .. } => Status::already_exists(error.to_string()),
+        StoreError::Conflict { .. } => Status::aborted(error.to_string()),
+        other => {
+            tracing::error!(error = %other, "the state cannot be used");
+            Status::unavailable("the authority cannot use its state; its log says why")
+        }
+    }
+}
+
+/// Text of an unknown caller, short enough for a log.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(128).collect()
+}

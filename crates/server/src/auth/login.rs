@@ -1,0 +1,510 @@
+//! Passwords and codes for certificates, invites, and joining.
+
+use std::sync::Arc;
+
+use data_encoding::BASE64;
+use sallyport_access::{Identity, Principal, UserName};
+use sallyport_audit::Code;
+use sallyport_ca::{SshOptions, UserCertificates, issue_user};
+use sallyport_sal::totp;
+use sallyport_store::{StoreError, typed};
+use sallyport_wire::v1::login_server::Login;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::caller::{Caller, caller};
+use super::hosts::{hash_of, shown, storage};
+use super::passwords::{FAILURE_WINDOW, LENGTHS, LOCKOUT, MOST_FAILURES};
+use super::state::{CredentialRecord, InviteRecord, UserRecord};
+use super::{Inner, NOWHERE};
+use crate::config::SecondFactor;
+
+pub(super) struct Service(pub(super) Arc<Inner>);
+
+const WRONG: &str = "wrong user name, password or one-time code";
+
+fn totp_label(user: &UserName) -> String {
+    format!("totp/{user}")
+}
+
+#[tonic::async_trait]
+impl Login for Service {
+    async fn ping(&self, request: Request<v1::PingRequest>) -> Result<Response<v1::PingResponse>, Status> {
+        let event = self.0.event(Code::Pinged, &caller(&request));
+        self.0.record(vec![event]).await?;
+        Ok(Response::new(v1::PingResponse {
+            cluster: self.0.config.cluster.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            second_factor: self.0.second_factor_word().to_owned(),
+            time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
+        }))
+    }
+
+    async fn login_with_password(
+        &self,
+        request: Request<v1::LoginRequest>,
+    ) -> Result<Response<v1::LoginResponse>, Status> {
+        let caller = caller(&request);
+        self.0.log_in(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn begin_invite(
+        &self,
+        request: Request<v1::BeginInviteRequest>,
+    ) -> Result<Response<v1::BeginInviteResponse>, Status> {
+        let caller = caller(&request);
+        self.0.begin_invite(&caller, &request.into_inner().token).await.map(Response::new)
+    }
+
+    async fn finish_invite(
+        &self,
+        request: Request<v1::FinishInviteRequest>,
+    ) -> Result<Response<v1::FinishInviteResponse>, Status> {
+        let caller = caller(&request);
+        self.0.finish_invite(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn join(
+        &self,
+        request: Request<v1::JoinRequest>,
+    ) -> Result<Response<v1::HostCertificates>, Status> {
+        let caller = caller(&request);
+        self.0.join(&caller, request.into_inner()).await.map(Response::new)
+    }
+}
+
+/// Why a login fails: what the person reads, and what the log says.
+struct LoginRefusal {
+    status: Status,
+    reason: &'static str,
+    locked_out: bool,
+}
+
+impl From<Status> for LoginRefusal {
+    fn from(status: Status) -> Self {
+        Self { status, reason: "not decided", locked_out: false }
+    }
+}
+
+fn refusal(status: Status, reason: &'static str) -> LoginRefusal {
+    LoginRefusal { status, reason, locked_out: false }
+}
+
+impl Inner {
+    fn second_factor_word(&self) -> &'static str {
+        match self.config.second_factor {
+            SecondFactor::Required => "required",
+            SecondFactor::Optional => "optional",
+        }
+    }
+
+    async fn log_in(&self, caller: &Caller, request: v1::LoginRequest) -> Result<v1::LoginResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let asked = shown(&request.user);
+        match self.try_log_in(caller, request, now).await {
+            Ok(answer) => Ok(answer),
+            Err(LoginRefusal { status, reason, locked_out }) => {
+                let event = |code| self.event(code, caller).user(asked.clone()).message(reason);
+                let mut events = vec![event(Code::UserLoginFailed)];
+                if locked_out {
+                    events.push(event(Code::UserLockedOut));
+                }
+                self.record(events).await?;
+                Err(status)
+            }
+        }
+    }
+
+    async fn try_log_in(
+        &self,
+        caller: &Caller,
+        request: v1::LoginRequest,
+        now: OffsetDateTime,
+    ) -> Result<v1::LoginResponse, LoginRefusal> {
+        let password = Zeroizing::new(request.password);
+        let otp = Zeroizing::new(request.otp);
+        let address = match caller {
+            Caller::Anonymous { address } | Caller::Certified { address, .. } => *address,
+            Caller::LocalAdmin => NOWHERE,
+        };
+        if self.guesses.address_is_barred(address.ip(), now) {
+            let status = Status::resource_exhausted(
+                "too many failed logins from this address; try again in 15 minutes",
+            );
+            return Err(refusal(status, "too many failures from one address"));
+        }
+        if password.len() > *LENGTHS.end() {
+            return Err(refusal(Status::invalid_argument("the password is too long"), "password too long"));
+        }
+        let name = UserName::new(request.user.clone()).ok();
+        let user = match &name {
+            Some(name) => {
+                self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?
+            }
+            None => None,
+        };
+        let Some(user) = user.map(|stored| stored.value) else {
+            return Err(self.unknown_user(&request.user, password, address, now).await);
+        };
+        let stored = self
+            .store
+            .get::<CredentialRecord>(user.name.as_str(), now)
+            .await
+            .map_err(|error| storage(&error))?;
+        let (credential, revision) =
+            stored.map_or((CredentialRecord::default(), 0), |stored| (stored.value, stored.revision));
+        if let Some(until) = credential.locked_until.filter(|until| *until > now.unix_timestamp()) {
+            return Err(refusal(locked_out(until, now), "locked out"));
+        }
+        let right = self.passwords.verify(password, credential.password.clone()).await?;
+        let step = self.check_code(&user.name, &credential, &otp, now);
+        let step = match (right, step) {
+            (true, Ok(step)) => step,
+            (_, outcome) => {
+                let reason = match outcome {
+                    Err(reason) if right => reason,
+                    _ if credential.password.is_none() => "no password set",
+                    _ => "wrong password",
+                };
+                self.guesses.note_address(address.ip(), now);
+                return Err(self.failed_login(&user.name, credential, revision, reason, now).await);
+            }
+        };
+        // From here the person has proven who they are and may read why not.
+        if credential.totp_sealed.is_none() && self.config.second_factor == SecondFactor::Required {
+            let text = "this cluster requires a second factor and you have none; ask an administrator for a reset link";
+            return Err(refusal(Status::failed_precondition(text), "no second factor"));
+        }
+        let ttl = request.ttl.as_ref().and_then(convert::duration_from_proto);
+        let identity = self.identity_of(&user, now);
+        let view = self.view();
+        if let Some(locked) = view.policies.locked(&identity, None, None, &view.locks, now) {
+            return Err(refusal(Status::permission_denied(locked.public_message()), "a lock"));
+        }
+        let ttl = view
+            .policies
+            .session_ttl(&user.roles, ttl)
+            .map_err(|error| refusal(Status::invalid_argument(error.public_message()), "lifetime"))?;
+        let issued =
+            self.certify_user(&identity, &request.ssh_public_key, &request.tls_public_key, ttl, now)?;
+        self.note_success(&user.name, credential, revision, step, now).await?;
+        let logged_in = self
+            .event(Code::UserLogin, caller)
+            .user(user.name.as_str())
+            .field("login_id", identity.login_id.to_string())
+            .field("second_factor", step.is_some());
+        let certified = self
+            .event(Code::CertIssued, caller)
+            .user(user.name.as_str())
+            .field("login_id", identity.login_id.to_string())
+            .field("ssh_serial", issued.serials.ssh.to_string())
+            .field("tls_serial", issued.serials.tls.clone())
+            .field("ssh_fingerprint", issued.ssh_fingerprint.clone())
+            .field("ttl_seconds", ttl.as_secs());
+        self.record(vec![logged_in, certified]).await?;
+        Ok(self.login_answer(&identity, issued))
+    }
+
+    /// As slow as a real user, and closed as one is.
+    async fn unknown_user(
+        &self,
+        asked: &str,
+        password: Zeroizing<String>,
+        address: std::net::SocketAddr,
+        now: OffsetDateTime,
+    ) -> LoginRefusal {
+        let asked = shown(asked);
+        if let Some(until) = self.guesses.name_closed_until(&asked, now) {
+            return refusal(locked_out(until, now), "unknown user, closed");
+        }
+        if let Err(status) = self.passwords.verify(password, None).await {
+            return status.into();
+        }
+        self.guesses.note_name(&asked, now);
+        self.guesses.note_address(address.ip(), now);
+        refusal(Status::unauthenticated(WRONG), "unknown user")
+    }
+
+    /// The time step of the code; none when the user has no second factor.
+    fn check_code(
+        &self,
+        user: &UserName,
+        credential: &CredentialRecord,
+        otp: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<u64>, &'static str> {
+        let Some(sealed) = &credential.totp_sealed else { return Ok(None) };
+        let secret = self.unseal_totp(user, sealed).map_err(|_| "the second factor cannot be read")?;
+        match secret.verify(otp.trim(), now, credential.last_step) {
+            Some(step) => Ok(Some(step)),
+            None if otp.trim().is_empty() => Err("no one-time code"),
+            None => Err("wrong or used one-time code"),
+        }
+    }
+
+    fn unseal_totp(&self, user: &UserName, sealed: &str) -> Result<totp::Secret, Status> {
+        let broken =
+            |_| Status::internal("the second factor cannot be read; ask an administrator for a reset link");
+        let sealed = BASE64.decode(sealed.as_bytes()).map_err(|_| broken(()))?;
+        let bytes = self.seal.unseal(&totp_label(user), &sealed).map_err(|_| broken(()))?;
+        totp::Secret::from_bytes(&bytes).map_err(|_| broken(()))
+    }
+
+    async fn failed_login(
+        &self,
+        user: &UserName,
+        mut credential: CredentialRecord,
+        mut revision: u64,
+        reason: &'static str,
+        now: OffsetDateTime,
+    ) -> LoginRefusal {
+        // Several guesses at once must each count.
+        for _ in 0..16 {
+            let since = (now - FAILURE_WINDOW).unix_timestamp();
+            credential.failures.retain(|time| *time > since);
+            credential.failures.push(now.unix_timestamp());
+            let locked_out = credential.failures.len() >= MOST_FAILURES;
+            if locked_out {
+                credential.failures.clear();
+                credential.locked_until = Some((now + LOCKOUT).unix_timestamp());
+            }
+            match self.write_credential(user, &credential, revision, now).await {
+                Ok(()) => {
+                    return LoginRefusal { status: Status::unauthenticated(WRONG), reason, locked_out };
+                }
+                Err(StoreError::Conflict { .. } | StoreError::Exists { .. }) => {}
+                Err(error) => return storage(&error).into(),
+            }
+            match self.store.get::<CredentialRecord>(user.as_str(), now).await {
+                Ok(stored) => {
+                    (credential, revision) = stored
+                        .map_or((CredentialRecord::default(), 0), |stored| (stored.value, stored.revision));
+                }
+                Err(error) => return storage(&error).into(),
+            }
+        }
+        refusal(Status::resource_exhausted("too many logins of this user at this moment"), "contention")
+    }
+
+    /// Spends the code. A second login with the same one finds the record changed.
+    async fn note_success(
+        &self,
+        user: &UserName,
+        mut credential: CredentialRecord,
+        revision: u64,
+        step: Option<u64>,
+        now: OffsetDateTime,
+    ) -> Result<(), LoginRefusal> {
+        if step.is_none() && credential.failures.is_empty() && credential.locked_until.is_none() {
+            return Ok(());
+        }
+        credential.failures.clear();
+        credential.locked_until = None;
+        credential.last_step = step.or(credential.last_step);
+        match self.write_credential(user, &credential, revision, now).await {
+            Ok(()) => Ok(()),
+            Err(StoreError::Conflict { .. }) => {
+                Err(refusal(Status::unauthenticated(WRONG), "the same code twice at once"))
+            }
+            Err(error) => Err(storage(&error).into()),
+        }
+    }
+
+    async fn write_credential(
+        &self,
+        user: &UserName,
+        credential: &CredentialRecord,
+        revision: u64,
+        now: OffsetDateTime,
+    ) -> Result<(), StoreError> {
+        if revision == 0 {
+            self.store.create(user.as_str(), credential, None, now).await?;
+        } else {
+            self.store.update(user.as_str(), revision, credential, None, now).await?;
+        }
+        Ok(())
+    }
+
+    /// The identity that a login of this user would have, its validity aside.
+    pub(super) fn identity_of(&self, user: &UserRecord, now: OffsetDateTime) -> Identity {
+        let logins = self.view().policies.logins_for(&user.roles, &user.traits);
+        Identity {
+            principal: Principal::User {
+                name: user.name.clone(),
+                roles: user.roles.clone(),
+                logins,
+                traits: user.traits.clone(),
+            },
+            login_id: Uuid::new_v4(),
+            valid_after: now - sallyport_ca::SKEW_ALLOWANCE,
+            valid_before: now + time::Duration::hours(1),
+        }
+    }
+
+    fn certify_user(
+        &self,
+        identity: &Identity,
+        ssh_public_key: &str,
+        tls_spki: &[u8],
+        ttl: std::time::Duration,
+        now: OffsetDateTime,
+    ) -> Result<UserCertificates, LoginRefusal> {
+        let bad = |text: String| refusal(Status::invalid_argument(text), "certificates");
+        let ttl =
+            time::Duration::try_from(ttl).map_err(|_| bad("the lifetime is out of range".to_owned()))?;
+        // What a role forbids is decided at each session; a certificate that lacks the permission would take it from
+        // sessions where another role grants it.
+        let options = SshOptions { permit_pty: true, port_forwarding: true, agent_forwarding: true };
+        issue_user(&self.user_ca, identity, ssh_public_key, tls_spki, now, ttl, &options)
+            .map_err(|error| bad(error.to_string()))
+    }
+
+    fn login_answer(&self, identity: &Identity, issued: UserCertificates) -> v1::LoginResponse {
+        let (roles, logins) = match &identity.principal {
+            Principal::User { roles, logins, .. } => (roles.as_slice(), logins.as_slice()),
+            Principal::Host { .. } => (&[][..], &[][..]),
+        };
+        v1::LoginResponse {
+            cluster: self.config.cluster.to_string(),
+            ssh_certificate: issued.ssh,
+            tls_certificate_pem: issued.tls_pem,
+            trust: Some(self.trust_bundle()),
+            roles: roles.iter().map(ToString::to_string).collect(),
+            logins: logins.iter().map(ToString::to_string).collect(),
+            valid_until: Some(convert::time_to_proto(issued.valid_before)),
+        }
+    }
+
+    async fn invite(
+        &self,
+        caller: &Caller,
+        token: &str,
+        now: OffsetDateTime,
+    ) -> Result<(String, typed::Stored<InviteRecord>), Status> {
+        if let Caller::Anonymous { address } = caller
+            && self.guesses.address_is_barred(address.ip(), now)
+        {
+            return Err(Status::resource_exhausted(
+                "too many failed attempts from this address; try again in 15 minutes",
+            ));
+        }
+        let key = hash_of(token);
+        let stored = self.store.get::<InviteRecord>(&key, now).await.map_err(|error| storage(&error))?;
+        let problem = match stored {
+            Some(stored) if stored.value.used => {
+                "this link has been used; ask an administrator for a new one"
+            }
+            Some(stored) if stored.value.expires <= now => {
+                "this link has expired; ask an administrator for a new one"
+            }
+            Some(stored) => return Ok((key, stored)),
+            None => {
+                "this link is not known, or was replaced by a newer one; ask an administrator for a new one"
+            }
+        };
+        if let Caller::Anonymous { address } = caller {
+            self.guesses.note_address(address.ip(), now);
+        }
+        self.record(vec![self.event(Code::InviteRefused, caller).message(problem)]).await?;
+        Err(Status::permission_denied(problem))
+    }
+
+    async fn begin_invite(&self, caller: &Caller, token: &str) -> Result<v1::BeginInviteResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (key, stored) = self.invite(caller, token, now).await?;
+        let mut invite = stored.value;
+        let internal = |error: sallyport_sal::SalError| Status::internal(error.to_string());
+        let secret = match &invite.totp_sealed {
+            // Opened before: the same secret, so that one already scanned stays good.
+            Some(sealed) => self.unseal_totp(&invite.user, sealed)?,
+            None => {
+                let secret = totp::Secret::generate().map_err(internal)?;
+                let sealed =
+                    self.seal.seal(&totp_label(&invite.user), secret.as_bytes()).map_err(internal)?;
+                invite.totp_sealed = Some(BASE64.encode(&sealed));
+                self.store
+                    .update(&key, stored.revision, &invite, stored.expires, now)
+                    .await
+                    .map_err(|error| storage(&error))?;
+                secret
+            }
+        };
+        self.record(vec![self.event(Code::InviteOpened, caller).user(invite.user.as_str())]).await?;
+        Ok(v1::BeginInviteResponse {
+            user: invite.user.to_string(),
+            otp_uri: secret
+                .uri(&format!("Sallyport {}", self.config.cluster), invite.user.as_str())
+                .to_string(),
+            second_factor: self.second_factor_word().to_owned(),
+        })
+    }
+
+    async fn finish_invite(
+        &self,
+        caller: &Caller,
+        request: v1::FinishInviteRequest,
+    ) -> Result<v1::FinishInviteResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let password = Zeroizing::new(request.password);
+        let otp = Zeroizing::new(request.otp);
+        let (key, stored) = self.invite(caller, &request.token, now).await?;
+        let mut invite = stored.value;
+        let length = password.chars().count();
+        if !LENGTHS.contains(&length) {
+            return Err(Status::invalid_argument(format!(
+                "a password has from {} to {} characters, this one has {length}",
+                LENGTHS.start(),
+                LENGTHS.end()
+            )));
+        }
+        let mut credential = CredentialRecord::default();
+        if otp.trim().is_empty() {
+            if self.config.second_factor == SecondFactor::Required {
+                return Err(Status::failed_precondition(
+                    "this cluster requires a second factor: enter a one-time code",
+                ));
+            }
+        } else {
+            let sealed = invite
+                .totp_sealed
+                .clone()
+                .ok_or_else(|| Status::failed_precondition("open the link first"))?;
+            let secret = self.unseal_totp(&invite.user, &sealed)?;
+            let Some(step) = secret.verify(otp.trim(), now, None) else {
+                return Err(Status::invalid_argument(
+                    "the one-time code is wrong; check that the clock of the device that shows it is right",
+                ));
+            };
+            credential.totp_sealed = Some(sealed);
+            credential.last_step = Some(step);
+        }
+        let second_factor = credential.totp_sealed.is_some();
+        credential.password = Some(self.passwords.hash(password).await?);
+        invite.used = true;
+        invite.totp_sealed = None;
+        let user = invite.user.clone();
+        // Of two people with the same link, the second finds it changed.
+        let steps = vec![
+            typed::update(&key, stored.revision, &invite, stored.expires).map_err(|error| storage(&error))?,
+            typed::put(user.as_str(), &credential, None).map_err(|error| storage(&error))?,
+        ];
+        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let event = self
+            .event(Code::InviteAccepted, caller)
+            .user(user.as_str())
+            .field("second_factor", second_factor);
+        self.record(vec![event]).await?;
+        Ok(v1::FinishInviteResponse { user: user.to_string() })
+    }
+}
+
+fn locked_out(until: i64, now: OffsetDateTime) -> Status {
+    let minutes = (until - now.unix_timestamp()).max(0) / 60 + 1;
+    Status::resource_exhausted(format!(
+        "too many failed logins: this account is closed for {minutes} more minutes; an administrator can open it with \
+         sallyport admin users reset"
+    ))
+}

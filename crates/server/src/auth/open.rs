@@ -1,0 +1,290 @@
+//! Opening a data directory, and making it the first time.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use data_encoding::BASE64;
+use sallyport_access::{HostId, HostRole, NodeName, Role, role};
+use sallyport_audit::log::AuditLog;
+use sallyport_audit::recording::RecordingStore;
+use sallyport_audit::{Code, Event};
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::{Authority as CertAuthority, CaKind, HostRequest, Trust, issue_host, tls};
+use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
+use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::{KeyPurpose, Suite};
+use sallyport_store::{Kind, SqliteBackend, Store, typed};
+use sallyport_wire::alpn;
+use time::OffsetDateTime;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
+use super::view::{self, PAGE, Presence};
+use super::{AuthConfig, Authority, Inner, passwords};
+use crate::ServerError;
+
+const SELF: &str = "self";
+const RECORDING_KEY: &str = "recording-key";
+const CHECKPOINT_KEY: &str = "audit-checkpoint";
+/// Lifetime of the authority's own certificate; renewed at every start and every day.
+const OWN_TTL: time::Duration = time::Duration::days(30);
+
+pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Authority, ServerError> {
+    let directory = config.data_dir.join("auth");
+    private_directory(&config.data_dir)?;
+    private_directory(&directory)?;
+    let seal = Arc::new(seal_key(&directory)?);
+    let state_path = directory.join("state.db");
+    let backend = SqliteBackend::open(&state_path).map_err(authority("open its state"))?;
+    let store = Store::new(Arc::new(backend));
+    let custody = SealedCustody::new(Arc::clone(&seal));
+    let first = store.get::<ClusterRecord>(SELF, now).await.map_err(authority("read its state"))?.is_none();
+    if first {
+        create(&store, &config, &custody, &seal, now).await?;
+        info!(cluster = %config.cluster, "a new cluster was made");
+    }
+    let loaded = load(&store, &config, &custody, &seal, &directory, now).await?;
+    let (log, repair) = AuditLog::open(&directory.join("audit"), loaded.checkpoint_signer)
+        .map_err(authority("open its audit log"))?;
+    let recordings = RecordingStore::open(&directory.join("recordings"), Arc::new(loaded.recording_key))
+        .map_err(|source| ServerError::File { action: "open", path: directory.join("recordings"), source })?;
+    let view = view::load(&store).await?;
+    let presence = Presence::default();
+    fill(&store, &presence, now).await?;
+    let tls = server_config(&loaded.host_ca, &loaded.trust, loaded.auth_id, now)?;
+    let inner = Arc::new(Inner {
+        config,
+        store,
+        seal,
+        user_ca: loaded.user_ca,
+        host_ca: loaded.host_ca,
+        trust: loaded.trust,
+        log,
+        recordings: Arc::new(recordings),
+        view: RwLock::new(Arc::new(view)),
+        presence,
+        passwords: passwords::Pool::new(),
+        guesses: passwords::Guesses::default(),
+        tls: RwLock::new(Arc::new(tls)),
+        auth_id: loaded.auth_id,
+        stop: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    });
+    let mut events = vec![
+        Event::new(Code::AuthStarted, now)
+            .user("auth")
+            .field("version", env!("CARGO_PKG_VERSION"))
+            .field("first", first),
+    ];
+    if let Some(repair) = repair {
+        warn!(bytes = repair.bytes, "an unfinished record at the end of the audit log was cut off");
+        events.push(Event::new(Code::AuditRepaired, now).user("auth").field("bytes", repair.bytes));
+    }
+    inner.log.append(events).await.map_err(authority("write its audit log"))?;
+    inner.tasks.spawn(Arc::clone(&inner).follow());
+    inner.tasks.spawn(Arc::clone(&inner).sweep());
+    inner.tasks.spawn(renew_daily(Arc::clone(&inner)));
+    Ok(Authority { inner })
+}
+
+fn authority<E: std::error::Error + Send + Sync + 'static>(
+    action: &str,
+) -> impl FnOnce(E) -> ServerError + '_ {
+    move |error| ServerError::Authority { action: action.to_owned(), source: error.into() }
+}
+
+fn private_directory(path: &Path) -> Result<(), ServerError> {
+    let failed = |action| move |source| ServerError::File { action, path: path.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create"))?;
+    let mode = fs::metadata(path).map_err(failed("look at"))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed("make private"))?;
+    }
+    Ok(())
+}
+
+/// The seal key and the state belong together: one without the other is not a place to begin anew.
+fn seal_key(directory: &Path) -> Result<SealingKey, ServerError> {
+    let (key, state) = (directory.join("seal.key"), directory.join("state.db"));
+    let bad = |path: PathBuf, problem: &str, fix: &str| ServerError::BadState {
+        path,
+        problem: problem.to_owned(),
+        fix: fix.to_owned(),
+    };
+    if !key.exists() && state.exists() {
+        return Err(bad(
+            key,
+            "is missing, while the state that is sealed under it is there",
+            "restore the key from its backup; without it the CA keys are lost",
+        ));
+    }
+    SealingKey::open_or_create(&key).map_err(authority("use its seal key"))
+}
+
+/// Everything that a cluster is born with, in one transaction.
+async fn create(
+    store: &Store,
+    config: &AuthConfig,
+    custody: &SealedCustody,
+    seal: &SealingKey,
+    now: OffsetDateTime,
+) -> Result<(), ServerError> {
+    let suite = Suite::default();
+    let mut steps = Vec::new();
+    let encode = authority::<sallyport_store::StoreError>;
+    for (kind, name) in [(CaKind::User, "user"), (CaKind::Host, "host")] {
+        let made = CertAuthority::generate(kind, &config.cluster, custody, suite, now)
+            .map_err(authority("make a certificate authority"))?;
+        steps.push(
+            typed::create(name, &CaRecord(made.record().clone()), None)
+                .map_err(encode("store a certificate authority"))?,
+        );
+    }
+    let checkpoint = custody
+        .generate(CHECKPOINT_KEY, suite.algorithm(KeyPurpose::AuditCheckpoint))
+        .map_err(authority("make the audit key"))?;
+    steps.push(
+        typed::create(CHECKPOINT_KEY, &KeyRecord(checkpoint), None).map_err(encode("store the audit key"))?,
+    );
+    let recording = RecipientKey::generate().map_err(authority("make the recording key"))?;
+    let sealed =
+        seal.seal(RECORDING_KEY, &recording.to_bytes()).map_err(authority("seal the recording key"))?;
+    let secret = SecretRecord { sealed: BASE64.encode(&sealed) };
+    steps.push(typed::create(RECORDING_KEY, &secret, None).map_err(encode("store the recording key"))?);
+    for preset in [role::PRESET_ACCESS, role::PRESET_AUDITOR, role::PRESET_EDITOR] {
+        let role = Role::parse(preset).map_err(authority("read a preset role"))?;
+        let record = RoleRecord { yaml: role.to_yaml() };
+        steps.push(typed::create(role.name.as_str(), &record, None).map_err(encode("store a preset role"))?);
+    }
+    let cluster =
+        ClusterRecord { name: config.cluster.to_string(), created: now, suite, auth_id: HostId::new() };
+    steps.push(typed::create(SELF, &cluster, None).map_err(encode("store the cluster"))?);
+    store.backend().transact(steps, now).await.map_err(authority("write its first state"))?;
+    Ok(())
+}
+
+struct Loaded {
+    user_ca: CertAuthority,
+    host_ca: CertAuthority,
+    trust: Trust,
+    recording_key: RecipientKey,
+    checkpoint_signer: Arc<dyn sallyport_sal::Signer>,
+    auth_id: HostId,
+}
+
+async fn load(
+    store: &Store,
+    config: &AuthConfig,
+    custody: &SealedCustody,
+    seal: &SealingKey,
+    directory: &Path,
+    now: OffsetDateTime,
+) -> Result<Loaded, ServerError> {
+    let cluster: ClusterRecord = need(store, SELF, directory, now).await?;
+    if cluster.name != config.cluster.as_str() {
+        return Err(ServerError::BadState {
+            path: directory.to_owned(),
+            problem: format!(
+                "holds the cluster {:?}, the configuration names {:?}",
+                cluster.name,
+                config.cluster.as_str()
+            ),
+            fix: "write the right cluster, or another data_dir: a cluster cannot be renamed".to_owned(),
+        });
+    }
+    let wrong_seal = |source: &dyn std::error::Error| ServerError::BadState {
+        path: directory.join("seal.key"),
+        problem: format!("does not open what is sealed in state.db ({source})"),
+        fix: "restore the seal key that belongs to this state".to_owned(),
+    };
+    let ca = |record: CaRecord| CertAuthority::load(&record.0, custody).map_err(|error| wrong_seal(&error));
+    let user_ca = ca(need(store, "user", directory, now).await?)?;
+    let host_ca = ca(need(store, "host", directory, now).await?)?;
+    let secret: SecretRecord = need(store, RECORDING_KEY, directory, now).await?;
+    let sealed = BASE64.decode(secret.sealed.as_bytes()).map_err(|error| wrong_seal(&error))?;
+    let plain = seal.unseal(RECORDING_KEY, &sealed).map_err(|error| wrong_seal(&error))?;
+    let recording_key = RecipientKey::from_bytes(&plain).map_err(|error| wrong_seal(&error))?;
+    let key: KeyRecord = need(store, CHECKPOINT_KEY, directory, now).await?;
+    let checkpoint_signer = custody.load(&key.0).map_err(|error| wrong_seal(&error))?;
+    let trust = Trust::from_authorities(&[&user_ca, &host_ca], Some(recording_key.public()))
+        .map_err(authority("put its trust together"))?;
+    Ok(Loaded { user_ca, host_ca, trust, recording_key, checkpoint_signer, auth_id: cluster.auth_id })
+}
+
+async fn need<T: Kind>(
+    store: &Store,
+    name: &str,
+    directory: &Path,
+    now: OffsetDateTime,
+) -> Result<T, ServerError> {
+    let found = store.get::<T>(name, now).await.map_err(authority("read its state"))?;
+    found.map(|stored| stored.value).ok_or_else(|| ServerError::BadState {
+        path: directory.join("state.db"),
+        problem: format!("lacks {}/{name}", T::KIND),
+        fix: "restore it from a backup".to_owned(),
+    })
+}
+
+async fn fill(store: &Store, presence: &Presence, now: OffsetDateTime) -> Result<(), ServerError> {
+    let mut after: Option<String> = None;
+    loop {
+        let page = store
+            .list::<NodeRecord>(after.as_deref(), PAGE, now)
+            .await
+            .map_err(authority("read the nodes"))?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.name.clone());
+        presence.fill(page.into_iter().map(|stored| stored.value));
+    }
+}
+
+/// The authority's own TLS: a fresh key and a certificate from its host CA.
+fn server_config(
+    host_ca: &CertAuthority,
+    trust: &Trust,
+    id: HostId,
+    now: OffsetDateTime,
+) -> Result<ServerConfig, ServerError> {
+    let suite = Suite::default();
+    let ssh =
+        SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, "auth").map_err(authority("make its key"))?;
+    let key = TlsKey::generate_for(suite, KeyPurpose::HostTls).map_err(authority("make its key"))?;
+    let name = NodeName::new("auth").map_err(authority("name itself"))?;
+    let request = HostRequest {
+        id,
+        name: &name,
+        role: HostRole::Auth,
+        join_id: Uuid::nil(),
+        public_names: &[],
+        ssh_public_key: ssh.public_line(),
+        tls_spki: key.spki_der(),
+    };
+    let issued = issue_host(host_ca, &request, now, OWN_TTL).map_err(authority("certify itself"))?;
+    tls::server_config(trust, &issued.tls_pem, &key.pkcs8_pem(), &[alpn::AUTH], tls::ClientAuth::Optional)
+        .map_err(authority("set up TLS"))
+}
+
+async fn renew_daily(inner: Arc<Inner>) {
+    let mut days = tokio::time::interval(std::time::Duration::from_secs(86_400));
+    days.tick().await;
+    loop {
+        tokio::select! {
+            _ = days.tick() => {}
+            () = inner.stop.cancelled() => return,
+        }
+        match server_config(&inner.host_ca, &inner.trust, inner.auth_id, OffsetDateTime::now_utc()) {
+            Ok(config) => {
+                *inner.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(config);
+            }
+            Err(problem) => {
+                warn!(problem = ServerError::chain(&problem), "the authority's certificate was not renewed")
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Resources as YAML documents: reading, writing, and what belongs together.
+
+use std::collections::BTreeMap;
+
+use sallyport_access::yaml::{self, Errors, Problems, Section, Tree};
+use sallyport_access::{HostId, Labels, Lock, Role, RoleName, Traits, UserName};
+use sallyport_wire::{convert, v1};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tonic::Status;
+
+use super::state::{NodeRecord, TokenRecord, UserRecord};
+
+/// Kinds that the API knows.
+pub(super) const KINDS: [&str; 5] = ["lock", "node", "role", "token", "user"];
+
+/// A document that was read.
+#[derive(Debug)]
+pub(super) enum Document {
+    Role(Box<Role>),
+    User(UserRecord),
+    Lock(Lock),
+}
+
+impl Document {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Role(_) => "role",
+            Self::User(_) => "user",
+            Self::Lock(_) => "lock",
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Role(role) => role.name.to_string(),
+            Self::User(user) => user.name.to_string(),
+            Self::Lock(lock) => lock.name.clone(),
+        }
+    }
+}
+
+/// What kind of document a text says it is.
+pub(super) fn kind_of(text: &str) -> Result<String, Status> {
+    let document = yaml::parse("document", text).map_err(wrong)?;
+    let kind = match &document.value {
+        Tree::Map(entries) => {
+            entries.iter().find(|(key, _)| key.value == "kind").and_then(|(_, value)| value.value.scalar())
+        }
+        _ => None,
+    };
+    kind.ok_or_else(|| {
+        Status::invalid_argument("the document has no kind; begin it with kind: role, user or lock")
+    })
+}
+
+/// Reads a document; every mistake is in the answer.
+pub(super) fn read(kind: &str, text: &str) -> Result<Document, Status> {
+    match kind {
+        "role" => Role::parse(text).map(|role| Document::Role(Box::new(role))).map_err(wrong),
+        "lock" => Lock::parse(text).map(Document::Lock).map_err(wrong),
+        "user" => user(text).map(Document::User).map_err(wrong),
+        "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),
+        "node" => Err(Status::invalid_argument("nodes come by joining: sallyport admin tokens add")),
+        other => Err(Status::invalid_argument(format!(
+            "there is no kind {:?}; documents are of kind role, user or lock",
+            super::hosts::shown(other)
+        ))),
+    }
+}
+
+fn wrong(errors: Errors) -> Status {
+    Status::invalid_argument(errors.to_string())
+}
+
+fn user(text: &str) -> Result<UserRecord, Errors> {
+    let document = yaml::parse("user", text)?;
+    let mut problems = Problems::new();
+    let user = Section::read(&document, "", &["kind", "version", "metadata", "spec"], &mut problems)
+        .and_then(|top| user_of(&top, &mut problems));
+    problems.finish("user")?;
+    user.ok_or_else(|| Errors { file: "user".to_owned(), problems: Vec::new() })
+}
+
+fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
+    let metadata = top.section("metadata", &["name", "revision"], problems);
+    let name = metadata.as_ref().and_then(|metadata| {
+        metadata.parsed("name", "write the user's name", problems, |text| UserName::new(text))
+    });
+    if name.is_none() && metadata.is_none_or(|metadata| metadata.present("name").is_none()) {
+        problems.push(top.at(), "metadata.name", "is missing", "write metadata: with name: below it");
+    }
+    let spec = top.section("spec", &["roles", "traits"], problems);
+    let Some(spec) = spec else {
+        problems.push(top.at(), "spec", "is missing", "write spec: with roles: [...] below it");
+        return None;
+    };
+    let roles = spec.several("roles", "write names of roles", problems, |text| RoleName::new(text));
+    let mut traits = Traits::new();
+    if let Some(value) = spec.present("traits") {
+        match &value.value {
+            Tree::Map(entries) => {
+                for (key, value) in entries {
+                    let path = format!("spec.traits.{}", key.value);
+                    let items: Vec<_> = match &value.value {
+                        Tree::List(items) => items.iter().collect(),
+                        _ => vec![value],
+                    };
+                    let mut values = Vec::new();
+                    for item in items {
+                        match item.value.scalar() {
+                            Some(text) => values.push(text),
+                            None => problems.push(
+                                item.referenced,
+                                &path,
+                                "expected text",
+                                "write one value or a list of them",
+                            ),
+                        }
+                    }
+                    traits.insert(key.value.clone(), values);
+                }
+            }
+            other => problems.push(
+                value.referenced,
+                "spec.traits",
+                format!("expected traits, got {}", other.kind()),
+                "write NAME: [VALUE] below it",
+            ),
+        }
+    }
+    Some(UserRecord { name: name?, roles, traits })
+}
+
+pub(super) fn of(
+    kind: &str,
+    name: &str,
+    revision: u64,
+    expires: Option<OffsetDateTime>,
+    yaml: String,
+) -> v1::Resource {
+    v1::Resource {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        revision,
+        expires: expires.map(convert::time_to_proto),
+        yaml,
+    }
+}
+
+#[derive(Serialize)]
+struct Written<M, S> {
+    kind: &'static str,
+    version: &'static str,
+    metadata: M,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<S>,
+}
+
+fn write<M: Serialize, S: Serialize>(kind: &'static str, metadata: M, spec: Option<S>) -> String {
+    serde_saphyr::to_string(&Written { kind, version: "v1", metadata, spec }).unwrap_or_default()
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}
+
+pub(super) fn user_yaml(user: &UserRecord) -> String {
+    #[derive(Serialize)]
+    struct Spec<'a> {
+        roles: Vec<&'a str>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        traits: &'a Traits,
+    }
+    let roles = user.roles.iter().map(RoleName::as_str).collect();
+    write("user", Named { name: user.name.as_str() }, Some(Spec { roles, traits: &user.traits }))
+}
+
+pub(super) fn token_yaml(name: &str, token: &TokenRecord) -> String {
+    #[derive(Serialize)]
+    struct Spec<'a> {
+        role: &'a str,
+        uses_left: u32,
+        expires: String,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        labels: &'a BTreeMap<String, String>,
+    }
+    let expires = token.expires.format(&Rfc3339).unwrap_or_default();
+    let spec = Spec {
+        role: super::host_role_name(token.role),
+        uses_left: token.uses_left,
+        expires,
+        labels: &token.labels,
+    };
+    write("token", Named { name }, Some(spec))
+}
+
+pub(super) fn node_yaml(node: &NodeRecord) -> String {
+    #[derive(Serialize)]
+    struct Metadata<'a> {
+        name: &'a str,
+        id: HostId,
+        labels: &'a Labels,
+    }
+    #[derive(Serialize)]
+    struct Spec<'a> {
+        version: &'a str,
+        os_user: &'a str,
+    }
+    let metadata = Metadata { name: node.name.as_str(), id: node.id, labels: &node.labels };
+    write("node", metadata, Some(Spec { version: &node.version, os_user: &node.os_user }))
+}

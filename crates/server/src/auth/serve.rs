@@ -1,0 +1,142 @@
+//! Connections to the authority.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use axum::Extension;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use sallyport_wire::v1::admin_server::AdminServer;
+use sallyport_wire::v1::cluster_server::ClusterServer;
+use sallyport_wire::v1::fleet_server::FleetServer;
+use sallyport_wire::v1::login_server::LoginServer;
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixListener;
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+use super::caller::{Caller, PeerInfo};
+use super::{Inner, admin, cluster, fleet, login};
+use crate::ServerError;
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A caller who has not proven who they are is not kept for longer.
+const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(180);
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// Streams that one connection may have open.
+const STREAMS: u32 = 256;
+/// Largest message from a caller: a batch of events or a piece of a recording.
+const MESSAGE_BYTES: usize = 4 << 20;
+/// Connections to the admin socket at a time.
+const LOCAL_CONNECTIONS: usize = 64;
+
+pub(super) async fn tls<T>(inner: &Arc<Inner>, io: T, peer: PeerInfo)
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let config = Arc::clone(&inner.tls.read().unwrap_or_else(PoisonError::into_inner));
+    let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(io)).await;
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(peer = %peer.address, %error, "the TLS handshake failed"),
+        Err(_) => return debug!(peer = %peer.address, "the TLS handshake took too long"),
+    };
+    let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let caller = match leaf {
+        None => Caller::Anonymous { address: peer.address },
+        Some(leaf) => match inner.trust.identify_tls(leaf, OffsetDateTime::now_utc()) {
+            Ok(identity) => Caller::Certified { identity: Arc::new(identity), address: peer.address },
+            Err(error) => return info!(peer = %peer.address, %error, "a certificate was not accepted"),
+        },
+    };
+    let limit = match caller {
+        Caller::Anonymous { .. } => Some(ANONYMOUS_TIMEOUT),
+        Caller::Certified { .. } | Caller::LocalAdmin => None,
+    };
+    let served = http(inner, stream, caller);
+    match limit {
+        Some(limit) => {
+            let _ = tokio::time::timeout(limit, served).await;
+        }
+        None => served.await,
+    }
+}
+
+async fn http<T>(inner: &Arc<Inner>, io: T, caller: Caller)
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let limit = MESSAGE_BYTES;
+    let routes = tonic::service::Routes::new(
+        LoginServer::new(login::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024),
+    )
+    .add_service(FleetServer::new(fleet::Service(Arc::clone(inner))).max_decoding_message_size(limit))
+    .add_service(ClusterServer::new(cluster::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
+    .add_service(AdminServer::new(admin::Service(Arc::clone(inner))).max_decoding_message_size(limit));
+    let router = routes.into_axum_router().layer(Extension(caller));
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .max_header_list_size(16 * 1024);
+    let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                debug!(%error, "a connection to the authority ended");
+            }
+        }
+        () = inner.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(Duration::from_secs(2), connection).await;
+        }
+    }
+}
+
+pub(super) async fn admin_socket(inner: &Arc<Inner>, path: &Path) -> Result<(), ServerError> {
+    let failed = |action| move |source| ServerError::File { action, path: path.to_owned(), source };
+    // Left by a process that was killed: the state is locked against a second one that lives.
+    match std::fs::remove_file(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(source) => return Err(failed("remove")(source)),
+    }
+    // The directory is private, so that nobody can come in between these two calls.
+    let listener = UnixListener::bind(path).map_err(failed("make the socket"))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed("make private"))?;
+    let own = rustix::process::geteuid().as_raw();
+    let places = Arc::new(tokio::sync::Semaphore::new(LOCAL_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = inner.stop.cancelled() => {
+                let _ = std::fs::remove_file(path);
+                return Ok(());
+            }
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let uid = stream.peer_cred().map(|peer| peer.uid());
+        if !matches!(uid, Ok(uid) if uid == own || uid == 0) {
+            warn!(?uid, "another user was turned away from the admin socket");
+            continue;
+        }
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let inner = Arc::clone(inner);
+        let tasks = inner.tasks.clone();
+        tasks.spawn(async move {
+            http(&inner, stream, Caller::LocalAdmin).await;
+            drop(place);
+        });
+    }
+}

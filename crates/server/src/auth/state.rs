@@ -1,0 +1,172 @@
+//! What the authority stores, each kind under its own prefix.
+
+use std::collections::BTreeMap;
+
+use sallyport_access::{HostId, HostRole, Labels, NodeName, RoleName, Traits, UserName};
+use sallyport_ca::AuthorityRecord;
+use sallyport_sal::Suite;
+use sallyport_sal::custody::StoredKey;
+use sallyport_store::Kind;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// The cluster itself, under the name `self`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ClusterRecord {
+    pub(super) name: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) created: OffsetDateTime,
+    pub(super) suite: Suite,
+    /// The authority's own id as a host.
+    pub(super) auth_id: HostId,
+}
+
+impl Kind for ClusterRecord {
+    const KIND: &'static str = "cluster";
+}
+
+/// A certificate authority, under its kind.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct CaRecord(pub(super) AuthorityRecord);
+
+impl Kind for CaRecord {
+    const KIND: &'static str = "ca";
+}
+
+/// A signing key that belongs to no CA, by what it is for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct KeyRecord(pub(super) StoredKey);
+
+impl Kind for KeyRecord {
+    const KIND: &'static str = "key";
+}
+
+/// Bytes sealed under the seal key, in base64, by what they are for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SecretRecord {
+    pub(super) sealed: String,
+}
+
+impl Kind for SecretRecord {
+    const KIND: &'static str = "secret";
+}
+
+/// A role, as the YAML that was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct RoleRecord {
+    pub(super) yaml: String,
+}
+
+impl Kind for RoleRecord {
+    const KIND: &'static str = "role";
+}
+
+/// A lock, as the YAML that was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct LockRecord {
+    pub(super) yaml: String,
+}
+
+impl Kind for LockRecord {
+    const KIND: &'static str = "lock";
+}
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UserRecord {
+    pub(super) name: UserName,
+    pub(super) roles: Vec<RoleName>,
+    pub(super) traits: Traits,
+}
+
+impl Kind for UserRecord {
+    const KIND: &'static str = "user";
+}
+
+/// What a user proves themselves with, under the user's name; apart from the user, so that a login does not change the
+/// revision that an administrator works with.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct CredentialRecord {
+    /// argon2id, as a PHC string.
+    pub(super) password: Option<String>,
+    /// The secret of the one-time codes, sealed, in base64.
+    pub(super) totp_sealed: Option<String>,
+    /// The time step of the last code that was accepted: none is accepted twice.
+    pub(super) last_step: Option<u64>,
+    /// Failed logins of late, in seconds since 1970.
+    #[serde(default)]
+    pub(super) failures: Vec<i64>,
+    /// Closed until then, in seconds since 1970.
+    pub(super) locked_until: Option<i64>,
+}
+
+impl Kind for CredentialRecord {
+    const KIND: &'static str = "credential";
+}
+
+/// An invite or reset link that was not used yet, under the hash of its token.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct InviteRecord {
+    pub(super) user: UserName,
+    /// The secret to enrol, once the link has been opened; sealed, in base64.
+    pub(super) totp_sealed: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) expires: OffsetDateTime,
+    /// It has been used.
+    pub(super) used: bool,
+}
+
+impl Kind for InviteRecord {
+    const KIND: &'static str = "invite";
+}
+
+/// A join token, under its public part.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct TokenRecord {
+    /// SHA-256 of the whole token, in hexadecimal.
+    pub(super) hash: String,
+    pub(super) role: HostRole,
+    pub(super) uses_left: u32,
+    pub(super) labels: BTreeMap<String, String>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) expires: OffsetDateTime,
+}
+
+impl Kind for TokenRecord {
+    const KIND: &'static str = "token";
+}
+
+/// A host that has joined, under its id. Certificates are renewed only for hosts that have one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HostRecord {
+    pub(super) id: HostId,
+    pub(super) name: NodeName,
+    pub(super) role: HostRole,
+    pub(super) join_id: Uuid,
+    /// It was made by the authority's own process, not by a token.
+    pub(super) in_process: bool,
+    /// Labels that came with the token.
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+impl Kind for HostRecord {
+    const KIND: &'static str = "host";
+}
+
+/// A node, under its id: what it says of itself. When it was last seen is kept in memory only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NodeRecord {
+    pub(super) id: HostId,
+    pub(super) name: NodeName,
+    pub(super) labels: Labels,
+    pub(super) version: String,
+    pub(super) os_user: String,
+    /// Labels that came with the token, which the node cannot change.
+    #[serde(default)]
+    pub(super) fixed: BTreeMap<String, String>,
+}
+
+impl Kind for NodeRecord {
+    const KIND: &'static str = "node";
+}

@@ -1,0 +1,209 @@
+//! What the authority keeps in memory so that no call has to ask the database for policy.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use sallyport_access::{HostId, Lock, Node, NodeName, Policies, Role};
+use time::OffsetDateTime;
+use tracing::error;
+
+use super::Inner;
+use super::state::{LockRecord, NodeRecord, RoleRecord};
+use crate::ServerError;
+
+/// Roles, locks and nodes as they are now. Replaced as a whole with every change.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) policies: Arc<Policies>,
+    pub(super) roles: BTreeMap<String, Role>,
+    pub(super) locks: Arc<[Lock]>,
+}
+
+/// Most that is read of one kind at a time.
+pub(super) const PAGE: usize = 10_000;
+
+/// The nodes, and when each was last heard of. Heartbeats change it without touching the database.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    nodes: RwLock<BTreeMap<HostId, Known>>,
+    by_name: Mutex<HashMap<NodeName, Vec<HostId>>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) node: Node,
+    pub(super) version: String,
+    pub(super) os_user: String,
+    pub(super) fixed: BTreeMap<String, String>,
+    pub(super) last_seen: Option<OffsetDateTime>,
+}
+
+impl Presence {
+    pub(super) fn put(&self, record: NodeRecord) {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let last_seen = nodes.get(&record.id).and_then(|known| known.last_seen);
+        let node = Node { id: record.id, name: record.name, labels: record.labels };
+        let known = Known {
+            node,
+            version: record.version,
+            os_user: record.os_user,
+            fixed: record.fixed,
+            last_seen,
+            revision,
+        };
+        nodes.insert(record.id, known);
+        self.index(&nodes);
+    }
+
+    pub(super) fn remove(&self, id: HostId) {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        nodes.remove(&id);
+        self.index(&nodes);
+    }
+
+    fn index(&self, nodes: &BTreeMap<HostId, Known>) {
+        let mut by_name: HashMap<NodeName, Vec<HostId>> = HashMap::with_capacity(nodes.len());
+        for known in nodes.values() {
+            by_name.entry(known.node.name.clone()).or_default().push(known.node.id);
+        }
+        *self.by_name.lock().unwrap_or_else(PoisonError::into_inner) = by_name;
+    }
+
+    /// Loads many at once.
+    pub(super) fn fill(&self, records: impl Iterator<Item = NodeRecord>) {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        for record in records {
+            let node = Node { id: record.id, name: record.name, labels: record.labels };
+            let known = Known {
+                node,
+                version: record.version,
+                os_user: record.os_user,
+                fixed: record.fixed,
+                last_seen: None,
+                revision,
+            };
+            nodes.insert(record.id, known);
+        }
+        self.index(&nodes);
+    }
+
+    pub(super) fn seen(&self, id: HostId, now: OffsetDateTime) -> Option<Known> {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let known = nodes.get_mut(&id)?;
+        known.last_seen = Some(now);
+        Some(known.clone())
+    }
+
+    pub(super) fn get(&self, id: HostId) -> Option<Known> {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Every node, in the order of ids, behind `after`.
+    pub(super) fn after(&self, after: Option<HostId>) -> Vec<Known> {
+        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        match after {
+            Some(after) => {
+                use std::ops::Bound::{Excluded, Unbounded};
+                nodes.range((Excluded(after), Unbounded)).map(|(_, known)| known.clone()).collect()
+            }
+            None => nodes.values().cloned().collect(),
+        }
+    }
+
+    /// The nodes that an id or name means.
+    pub(super) fn find(&self, text: &str) -> Vec<Known> {
+        if let Ok(id) = text.parse::<HostId>() {
+            return self.get(id).into_iter().collect();
+        }
+        let Ok(name) = NodeName::new(text) else { return Vec::new() };
+        let ids = self
+            .by_name
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&name)
+            .cloned()
+            .unwrap_or_default();
+        ids.into_iter().filter_map(|id| self.get(id)).collect()
+    }
+}
+
+impl Inner {
+    /// Reads roles and locks anew; called after every change to them.
+    pub(super) async fn refresh(&self) -> Result<(), ServerError> {
+        let view = load(&self.store).await?;
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        Ok(())
+    }
+
+    /// Keeps the view true when resources expire or another authority changes them.
+    pub(super) async fn follow(self: Arc<Self>) {
+        loop {
+            let now = OffsetDateTime::now_utc();
+            let prefixes = vec!["role/".to_owned(), "lock/".to_owned()];
+            let mut watch = match self.store.backend().watch(prefixes, now).await {
+                Ok(watch) => watch,
+                Err(_) => return,
+            };
+            if let Err(problem) = self.refresh().await {
+                error!(
+                    problem = ServerError::chain(&problem),
+                    "the policy could not be read; the earlier one stays"
+                );
+            }
+            loop {
+                let change = tokio::select! {
+                    change = watch.changes.next() => change,
+                    () = self.stop.cancelled() => return,
+                };
+                match change {
+                    Ok(_) => {
+                        if let Err(problem) = self.refresh().await {
+                            error!(
+                                problem = ServerError::chain(&problem),
+                                "the policy could not be read; the earlier one stays"
+                            );
+                        }
+                    }
+                    Err(sallyport_store::StoreError::Lagged { .. }) => break,
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Removes what has expired, so that watchers hear of it.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_secs(2));
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            if let Err(problem) = self.store.backend().sweep(OffsetDateTime::now_utc()).await {
+                error!(%problem, "expired state could not be removed");
+            }
+        }
+    }
+}
+
+/// Reads and compiles what there is.
+pub(super) async fn load(store: &sallyport_store::Store) -> Result<View, ServerError> {
+    let now = OffsetDateTime::now_utc();
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| ServerError::Authority {
+        action: "read its policy".to_owned(),
+        source,
+    };
+    let roles = store.list::<RoleRecord>(None, PAGE, now).await.map_err(|error| failed(error.into()))?;
+    let mut parsed = BTreeMap::new();
+    for stored in roles {
+        let role = Role::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?;
+        parsed.insert(stored.name, role);
+    }
+    let all: Vec<Role> = parsed.values().cloned().collect();
+    let policies = Policies::compile(&all).map_err(|error| failed(error.into()))?;
+    let mut locks = Vec::new();
+    for stored in store.list::<LockRecord>(None, PAGE, now).await.map_err(|error| failed(error.into()))? {
+        locks.push(Lock::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
+    }
+    Ok(View { policies: Arc::new(policies), roles: parsed, locks: locks.into() })
+}
