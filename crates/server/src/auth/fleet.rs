@@ -263,8 +263,7 @@ impl Inner {
             return Ok(());
         }
         let record = NodeRecord { id: *id, name: name.clone(), labels, version, os_user, fixed };
-        let revision =
-            self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
+        self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
         self.presence.put(record);
         self.presence.seen(*id, now);
         Ok(())

@@ -43,14 +43,8 @@ impl Presence {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         let last_seen = nodes.get(&record.id).and_then(|known| known.last_seen);
         let node = Node { id: record.id, name: record.name, labels: record.labels };
-        let known = Known {
-            node,
-            version: record.version,
-            os_user: record.os_user,
-            fixed: record.fixed,
-            last_seen,
-            revision,
-        };
+        let known =
+            Known { node, version: record.version, os_user: record.os_user, fixed: record.fixed, last_seen };
         nodes.insert(record.id, known);
         self.index(&nodes);
     }
@@ -80,7 +74,6 @@ impl Presence {
                 os_user: record.os_user,
                 fixed: record.fixed,
                 last_seen: None,
-                revision,
             };
             nodes.insert(record.id, known);
         }
