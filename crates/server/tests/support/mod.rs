@@ -1,0 +1,539 @@
+//! A whole cluster in the test's process, and users who log in to it.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "support of tests"
+)]
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hyper_util::rt::TokioIo;
+use sallyport_access::{ClusterName, HostRole, NodeName};
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::{Trust, TrustBundle};
+use sallyport_sal::Suite;
+use sallyport_server::config::{
+    AuthSection, HostPort, JoinConfig, NodeSection, ProxySection, SecondFactor, Secret,
+};
+use sallyport_server::{Config, Running};
+use sallyport_ssh::client::{Connection, Credentials, Output, SessionRequest, Settings};
+use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::proxy_ssh_request::Frame as Ask;
+use sallyport_wire::v1::proxy_ssh_response::Frame as Answer;
+use sallyport_wire::v1::transport_client::TransportClient;
+use sallyport_wire::{alpn, v1};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+pub(crate) const CLUSTER: &str = "test.example";
+pub(crate) const PASSWORD: &str = "correct horse battery staple";
+/// Generous: the machine that runs the tests may have other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn cluster() -> ClusterName {
+    ClusterName::new(CLUSTER).unwrap()
+}
+
+/// The account that sessions run as: root when the tests run as root, else the one account there is.
+pub(crate) fn os_login() -> String {
+    if rustix::process::geteuid().is_root() {
+        return "root".to_owned();
+    }
+    std::env::var("USER").unwrap_or_else(|_| "root".to_owned())
+}
+
+/// The program for `__session`: a target of this package, built next to this one.
+fn helper() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let found = std::fs::read_dir(here.parent().unwrap()).unwrap().filter_map(|entry| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().ok()?;
+        let plain = name.starts_with("session_helper-") && !name.contains('.');
+        plain.then(|| (entry.metadata().unwrap().modified().unwrap(), entry.path()))
+    });
+    found
+        .max()
+        .map(|(_, path)| path)
+        .expect("run `cargo test -p sallyport-server`: it builds the session helper")
+}
+
+pub(crate) fn loopback() -> std::net::SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+pub(crate) fn auth_section() -> AuthSection {
+    AuthSection { second_factor: SecondFactor::Optional, listen: None, public_addr: None }
+}
+
+pub(crate) fn proxy_section() -> ProxySection {
+    ProxySection { listen: loopback(), ..ProxySection::default() }
+}
+
+pub(crate) fn node_section(name: &str) -> NodeSection {
+    NodeSection {
+        name: Some(NodeName::new(name).unwrap()),
+        labels: [("env", "test")].into_iter().collect(),
+        helper: Some(helper()),
+        ..NodeSection::default()
+    }
+}
+
+pub(crate) fn config(directory: &Path) -> Config {
+    Config { drain_timeout: Duration::from_secs(2), ..Config::new(cluster(), directory) }
+}
+
+fn private(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(directory).unwrap();
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+/// Authority and proxy in one set of services, the node beside them or not.
+pub(crate) struct Cluster {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) running: Running,
+}
+
+impl Cluster {
+    /// Everything in one `run::start`.
+    pub(crate) async fn all_in_one() -> Self {
+        let cluster = Self::start(|config| config.node = Some(node_section("web-1"))).await;
+        cluster.running.ready(PATIENCE).await.unwrap();
+        cluster
+    }
+
+    /// Authority and proxy.
+    pub(crate) async fn without_node() -> Self {
+        let cluster = Self::start(|_| {}).await;
+        cluster.running.ready(PATIENCE).await.unwrap();
+        cluster
+    }
+
+    pub(crate) async fn start(adjust: impl FnOnce(&mut Config)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        private(directory.path());
+        let mut config = config(&directory.path().join("cluster"));
+        config.auth = Some(auth_section());
+        config.proxy = Some(proxy_section());
+        adjust(&mut config);
+        let running = sallyport_server::start(config).await.unwrap();
+        Self { directory, running }
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.directory.path().join("cluster")
+    }
+
+    pub(crate) fn proxy(&self) -> HostPort {
+        HostPort::from(self.running.addresses().proxy.unwrap())
+    }
+
+    pub(crate) async fn admin(&self) -> AdminClient<Channel> {
+        admin(&self.data_dir()).await
+    }
+
+    pub(crate) async fn user(&self, name: &str, logins: &[&str]) -> User {
+        user(&mut self.admin().await, &self.proxy(), name, logins).await
+    }
+}
+
+/// Administration through the socket of a data directory.
+pub(crate) async fn admin(data_dir: &Path) -> AdminClient<Channel> {
+    AdminClient::new(admin_channel(data_dir).await)
+}
+
+pub(crate) async fn admin_channel(data_dir: &Path) -> Channel {
+    let socket = data_dir.join("admin.sock");
+    let connect = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from_static("http://admin.invalid");
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match endpoint.connect_with_connector(connect.clone()).await {
+            Ok(channel) => return channel,
+            Err(error) if tokio::time::Instant::now() > deadline => panic!("no admin socket: {error:?}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// A role that allows the logins everywhere, as YAML.
+pub(crate) fn role(name: &str, logins: &[&str]) -> String {
+    let logins = logins.join(", ");
+    format!(
+        "kind: role\nversion: v1\nmetadata:\n  name: {name}\nspec:\n  allow:\n    logins: [{logins}]\n    \
+         node_labels:\n      '*': '*'\n    rules:\n      - resources: [node]\n        verbs: [list, read]\n"
+    )
+}
+
+/// Makes a role and a user, accepts the invite and logs in.
+pub(crate) async fn user(
+    admin: &mut AdminClient<Channel>,
+    proxy: &HostPort,
+    name: &str,
+    logins: &[&str],
+) -> User {
+    let role_name = format!("{name}-role");
+    let yaml = role(&role_name, logins);
+    admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+    let request = v1::CreateUserRequest {
+        name: name.to_owned(),
+        roles: vec![role_name],
+        traits: std::collections::HashMap::new(),
+    };
+    let invite = admin.create_user(request).await.unwrap().into_inner();
+    let pin = pin(admin).await;
+    let mut login = LoginClient::new(pinned(proxy, &pin).await);
+    login.begin_invite(v1::BeginInviteRequest { token: invite.token.clone() }).await.unwrap();
+    let finish =
+        v1::FinishInviteRequest { token: invite.token, password: PASSWORD.to_owned(), otp: String::new() };
+    login.finish_invite(finish).await.unwrap();
+    log_in(proxy, &pin, name, None).await.unwrap()
+}
+
+/// The cluster's pin, from a token made for the purpose.
+pub(crate) async fn pin(admin: &mut AdminClient<Channel>) -> String {
+    token(admin, "node").await.1
+}
+
+/// A join token and the pin.
+pub(crate) async fn token(admin: &mut AdminClient<Channel>, role: &str) -> (String, String) {
+    let request = v1::CreateTokenRequest { role: role.to_owned(), ..v1::CreateTokenRequest::default() };
+    let made = admin.create_token(request).await.unwrap().into_inner();
+    (made.token, made.ca_pin)
+}
+
+pub(crate) fn join(token: &str, pin: &str) -> JoinConfig {
+    JoinConfig { token: Some(Secret::new(token)), token_file: None, ca_pin: Some(pin.to_owned()) }
+}
+
+async fn tls(
+    address: &HostPort,
+    config: ClientConfig,
+    server: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let tcp = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    tcp.set_nodelay(true)?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(server.to_owned()).unwrap(), tcp).await
+}
+
+async fn channel(stream: TlsStream<TcpStream>) -> Channel {
+    let stream = std::sync::Mutex::new(Some(stream));
+    let connect = tower::service_fn(move |_| {
+        let taken = stream.lock().unwrap().take();
+        async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
+    });
+    Endpoint::from_static("http://cluster.invalid")
+        .initial_stream_window_size(8 << 20)
+        .initial_connection_window_size(16 << 20)
+        .connect_with_connector(connect)
+        .await
+        .unwrap()
+}
+
+/// To the authority, by pin.
+pub(crate) async fn pinned(proxy: &HostPort, pin: &str) -> Channel {
+    let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH]).unwrap();
+    channel(tls(proxy, config, "auth.sallyport.internal").await.unwrap()).await
+}
+
+/// Someone who is logged in.
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) proxy: HostPort,
+    pub(crate) trust: Trust,
+    ssh_key: String,
+    pub(crate) ssh_certificate: String,
+    tls_key: String,
+    tls_chain: String,
+}
+
+pub(crate) async fn log_in(
+    proxy: &HostPort,
+    pin: &str,
+    name: &str,
+    ttl: Option<Duration>,
+) -> Result<User, Status> {
+    let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+    let tls_key = TlsKey::generate(Suite::BalancedV1).unwrap();
+    let mut login = LoginClient::new(pinned(proxy, pin).await);
+    let answer = login
+        .login_with_password(v1::LoginRequest {
+            user: name.to_owned(),
+            password: PASSWORD.to_owned(),
+            otp: String::new(),
+            ssh_public_key: ssh.public_line().to_owned(),
+            tls_public_key: tls_key.spki_der().to_vec().into(),
+            ttl: ttl.map(sallyport_wire::convert::duration_to_proto),
+        })
+        .await?
+        .into_inner();
+    let wire = answer.trust.unwrap();
+    let bundle = TrustBundle {
+        cluster: answer.cluster,
+        user_ssh_keys: wire.user_ssh_keys,
+        host_ssh_keys: wire.host_ssh_keys,
+        user_tls_certificates: wire.user_tls_certificates,
+        host_tls_certificates: wire.host_tls_certificates,
+        recording_key: wire.recording_key.to_vec(),
+    };
+    Ok(User {
+        name: name.to_owned(),
+        proxy: proxy.clone(),
+        trust: Trust::from_bundle(&bundle).unwrap(),
+        ssh_key: ssh.private_openssh().to_string(),
+        ssh_certificate: answer.ssh_certificate,
+        tls_key: tls_key.pkcs8_pem().to_string(),
+        tls_chain: answer.tls_certificate_pem,
+    })
+}
+
+impl User {
+    /// TLS settings with this user's certificate.
+    pub(crate) fn tls(&self, alpn: &[u8]) -> ClientConfig {
+        let pair = Some((self.tls_chain.as_str(), self.tls_key.as_str()));
+        sallyport_ca::tls::client_config(&self.trust, pair, &[alpn]).unwrap()
+    }
+
+    pub(crate) async fn connect(&self) -> std::io::Result<Channel> {
+        let server = sallyport_ca::server_name(HostRole::Proxy, &cluster());
+        let stream = tls(&self.proxy, self.tls(alpn::H2), &server).await?;
+        Ok(channel(stream).await)
+    }
+
+    /// To the authority, as this user.
+    pub(crate) async fn authority(&self) -> Channel {
+        let server = sallyport_ca::server_name(HostRole::Auth, &cluster());
+        channel(tls(&self.proxy, self.tls(alpn::AUTH), &server).await.unwrap()).await
+    }
+
+    pub(crate) async fn open(&self, node: &str, login: &str) -> Result<NodeStream, Status> {
+        open(self.connect().await.unwrap(), node, login).await
+    }
+
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials::from_openssh(&self.ssh_key, &self.ssh_certificate).unwrap()
+    }
+
+    pub(crate) fn settings(&self, node: &str, login: &str) -> Settings {
+        Settings {
+            login: login.to_owned(),
+            host: node.to_owned(),
+            trust: Arc::new(self.trust.clone()),
+            keepalive: None,
+            agent: None,
+        }
+    }
+
+    pub(crate) async fn ssh(&self, node: &str, login: &str) -> Connection {
+        let stream = self.open(node, login).await.unwrap();
+        sallyport_ssh::client::connect(stream, &self.credentials(), self.settings(node, login)).await.unwrap()
+    }
+
+    /// Runs a command; gives output, error output and exit.
+    pub(crate) async fn run(
+        &self,
+        node: &str,
+        login: &str,
+        command: &str,
+    ) -> (String, String, sallyport_ssh::client::Exit) {
+        let connection = self.ssh(node, login).await;
+        let done = exec(&connection, command).await;
+        connection.disconnect().await;
+        done
+    }
+
+    /// Writes key and certificate where stock OpenSSH finds them; gives the key's path.
+    pub(crate) fn write_keys(&self, directory: &Path) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let key = directory.join("id");
+        std::fs::write(&key, &self.ssh_key).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(directory.join("id-cert.pub"), &self.ssh_certificate).unwrap();
+        key
+    }
+}
+
+pub(crate) async fn exec(
+    connection: &Connection,
+    command: &str,
+) -> (String, String, sallyport_ssh::client::Exit) {
+    let mut session = connection.start(SessionRequest::exec(command)).await.unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    while let Some(output) = session.next().await {
+        match output {
+            Output::Stdout(bytes) => out.extend_from_slice(&bytes),
+            Output::Stderr(bytes) => err.extend_from_slice(&bytes),
+            Output::Exit(exit) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                return (text(&out), text(&err), exit);
+            }
+            _ => {}
+        }
+    }
+    panic!("the session ended without an exit");
+}
+
+pub(crate) async fn open(channel: Channel, node: &str, login: &str) -> Result<NodeStream, Status> {
+    let (send, receive) = tokio::sync::mpsc::channel(16);
+    let target = v1::SshTarget { node: node.to_owned(), login: login.to_owned() };
+    send.send(v1::ProxySshRequest { frame: Some(Ask::Target(target)) }).await.unwrap();
+    let mut client = TransportClient::new(channel);
+    let mut answers = client.proxy_ssh(ReceiverStream::new(receive)).await?.into_inner();
+    match answers.message().await?.and_then(|message| message.frame) {
+        Some(Answer::Connected(connected)) => Ok(NodeStream {
+            connected,
+            send: tokio_util::sync::PollSender::new(send),
+            answers,
+            rest: Bytes::new(),
+            end: None,
+        }),
+        other => Err(Status::internal(format!("not connected: {other:?}"))),
+    }
+}
+
+/// The bytes of a `ProxySsh` call as a stream.
+pub(crate) struct NodeStream {
+    pub(crate) connected: v1::SshConnected,
+    send: tokio_util::sync::PollSender<v1::ProxySshRequest>,
+    answers: Streaming<v1::ProxySshResponse>,
+    rest: Bytes,
+    /// How the call ended.
+    pub(crate) end: Option<Status>,
+}
+
+impl NodeStream {
+    /// Sends something other than bytes.
+    pub(crate) async fn ask(&mut self, frame: Ask) {
+        let message = v1::ProxySshRequest { frame: Some(frame) };
+        std::future::poll_fn(|context| self.send.poll_reserve(context)).await.unwrap();
+        self.send.send_item(message).unwrap();
+    }
+
+    /// Reads until the call ends; the status that it ended with, if it was an error.
+    pub(crate) async fn ended(&mut self) -> Option<Status> {
+        loop {
+            match self.answers.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    }
+}
+
+impl AsyncRead for NodeStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        use futures::Stream;
+        loop {
+            if !self.rest.is_empty() {
+                let take = self.rest.len().min(buffer.remaining());
+                buffer.put_slice(&self.rest[..take]);
+                self.rest.advance(take);
+                return Poll::Ready(Ok(()));
+            }
+            match std::task::ready!(Pin::new(&mut self.answers).poll_next(context)) {
+                None => return Poll::Ready(Ok(())),
+                Some(Err(status)) => {
+                    let error = std::io::Error::other(status.message().to_owned());
+                    self.end = Some(status);
+                    return Poll::Ready(Err(error));
+                }
+                Some(Ok(message)) => {
+                    if let Some(Answer::Ssh(bytes)) = message.frame {
+                        self.rest = bytes;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for NodeStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        if std::task::ready!(self.send.poll_reserve(context)).is_err() {
+            return Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()));
+        }
+        let chunk = &data[..data.len().min(64 * 1024)];
+        let message = v1::ProxySshRequest { frame: Some(Ask::Ssh(Bytes::copy_from_slice(chunk))) };
+        match self.send.send_item(message) {
+            Ok(()) => Poll::Ready(Ok(chunk.len())),
+            Err(_) => Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.send.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Asks until the answer is there.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// The audit events of a code, newest last, once there is at least one.
+pub(crate) async fn events(admin: &mut AdminClient<Channel>, code: &str) -> Vec<serde_json::Value> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let request = v1::SearchEventsRequest { code: code.to_owned(), ..v1::SearchEventsRequest::default() };
+        let mut found = admin.search_events(request).await.unwrap().into_inner();
+        let mut events = Vec::new();
+        while let Some(record) = found.message().await.unwrap() {
+            events.push(serde_json::from_str(&record.event_json).unwrap());
+        }
+        if !events.is_empty() {
+            return events;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no event {code}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Two ends of a pipe, for streams that nobody serves.
+pub(crate) fn pipe() -> (DuplexStream, DuplexStream) {
+    tokio::io::duplex(64 * 1024)
+}
+
+pub(crate) fn is(status: &Status, code: Code, text: &str) -> bool {
+    status.code() == code && status.message().contains(text)
+}
