@@ -282,8 +282,12 @@ impl Inner {
         request: v1::JoinRequest,
     ) -> Result<v1::HostCertificates, Status> {
         let now = OffsetDateTime::now_utc();
-        let role =
-            host_role(&request.role).ok_or_else(|| Status::invalid_argument("the role is node or proxy"))?;
+        // The authority's own listener needs a certificate as well; nobody joins as one.
+        let role = match request.role.as_str() {
+            "auth" => HostRole::Auth,
+            other => host_role(other)
+                .ok_or_else(|| Status::invalid_argument("the role is node, proxy or auth"))?,
+        };
         let name = NodeName::new(request.name.clone())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let known = self.store.list::<HostRecord>(None, PAGE, now).await.map_err(|error| storage(&error))?;
