@@ -9,8 +9,10 @@ mod error;
 mod login;
 mod ls;
 mod nodes;
+mod play;
 mod profile;
 mod proxy_ssh;
+mod quickstart;
 mod recordings;
 mod signup;
 mod ssh;
@@ -84,6 +86,8 @@ enum Command {
     Proxy(proxy_ssh::Proxy),
     /// Print configuration for stock OpenSSH.
     Config(config::Args),
+    /// Play back a recorded session.
+    Play(play::Args),
     /// Find recordings.
     #[command(subcommand)]
     Recordings(recordings::Recordings),
@@ -96,9 +100,15 @@ enum Command {
     Start(start::Args),
     /// Print a commented configuration file.
     Configure(configure::Args),
+    /// Start a whole cluster on this machine, and show what it does.
+    Quickstart(quickstart::Args),
 }
 
 fn main() -> ExitCode {
+    // Before anything else: this process becomes a session and never returns.
+    if std::env::args_os().nth(1).is_some_and(|first| first == sallyport_ssh::helper::ARGUMENT) {
+        return sallyport_ssh::helper::main(std::env::args_os().skip(2));
+    }
     let cli = Cli::parse();
     logging(&cli);
     match run(cli) {
@@ -125,7 +135,7 @@ fn logging(cli: &Cli) {
 
 fn run(cli: Cli) -> CliResult<ExitCode> {
     let global = cli.global;
-    let serves = matches!(cli.command, Command::Start(_));
+    let serves = matches!(cli.command, Command::Start(_) | Command::Quickstart(_));
     let runtime = if serves {
         tokio::runtime::Builder::new_multi_thread().enable_all().build()
     } else {
@@ -143,11 +153,13 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Ssh(args) => ssh::run(&global, *args).await,
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),
+            Command::Play(args) => play::run(&global, args).await.map(done),
             Command::Recordings(command) => recordings::run(&global, command).await.map(done),
             Command::Access(command) => access::run(&global, command).await,
             Command::Admin(args) => admin::run(&global, args).await,
             Command::Start(args) => start::run(args).await.map(done),
             Command::Configure(args) => configure::run(&args).map(done),
+            Command::Quickstart(args) => quickstart::run(args).await.map(done),
         }
     });
     // A prompt or a stuck look-up on a blocking thread must not keep the process.

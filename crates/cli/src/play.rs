@@ -1,0 +1,173 @@
+//! `sallyport play`: a recorded session, as it was.
+
+mod player;
+
+use std::io::IsTerminal;
+
+use sallyport_audit::recording::export::{Asciicast, Text};
+use sallyport_audit::recording::{Body, Frame};
+use sallyport_wire::v1::PlayRecordingRequest;
+use sallyport_wire::v1::cluster_client::ClusterClient;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::Global;
+use crate::connect::{Authority, AuthorityArgs};
+use crate::error::{CliError, CliResult, Exit};
+use crate::ui;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The session: its id as `recordings ls` prints it, or the beginning of one.
+    session: String,
+    /// How to play it. Default: on a terminal as it was, elsewhere as text.
+    #[arg(long, value_enum)]
+    format: Option<PlayFormat>,
+    /// How fast: 2 is twice as fast.
+    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
+    /// Skip silences longer than this, such as 2s. 0s plays every silence.
+    #[arg(long, value_parser = ui::parse_duration, default_value = "0s")]
+    skip_idle: std::time::Duration,
+    /// Begin here, such as 1m30s.
+    #[arg(long, value_parser = ui::parse_duration, default_value = "0s")]
+    from: std::time::Duration,
+    #[command(flatten)]
+    authority: AuthorityArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PlayFormat {
+    /// In this terminal, with its timing. Keys: space pauses, left and right seek, up and down change the speed, q quits.
+    Terminal,
+    /// What was written, without timing and control codes.
+    Text,
+    /// asciicast version 2, for asciinema and web players.
+    Asciicast,
+    /// One JSON document a line, with everything that was recorded.
+    Json,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if (0.1..=100.0).contains(&speed) => Ok(speed),
+        _ => Err(format!("{text:?} is not a speed from 0.1 to 100")),
+    }
+}
+
+pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
+    let authority = Authority::open(global, &args.authority).await?;
+    let mut client = authority.cluster();
+    let session = whole_id(&mut client, &args.session).await?;
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let format = args.format.unwrap_or(if terminal { PlayFormat::Terminal } else { PlayFormat::Text });
+    if format == PlayFormat::Terminal {
+        if !terminal {
+            return Err(CliError::new("there is no terminal to play on")
+                .hint("--format text")
+                .exit(Exit::Usage));
+        }
+        let settings = player::Settings { speed: args.speed, skip_idle: args.skip_idle, from: args.from };
+        return player::play(&mut client, &session, settings).await;
+    }
+    let mut frames = Frames::open(&mut client, &session).await?;
+    let (mut text, mut cast) = (Text::new(), Asciicast::new());
+    while let Some(frame) = frames.next().await? {
+        // The beginning of an asciicast says how large the terminal is, wherever playing begins.
+        let begins = matches!(frame.body, Body::Start(_));
+        if frame.at < args.from && !begins {
+            continue;
+        }
+        if let Body::Note { text } = &frame.body {
+            ui::say(format!("note: {text}"));
+        }
+        match format {
+            PlayFormat::Text => ui::raw(&text.frame(&frame))?,
+            PlayFormat::Asciicast => {
+                if let Some(line) = cast.frame(&frame) {
+                    ui::data(line)?;
+                }
+            }
+            PlayFormat::Json | PlayFormat::Terminal => {
+                ui::data(sallyport_audit::recording::export::json(&frame))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Everything that a session wrote, as text.
+pub(crate) async fn text(client: &mut ClusterClient<Channel>, session: &str) -> CliResult<String> {
+    let mut frames = Frames::open(client, session).await?;
+    let mut text = Text::new();
+    let mut all = Vec::new();
+    while let Some(frame) = frames.next().await? {
+        all.extend(text.frame(&frame));
+    }
+    Ok(String::from_utf8_lossy(&all).into_owned())
+}
+
+/// The session that the beginning of an id means.
+async fn whole_id(client: &mut ClusterClient<Channel>, given: &str) -> CliResult<String> {
+    if given.parse::<sallyport_access::SessionId>().is_ok() {
+        return Ok(given.to_owned());
+    }
+    let recordings = client
+        .list_recordings(sallyport_wire::v1::ListRecordingsRequest::default())
+        .await
+        .map_err(|status| CliError::from_status("list the recordings", &status))?
+        .into_inner()
+        .recordings;
+    let fitting: Vec<String> = recordings
+        .into_iter()
+        .map(|recording| recording.session_id)
+        .filter(|id| id.starts_with(given))
+        .collect();
+    match fitting.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => {
+            Err(CliError::new(format!("no recording begins with {given:?}")).hint("sallyport recordings ls"))
+        }
+        several => {
+            Err(CliError::new(format!("several recordings begin with {given:?}: {}", several.join(", "))))
+        }
+    }
+}
+
+/// The frames of a recording, as they arrive.
+struct Frames {
+    messages: Streaming<sallyport_wire::v1::PlayRecordingResponse>,
+    ready: std::collections::VecDeque<String>,
+}
+
+impl Frames {
+    async fn open(client: &mut ClusterClient<Channel>, session: &str) -> CliResult<Self> {
+        let request = PlayRecordingRequest { session_id: session.to_owned(), from: None };
+        let messages = client
+            .play_recording(request)
+            .await
+            .map_err(|status| CliError::from_status("play the recording", &status))?
+            .into_inner();
+        Ok(Self { messages, ready: std::collections::VecDeque::new() })
+    }
+
+    async fn next(&mut self) -> CliResult<Option<Frame>> {
+        loop {
+            if let Some(text) = self.ready.pop_front() {
+                let frame = serde_json::from_str(&text).map_err(|error| {
+                    CliError::new(format!("the recording holds something unknown: {error}"))
+                })?;
+                return Ok(Some(frame));
+            }
+            let message = self
+                .messages
+                .message()
+                .await
+                .map_err(|status| CliError::from_status("play the recording", &status))?;
+            match message {
+                Some(message) => self.ready.extend(message.frames_json),
+                None => return Ok(None),
+            }
+        }
+    }
+}

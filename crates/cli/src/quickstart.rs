@@ -1,0 +1,27 @@
+//! `sallyport quickstart`: the whole of the main job on this machine, on real parts, in one go.
+
+mod state;
+mod tour;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::error::CliResult;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the cluster and the client profile live.
+    #[arg(long, value_name = "DIR", default_value = "./.sallyport")]
+    dir: PathBuf,
+    /// The cluster's one address. Default: that of the last time, else 127.0.0.1:3080.
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Exit after the tour instead of keeping the cluster up.
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) async fn run(args: Args) -> CliResult {
+    let (directory, state) = state::open(&args.dir, args.listen)?;
+    tour::run(directory, state, args.once).await
+}

@@ -1,0 +1,110 @@
+//! What a quickstart directory remembers between runs.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CliError, CliResult, Context};
+use crate::profile::DEFAULT_PORT;
+
+/// The directory, locked against a second quickstart for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    state_file: File,
+}
+
+/// Kept in `quickstart.json`, mode 0600: it holds the demonstration user's credentials.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    /// Everything below was made; a directory without this is half-made.
+    pub(super) complete: bool,
+    pub(super) listen: SocketAddr,
+    pub(super) password: String,
+    /// The second factor, as its otpauth:// URI.
+    pub(super) otp_uri: String,
+    /// The time step of the last code that was used: none is taken twice.
+    pub(super) last_step: i64,
+}
+
+impl Directory {
+    pub(super) fn save(&mut self, state: &State) -> CliResult {
+        let text = serde_json::to_string_pretty(state).doing("encode the quickstart state")?;
+        let mut write = || -> std::io::Result<()> {
+            self.state_file.rewind()?;
+            self.state_file.set_len(0)?;
+            self.state_file.write_all(text.as_bytes())?;
+            self.state_file.sync_data()
+        };
+        write().doing(format!("write {}", self.path.join(STATE_FILE).display()))
+    }
+}
+
+const STATE_FILE: &str = "quickstart.json";
+
+/// Opens or makes the directory. Nothing is made where something else already is.
+pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Directory, State)> {
+    let shown = path.display();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
+        CliError::new(format!("cannot make the directory {shown}: {error}"))
+            .hint("sallyport quickstart --dir DIR, with a place you may write to")
+    })?;
+    let path = fs::canonicalize(path).doing(format!("find {shown}"))?;
+    let state_path = path.join(STATE_FILE);
+    let fresh = !state_path.exists();
+    if fresh && fs::read_dir(&path).doing(format!("read {shown}"))?.next().is_some() {
+        return Err(CliError::new(format!(
+            "{shown} is not empty and was not made by quickstart; it is left alone"
+        ))
+        .hint("sallyport quickstart --dir DIR, with an empty or new directory"));
+    }
+    let mut state_file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&state_path)
+        .map_err(|error| {
+            CliError::new(format!("cannot write to {shown}: {error}"))
+                .hint("sallyport quickstart --dir DIR, with a place you may write to")
+        })?;
+    match state_file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(CliError::new(format!("a quickstart cluster is already running in {shown}"))
+                .hint("use it, stop it with Ctrl-C, or choose another --dir"));
+        }
+        Err(TryLockError::Error(error)) => return Err(error).doing(format!("lock {shown}")),
+    }
+    let mut text = String::new();
+    state_file.read_to_string(&mut text).doing(format!("read {}", state_path.display()))?;
+    let half_made = || {
+        CliError::new(format!("{shown} is half-made: an earlier quickstart did not get to its end there"))
+            .hint(format!("rm -r {shown}; then run quickstart again"))
+    };
+    let directory = Directory { path, state_file };
+    if fresh {
+        let state = State {
+            complete: false,
+            listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))),
+            password: sallyport_sal::random::token(20).doing("make a password")?,
+            otp_uri: String::new(),
+            last_step: 0,
+        };
+        return Ok((directory, state));
+    }
+    let mut state: State = serde_json::from_str(&text).map_err(|_| half_made())?;
+    if !state.complete {
+        return Err(half_made());
+    }
+    if let Some(listen) = listen {
+        state.listen = listen;
+    }
+    Ok((directory, state))
+}

@@ -1,0 +1,409 @@
+//! The tour: every step real, timed, and said in one line.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use sallyport_access::UserName;
+use sallyport_sal::totp;
+use sallyport_server::{Config, Running};
+use sallyport_wire::convert;
+use sallyport_wire::v1::{
+    BeginInviteRequest, CreateResourceRequest, CreateTokenRequest, CreateUserRequest, FinishInviteRequest,
+    GetStatusRequest, ListRecordingsRequest, RecordingInfo, TraitValues, VerifyAuditRequest,
+};
+use time::OffsetDateTime;
+
+use super::state::{Directory, State};
+use crate::Global;
+use crate::connect::{self, Authority, AuthorityArgs, FirstTrust};
+use crate::error::{CliError, CliResult, Context, chain};
+use crate::login::{self, Credentials};
+use crate::play;
+use crate::ui;
+
+const CLUSTER: &str = "quickstart";
+const USER: &str = "alice";
+const NODE: &str = "web-1";
+/// How long a part may take to come up before the tour gives up on it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) async fn run(mut directory: Directory, mut state: State, once: bool) -> CliResult {
+    let tour = Tour::new(&directory.path, state.listen)?;
+    ui::data(format!("Sallyport quickstart in {}", directory.path.display()))?;
+    let first_time = !state.complete;
+    directory.save(&state)?;
+
+    let services = tour.step("cluster", tour.start_cluster()).await?;
+    let login = tour.os_login.clone();
+    if first_time {
+        (state.otp_uri, state.last_step) = tour.step("user", tour.make_user(&login, &state.password)).await?;
+    }
+    let node = tour.step("node", tour.start_node(first_time)).await?;
+    let step = fresh_step(state.last_step).await;
+    state.last_step = step;
+    directory.save(&state)?;
+    tour.step("login", tour.log_in(&state, step)).await?;
+    let before = OffsetDateTime::now_utc();
+    let session = tour.step("session", tour.run_session(&login)).await?;
+    tour.step("playback", tour.play_back(&session, before)).await?;
+    tour.step("audit", tour.verify_audit()).await?;
+    state.complete = true;
+    directory.save(&state)?;
+    ui::data(format!("The whole tour took {} ms.", tour.began.elapsed().as_millis()))?;
+
+    if !once {
+        tour.say_what_is_next(&login, &state)?;
+        wait_for_the_end().await;
+        ui::say("Stopping.");
+    }
+    node.shutdown(true).await;
+    services.shutdown(true).await;
+    Ok(())
+}
+
+struct Tour {
+    path: PathBuf,
+    listen: std::net::SocketAddr,
+    began: Instant,
+    os_login: String,
+    global: Global,
+    program: PathBuf,
+}
+
+/// A finished step: what it made, and what to say of it.
+struct Done<T> {
+    value: T,
+    said: String,
+}
+
+fn done<T>(value: T, said: impl Into<String>) -> CliResult<Done<T>> {
+    Ok(Done { value, said: said.into() })
+}
+
+impl Tour {
+    fn new(path: &Path, listen: std::net::SocketAddr) -> CliResult<Self> {
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .doing("look up your account")?
+            .ok_or_else(|| CliError::new("your user id has no account on this machine"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            listen,
+            began: Instant::now(),
+            os_login: user.name,
+            global: Global { home: Some(path.join("client")), proxy: Some(listen.to_string()), log: None },
+            program: std::env::current_exe().doing("find the path of this program")?,
+        })
+    }
+
+    async fn step<T>(&self, name: &str, work: impl Future<Output = CliResult<Done<T>>>) -> CliResult<T> {
+        let begin = Instant::now();
+        let Done { value, said } = work.await?;
+        ui::data(format!("  {name:<9} {said:<76} {:>5} ms", begin.elapsed().as_millis()))?;
+        Ok(value)
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    async fn start_cluster(&self) -> CliResult<Done<Running>> {
+        let yaml = format!(
+            "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\nauth:\n  enabled: true\nproxy:\n  enabled: true\n  \
+             listen: \"{}\"\n  public_addr: \"{}\"\nnode:\n  enabled: false\n",
+            yaml_string(&self.data_dir()),
+            self.listen,
+            self.listen
+        );
+        let running = start(&yaml).await?;
+        done(running, format!("{CLUSTER:?} up: authority and proxy on {}", self.listen))
+    }
+
+    async fn authority(&self) -> CliResult<Authority> {
+        let arguments = AuthorityArgs { data_dir: Some(self.data_dir()) };
+        Authority::open(&self.global, &arguments).await
+    }
+
+    /// Makes a role and a user and accepts the invite as the person would.
+    async fn make_user(&self, login: &str, password: &str) -> CliResult<Done<(String, i64)>> {
+        let authority = self.authority().await?;
+        let mut admin = authority.admin();
+        let role = format!(
+            "kind: role\nversion: v1\nmetadata:\n  name: quickstart\n  description: What the quickstart user may do\n\
+             spec:\n  allow:\n    logins: ['{{{{internal.logins}}}}']\n    node_labels:\n      env: [demo]\n  options:\n    \
+             max_session_ttl: 12h\n    forward_agent: true\n    record_session: strict\n"
+        );
+        let failed = |status: tonic::Status| CliError::from_status("make the user", &status);
+        admin.create_resource(CreateResourceRequest { yaml: role, replace: true }).await.map_err(failed)?;
+        let traits = [("internal.logins".to_owned(), TraitValues { values: vec![login.to_owned()] })];
+        let request = CreateUserRequest {
+            name: USER.to_owned(),
+            roles: vec!["quickstart".to_owned()],
+            traits: traits.into_iter().collect(),
+        };
+        let invite = admin.create_user(request).await.map_err(failed)?.into_inner();
+        let mut client = connect::login(&self.listen.to_string(), &self.pin().await?).await?;
+        let begun = client
+            .begin_invite(BeginInviteRequest { token: invite.token.clone() })
+            .await
+            .map_err(failed)?
+            .into_inner();
+        let step = step_of(OffsetDateTime::now_utc());
+        client
+            .finish_invite(FinishInviteRequest {
+                token: invite.token,
+                password: password.to_owned(),
+                otp: code(&begun.otp_uri, step)?,
+            })
+            .await
+            .map_err(failed)?;
+        done(
+            (begun.otp_uri, step),
+            format!("role \"quickstart\" and user {USER}, with password and one-time code"),
+        )
+    }
+
+    async fn pin(&self) -> CliResult<FirstTrust> {
+        let status = self
+            .authority()
+            .await?
+            .cluster()
+            .get_status(GetStatusRequest {})
+            .await
+            .map_err(|status| CliError::from_status("read the pin", &status))?
+            .into_inner();
+        status
+            .cas
+            .into_iter()
+            .find(|ca| ca.kind == "host")
+            .map(|ca| FirstTrust::Pin(ca.tls_pin))
+            .ok_or_else(|| CliError::new("the cluster has no host CA"))
+    }
+
+    async fn start_node(&self, first_time: bool) -> CliResult<Done<Running>> {
+        let join = if first_time {
+            let token = self
+                .authority()
+                .await?
+                .admin()
+                .create_token(CreateTokenRequest { role: "node".to_owned(), uses: 1, ..Default::default() })
+                .await
+                .map_err(|status| CliError::from_status("make a join token", &status))?
+                .into_inner();
+            format!("  join:\n    token: {}\n    ca_pin: \"{}\"\n", token.token, token.ca_pin)
+        } else {
+            String::new()
+        };
+        let yaml = format!(
+            "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\nauth:\n  enabled: false\nproxy:\n  enabled: false\nnode:\n  \
+             enabled: true\n  name: {NODE}\n  labels:\n    env: demo\n  proxy_server: \"{}\"\n{join}",
+            yaml_string(&self.path.join("node")),
+            self.listen,
+        );
+        let running = start(&yaml).await?;
+        let authority = self.authority().await?;
+        let online = || async {
+            let nodes = crate::ls::fetch(&authority, &[], Some(NODE)).await?;
+            Ok(nodes.iter().any(|node| node.online).then_some(()))
+        };
+        until(online, "the node to come up behind its tunnel").await?;
+        let how = if first_time { "joined with a one-time token" } else { "is back with its certificate" };
+        done(running, format!("{NODE} {how}, serving through a tunnel it dialled"))
+    }
+
+    async fn log_in(&self, state: &State, step: i64) -> CliResult<Done<()>> {
+        let user = UserName::new(USER).doing("name the user")?;
+        let first = self.pin().await?;
+        let credentials =
+            Credentials::Given { password: state.password.clone(), otp: code(&state.otp_uri, step)? };
+        let proxy = self.listen.to_string();
+        let stored = login::log_in(&self.global, &proxy, &first, &user, credentials, None).await?;
+        let left =
+            ui::duration(stored.profile.valid_until - OffsetDateTime::now_utc() + time::Duration::seconds(1));
+        done((), format!("{USER} holds an SSH and an X.509 certificate for {left}"))
+    }
+
+    /// A session by this very program, as a user would start it.
+    async fn run_session(&self, login: &str) -> CliResult<Done<String>> {
+        let command = "echo \"hello from $(whoami)\"; uname -sr";
+        let output = tokio::process::Command::new(&self.program)
+            .arg("--home")
+            .arg(self.path.join("client"))
+            .args(["--proxy", &self.listen.to_string(), "ssh", "-tt"])
+            .arg(format!("{login}@{NODE}"))
+            .arg(command)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .doing("run sallyport ssh")?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().replace("\r\n", " / ");
+        if !output.status.success() || !said.contains("hello from") {
+            return Err(CliError::new(format!(
+                "the session failed ({}): {}{}",
+                output.status,
+                said,
+                String::from_utf8_lossy(&output.stderr).trim()
+            )));
+        }
+        done(said.clone(), format!("{login}@{NODE} through the proxy: {said:?}"))
+    }
+
+    async fn play_back(&self, said: &str, since: OffsetDateTime) -> CliResult<Done<()>> {
+        let authority = Authority::open(&self.global, &AuthorityArgs::default()).await?;
+        let mut cluster = authority.cluster();
+        let finished = || {
+            let mut cluster = cluster.clone();
+            async move {
+                let request =
+                    ListRecordingsRequest { limit: 1, user: USER.to_owned(), node: NODE.to_owned() };
+                let recordings = cluster
+                    .list_recordings(request)
+                    .await
+                    .map_err(|status| CliError::from_status("list the recordings", &status))?
+                    .into_inner()
+                    .recordings;
+                let started = |recording: &RecordingInfo| {
+                    recording
+                        .started
+                        .as_ref()
+                        .and_then(convert::time_from_proto)
+                        .is_some_and(|at| at >= since)
+                };
+                Ok(recordings
+                    .into_iter()
+                    .find(|recording| recording.state == "complete" && started(recording)))
+            }
+        };
+        let recording = until(finished, "the recording to arrive").await?;
+        let text = play::text(&mut cluster, &recording.session_id).await?;
+        let first = said.split(" / ").next().unwrap_or(said);
+        if !text.contains(first) {
+            return Err(CliError::new(format!(
+                "the recording does not hold what the session said: {text:?}"
+            )));
+        }
+        done(
+            (),
+            format!("{} played back, the same; {} sealed", recording.session_id, ui::bytes(recording.bytes)),
+        )
+    }
+
+    async fn verify_audit(&self) -> CliResult<Done<()>> {
+        let report = self
+            .authority()
+            .await?
+            .admin()
+            .verify_audit(VerifyAuditRequest {})
+            .await
+            .map_err(|status| CliError::from_status("verify the audit log", &status))?
+            .into_inner();
+        if !report.intact {
+            return Err(CliError::new(format!("the audit log is broken: {}", report.problem)));
+        }
+        done(
+            (),
+            format!("chain of {} events intact, {} signed checkpoints", report.records, report.checkpoints),
+        )
+    }
+
+    fn say_what_is_next(&self, login: &str, state: &State) -> CliResult {
+        let program = self.program.display();
+        let home = self.path.join("client");
+        let home = home.display();
+        let ssh_config = self.path.join("ssh_config");
+        let ssh_config = ssh_config.display();
+        ui::data("")?;
+        ui::data("The cluster stays up until Ctrl-C. In another terminal:")?;
+        ui::data(format!(
+            "  export SALLYPORT_HOME={home} PATH=\"{}:$PATH\"",
+            self.program.parent().unwrap_or(Path::new(".")).display()
+        ))?;
+        ui::data("  sallyport ls")?;
+        ui::data(format!("  sallyport ssh {login}@{NODE}"))?;
+        ui::data(format!("  sallyport config > {ssh_config}    # then with stock OpenSSH:"))?;
+        ui::data(format!("  ssh -F {ssh_config} {login}@{NODE}.{CLUSTER}"))?;
+        ui::data(format!("  scp -F {ssh_config} /etc/hostname {login}@{NODE}.{CLUSTER}:/tmp/"))?;
+        ui::data(format!("  rsync -e 'ssh -F {ssh_config}' -a docs/ {login}@{NODE}.{CLUSTER}:/tmp/docs/"))?;
+        ui::data("  sallyport recordings ls; sallyport play SESSION")?;
+        ui::data(format!("  sallyport admin --data-dir {} audit ls", self.data_dir().display()))?;
+        ui::data(format!(
+            "  sallyport access why --data-dir {} --user {USER} --login root --node {NODE}",
+            self.data_dir().display()
+        ))?;
+        ui::data(format!(
+            "{USER}'s password is {:?}; {program} made it, and keeps it in quickstart.json.",
+            state.password
+        ))
+    }
+}
+
+/// One-time codes change this often (RFC 6238 §4.1).
+const STEP_SECONDS: i64 = 30;
+
+fn step_of(at: OffsetDateTime) -> i64 {
+    at.unix_timestamp() / STEP_SECONDS
+}
+
+/// The one-time code of an otpauth:// URI for a time step.
+fn code(uri: &str, step: i64) -> CliResult<String> {
+    let secret = uri.split(['?', '&']).find_map(|part| part.strip_prefix("secret=")).unwrap_or_default();
+    let at = OffsetDateTime::from_unix_timestamp(step * STEP_SECONDS).doing("compute a one-time code")?;
+    totp::Secret::from_base32(secret).map(|secret| secret.code(at)).doing("compute a one-time code")
+}
+
+/// A step whose code was not used yet. The authority takes the next one as well, in case of clocks; for a later one
+/// there is nothing to do but wait.
+async fn fresh_step(last: i64) -> i64 {
+    let next = step_of(OffsetDateTime::now_utc()).max(last + 1);
+    let early = (next - 1) * STEP_SECONDS - OffsetDateTime::now_utc().unix_timestamp();
+    if let Ok(seconds @ 1..) = u64::try_from(early) {
+        ui::say(format!("  (a one-time code is good once: waiting {seconds} s for a fresh one)"));
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+    next
+}
+
+/// JSON strings are YAML strings.
+fn yaml_string(path: &Path) -> String {
+    serde_json::Value::String(path.to_string_lossy().into_owned()).to_string()
+}
+
+async fn start(yaml: &str) -> CliResult<Running> {
+    let config = Config::parse("quickstart", yaml).map_err(|errors| CliError::new(errors.to_string()))?;
+    sallyport_server::start(config).await.map_err(|error| {
+        CliError::new(chain(&error, &error.to_string()))
+            .hint("sallyport quickstart --listen 127.0.0.1:PORT, if the port is taken")
+    })
+}
+
+/// Asks again until there is an answer.
+async fn until<T, F: Future<Output = CliResult<Option<T>>>>(
+    mut ask: impl FnMut() -> F,
+    what: &str,
+) -> CliResult<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await? {
+            return Ok(answer);
+        }
+        if Instant::now() > deadline {
+            return Err(CliError::new(format!("waited {} s for {what}", PATIENCE.as_secs()))
+                .hint("run again with SALLYPORT_LOG=debug"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn wait_for_the_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
