@@ -14,6 +14,7 @@ mod profile;
 mod proxy_ssh;
 mod quickstart;
 mod recordings;
+mod scp;
 mod signup;
 mod ssh;
 mod start;
@@ -81,6 +82,8 @@ enum Command {
     Ls(ls::Args),
     /// Open a shell on a node, or run a command there; as ssh does.
     Ssh(Box<ssh::Args>),
+    /// Copy files to and from nodes; as scp does.
+    Scp(scp::Args),
     /// Connections for other programs.
     #[command(subcommand)]
     Proxy(proxy_ssh::Proxy),
@@ -151,6 +154,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
             Command::Ssh(args) => ssh::run(&global, *args).await,
+            Command::Scp(args) => scp::run(&global, args).await,
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),
             Command::Play(args) => play::run(&global, args).await.map(done),

@@ -31,7 +31,7 @@ type Opening = Pin<Box<dyn Future<Output = Result<Response<Streaming<ProxySshRes
 enum Incoming {
     /// The proxy has not answered yet. What is written goes out all the same.
     Opening(Opening),
-    Open(Streaming<ProxySshResponse>),
+    Open(Box<Streaming<ProxySshResponse>>),
     Ended,
 }
 
@@ -108,7 +108,7 @@ impl NodeStream {
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Incoming::Opening(opening) = &mut self.incoming {
             match ready!(opening.as_mut().poll(cx)) {
-                Ok(response) => self.incoming = Incoming::Open(response.into_inner()),
+                Ok(response) => self.incoming = Incoming::Open(Box::new(response.into_inner())),
                 Err(status) => return Poll::Ready(Err(self.fail(status))),
             }
         }

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 mod algorithms;
 pub mod client;
+pub mod copy;
 pub mod helper;
 pub mod jump;
 pub mod node;

@@ -1,0 +1,329 @@
+//! `sallyport scp`: files to and from nodes, and between two of them.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
+
+use crate::Global;
+use crate::error::{CliError, CliResult, Context, Exit};
+use crate::profile::Stored;
+use crate::ssh::target::{self, Target};
+use crate::ssh::{Link, default_login};
+use crate::ui;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Places on nodes are [LOGIN@]NODE:PATH; a PATH that does not begin with / is in the home directory.\n\
+    Patterns (* ? [a-z]) in remote paths stand for what fits them.\n\
+    Exit code: 0 when everything was copied, 1 when something was not, 255 when the connection failed."
+)]
+pub(crate) struct Args {
+    /// Copy directories with all they contain.
+    #[arg(short = 'r')]
+    recursive: bool,
+    /// Keep times and modes.
+    #[arg(short = 'p')]
+    preserve: bool,
+    /// Copy symbolic links as links. Default: what they point to.
+    #[arg(long)]
+    keep_links: bool,
+    /// No progress, only errors.
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Accepted for scp's sake: a node has one SSH service.
+    #[arg(short = 'P', value_name = "PORT")]
+    port: Option<u16>,
+    /// Accepted for scp's sake, without effect.
+    #[arg(short = 'C', hide = true)]
+    compress: bool,
+    /// Use the stored login to this cluster.
+    #[arg(long)]
+    cluster: Option<String>,
+    /// What to copy, and last where to: PATH or [LOGIN@]NODE:PATH.
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
+    places: Vec<String>,
+}
+
+/// A place for files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Here(PathBuf),
+    There { target: Target, path: String },
+}
+
+impl Place {
+    /// As scp tells them apart: a colon before the first slash makes it a place on a node.
+    fn parse(text: &str) -> CliResult<Self> {
+        let bad = |why: &str| CliError::new(format!("{text:?} is not a place: {why}")).exit(Exit::Usage);
+        if text.is_empty() {
+            return Err(bad("it is empty"));
+        }
+        if let Some(rest) = text.strip_prefix("scp://") {
+            let (node, path) = rest.split_once('/').unwrap_or((rest, ""));
+            return Ok(Self::There { target: target::parse(node)?, path: path.to_owned() });
+        }
+        let colon =
+            text.find(':').filter(|colon| !text.get(..*colon).is_some_and(|before| before.contains('/')));
+        let Some((node, path)) = colon.and_then(|colon| text.split_at_checked(colon)) else {
+            return Ok(Self::Here(PathBuf::from(text)));
+        };
+        let target = target::parse(node)?;
+        if target.is_selector() {
+            return Err(bad("files go to one node, not to all that have a label"));
+        }
+        Ok(Self::There { target, path: path.strip_prefix(':').unwrap_or(path).to_owned() })
+    }
+}
+
+pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let mut places = args.places.iter().map(|text| Place::parse(text)).collect::<CliResult<Vec<_>>>()?;
+    let Some(destination) = places.pop() else {
+        return Err(CliError::new("name what to copy, and where to").exit(Exit::Usage));
+    };
+    let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
+    let copy = Copy { stored: &stored, args: &args, bars: Bars::new(args.quiet) };
+    let outcome = copy.run(places, destination).await?;
+    copy.bars.finish();
+    for failure in &outcome.failures {
+        ui::say(format!("{}: {}", failure.path, failure.reason));
+    }
+    Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Copy<'a> {
+    stored: &'a Stored,
+    args: &'a Args,
+    bars: Bars,
+}
+
+impl Copy<'_> {
+    fn options(&self) -> Options {
+        Options {
+            recursive: self.args.recursive,
+            preserve: self.args.preserve,
+            links: if self.args.keep_links { Links::Keep } else { Links::Follow },
+            progress: self.bars.listener(),
+        }
+    }
+
+    async fn run(&self, sources: Vec<Place>, destination: Place) -> CliResult<Outcome> {
+        let mut nodes: HashMap<(String, String), (Link, Remote)> = HashMap::new();
+        let mut local = Vec::new();
+        let mut remote: Vec<((String, String), Vec<String>)> = Vec::new();
+        for source in sources {
+            match source {
+                Place::Here(path) => local.push(path),
+                Place::There { target, path } => {
+                    let key = self.node(&mut nodes, &target).await?;
+                    match remote.iter_mut().find(|(known, _)| *known == key) {
+                        Some((_, paths)) => paths.push(path),
+                        None => remote.push((key, vec![path])),
+                    }
+                }
+            }
+        }
+        let several = local.len() + remote.iter().map(|(_, paths)| paths.len()).sum::<usize>() > 1;
+        let mut total = Outcome::default();
+        match destination {
+            Place::Here(path) => {
+                if let Some(first) = local.first() {
+                    return Err(CliError::new(format!(
+                        "{} and {} are both here",
+                        first.display(),
+                        path.display()
+                    ))
+                    .hint("cp copies between local files")
+                    .exit(Exit::Usage));
+                }
+                require_directory(&path, several)?;
+                for (key, paths) in &remote {
+                    let (link, files) = found(&nodes, key)?;
+                    let copied = files.download(paths, &path, self.options()).await;
+                    add(&mut total, copied.map_err(|error| explain(link, &error))?);
+                }
+            }
+            Place::There { target, path } => {
+                let to = self.node(&mut nodes, &target).await?;
+                let (link, files) = found(&nodes, &to)?;
+                if !local.is_empty() {
+                    let copied = files.upload(&local, &path, self.options()).await;
+                    add(&mut total, copied.map_err(|error| explain(link, &error))?);
+                }
+                // Between nodes the data passes through here: they need not reach each other.
+                for (key, paths) in &remote {
+                    let (from, source) = found(&nodes, key)?;
+                    let between = tempfile::tempdir().doing("make a temporary directory")?;
+                    let fetched = source.download(paths, between.path(), self.options()).await;
+                    let fetched = fetched.map_err(|error| explain(from, &error))?;
+                    let pieces = std::fs::read_dir(between.path()).doing("read the temporary directory")?;
+                    let pieces: Vec<PathBuf> = pieces.flatten().map(|entry| entry.path()).collect();
+                    total.failures.extend(fetched.failures);
+                    if !pieces.is_empty() {
+                        let copied = files.upload(&pieces, &path, self.options()).await;
+                        add(&mut total, copied.map_err(|error| explain(link, &error))?);
+                    }
+                }
+            }
+        }
+        for (link, _) in nodes.values() {
+            link.connection.disconnect().await;
+        }
+        Ok(total)
+    }
+
+    /// Connects to a node, once.
+    async fn node(
+        &self,
+        nodes: &mut HashMap<(String, String), (Link, Remote)>,
+        target: &Target,
+    ) -> CliResult<(String, String)> {
+        let login = match &target.login {
+            Some(login) => login.clone(),
+            None => default_login(self.stored, target)?,
+        };
+        let key = (login, target.host.clone());
+        if !nodes.contains_key(&key) {
+            let link = Link::plain(self.stored, &key.1, &key.0).await?;
+            let stream = link.connection.sftp().await.map_err(|error| link.explain(&error))?;
+            let files = Remote::open(stream).await.map_err(|error| explain(&link, &error))?;
+            nodes.insert(key.clone(), (link, files));
+        }
+        Ok(key)
+    }
+}
+
+fn found<'a>(
+    nodes: &'a HashMap<(String, String), (Link, Remote)>,
+    key: &(String, String),
+) -> CliResult<&'a (Link, Remote)> {
+    nodes
+        .get(key)
+        .ok_or_else(|| CliError::new(format!("the connection to {} is gone", key.1)).exit(Exit::Connection))
+}
+
+/// Several things need a directory to go to; say so before anything is fetched.
+fn require_directory(path: &Path, several: bool) -> CliResult {
+    if several && !path.is_dir() {
+        return Err(CliError::new(format!(
+            "{} is not a directory, which several sources need",
+            path.display()
+        ))
+        .hint(format!("mkdir {}", path.display())));
+    }
+    Ok(())
+}
+
+fn explain(link: &Link, error: &CopyError) -> CliError {
+    match error {
+        CopyError::Service(_) => {
+            link.said().unwrap_or_else(|| CliError::new(error.to_string()).exit(Exit::Connection))
+        }
+        other => CliError::new(other.to_string()),
+    }
+}
+
+fn add(total: &mut Outcome, more: Outcome) {
+    total.files += more.files;
+    total.directories += more.directories;
+    total.links += more.links;
+    total.bytes += more.bytes;
+    total.failures.extend(more.failures);
+}
+
+/// A bar for each file on its way. None when nobody looks, or was asked for quiet.
+struct Bars {
+    screen: Option<Arc<Screen>>,
+}
+
+struct Screen {
+    all: MultiProgress,
+    files: Mutex<HashMap<String, ProgressBar>>,
+}
+
+impl Bars {
+    fn new(quiet: bool) -> Self {
+        let screen = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            Arc::new(Screen {
+                all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)),
+                files: Mutex::new(HashMap::new()),
+            })
+        });
+        Self { screen }
+    }
+
+    fn listener(&self) -> Option<Listener> {
+        let screen = Arc::clone(self.screen.as_ref()?);
+        Some(Arc::new(move |progress: Progress<'_>| {
+            let mut files = screen.files.lock().unwrap_or_else(PoisonError::into_inner);
+            match progress {
+                Progress::Begun { path, bytes } => {
+                    let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
+                    let bar = screen
+                        .all
+                        .add(ProgressBar::new(bytes).with_style(style()).with_prefix(name.into_owned()));
+                    bar.enable_steady_tick(Duration::from_millis(500));
+                    files.insert(path.to_owned(), bar);
+                }
+                Progress::Moved { path, bytes } => {
+                    if let Some(bar) = files.get(path) {
+                        bar.inc(bytes);
+                    }
+                }
+                Progress::Ended { path, complete } => {
+                    if let Some(bar) = files.remove(path) {
+                        if complete { bar.finish() } else { bar.abandon() }
+                    }
+                }
+            }
+        }))
+    }
+
+    /// Leaves the last state of the bars on the screen.
+    fn finish(&self) {
+        if let Some(screen) = &self.screen {
+            for (_, bar) in screen.files.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+                bar.abandon();
+            }
+        }
+    }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{prefix:30!} {percent:>3}% {bytes:>11} {bytes_per_sec:>13} {eta:>5}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told_apart_as_scp_does() {
+        let there = |login: Option<&str>, host: &str, path: &str| Place::There {
+            target: Target { login: login.map(str::to_owned), host: host.to_owned(), port: None },
+            path: path.to_owned(),
+        };
+        assert_eq!(Place::parse("file").unwrap(), Place::Here("file".into()));
+        assert_eq!(Place::parse("./a:b").unwrap(), Place::Here("./a:b".into()));
+        assert_eq!(Place::parse("/a:b").unwrap(), Place::Here("/a:b".into()));
+        assert_eq!(Place::parse("web-1:").unwrap(), there(None, "web-1", ""));
+        assert_eq!(
+            Place::parse("root@web-1:/etc/*.conf").unwrap(),
+            there(Some("root"), "web-1", "/etc/*.conf")
+        );
+        assert_eq!(Place::parse("web-1:a:b").unwrap(), there(None, "web-1", "a:b"));
+        assert_eq!(
+            Place::parse("scp://root@web-1/dir/file").unwrap(),
+            there(Some("root"), "web-1", "dir/file")
+        );
+        for bad in ["", ":x", "@web:x", "env=prod:x"] {
+            assert!(Place::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

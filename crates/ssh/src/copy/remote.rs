@@ -1,0 +1,217 @@
+//! The node's file service, as copying needs it.
+
+use std::sync::Arc;
+
+use russh_sftp::client::error::Error as SftpError;
+use russh_sftp::client::rawsession::Limits;
+use russh_sftp::client::{Config, RawSftpSession};
+use russh_sftp::protocol::{FileAttributes, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+use super::{CopyError, glob};
+
+/// Bytes of requests under way: what a link of 100 ms and 1 Gbit/s holds.
+const UNDER_WAY_BYTES: u32 = 12 << 20;
+
+/// Bytes in one request, when the service says that it takes as many.
+const CHUNK_BYTES: u32 = 128 * 1024;
+
+/// Bytes in one request that every service takes (draft-ietf-secsh-filexfer-02 §3).
+const SAFE_CHUNK_BYTES: u32 = 32 * 1024;
+
+/// The connection's keepalives find a dead peer. A request may be slow for good reasons: a queue of others before it.
+const REQUEST_TIMEOUT_SECS: u64 = 24 * 60 * 60;
+
+/// Most names that one pattern may stand for.
+const MAX_MATCHES: usize = 100_000;
+
+/// A node's files.
+#[derive(Clone)]
+pub struct Remote {
+    pub(super) sftp: Arc<RawSftpSession>,
+    pub(super) read_bytes: u32,
+    pub(super) write_bytes: u32,
+    /// One permit for each [`SAFE_CHUNK_BYTES`] under way, over all files.
+    pub(super) budget: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote")
+            .field("read_bytes", &self.read_bytes)
+            .field("write_bytes", &self.write_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An entry of a directory, or what a path leads to.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) attributes: FileAttributes,
+}
+
+impl Remote {
+    /// Greets the file service on a stream, such as [`crate::client::Connection::sftp`] opens.
+    ///
+    /// # Errors
+    /// [`CopyError::Service`] when what answers is no SFTP service.
+    pub async fn open<S>(stream: S) -> Result<Self, CopyError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = |error: SftpError| CopyError::Service(in_words(&error));
+        let config = Config { request_timeout_secs: REQUEST_TIMEOUT_SECS, ..Config::default() };
+        let mut sftp = RawSftpSession::new_with_config(stream, config);
+        let version = sftp.init().await.map_err(service)?;
+        let limited = version.extensions.get("limits@openssh.com").is_some_and(|version| version == "1");
+        let limits =
+            if limited { Limits::from(sftp.limits().await.map_err(service)?) } else { Limits::default() };
+        sftp.set_limits(limits);
+        let chunk = |said: Option<u64>| {
+            let said = said.and_then(|said| u32::try_from(said).ok());
+            said.map_or(SAFE_CHUNK_BYTES, |said| said.clamp(1024, CHUNK_BYTES))
+        };
+        Ok(Self {
+            sftp: Arc::new(sftp),
+            read_bytes: chunk(limits.read_len),
+            write_bytes: chunk(limits.write_len),
+            budget: Arc::new(Semaphore::new((UNDER_WAY_BYTES / SAFE_CHUNK_BYTES) as usize)),
+        })
+    }
+
+    /// Permits that a request of this size takes from the budget.
+    pub(super) fn permits(bytes: u32) -> u32 {
+        bytes.div_ceil(SAFE_CHUNK_BYTES).max(1)
+    }
+
+    /// Requests of one file under way at a time.
+    pub(super) fn depth(chunk: u32) -> usize {
+        ((UNDER_WAY_BYTES / chunk) as usize).max(2)
+    }
+
+    /// What a path leads to; `None` when it leads nowhere.
+    pub(super) async fn stat(&self, path: &str) -> Result<Option<FileAttributes>, String> {
+        match self.sftp.stat(path).await {
+            Ok(found) => Ok(Some(found.attrs)),
+            Err(SftpError::Status(status)) if status.status_code == StatusCode::NoSuchFile => Ok(None),
+            Err(error) => Err(in_words(&error)),
+        }
+    }
+
+    /// What is in a directory, without `.` and `..`, sorted by name.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<Entry>, String> {
+        let words = |error: SftpError| in_words(&error);
+        let handle = self.sftp.opendir(path).await.map_err(words)?.handle;
+        let mut entries = Vec::new();
+        let listed = loop {
+            match self.sftp.readdir(handle.as_str()).await {
+                Ok(names) => entries.extend(
+                    names
+                        .files
+                        .into_iter()
+                        .filter(|file| !matches!(file.filename.as_str(), "." | ".."))
+                        .map(|file| Entry { name: file.filename, attributes: file.attrs }),
+                ),
+                Err(error) if is_eof(&error) => break Ok(()),
+                Err(error) => break Err(in_words(&error)),
+            }
+        };
+        let _ = self.sftp.close(handle).await;
+        listed?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// The paths that a name with patterns stands for; the name itself when it has none.
+    pub(super) async fn expand(&self, path: &str) -> Result<Vec<String>, String> {
+        let path = from_home(path);
+        if !glob::is_pattern(path) {
+            return Ok(vec![glob::literal(path)]);
+        }
+        let (mut found, rest) = match path.strip_prefix('/') {
+            Some(rest) => (vec!["/".to_owned()], rest),
+            None => (vec![String::new()], path),
+        };
+        let components: Vec<&str> = rest.split('/').filter(|component| !component.is_empty()).collect();
+        for (at, component) in components.iter().enumerate() {
+            let last = at + 1 == components.len();
+            let mut next = Vec::new();
+            for base in &found {
+                if !glob::is_pattern(component) {
+                    next.push(join(base, &glob::literal(component)));
+                    continue;
+                }
+                let directory = if base.is_empty() { "." } else { base.as_str() };
+                // What cannot be listed has nothing that fits.
+                for entry in self.list(directory).await.unwrap_or_default() {
+                    let leads_on = last || entry.attributes.is_dir() || entry.attributes.is_symlink();
+                    if leads_on && is_plain_name(&entry.name) && glob::matches(component, &entry.name) {
+                        next.push(join(base, &entry.name));
+                    }
+                    if next.len() > MAX_MATCHES {
+                        return Err(format!("more than {MAX_MATCHES} files fit the pattern"));
+                    }
+                }
+            }
+            found = next;
+        }
+        if found.is_empty() { Err("no file fits the pattern".to_owned()) } else { Ok(found) }
+    }
+}
+
+/// Paths are relative to the login's home directory, so `~/x` is `x`.
+pub(super) fn from_home(path: &str) -> &str {
+    match path {
+        "" | "~" | "~/" => ".",
+        _ => path.strip_prefix("~/").unwrap_or(path),
+    }
+}
+
+/// A path below another.
+pub(super) fn join(base: &str, name: &str) -> String {
+    match base {
+        "" | "." => name.to_owned(),
+        _ if base.ends_with('/') => format!("{base}{name}"),
+        _ => format!("{base}/{name}"),
+    }
+}
+
+/// Whether a name from the node may become the name of a local file: one that leads elsewhere may not.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\0'])
+}
+
+pub(super) fn is_eof(error: &SftpError) -> bool {
+    matches!(error, SftpError::Status(status) if status.status_code == StatusCode::Eof)
+}
+
+/// An SFTP error as a person would say it.
+pub(super) fn in_words(error: &SftpError) -> String {
+    match error {
+        SftpError::Status(status) => {
+            let usual = match status.status_code {
+                StatusCode::NoSuchFile => "no such file or directory",
+                StatusCode::PermissionDenied => "permission denied",
+                StatusCode::OpUnsupported => "the node does not support this",
+                StatusCode::ConnectionLost | StatusCode::NoConnection => "the connection was lost",
+                _ => "",
+            };
+            let said = status.error_message.trim();
+            // Most services only repeat the name of the code.
+            match (usual, said) {
+                ("", "" | "Failure") => "the node could not do it".to_owned(),
+                ("", said) => said.to_owned(),
+                (usual, said) if said.is_empty() || said.eq_ignore_ascii_case(usual) || said.len() < 24 => {
+                    usual.to_owned()
+                }
+                (usual, said) => format!("{usual} ({said})"),
+            }
+        }
+        SftpError::UnexpectedBehavior(text) if text == "session closed" || text == "sender dropped" => {
+            "the connection was lost".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
