@@ -285,8 +285,9 @@ impl Inner {
         // The authority's own listener needs a certificate as well; nobody joins as one.
         let role = match request.role.as_str() {
             "auth" => HostRole::Auth,
-            other => host_role(other)
-                .ok_or_else(|| Status::invalid_argument("the role is node, proxy or auth"))?,
+            other => {
+                host_role(other).ok_or_else(|| Status::invalid_argument("the role is node, proxy or auth"))?
+            }
         };
         let name = NodeName::new(request.name.clone())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;

@@ -255,6 +255,13 @@ pub(crate) async fn pinned(proxy: &HostPort, pin: &str) -> Channel {
     channel(tls(proxy, config, "auth.sallyport.internal").await.unwrap()).await
 }
 
+/// To the authority with any certificate.
+pub(crate) async fn authority_as(proxy: &HostPort, trust: &Trust, chain: &str, key: &str) -> Channel {
+    let config = sallyport_ca::tls::client_config(trust, Some((chain, key)), &[alpn::AUTH]).unwrap();
+    let server = sallyport_ca::server_name(HostRole::Auth, &cluster());
+    channel(tls(proxy, config, &server).await.unwrap()).await
+}
+
 /// Someone who is logged in.
 #[derive(Clone)]
 pub(crate) struct User {
