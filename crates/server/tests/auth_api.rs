@@ -107,7 +107,7 @@ fn request(method: &str) -> Vec<u8> {
         }
         .encode_to_vec(),
         "Admin.GetResource" => {
-            v1::GetResourceRequest { kind: "role".to_owned(), name: "editor".to_owned() }.encode_to_vec()
+            v1::GetResourceRequest { kind: "user".to_owned(), name: "alice".to_owned() }.encode_to_vec()
         }
         "Admin.ListResources" => {
             v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() }.encode_to_vec()
