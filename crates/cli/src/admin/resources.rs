@@ -18,7 +18,7 @@ use crate::connect::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
-const KINDS: &str = "role, user, token, node, lock, cluster_config";
+const KINDS: &str = "role, user, token, node, lock";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {
@@ -51,8 +51,20 @@ pub(super) struct Rm {
 }
 
 #[derive(Debug, clap::Args)]
-#[group(id = "target", required = true, multiple = false, args = ["user", "role", "login", "node"])]
 pub(super) struct Lock {
+    #[command(flatten)]
+    target: LockTarget,
+    /// What the locked person reads.
+    #[arg(long, default_value = "")]
+    message: String,
+    /// Until when; without it the lock stays until removed.
+    #[arg(long, value_parser = ui::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct LockTarget {
     #[arg(long)]
     user: Option<String>,
     #[arg(long)]
@@ -62,12 +74,6 @@ pub(super) struct Lock {
     login: Option<String>,
     #[arg(long)]
     node: Option<String>,
-    /// What the locked person reads.
-    #[arg(long, default_value = "")]
-    message: String,
-    /// Until when; without it the lock stays until removed.
-    #[arg(long, value_parser = ui::parse_duration)]
-    ttl: Option<Duration>,
 }
 
 struct Target {
@@ -307,11 +313,11 @@ pub(super) async fn rm(authority: &Authority, args: &Rm) -> CliResult {
 }
 
 pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
-    let (what, value) =
-        [("user", &args.user), ("role", &args.role), ("login", &args.login), ("node", &args.node)]
-            .into_iter()
-            .find_map(|(what, value)| value.as_ref().map(|value| (what, value)))
-            .ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;
+    let LockTarget { user, role, login, node } = &args.target;
+    let (what, value) = [("user", user), ("role", role), ("login", login), ("node", node)]
+        .into_iter()
+        .find_map(|(what, value)| value.as_ref().map(|value| (what, value)))
+        .ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;
     let name: String = format!("{what}-{value}")
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
@@ -350,7 +356,7 @@ mod tests {
     #[test]
     fn kinds_are_forgiving() {
         assert_eq!(singular("Roles"), "role");
-        assert_eq!(singular("cluster_config"), "cluster_config");
+        assert_eq!(singular("tokens"), "token");
         assert_eq!(singular("nonsense"), "nonsense");
         assert!(target("role").is_err());
         assert!(target("role/").is_err());

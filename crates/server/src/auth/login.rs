@@ -502,7 +502,7 @@ impl Inner {
 }
 
 fn locked_out(until: i64, now: OffsetDateTime) -> Status {
-    let minutes = (until - now.unix_timestamp()).max(0) / 60 + 1;
+    let minutes = ((until - now.unix_timestamp()).max(1) + 59) / 60;
     Status::resource_exhausted(format!(
         "too many failed logins: this account is closed for {minutes} more minutes; an administrator can open it with \
          sallyport admin users reset"

@@ -1,0 +1,66 @@
+//! The first thing that a stranger runs.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::{PROGRAM, free_port, ok, refused, stdout};
+
+fn quickstart(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["quickstart", "--once", "--dir"])
+        .arg(directory)
+        .args(arguments)
+        .output()
+        .expect("run quickstart")
+}
+
+#[test]
+fn it_shows_the_whole_job_and_runs_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("qs");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let first = stdout(&ok(quickstart(&path, &["--listen", &listen])));
+    for step in ["cluster", "user", "node", "login", "session", "playback", "audit"] {
+        assert!(first.lines().any(|line| line.trim_start().starts_with(step)), "{step}: {first}");
+    }
+    assert!(first.contains("hello from") && first.contains("intact"), "{first}");
+    let again = stdout(&ok(quickstart(&path, &[])));
+    assert!(again.contains("is back with its certificate"), "{again}");
+
+    // Half-made, by a run that did not get to its end.
+    let state = path.join("quickstart.json");
+    let text = fs::read_to_string(&state).unwrap();
+    fs::write(&state, text.replace("\"complete\": true", "\"complete\": false")).unwrap();
+    let said = refused(&quickstart(&path, &[]), 1);
+    assert!(said.contains("half-made") && said.contains("rm -r"), "{said}");
+    fs::write(&state, "{").unwrap();
+    assert!(refused(&quickstart(&path, &[]), 1).contains("half-made"));
+}
+
+#[test]
+fn it_says_what_is_in_the_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let said = refused(&quickstart(&directory.path().join("a"), &["--listen", &listen]), 1);
+    assert!(said.contains("another process uses port") && said.contains("--listen"), "{said}");
+
+    let other = directory.path().join("b");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("mine"), "x").unwrap();
+    let said = refused(&quickstart(&other, &[]), 1);
+    assert!(said.contains("not empty") && said.contains("left alone"), "{said}");
+    assert_eq!(fs::read_to_string(other.join("mine")).unwrap(), "x");
+
+    // Nobody, not even root, writes below a file or into /proc.
+    for bad in [other.join("mine").join("c").as_path(), Path::new("/proc/sallyport")] {
+        let said = refused(&quickstart(bad, &[]), 1);
+        assert!(said.contains("cannot") && said.contains("--dir"), "{said}");
+    }
+}

@@ -1,0 +1,476 @@
+//! A real cluster for one test: real processes of the real binary, on loopback, in a directory of its own.
+#![allow(dead_code, reason = "each suite uses its part")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
+pub const CLUSTER: &str = "interop.test";
+pub const PASSWORD: &str = "correct horse battery staple";
+/// Long, since the machine may be running several suites at once.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A child that dies with the test.
+pub struct Process {
+    pub child: Child,
+    pub log: PathBuf,
+}
+
+impl Process {
+    pub fn spawn(command: &mut Command, log: PathBuf) -> Self {
+        let file = fs::OpenOptions::new().create(true).append(true).open(&log).expect("open the log");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("share the log"))
+            .stderr(file)
+            .spawn()
+            .expect("start a process");
+        Self { child, log }
+    }
+
+    pub fn kill_9(&mut self) {
+        self.child.kill().expect("kill -9");
+        self.child.wait().expect("reap");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.expect("run kill").success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(60).collect();
+            eprintln!("--- {} ---", self.log.display());
+            for line in tail.iter().rev() {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// Authority and proxy in one process, nodes in their own.
+pub struct Cluster {
+    pub directory: TempDir,
+    pub port: u16,
+    pub services: Option<Process>,
+    pub nodes: Vec<(String, Process)>,
+    pub pin: String,
+}
+
+/// A logged-in user with a profile directory.
+pub struct User {
+    pub name: String,
+    pub home: PathBuf,
+    pub proxy: String,
+    pub otp_uri: Option<String>,
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port()
+}
+
+/// Waits until `ask` gives something.
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited {} s for {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts success, showing everything when there is none.
+pub fn ok(output: Output) -> Output {
+    assert!(
+        output.status.success(),
+        "{}\nstdout: {}\nstderr: {}",
+        output.status,
+        stdout(&output),
+        stderr(&output)
+    );
+    output
+}
+
+/// Asserts a failure and returns what was said on stderr.
+pub fn refused(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "stdout: {}\nstderr: {}", stdout(output), stderr(output));
+    stderr(output)
+}
+
+/// The account the tests run as.
+pub fn me() -> String {
+    let output = Command::new("id").arg("-un").output().expect("run id");
+    stdout(&output).trim().to_owned()
+}
+
+pub fn is_root() -> bool {
+    me() == "root"
+}
+
+impl Cluster {
+    /// Authority and proxy only.
+    pub fn bare() -> Self {
+        Self::with_auth_settings("")
+    }
+
+    /// `settings` are further lines of the `auth` section, indented by two.
+    pub fn with_auth_settings(settings: &str) -> Self {
+        let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
+        let port = free_port();
+        let yaml = format!(
+            "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\nauth:\n  \
+             enabled: true\n  second_factor: optional\n{settings}proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  \
+             public_addr: 127.0.0.1:{port}\nnode:\n  enabled: false\n",
+            data = directory.path().join("data").display(),
+        );
+        fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
+        let mut cluster = Self { directory, port, services: None, nodes: Vec::new(), pin: String::new() };
+        cluster.start_services();
+        cluster.pin = cluster.read_pin();
+        cluster
+    }
+
+    /// A cluster with one online node `web-1` (labels env=prod) and the user `alice`, who may log in as the account
+    /// the tests run as.
+    pub fn with_node() -> (Self, User) {
+        let mut cluster = Self::bare();
+        cluster.add_node("web-1", "env: prod");
+        let alice = cluster.add_user("alice", "access", &me());
+        (cluster, alice)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    pub fn proxy(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn start_services(&mut self) {
+        let process = Process::spawn(
+            Command::new(PROGRAM).args(["start", "-c"]).arg(self.path("cluster.yaml")),
+            self.path("services.log"),
+        );
+        self.services = Some(process);
+        wait_for("the cluster to answer", || {
+            let services = self.services.as_mut().expect("services");
+            if let Some(status) = services.child.try_wait().expect("look at the services") {
+                panic!(
+                    "the services ended: {status}\n{}",
+                    fs::read_to_string(&services.log).unwrap_or_default()
+                );
+            }
+            self.admin(&["status"]).status.success().then_some(())
+        });
+    }
+
+    fn read_pin(&self) -> String {
+        let output = ok(self.admin(&["status", "--format", "json"]));
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        status["cas"]
+            .as_array()
+            .expect("a list of CAs")
+            .iter()
+            .find(|ca| ca["kind"] == "host")
+            .and_then(|ca| ca["tls_pin"].as_str())
+            .expect("the host CA's pin")
+            .to_owned()
+    }
+
+    /// `sallyport admin`, through the authority's socket.
+    pub fn admin(&self, arguments: &[&str]) -> Output {
+        Command::new(PROGRAM)
+            .args(["admin", "--data-dir"])
+            .arg(self.data_dir())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("run sallyport admin")
+    }
+
+    /// Creates a resource from YAML.
+    pub fn create(&self, yaml: &str) -> Output {
+        let file = self.path("resource.yaml");
+        fs::write(&file, yaml).expect("write YAML");
+        self.admin(&["create", "--force", "-f", file.to_str().expect("UTF-8")])
+    }
+
+    pub fn token(&self, arguments: &[&str]) -> String {
+        let mut all = vec!["tokens", "add", "--format", "json"];
+        all.extend(arguments);
+        let output = ok(self.admin(&all));
+        let token: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        token["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// The configuration of a node; `join` false for one that has joined already.
+    pub fn node_config(&self, name: &str, labels: &str, token: Option<&str>) -> PathBuf {
+        let join = token
+            .map(|token| format!("  join:\n    token: {token}\n    ca_pin: {}\n", self.pin))
+            .unwrap_or_default();
+        let yaml = format!(
+            "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\nauth:\n  enabled: \
+             false\nproxy:\n  enabled: false\nnode:\n  enabled: true\n  name: {name}\n  labels:\n    {labels}\n  \
+             proxy_server: 127.0.0.1:{port}\n{join}",
+            data = self.path(&format!("node-{name}")).display(),
+            port = self.port,
+        );
+        let path = self.path(&format!("node-{name}.yaml"));
+        fs::write(&path, yaml).expect("write the configuration");
+        path
+    }
+
+    pub fn spawn_node(&self, name: &str, config: &Path) -> Process {
+        Process::spawn(
+            Command::new(PROGRAM).args(["start", "-c"]).arg(config),
+            self.path(&format!("node-{name}.log")),
+        )
+    }
+
+    /// Joins a node with a fresh token and waits until it is online.
+    pub fn add_node(&mut self, name: &str, labels: &str) {
+        let token = self.token(&[]);
+        let config = self.node_config(name, labels, Some(&token));
+        let process = self.spawn_node(name, &config);
+        self.nodes.push((name.to_owned(), process));
+        self.wait_online(name);
+    }
+
+    pub fn restart_node(&mut self, name: &str) {
+        let config = self.path(&format!("node-{name}.yaml"));
+        let process = self.spawn_node(name, &config);
+        self.nodes.retain(|(known, _)| known != name);
+        self.nodes.push((name.to_owned(), process));
+    }
+
+    pub fn node(&mut self, name: &str) -> &mut Process {
+        self.nodes.iter_mut().find(|(known, _)| known == name).map(|(_, process)| process).expect("the node")
+    }
+
+    pub fn wait_online(&self, name: &str) {
+        wait_for(&format!("{name} to be online"), || {
+            let output = self.admin(&["nodes", "ls", "--search", name, "--format", "json"]);
+            let nodes: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+            nodes.as_array()?.iter().any(|node| node["name"] == name && node["online"] == true).then_some(())
+        });
+    }
+
+    /// An invite link for a new user.
+    pub fn invite(&self, name: &str, roles: &str, logins: &str) -> String {
+        let output =
+            ok(self.admin(&["users", "add", name, "--roles", roles, "--logins", logins, "--format", "json"]));
+        let invite: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        invite["link"].as_str().expect("a link").to_owned()
+    }
+
+    /// Adds a user, accepts the invite without a second factor, and logs in.
+    pub fn add_user(&self, name: &str, roles: &str, logins: &str) -> User {
+        let user = self.add_user_without_login(name, roles, logins);
+        ok(user.login(&[]));
+        user
+    }
+
+    pub fn add_user_without_login(&self, name: &str, roles: &str, logins: &str) -> User {
+        let link = self.invite(name, roles, logins);
+        let user = User {
+            name: name.to_owned(),
+            home: self.path(&format!("home-{name}")),
+            proxy: self.proxy(),
+            otp_uri: None,
+        };
+        ok(user.run_with_input(
+            &["signup", &link, "--no-second-factor", "--password-stdin"],
+            &format!("{PASSWORD}\n"),
+        ));
+        user
+    }
+
+    /// The audit log, the oldest event first.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        let output = ok(self.admin(&["audit", "ls", "-n", "0", "--format", "json"]));
+        stdout(&output)
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["event"].clone())
+            .collect()
+    }
+
+    /// Waits for an event of this kind for which `matches` holds.
+    pub fn wait_event(&self, kind: &str, matches: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        wait_for(&format!("the event {kind}"), || {
+            self.events().into_iter().find(|event| event["kind"] == kind && matches(event))
+        })
+    }
+
+    /// Recordings as `recordings ls --format json` gives them to an administrator.
+    pub fn recordings(&self) -> Vec<serde_json::Value> {
+        let output = ok(Command::new(PROGRAM)
+            .args(["recordings", "ls", "--data-dir"])
+            .arg(self.data_dir())
+            .args(["--format", "json"])
+            .output()
+            .expect("run sallyport"));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// What a recording shows, once it has arrived whole (or is known to be cut off).
+    pub fn playback(&self, session: &str, format: &str) -> String {
+        let output = ok(Command::new(PROGRAM)
+            .args(["play", session, "--format", format, "--data-dir"])
+            .arg(self.data_dir())
+            .output()
+            .expect("run sallyport"));
+        stdout(&output)
+    }
+
+    /// The recording of the newest session for which `matches` holds, when it is in `state`.
+    pub fn wait_recording(&self, state: &str, matches: impl Fn(&serde_json::Value) -> bool) -> String {
+        wait_for(&format!("a {state} recording"), || {
+            self.recordings()
+                .into_iter()
+                .find(|recording| recording["state"] == state && matches(recording))
+                .and_then(|recording| recording["session_id"].as_str().map(str::to_owned))
+        })
+    }
+}
+
+impl User {
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .arg("--home")
+            .arg(&self.home)
+            .args(["--proxy", &self.proxy])
+            .args(arguments)
+            .env_remove("SSH_AUTH_SOCK")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("run sallyport")
+    }
+
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run sallyport");
+        // A command that fails early does not read its input.
+        let _ = child.stdin.take().expect("stdin").write_all(input.as_bytes());
+        child.wait_with_output().expect("wait for sallyport")
+    }
+
+    /// Logs in with the right password. The pin is known from the administrator.
+    pub fn login(&self, arguments: &[&str]) -> Output {
+        self.login_with(PASSWORD, arguments)
+    }
+
+    pub fn login_with(&self, password: &str, arguments: &[&str]) -> Output {
+        let pin = self.pin();
+        let mut all = vec!["login", "--user", &self.name, "--password-stdin", "--add-keys-to-agent", "no"];
+        all.extend(["--ca-pin", &pin]);
+        all.extend(arguments);
+        self.run_with_input(&all, &format!("{password}\n"))
+    }
+
+    fn pin(&self) -> String {
+        let data = self.home.parent().expect("the cluster's directory").join("data");
+        let output = Command::new(PROGRAM)
+            .args(["admin", "--data-dir"])
+            .arg(data)
+            .args(["status", "--format", "json"])
+            .output()
+            .expect("run sallyport");
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let host = status["cas"].as_array().expect("CAs").iter().find(|ca| ca["kind"] == "host").cloned();
+        host.and_then(|ca| ca["tls_pin"].as_str().map(str::to_owned)).expect("the pin")
+    }
+
+    /// Writes what `sallyport config` prints, and returns the path for `ssh -F`.
+    pub fn ssh_config(&self, arguments: &[&str]) -> PathBuf {
+        let mut all = vec!["config"];
+        all.extend(arguments);
+        let output = ok(self.run(&all));
+        let path = self.home.join(if arguments.is_empty() { "ssh_config" } else { "ssh_config_other" });
+        fs::write(&path, &output.stdout).expect("write ssh_config");
+        path
+    }
+
+    /// Stock `ssh` with that configuration.
+    pub fn ssh(&self, arguments: &[&str]) -> Output {
+        let config = self.ssh_config(&[]);
+        ssh(&config, arguments)
+    }
+}
+
+/// Stock `ssh`; nothing of the machine's own configuration takes part.
+pub fn ssh(config: &Path, arguments: &[&str]) -> Output {
+    ssh_command(config).args(arguments).output().expect("run ssh")
+}
+
+pub fn ssh_command(config: &Path) -> Command {
+    let mut command = Command::new("ssh");
+    command
+        .arg("-F")
+        .arg(config)
+        .args(["-o", "BatchMode=yes"])
+        .env_remove("SSH_AUTH_SOCK")
+        .stdin(Stdio::null());
+    command
+}
+
+/// `LOGIN@web-1.CLUSTER`.
+pub fn target(node: &str) -> String {
+    format!("{}@{node}.{CLUSTER}", me())
+}
+
+/// Reads lines of a child's output until one contains `text`.
+pub fn read_until(reader: &mut impl BufRead, text: &str) {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let read = reader.read_line(&mut line).expect("read the child's output");
+        assert!(read > 0, "the output ended before {text:?}");
+        if line.contains(text) {
+            return;
+        }
+    }
+}
+
+/// The output of a child, line by line.
+pub fn lines_of(child: &mut Child) -> BufReader<std::process::ChildStdout> {
+    BufReader::new(child.stdout.take().expect("a piped stdout"))
+}
