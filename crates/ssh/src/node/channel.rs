@@ -127,6 +127,10 @@ impl Input for FromClient {
 pub(super) async fn session(mut door: Door, wanted: Wanted) {
     let shared = door.shared.clone();
     let live = shared.enter(&door.inbox);
+    // Channels are counted when they open as well; but many could have been opened before any began.
+    if shared.sessions_running() > shared.max_sessions() {
+        return door.refuse(&shared.too_many_sessions()).await;
+    }
     let (account, permit) = match shared.decide() {
         Ok((account, permit)) => (account.clone(), permit),
         Err(message) => return door.refuse(&message).await,

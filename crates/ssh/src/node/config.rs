@@ -88,7 +88,7 @@ impl NodeConfig {
             window_size: FIRST_WINDOW_BYTES,
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
-            event_buffer_size: 16,
+            event_buffer_size: 32,
             preferred,
             max_auth_attempts: self.max_auth_attempts,
             // Dead peers are found by keepalives, idle people by the roles' own limit.

@@ -37,9 +37,18 @@ const MAX_VARIABLE_BYTES: usize = 32 * 1024;
 /// What authentication found.
 pub(super) enum Access {
     /// May have sessions; each is decided again.
-    Granted { identity: Identity, login: Login, account: Account, permit: Permit },
+    Granted(Box<Granted>),
     /// An authentic certificate, and no right to enter: reads why, and nothing else.
     Refused { message: String },
+}
+
+/// Who is on a connection, and what they may.
+pub(super) struct Granted {
+    identity: Identity,
+    login: Login,
+    account: Account,
+    /// As decided when the connection began.
+    permit: Permit,
 }
 
 /// What the parts of one connection share.
@@ -143,8 +152,8 @@ impl Shared {
             .node(self.server.directory.node().name.as_str())
             .source(self.source());
         match self.access.get() {
-            Some(Access::Granted { identity, login, .. }) => {
-                event.user(identity.display_name()).login(login.as_str())
+            Some(Access::Granted(granted)) => {
+                event.user(granted.identity.display_name()).login(granted.login.as_str())
             }
             _ => event,
         }
@@ -155,10 +164,31 @@ impl Shared {
         self.server.sink.emit(event);
     }
 
+    fn granted(&self) -> Option<&Granted> {
+        match self.access.get() {
+            Some(Access::Granted(granted)) => Some(granted),
+            _ => None,
+        }
+    }
+
+    /// Sessions that may run on this connection at once.
+    pub(super) fn max_sessions(&self) -> usize {
+        self.granted().map_or(1, |granted| granted.permit.options().max_sessions)
+    }
+
+    /// One session more is refused: the event, and what the person reads.
+    pub(super) fn too_many_sessions(&self) -> String {
+        let most = self.max_sessions();
+        let message = format!("your roles allow {most} sessions on one connection; close one");
+        self.refused(self.event(Code::SessionRefused).message(&message));
+        message
+    }
+
     /// Decides again: roles, locks and the certificate's end may have changed since.
     pub(super) fn decide(&self) -> Result<(&Account, Permit), String> {
         match self.access.get() {
-            Some(Access::Granted { identity, login, account, .. }) => {
+            Some(Access::Granted(granted)) => {
+                let Granted { identity, login, account, .. } = granted.as_ref();
                 let directory = &self.server.directory;
                 let decision = directory.policies().decide(
                     identity,
@@ -186,7 +216,8 @@ impl Shared {
 
     /// The lock that keeps out whoever is on this connection, if one has come.
     fn locked(&self) -> Option<String> {
-        let Some(Access::Granted { identity, login, .. }) = self.access.get() else { return None };
+        let granted = self.granted()?;
+        let (identity, login) = (&granted.identity, &granted.login);
         let directory = &self.server.directory;
         directory
             .policies()
@@ -240,12 +271,10 @@ async fn supervise(
     let mut changes = shared.server.directory.changes();
     let mut changes_end = false;
     let reason = loop {
-        let idle_left = match shared.access.get() {
-            Some(Access::Granted { permit, .. }) => {
-                permit.options().client_idle_timeout.map(|limit| (limit, limit.saturating_sub(shared.idle())))
-            }
-            _ => None,
-        };
+        let idle_left = shared
+            .granted()
+            .and_then(|granted| granted.permit.options().client_idle_timeout)
+            .map(|limit| (limit, limit.saturating_sub(shared.idle())));
         if let Some((limit, left)) = idle_left
             && left.is_zero()
         {
@@ -398,7 +427,7 @@ impl Connection {
             Ok(Err(error)) => return refuse(error.to_string(), error.to_string(), None),
             Err(error) => return refuse("this node is stopping".to_owned(), error.to_string(), None),
         };
-        Ok(Access::Granted { identity, login, account, permit })
+        Ok(Access::Granted(Box::new(Granted { identity, login, account, permit })))
     }
 
     /// Starts what a channel asks for.
@@ -465,18 +494,13 @@ impl Handler for Connection {
         _: &mut Session,
     ) -> Result<(), Self::Error> {
         self.shared.touch();
-        let most = match self.shared.access.get() {
-            Some(Access::Granted { permit, .. }) => permit.options().max_sessions,
-            _ => 1,
-        };
+        let most = self.shared.max_sessions();
         if self.channels.len() >= most.saturating_add(self.shared.server.config.max_forwards) {
             reply.reject(prohibited("too many channels are open on this connection; close some")).await;
             return Ok(());
         }
         if self.shared.sessions_running() >= most {
-            let message = format!("your roles allow {most} sessions on one connection; close one");
-            self.shared.refused(self.shared.event(Code::SessionRefused).message(&message));
-            reply.reject(prohibited(&message)).await;
+            reply.reject(prohibited(&self.shared.too_many_sessions())).await;
             return Ok(());
         }
         self.register(channel);
@@ -681,12 +705,9 @@ impl Handler for Connection {
 
     async fn agent_request(&mut self, id: ChannelId, _: &mut Session) -> Result<bool, Self::Error> {
         let shared = self.shared.clone();
-        let allowed = matches!(
-            shared.access.get(),
-            Some(Access::Granted { permit, .. }) if permit.options().forward_agent
-        );
+        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().forward_agent);
         let Some(open) = self.channels.get_mut(&id) else { return Ok(false) };
-        if !allowed && matches!(shared.access.get(), Some(Access::Granted { .. })) {
+        if !allowed && shared.granted().is_some() {
             shared.refused(
                 shared
                     .event(Code::SessionRefused)

@@ -1,0 +1,212 @@
+//! What roles and the node limit, forwarding, and the end of the node.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use sallyport_audit::Code;
+use sallyport_audit::recording::Body;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::Child;
+
+use crate::world::{World, alive, ok, output, started, text, until};
+
+/// An ssh-agent that holds alice's key.
+pub(crate) struct Agent {
+    pub(crate) socket: PathBuf,
+    _agent: Child,
+}
+
+impl Agent {
+    pub(crate) async fn start(world: &World) -> Self {
+        let socket = world.path("agent.sock");
+        let agent = tokio::process::Command::new("ssh-agent")
+            .args(["-D", "-a"])
+            .arg(&socket)
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        until("the agent", || socket.exists().then_some(())).await;
+        let mut add = tokio::process::Command::new("ssh-add");
+        add.env("SSH_AUTH_SOCK", &socket).arg(world.path("alice"));
+        let added = add.output().await.unwrap();
+        assert!(added.status.success(), "{}", text(&added.stderr));
+        Self { socket, _agent: agent }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forwarded_agent_can_be_asked_and_then_is_gone() {
+    let world = World::with("forward_agent: true", |_| {}).await;
+    let agent = Agent::start(&world).await;
+    let mut command = world.client("ssh", "alice");
+    command.env("SSH_AUTH_SOCK", &agent.socket);
+    command.args(["-A", &world.destination()]);
+    command.arg("ssh-add -l; echo $SSH_AUTH_SOCK; stat -c '%a %U' $SSH_AUTH_SOCK; stat -c '%a %U' $(dirname $SSH_AUTH_SOCK)");
+    let shown = ok(&output(command).await);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines.iter().any(|line| line.contains("ED25519")), "{shown}");
+    let [.., socket, file, directory] = lines.as_slice() else { panic!("{shown}") };
+    assert_eq!(*file, format!("600 {}", world.own.name));
+    assert_eq!(*directory, format!("700 {}", world.own.name));
+    world.event(&Code::SessionAgentForward).await;
+    world.event(&Code::SessionEnd).await;
+    assert!(!std::path::Path::new(socket).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_ports_carry_both_ways_with_half_close() {
+    let world = World::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Answers only after the client's end: the end has to get through by itself.
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await.unwrap();
+        all.reverse();
+        stream.write_all(&all).await.unwrap();
+        all.len()
+    });
+    let mut client = started(world.ssh(&[&format!("-W127.0.0.1:{port}")], &[] as &[&str]));
+    let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 256) as u8).collect();
+    let mut expected = sent.clone();
+    expected.reverse();
+    let mut stdin = client.stdin.take().unwrap();
+    stdin.write_all(&sent).await.unwrap();
+    drop(stdin);
+    let outcome = client.wait_with_output().await.unwrap();
+    assert!(outcome.status.success(), "{}", text(&outcome.stderr));
+    assert!(outcome.stdout == expected, "{} bytes came back", outcome.stdout.len());
+    assert_eq!(server.await.unwrap(), sent.len());
+    let event = world.event(&Code::SessionPortForward).await;
+    assert_eq!(event.fields["target"], format!("127.0.0.1:{port}"));
+    assert_eq!(event.user, "alice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forwarded_port_is_noted_in_the_session_beside_it() {
+    let world = World::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let local = free.local_addr().unwrap();
+    drop(free);
+    let mut client = started(world.ssh(&[&format!("-L{local}:{target}")], &["echo up; cat"]));
+    let mut line = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+    let mut through = tokio::net::TcpStream::connect(local).await.unwrap();
+    let (mut served, _) = listener.accept().await.unwrap();
+    served.write_all(b"hello").await.unwrap();
+    drop(served);
+    let mut got = String::new();
+    through.read_to_string(&mut got).await.unwrap();
+    assert_eq!(got, "hello");
+    drop(through);
+    drop(client.stdin.take());
+    assert!(client.wait().await.unwrap().success());
+    let frames = world.recording().await;
+    let wanted = Body::PortForward { target: target.to_string() };
+    assert!(frames.iter().any(|frame| frame.body == wanted), "{frames:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_where_nobody_listens_is_told() {
+    let world = World::new().await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let outcome = output(world.ssh(&["-v", &format!("-W127.0.0.1:{port}")], &[] as &[&str])).await;
+    assert!(!outcome.status.success());
+    assert!(text(&outcome.stderr).contains("refused"), "{}", text(&outcome.stderr));
+    assert_eq!(world.event(&Code::SessionPortForward).await.fields["success"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_has_so_many_sessions() {
+    let world = World::with("max_sessions: 2", |_| {}).await;
+    let socket = world.path("mux");
+    let path = format!("-S{}", socket.display());
+    let _master = started(world.ssh(&["-M", &path, "-N"], &[] as &[&str]));
+    until("the master", || socket.exists().then_some(())).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = started(world.ssh(&[&path], &["echo up; cat"]));
+        let mut line = String::new();
+        BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+        assert_eq!(line, "up\n");
+        held.push(client);
+    }
+    // Refused there, ssh would make a connection of its own, which has a count of its own.
+    let refused = output(world.ssh(&[&path, "-oProxyCommand=false"], &["echo third"])).await;
+    assert!(!refused.status.success());
+    assert!(world.event(&Code::SessionRefused).await.message.contains("2 sessions"));
+    // A place is free again once one has ended.
+    drop(held.pop().unwrap().stdin.take());
+    until("the end of one", || world.events(&Code::SessionEnd).pop()).await;
+    assert_eq!(ok(&output(world.ssh(&[&path, "-oProxyCommand=false"], &["echo third"])).await), "third\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_terminal_is_disconnected_and_a_busy_one_is_not() {
+    let world = World::with("client_idle_timeout: 2s", |_| {}).await;
+    let mut idle = started(world.ssh(&["-tt"], &["echo $$; while :; do echo tick; sleep 0.3; done"]));
+    let outcome = tokio::time::timeout(Duration::from_secs(20), async {
+        let mut said = String::new();
+        idle.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+        (idle.wait().await.unwrap(), said)
+    });
+    let (status, said) = outcome.await.expect("the idle client stays");
+    assert_eq!(status.code(), Some(255));
+    assert!(said.contains("nothing was typed or sent for 2 s"), "{said}");
+
+    let mut busy = started(world.ssh(&["-tt"], &["cat"]));
+    let mut stdin = busy.stdin.take().unwrap();
+    for _ in 0..8 {
+        stdin.write_all(b"x\n").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(busy.try_wait().unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strict_session_without_a_recording_does_not_begin() {
+    let world = World::with("record_session: strict", |_| {}).await;
+    std::fs::remove_dir_all(world.path("recordings")).unwrap();
+    let refused = output(world.ssh(&[], &["echo in"])).await;
+    assert_eq!(refused.status.code(), Some(255));
+    assert_eq!(text(&refused.stdout), "");
+    assert!(text(&refused.stderr).contains("has to be recorded"), "{}", text(&refused.stderr));
+    world.event(&Code::RecordingFailed).await;
+    world.event(&Code::SessionRefused).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_best_effort_session_without_a_recording_goes_on_and_is_told_of() {
+    let world = World::new().await;
+    std::fs::remove_dir_all(world.path("recordings")).unwrap();
+    assert_eq!(ok(&output(world.ssh(&[], &["echo in"])).await), "in\n");
+    assert_eq!(world.event(&Code::RecordingFailed).await.fields["policy"], "best_effort");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_waits_and_then_cuts() {
+    let world = World::new().await;
+    let quick = started(world.ssh(&[], &["echo up; sleep 1; echo done"]));
+    until("the session", || world.events(&Code::SessionStart).pop()).await;
+    world.server.drain(Duration::from_secs(20)).await;
+    assert_eq!(world.server.connections_open(), 0);
+    assert_eq!(ok(&quick.wait_with_output().await.unwrap()), "up\ndone\n");
+
+    let mut long = started(world.ssh(&[], &["echo $$; exec sleep 1000"]));
+    let mut line = String::new();
+    BufReader::new(long.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+    world.server.drain(Duration::from_millis(100)).await;
+    assert_eq!(world.server.connections_open(), 0);
+    let outcome = long.wait_with_output().await.unwrap();
+    assert!(text(&outcome.stderr).contains("this node is stopping"), "{}", text(&outcome.stderr));
+    let pid: u32 = line.trim().parse().unwrap();
+    until("the end of the command", || (!alive(pid)).then_some(())).await;
+}

@@ -1,0 +1,11 @@
+//! The node against stock OpenSSH: everything here is a real `ssh`, `scp`, `sftp` or `rsync`, over loopback.
+//!
+//! Logins are to the account that runs the tests. What needs root to become somebody else says so, and says when it was
+//! left out.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::cast_possible_truncation)]
+
+mod denied;
+mod files;
+mod limits;
+mod running;
+mod world;

@@ -1,0 +1,271 @@
+//! Commands and shells.
+
+use sallyport_audit::Code;
+use sallyport_audit::recording::Body;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+use crate::world::{
+    World, alive, is_root, ok, output, output_of, role, shown as recorded, started, text, until,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_runs_and_its_record_says_so() {
+    let world = World::new().await;
+    let output = output(world.ssh(&[], &["echo out; echo err >&2; exit 3"])).await;
+    assert_eq!(text(&output.stdout), "out\n");
+    assert_eq!(text(&output.stderr), "err\n");
+    assert_eq!(output.status.code(), Some(3));
+    let end = world.event(&Code::SessionEnd).await;
+    assert_eq!((end.user.as_str(), end.login.as_str()), ("alice", world.own.name.as_str()));
+    assert_eq!(end.fields["exit_status"], 3);
+    assert_eq!(end.fields["bytes_out"], 8);
+    let start = world.event(&Code::SessionStart).await;
+    assert_eq!(start.fields["command"], "echo out; echo err >&2; exit 3");
+    assert_eq!(start.session_id, end.session_id);
+    assert!(start.source.starts_with("127.0.0.1:"), "{}", start.source);
+    assert_eq!(world.events(&Code::SessionExec).len(), 1);
+    assert!(world.events(&Code::SessionRefused).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_death_by_signal_is_told_as_one() {
+    let world = World::new().await;
+    let output = output(world.ssh(&["-v"], &["kill -TERM $$; sleep 5"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    assert!(text(&output.stderr).contains("exit-signal"), "{}", text(&output.stderr));
+    let end = world.event(&Code::SessionEnd).await;
+    assert_eq!(end.fields["exit_signal"], "TERM");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_finds_what_a_login_finds() {
+    let world = World::new().await;
+    let script = "pwd; umask; echo $USER $LOGNAME $HOME $SHELL; echo $LC_ALL; echo \"${SECRET-none}\"; \
+                  echo $SALLYPORT_USER; echo ${#SALLYPORT_SESSION}; ps -o sid= -p $$ | tr -d ' '; echo $$";
+    let mut command = world.ssh(&["-oSendEnv=LC_ALL SECRET"], &[script]);
+    command.env("SECRET", "x");
+    let lines = ok(&output(command).await);
+    let lines: Vec<&str> = lines.lines().collect();
+    let own = &world.own;
+    assert_eq!(lines[0], own.home.to_str().unwrap());
+    assert_eq!(lines[1], "0022");
+    let (home, shell) = (own.home.display(), own.shell.display());
+    assert_eq!(lines[2], format!("{0} {0} {home} {shell}", own.name));
+    assert_eq!(lines[3], "C.UTF-8");
+    assert_eq!(lines[4], "none");
+    assert_eq!(lines[5], "alice");
+    assert_eq!(lines[6], "36");
+    assert_eq!(lines[7], lines[8], "the shell leads its own session");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shell_has_a_terminal_that_follows_the_clients() {
+    let world = World::new().await;
+    let mut command = world.ssh(&["-tt"], &[] as &[&str]);
+    command.env("TERM", "xterm-256color");
+    let mut shell = started(command);
+    let mut stdin = shell.stdin.take().unwrap();
+    stdin.write_all(b"stty -echo; PS1=; echo [$0 $TERM]; tty; echo over; exit 7\n").await.unwrap();
+    let mut shown = String::new();
+    shell.stdout.take().unwrap().read_to_string(&mut shown).await.unwrap();
+    assert_eq!(shell.wait().await.unwrap().code(), Some(7), "{shown}");
+    let name = world.own.shell.file_name().unwrap().to_str().unwrap();
+    assert!(shown.contains(&format!("[-{name} xterm-256color]")), "{shown}");
+    assert!(shown.contains("/dev/pts/"), "{shown}");
+    let recorded = recorded(&world.recording().await);
+    assert!(recorded.contains("/dev/pts/") && recorded.contains("over"), "{recorded}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_terminal_follows_the_size_of_the_clients() {
+    let world = World::new().await;
+    // A terminal of our own around ssh, which passes its size and every change of it on.
+    let ssh = world.remote_shell();
+    let script = format!(
+        "stty rows 30 cols 100; (sleep 3; stty rows 41 cols 121 < /dev/tty) & {ssh} -tt {} \
+         'trap \"stty size; exit\" WINCH; stty size; while :; do sleep 0.1; done'",
+        world.destination()
+    );
+    let mut command = tokio::process::Command::new("script");
+    command.args(["-qefc", &script, "/dev/null"]).kill_on_drop(true);
+    let shown = text(&output(command).await.stdout);
+    assert!(shown.contains("30 100"), "{shown}");
+    assert!(shown.contains("41 121"), "{shown}");
+    let frames = world.recording().await;
+    assert!(frames.iter().any(|frame| frame.body == Body::Resize { cols: 121, rows: 41 }), "{frames:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_output_arrives_whole() {
+    let world = World::new().await;
+    let command = "head -c 104857600 /dev/zero | tr '\\0' 'x'; printf end";
+    let output = output(world.ssh(&[], &[command])).await;
+    assert!(output.status.success());
+    assert_eq!(output.stdout.len(), 104_857_603);
+    assert!(output.stdout.ends_with(b"xend"));
+    assert!(output.stdout[..104_857_600].iter().all(|byte| *byte == b'x'));
+    assert_eq!(world.event(&Code::SessionEnd).await.fields["bytes_out"], 104_857_603);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_input_arrives_whole_and_in_order() {
+    let world = World::new().await;
+    let input: Vec<u8> = (0..50_000_000_u32).flat_map(|n| [(n % 251) as u8]).collect();
+    let expected = data_hex(&sallyport_sal::hash::sha256(&input));
+    let shown = ok(&output_of(world.ssh(&[], &["sha256sum"]), input).await);
+    assert!(shown.starts_with(&expected), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_echoes_as_it_reads_does_not_lock_up() {
+    let world = World::new().await;
+    let input: Vec<u8> = (0..40_000_000_u32).map(|n| (n % 253) as u8).collect();
+    let output = output_of(world.ssh(&[], &["cat"]), input.clone()).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stdout == input, "{} bytes came back", output.stdout.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_reads_late_gets_everything() {
+    let world = World::new().await;
+    let input = vec![b'z'; 20_000_000];
+    let shown = ok(&output_of(world.ssh(&[], &["sleep 3; wc -c"]), input).await);
+    assert_eq!(shown.trim(), "20000000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_reads_nothing_ends_all_the_same() {
+    let world = World::new().await;
+    let shown = ok(&output_of(world.ssh(&[], &["echo done"]), vec![0; 8_000_000]).await);
+    assert_eq!(shown, "done\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_stops_the_command() {
+    let world = World::new().await;
+    let counter = world.path("count");
+    let script = format!(
+        "i=0; while :; do head -c 1000000 /dev/zero; i=$((i+1)); echo $i > {}; done",
+        counter.display()
+    );
+    let mut client = started(world.ssh(&[], &[script]));
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let count = || std::fs::read_to_string(&counter).unwrap_or_default().trim().parse::<u64>().unwrap_or(0);
+    let first = count();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(count(), first, "the command goes on into memory");
+    // The client's window of 2 MiB, the sockets' buffers, and little of ours.
+    assert!(first < 24, "{first} MB went somewhere");
+    client.kill().await.unwrap();
+    let end = world.event(&Code::SessionEnd).await;
+    assert_eq!(end.message, "the client went away");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disconnect_hangs_up_the_command() {
+    let world = World::new().await;
+    let mut client = started(world.ssh(&[], &["echo $$; exec sleep 1000"]));
+    let mut line = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+    let pid: u32 = line.trim().parse().unwrap();
+    assert!(alive(pid));
+    client.kill().await.unwrap();
+    until("the end of the command", || (!alive(pid)).then_some(())).await;
+    world.event(&Code::SessionEnd).await;
+    until("the end of the connection", || (world.server.connections_open() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_reach_the_command() {
+    // OpenSSH's client sends none; asyncssh does.
+    let world = World::new().await;
+    let script = format!(
+        "import asyncio, asyncssh\n\
+         async def main():\n\
+         \x20 async with asyncssh.connect('127.0.0.1', {}, username='{}', known_hosts=None, \
+         client_keys=[('{key}', '{key}-cert.pub')], agent_path=None, config=None) as c:\n\
+         \x20   p = await c.create_process('trap \"echo got; exit 9\" USR1; echo ready; while :; do sleep 0.1; done')\n\
+         \x20   print((await p.stdout.readline()).strip())\n\
+         \x20   p.send_signal('USR1')\n\
+         \x20   r = await p.wait()\n\
+         \x20   print(r.stdout.strip(), r.exit_status)\n\
+         asyncio.run(main())\n",
+        world.address.port(),
+        world.own.name,
+        key = world.path("alice").display()
+    );
+    let probe = std::process::Command::new("python3").args(["-c", "import asyncssh"]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        eprintln!("left out: python3-asyncssh is not installed (cargo xtask setup)");
+        return;
+    }
+    let mut command = tokio::process::Command::new("python3");
+    command.args(["-c", &script]).kill_on_drop(true);
+    let shown = ok(&output(command).await);
+    assert_eq!(shown, "ready\ngot 9\n");
+    assert_eq!(world.event(&Code::SessionEnd).await.fields["exit_status"], 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_at_once_do_not_mix() {
+    let world = std::sync::Arc::new(World::new().await);
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let world = world.clone();
+        clients.spawn(async move {
+            let shown =
+                ok(&output(world.ssh(&[], &[format!("echo {number}; sleep 0.2; echo {number}")])).await);
+            assert_eq!(shown, format!("{number}\n{number}\n"));
+        });
+    }
+    while let Some(done) = clients.join_next().await {
+        done.unwrap();
+    }
+    until("the last record", || (world.events(&Code::SessionEnd).len() == 50).then_some(())).await;
+    assert_eq!(world.server.sessions_running(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn root_serves_other_accounts() {
+    if !is_root() {
+        eprintln!("left out: only root can become another account");
+        return;
+    }
+    let login = "sallyport-test";
+    let _ = std::process::Command::new("userdel").args(["-r", login]).output();
+    let made = std::process::Command::new("useradd").args(["-m", "-s", "/bin/sh", login]).output().unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let world = World::with_roles(&[role("dev", &[login], "forward_agent: true")], |_| {}).await;
+    let mut card = world.card("bob");
+    card.logins = vec![login.to_owned()];
+    world.issue("bob", &card);
+    let mut command = world.client("ssh", "bob");
+    command
+        .arg(format!("{login}@127.0.0.1"))
+        .arg("id -un; id -Gn; pwd; touch made; stat -c %U made; cat /etc/shadow");
+    let outcome = output(command).await;
+    let mut terminal = world.client("ssh", "bob");
+    terminal.args(["-tt", &format!("{login}@127.0.0.1"), "stat -c '%U %a' $(tty)"]);
+    let terminal = output(terminal).await;
+    let mut sftp = world.client("sftp", "bob");
+    sftp.args(["-b", "-", &format!("{login}@127.0.0.1")]);
+    let sftp =
+        output_of(sftp, b"pwd\nput /etc/hostname there\nls -l there\n-get /etc/shadow /dev/null\n".to_vec())
+            .await;
+    let uid = std::process::Command::new("id").args(["-u", login]).output().unwrap();
+    let uid = text(&uid.stdout);
+    std::process::Command::new("userdel").args(["-r", login]).output().unwrap();
+    let shown = text(&outcome.stdout);
+    assert_eq!(shown, format!("{login}\n{login}\n/home/{login}\n{login}\n"));
+    assert!(text(&outcome.stderr).contains("Permission denied"), "{}", text(&outcome.stderr));
+    assert_eq!(outcome.status.code(), Some(1));
+    assert!(text(&terminal.stdout).contains(&format!("{login} 620")), "{}", text(&terminal.stdout));
+    let shown = text(&sftp.stdout);
+    assert!(shown.contains(&format!("/home/{login}")), "{shown}");
+    assert!(shown.contains(&format!(" {} ", uid.trim())), "the file is somebody else's: {shown}");
+    assert!(text(&sftp.stderr).contains("Permission denied"), "{}", text(&sftp.stderr));
+}
+
+fn data_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
