@@ -102,6 +102,11 @@ pub(crate) async fn handshake<T: Io>(
     tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(config).connect(name, io))
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?
+        .map_err(|error| match sallyport_ca::tls::refusal(&error) {
+            // rustls would show the certificate's fault in its own terms.
+            Some(refusal) => io::Error::new(error.kind(), refusal.to_string()),
+            None => error,
+        })
 }
 
 type SettingsFuture = Pin<Box<dyn Future<Output = io::Result<BoxIo>> + Send>>;

@@ -120,6 +120,12 @@ fn describe() {
         "Calls of this process to the authority, by method and result."
     );
     describe_counter!("sallyport_events_dropped_total", "Audit events lost because the spool was full.");
+    describe_counter!(
+        "sallyport_handshake_failures_total",
+        "TLS handshakes that failed or showed a bad certificate."
+    );
+    describe_counter!("sallyport_recording_bytes_total", Unit::Bytes, "Recordings handed to the authority.");
+    describe_gauge!("sallyport_recording_spool_bytes", Unit::Bytes, "Recordings on this node's disk.");
     describe_gauge!("sallyport_recordings_waiting", "Recordings that wait for upload.");
 }
 

@@ -18,6 +18,7 @@ mod host;
 mod joining;
 mod listener;
 mod local;
+mod logging;
 mod proxy;
 mod sessions;
 mod spool;

@@ -18,7 +18,7 @@ use crate::files;
 use crate::health::{self, Health};
 use crate::listener::bind;
 use crate::proxy::{self, LocalAuthority};
-use crate::{ServerError, local};
+use crate::{ServerError, local, logging};
 
 /// What remains after sessions have ended or been ended is small: last bytes, last events.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -323,12 +323,14 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
     Ok(running)
 }
 
-/// Starts what the configuration names and runs until SIGTERM or SIGINT, then drains. A second signal ends at once.
+/// Sets the log up as configured, starts what the configuration names and runs until SIGTERM or SIGINT, then drains. A
+/// second signal ends at once.
 ///
 /// # Errors
 /// As [`start`].
 pub async fn run(config: Config) -> Result<(), ServerError> {
     use tokio::signal::unix::{SignalKind, signal};
+    logging::init(&config.log);
     let listen = |kind| {
         signal(kind).map_err(|source| ServerError::File {
             action: "listen for signals in",

@@ -155,7 +155,13 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;
-    let uploader = Uploader::new(node.recordings().to_owned(), client.clone(), node.is_live());
+    let uploader = Uploader::new(
+        node.recordings().to_owned(),
+        spool_bytes - spool_bytes / EVENT_SHARE,
+        client.clone(),
+        node.is_live(),
+        node.full(),
+    );
     tasks.spawn(uploader.clone().run(stop.clone()));
     let description = Description {
         labels: section.labels.clone(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sallyport_access::{Lock, Node, Policies};
@@ -79,6 +80,8 @@ pub(crate) struct SshNode {
     server: NodeServer,
     recorders: Recorders,
     recordings: PathBuf,
+    /// Set while the recordings fill their share of the disk.
+    full: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for SshNode {
@@ -132,7 +135,7 @@ impl SshNode {
             start.sink,
             recorders.clone(),
         );
-        let node = Self { server, recorders, recordings };
+        let node = Self { server, recorders, recordings, full: Arc::default() };
         start.tasks.spawn(node.clone().follow(start.credentials, start.view, start.renewed, start.stop));
         Ok(node)
     }
@@ -195,12 +198,22 @@ impl SshNode {
         Arc::new(move |session| recorders.is_live(session))
     }
 
+    /// For whoever weighs the recordings.
+    pub(crate) fn full(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.full)
+    }
+
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
-        let server = self.server.clone();
+        let (server, full) = (self.server.clone(), self.full());
         Arc::new(move |stream, client| {
-            let server = server.clone();
+            let (server, full) = (server.clone(), Arc::clone(&full));
             Box::pin(async move {
+                if full.load(Ordering::Relaxed) {
+                    return stream.reset(
+                        "it takes no sessions because recordings of earlier ones fill their share of its disk",
+                    );
+                }
                 server.serve(stream, ConnectionInfo { client_addr: Some(client) }).await;
             })
         })

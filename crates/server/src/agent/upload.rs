@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -55,7 +56,10 @@ pub(crate) struct Uploader {
     pub(crate) directory: PathBuf,
     pub(crate) client: AuthorityClient,
     pub(crate) is_live: IsLive,
+    /// What the spool may hold; past it the node takes no new sessions.
+    pub(crate) limit_bytes: u64,
     waiting: watch::Sender<usize>,
+    full: Arc<AtomicBool>,
 }
 
 /// What is known of one file between looks.
@@ -85,8 +89,31 @@ enum Outcome {
 }
 
 impl Uploader {
-    pub(crate) fn new(directory: PathBuf, client: AuthorityClient, is_live: IsLive) -> Self {
-        Self { directory, client, is_live, waiting: watch::channel(0).0 }
+    pub(crate) fn new(
+        directory: PathBuf,
+        limit_bytes: u64,
+        client: AuthorityClient,
+        is_live: IsLive,
+        full: Arc<AtomicBool>,
+    ) -> Self {
+        Self { directory, client, is_live, limit_bytes, waiting: watch::channel(0).0, full }
+    }
+
+    /// Notes how much the spool holds.
+    fn weigh(&self, bytes: u64) {
+        gauge!("sallyport_recording_spool_bytes").set(bytes as f64);
+        let full = bytes > self.limit_bytes;
+        if full != self.full.swap(full, Ordering::Relaxed) {
+            if full {
+                error!(
+                    mib = bytes >> 20,
+                    limit_mib = self.limit_bytes >> 20,
+                    "the recording spool is full: no new sessions until the authority has taken some; is it reachable?"
+                );
+            } else {
+                info!("the recording spool has room again");
+            }
+        }
     }
 
     /// Waits until the authority has everything of finished sessions, at most for `patience`.
@@ -124,10 +151,11 @@ impl Uploader {
                     continue;
                 }
             };
-            let present: HashSet<SessionId> = files.iter().map(|(session, _)| *session).collect();
+            self.weigh(files.iter().map(|(_, _, bytes)| *bytes).sum());
+            let present: HashSet<SessionId> = files.iter().map(|(session, ..)| *session).collect();
             known.retain(|session, _| present.contains(session));
             let mut uploads = JoinSet::new();
-            for (session, path) in files {
+            for (session, path, _) in files {
                 let entry = known.entry(session).or_insert_with(|| Known {
                     offset: None,
                     backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
@@ -171,13 +199,15 @@ impl Uploader {
         }
     }
 
-    async fn list(&self) -> io::Result<Vec<(SessionId, PathBuf)>> {
+    async fn list(&self) -> io::Result<Vec<(SessionId, PathBuf, u64)>> {
         let mut entries = tokio::fs::read_dir(&self.directory).await?;
         let mut files = Vec::new();
         while let Some(entry) = entries.next_entry().await? {
             let path = entry.path();
             if let Some(session) = session_of(&path) {
-                files.push((session, path));
+                // It may have been removed in this moment.
+                let bytes = entry.metadata().await.map_or(0, |metadata| metadata.len());
+                files.push((session, path, bytes));
             }
         }
         // Oldest first: ids are time-ordered.

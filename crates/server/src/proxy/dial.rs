@@ -3,9 +3,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use metrics::counter;
+use metrics::{counter, histogram};
 use sallyport_access::{Identity, Login, Node, Permit, Principal, Refusal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_wire::tunnel::Stream;
@@ -107,7 +108,9 @@ impl Dialler {
         client: SocketAddr,
         now: OffsetDateTime,
     ) -> Result<Dialled, DialError> {
+        let began = Instant::now();
         let result = self.attempt(identity, target, login, client, now);
+        histogram!("sallyport_session_open_seconds").record(began.elapsed());
         match &result {
             Ok(dialled) => {
                 counter!("sallyport_sessions_total", "result" => "opened").increment(1);

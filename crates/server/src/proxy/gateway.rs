@@ -254,6 +254,7 @@ impl Gateway {
         if self.drain.is_cancelled() {
             handle.drain("the proxy is shutting down");
         }
+        let drained = handle.clone();
         let registration = hub.register(*id, handle);
         info!(%id, "node connected");
         let event = |code: Code| {
@@ -264,9 +265,23 @@ impl Gateway {
                 .field("node_id", id.to_string())
         };
         self.sink.emit(event(Code::NodeConnected));
-        // Agents open no streams; one that does is told so by the stream's end.
-        while let Some((_, stream)) = incoming.next().await {
-            drop(stream);
+        let mut registration = Some(registration);
+        let expiry = expiry(&identity, OffsetDateTime::now_utc());
+        let mut expiry = std::pin::pin!(tokio::time::sleep(expiry));
+        loop {
+            tokio::select! {
+                opened = incoming.next() => match opened {
+                    // Agents open no streams; one that does is told so by the stream's end.
+                    Some((_, stream)) => drop(stream),
+                    None => break,
+                },
+                // A certificate that was stolen must not outlive its time by an open connection. The agent has
+                // renewed its own long before, and opened another tunnel.
+                () = expiry.as_mut(), if registration.is_some() => {
+                    drained.drain("the node's certificate has expired");
+                    registration = None;
+                }
+            }
         }
         drop(registration);
         info!(%id, "node disconnected");
@@ -323,6 +338,12 @@ impl Gateway {
             debug!(%error, "HTTP connection ended");
         }
     }
+}
+
+/// How long a certificate is good from now on.
+fn expiry(identity: &Identity, now: OffsetDateTime) -> Duration {
+    let left = identity.valid_before + sallyport_ca::SKEW_ALLOWANCE - now;
+    if left.is_negative() { Duration::ZERO } else { left.unsigned_abs() }
 }
 
 #[cfg(test)]

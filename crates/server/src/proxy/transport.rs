@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
-use metrics::counter;
+use futures::future::poll_fn;
+use metrics::{Counter, counter};
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Sink};
 use sallyport_wire::tunnel;
@@ -15,10 +15,8 @@ use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
 use sallyport_wire::v1::transport_server::Transport;
 use time::OffsetDateTime;
-use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio_util::io::poll_read_buf;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, debug, info, info_span};
 
@@ -106,9 +104,10 @@ impl Transport for TransportService {
             node_name: dialled.node.name.to_string(),
         };
         let Dialled { stream, node, permit, guard } = dialled;
-        let (from_node, to_node) = tokio::io::split(stream);
+        let stream = Arc::new(stream);
         let (refuse, refused) = oneshot::channel();
-        let upstream = tokio::spawn(client_to_node(frames, to_node, refuse).instrument(span.clone()));
+        let upstream =
+            tokio::spawn(client_to_node(frames, Arc::clone(&stream), refuse).instrument(span.clone()));
         let watcher = Watcher::new(
             Arc::clone(&self.dialler.view),
             identity,
@@ -119,12 +118,12 @@ impl Transport for TransportService {
         );
         let stream = FromNode {
             connected: Some(connected),
-            from_node,
-            buffer: BytesMut::with_capacity(CHUNK_BYTES),
+            from_node: stream,
             refused: Some(refused),
             upstream: upstream.abort_handle(),
             watcher,
             sink: Arc::clone(&self.dialler.sink),
+            received: counter!("sallyport_bytes_total", "direction" => "from_node"),
             span,
             ended: false,
             _guard: guard,
@@ -136,7 +135,7 @@ impl Transport for TransportService {
 /// Carries the client's bytes. Not reading the next message until these are taken is what slows the client down.
 async fn client_to_node(
     mut frames: Streaming<v1::ProxySshRequest>,
-    mut to_node: WriteHalf<tunnel::Stream>,
+    to_node: Arc<tunnel::Stream>,
     refuse: oneshot::Sender<Status>,
 ) {
     let sent = counter!("sallyport_bytes_total", "direction" => "to_node");
@@ -145,7 +144,7 @@ async fn client_to_node(
             Ok(Some(message)) => message.frame,
             Ok(None) => {
                 // The client has said everything; the node may still answer.
-                let _ = to_node.shutdown().await;
+                to_node.finish();
                 return;
             }
             Err(status) => {
@@ -155,11 +154,13 @@ async fn client_to_node(
             }
         };
         match frame {
-            Some(Asked::Ssh(bytes)) => {
+            Some(Asked::Ssh(mut bytes)) => {
                 sent.increment(bytes.len() as u64);
-                if to_node.write_all(&bytes).await.is_err() {
-                    // The reading side learns why, and tells the client.
-                    return;
+                while !bytes.is_empty() {
+                    if poll_fn(|context| to_node.poll_send(&mut bytes, context)).await.is_err() {
+                        // The reading side learns why, and tells the client.
+                        return;
+                    }
                 }
             }
             Some(Asked::Agent(_)) => {
@@ -180,12 +181,12 @@ async fn client_to_node(
 /// What the client receives: `connected`, then the node's bytes as they come.
 pub(crate) struct FromNode {
     connected: Option<v1::SshConnected>,
-    from_node: ReadHalf<tunnel::Stream>,
-    buffer: BytesMut,
+    from_node: Arc<tunnel::Stream>,
     refused: Option<oneshot::Receiver<Status>>,
     upstream: AbortHandle,
     watcher: Watcher,
     sink: Arc<dyn Sink>,
+    received: Counter,
     span: tracing::Span,
     ended: bool,
     _guard: crate::sessions::SessionGuard,
@@ -193,14 +194,14 @@ pub(crate) struct FromNode {
 
 impl Drop for FromNode {
     fn drop(&mut self) {
-        // The tunnel stream closes when both halves are gone.
+        // The tunnel stream closes when nobody shares it any more.
         self.upstream.abort();
         self.span.in_scope(|| info!("session closed at the proxy"));
     }
 }
 
 impl FromNode {
-    fn lost(&self, error: &std::io::Error) -> Status {
+    fn lost(&self, error: &tunnel::TunnelError) -> Status {
         let message = format!(
             "the connection to node {} was lost ({error}); if it comes back, connect again",
             self.watcher.node().name
@@ -235,16 +236,14 @@ impl futures::Stream for FromNode {
                 Poll::Pending => {}
             }
         }
-        this.buffer.reserve(CHUNK_BYTES);
-        match poll_read_buf(Pin::new(&mut this.from_node), context, &mut this.buffer) {
+        match this.from_node.poll_receive(CHUNK_BYTES, context) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0)) => {
+            Poll::Ready(Ok(None)) => {
                 this.ended = true;
                 Poll::Ready(None)
             }
-            Poll::Ready(Ok(_)) => {
-                let bytes: Bytes = this.buffer.split().freeze();
-                counter!("sallyport_bytes_total", "direction" => "from_node").increment(bytes.len() as u64);
+            Poll::Ready(Ok(Some(bytes))) => {
+                this.received.increment(bytes.len() as u64);
                 Poll::Ready(Some(Ok(answer(Answered::Ssh(bytes)))))
             }
             Poll::Ready(Err(error)) => {

@@ -272,7 +272,16 @@ impl Stream {
         poll_fn(|context| self.poll_receive(usize::MAX, context)).await
     }
 
-    fn poll_receive(&self, most: usize, context: &Context<'_>) -> Poll<Result<Option<Bytes>, TunnelError>> {
+    /// As [`Stream::receive`], at most `most` bytes; for use inside other polled things. Reading and writing may go on
+    /// in different tasks that share the stream.
+    ///
+    /// # Errors
+    /// Why the stream or the tunnel ended before its time.
+    pub fn poll_receive(
+        &self,
+        most: usize,
+        context: &Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, TunnelError>> {
         match self.shared.lock().read(self.id, most, context.waker(), self.shared.now()) {
             Ok(Read::Data(bytes)) => Poll::Ready(Ok(Some(bytes))),
             Ok(Read::End) => Poll::Ready(Ok(None)),
@@ -292,7 +301,11 @@ impl Stream {
         Ok(())
     }
 
-    fn poll_send(
+    /// Takes what there is room for off `bytes`; for use inside other polled things.
+    ///
+    /// # Errors
+    /// Why the stream or the tunnel ended.
+    pub fn poll_send(
         &self,
         bytes: &mut impl bytes::Buf,
         context: &Context<'_>,
@@ -302,6 +315,11 @@ impl Stream {
             Ok(None) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+
+    /// Says that nothing more will be sent. The other direction goes on.
+    pub fn finish(&self) {
+        self.shared.lock().finish(self.id);
     }
 
     /// Ends the stream both ways; the peer reads the reason as its error.
