@@ -104,7 +104,11 @@ impl Remote {
         let mut open = vec![(from, to, attributes, 0)];
         while let Some((from, to, attributes, depth)) = open.pop() {
             if attributes.is_symlink() {
-                match self.sftp.readlink(from.as_str()).await.map(|names| names.files.into_iter().next()) {
+                match self
+                    .ask(self.sftp.readlink(from.as_str()))
+                    .await
+                    .map(|names| names.files.into_iter().next())
+                {
                     Ok(Some(target)) => match std::os::unix::fs::symlink(&target.filename, &to) {
                         Ok(()) => tally.with(|outcome| outcome.links += 1),
                         Err(error) => {
@@ -180,8 +184,7 @@ impl Remote {
         let cannot =
             |doing: &str, error: std::io::Error| format!("cannot {doing} {}: {error}", job.to.display());
         let handle = self
-            .sftp
-            .open(job.from.as_str(), OpenFlags::READ, FileAttributes::empty())
+            .ask(self.sftp.open(job.from.as_str(), OpenFlags::READ, FileAttributes::empty()))
             .await
             .map_err(|error| in_words(&error))?
             .handle;
@@ -206,7 +209,7 @@ impl Remote {
             }
             Err(error) => Err(cannot("write", error)),
         };
-        let _ = self.sftp.close(handle).await;
+        let _ = self.ask(self.sftp.close(handle)).await;
         copied
     }
 
@@ -230,7 +233,7 @@ impl Remote {
                 pending.push_back(async move {
                     // Taken in the order of the pieces, so the first one always gets its turn.
                     let permit = self.budget.acquire_many(Self::permits(chunk)).await;
-                    (offset, self.sftp.read(handle, offset, chunk).await, permit)
+                    (offset, self.ask(self.sftp.read(handle, offset, chunk)).await, permit)
                 });
             }
             let Some((mut offset, mut piece, _permit)) = pending.next().await else { return Ok(written) };
@@ -257,7 +260,7 @@ impl Remote {
                 }
                 // Less than was asked for: the rest has to be asked for again.
                 let rest = u32::try_from(end - offset).unwrap_or(chunk);
-                piece = self.sftp.read(handle, offset, rest).await;
+                piece = self.ask(self.sftp.read(handle, offset, rest)).await;
             }
         }
     }

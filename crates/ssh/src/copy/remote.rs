@@ -1,13 +1,17 @@
 //! The node's file service, as copying needs it.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::client::{Config, RawSftpSession};
 use russh_sftp::protocol::{FileAttributes, StatusCode};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{CopyError, glob};
 
@@ -34,6 +38,7 @@ pub struct Remote {
     pub(super) write_bytes: u32,
     /// One permit for each [`SAFE_CHUNK_BYTES`] under way, over all files.
     pub(super) budget: Arc<Semaphore>,
+    gone: CancellationToken,
 }
 
 impl std::fmt::Debug for Remote {
@@ -63,11 +68,15 @@ impl Remote {
     {
         let service = |error: SftpError| CopyError::Service(in_words(&error));
         let config = Config { request_timeout_secs: REQUEST_TIMEOUT_SECS, ..Config::default() };
-        let mut sftp = RawSftpSession::new_with_config(stream, config);
-        let version = sftp.init().await.map_err(service)?;
+        let gone = CancellationToken::new();
+        let mut sftp = RawSftpSession::new_with_config(Mortal::new(stream, gone.clone()), config);
+        let version = ask(&gone, sftp.init()).await.map_err(service)?;
         let limited = version.extensions.get("limits@openssh.com").is_some_and(|version| version == "1");
-        let limits =
-            if limited { Limits::from(sftp.limits().await.map_err(service)?) } else { Limits::default() };
+        let limits = if limited {
+            Limits::from(ask(&gone, sftp.limits()).await.map_err(service)?)
+        } else {
+            Limits::default()
+        };
         sftp.set_limits(limits);
         let chunk = |said: Option<u64>| {
             let said = said.and_then(|said| u32::try_from(said).ok());
@@ -78,7 +87,16 @@ impl Remote {
             read_bytes: chunk(limits.read_len),
             write_bytes: chunk(limits.write_len),
             budget: Arc::new(Semaphore::new((UNDER_WAY_BYTES / SAFE_CHUNK_BYTES) as usize)),
+            gone,
         })
+    }
+
+    /// Waits for an answer, or for the end of the stream: the library leaves requests without an answer then.
+    pub(super) async fn ask<T>(
+        &self,
+        answer: impl Future<Output = Result<T, SftpError>>,
+    ) -> Result<T, SftpError> {
+        ask(&self.gone, answer).await
     }
 
     /// Permits that a request of this size takes from the budget.
@@ -93,7 +111,7 @@ impl Remote {
 
     /// What a path leads to; `None` when it leads nowhere.
     pub(super) async fn stat(&self, path: &str) -> Result<Option<FileAttributes>, String> {
-        match self.sftp.stat(path).await {
+        match self.ask(self.sftp.stat(path)).await {
             Ok(found) => Ok(Some(found.attrs)),
             Err(SftpError::Status(status)) if status.status_code == StatusCode::NoSuchFile => Ok(None),
             Err(error) => Err(in_words(&error)),
@@ -103,10 +121,10 @@ impl Remote {
     /// What is in a directory, without `.` and `..`, sorted by name.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<Entry>, String> {
         let words = |error: SftpError| in_words(&error);
-        let handle = self.sftp.opendir(path).await.map_err(words)?.handle;
+        let handle = self.ask(self.sftp.opendir(path)).await.map_err(words)?.handle;
         let mut entries = Vec::new();
         let listed = loop {
-            match self.sftp.readdir(handle.as_str()).await {
+            match self.ask(self.sftp.readdir(handle.as_str())).await {
                 Ok(names) => entries.extend(
                     names
                         .files
@@ -118,7 +136,7 @@ impl Remote {
                 Err(error) => break Err(in_words(&error)),
             }
         };
-        let _ = self.sftp.close(handle).await;
+        let _ = self.ask(self.sftp.close(handle)).await;
         listed?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -158,6 +176,72 @@ impl Remote {
             found = next;
         }
         if found.is_empty() { Err("no file fits the pattern".to_owned()) } else { Ok(found) }
+    }
+}
+
+async fn ask<T>(
+    gone: &CancellationToken,
+    answer: impl Future<Output = Result<T, SftpError>>,
+) -> Result<T, SftpError> {
+    tokio::select! {
+        biased;
+        answer = answer => answer,
+        () = gone.cancelled() => Err(SftpError::UnexpectedBehavior(CLOSED.to_owned())),
+    }
+}
+
+/// What the library says when the stream has ended.
+const CLOSED: &str = "session closed";
+
+/// A stream whose writer learns that its reader has come to the end. The library's writer would otherwise wait for
+/// ever for a peer that is gone to take more.
+struct Mortal<S> {
+    stream: S,
+    gone: CancellationToken,
+    write_gone: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl<S> Mortal<S> {
+    fn new(stream: S, gone: CancellationToken) -> Self {
+        Self { stream, write_gone: Box::pin(gone.clone().cancelled_owned()), gone }
+    }
+}
+
+impl<S> Drop for Mortal<S> {
+    fn drop(&mut self) {
+        self.gone.cancel();
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Mortal<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (room, before) = (buffer.remaining(), buffer.filled().len());
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        if read.is_err() || (room > 0 && buffer.filled().len() == before) {
+            self.gone.cancel();
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Mortal<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if self.write_gone.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -209,7 +293,7 @@ pub(super) fn in_words(error: &SftpError) -> String {
                 (usual, said) => format!("{usual} ({said})"),
             }
         }
-        SftpError::UnexpectedBehavior(text) if text == "session closed" || text == "sender dropped" => {
+        SftpError::UnexpectedBehavior(text) if text == CLOSED || text == "sender dropped" => {
             "the connection was lost".to_owned()
         }
         other => other.to_string(),

@@ -76,7 +76,7 @@ impl Remote {
             .await;
         if tally.options.preserve {
             for (path, metadata) in plan.directories.into_iter().rev() {
-                if let Err(error) = self.sftp.setstat(path.as_str(), preserved(&metadata)).await {
+                if let Err(error) = self.ask(self.sftp.setstat(path.as_str(), preserved(&metadata))).await {
                     tally.failed(path, format!("cannot set its mode and times: {}", in_words(&error)));
                 }
             }
@@ -147,7 +147,7 @@ impl Remote {
             Err(error) => return tally.failed(name, local_words(&error)),
         };
         // OpenSSH took the two in the other order than the draft says, and everybody followed (its PROTOCOL §4.1).
-        match self.sftp.symlink(target, to).await {
+        match self.ask(self.sftp.symlink(target, to)).await {
             Ok(_) => tally.with(|outcome| outcome.links += 1),
             Err(error) => tally.failed(name, format!("cannot make the link {to}: {}", in_words(&error))),
         }
@@ -157,7 +157,7 @@ impl Remote {
         // Writable while it is filled; what else it should be comes afterwards.
         let mut attributes = FileAttributes::empty();
         attributes.permissions = Some(metadata.permissions().mode() & 0o777 | 0o700);
-        match self.sftp.mkdir(path, attributes).await {
+        match self.ask(self.sftp.mkdir(path, attributes)).await {
             Ok(_) => Ok(()),
             Err(error) => match self.stat(path).await? {
                 Some(found) if found.is_dir() => Ok(()),
@@ -174,16 +174,18 @@ impl Remote {
         attributes.permissions = Some(job.metadata.permissions().mode() & 0o777);
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
         let cannot = |error| format!("cannot write {}: {}", job.to, in_words(&error));
-        let handle = self.sftp.open(job.to.as_str(), flags, attributes).await.map_err(cannot)?.handle;
+        let handle =
+            self.ask(self.sftp.open(job.to.as_str(), flags, attributes)).await.map_err(cannot)?.handle;
         let mut sent = self.write_all(job, &handle, &mut file, tally).await;
         if sent.is_ok() && tally.options.preserve {
             // By handle, so that it is this file whatever happens to its name.
-            if let Err(error) = self.sftp.fsetstat(handle.as_str(), preserved(&job.metadata)).await {
+            if let Err(error) = self.ask(self.sftp.fsetstat(handle.as_str(), preserved(&job.metadata))).await
+            {
                 sent = Err(format!("cannot set the mode and times of {}: {}", job.to, in_words(&error)));
             }
         }
         // A full disk may show only here.
-        match (sent, self.sftp.close(handle).await) {
+        match (sent, self.ask(self.sftp.close(handle)).await) {
             (Ok(_), Err(error)) => Err(cannot(error)),
             (sent, _) => sent,
         }
@@ -222,7 +224,7 @@ impl Remote {
                 let (at, count) = (offset, piece.len() as u64);
                 offset += count;
                 pending.push(async move {
-                    let written = self.sftp.write(handle, at, piece).await;
+                    let written = self.ask(self.sftp.write(handle, at, piece)).await;
                     drop(permit);
                     written.map(|_| count)
                 });

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use russh::keys::Certificate;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
@@ -85,10 +85,13 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
     let mut session = tokio::time::timeout_at(deadline, started).await.map_err(|_| late())??;
     let handle = session.handle();
 
+    let sent_away = Mutex::new(None);
     let watch = async {
-        let goodbye = |text: &'static str| {
+        let goodbye = |text: &'static str, reason: JumpError| {
             let handle = handle.clone();
+            let sent_away = &sent_away;
             async move {
+                *sent_away.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
                 let farewell = handle.disconnect(Disconnect::ByApplication, text.to_owned(), String::new());
                 let _ = tokio::time::timeout(std::time::Duration::from_secs(1), farewell).await;
                 // Time for the words to leave before the cut.
@@ -101,8 +104,7 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
                 tokio::select! {
                     () = changed => {}
                     () = tokio::time::sleep_until(deadline) => {
-                        goodbye("no certificate was presented in time").await;
-                        return late();
+                        return goodbye("no certificate was presented in time", late()).await;
                     }
                 }
             } else if shared.channels.load(Ordering::Acquire) > 0 {
@@ -111,23 +113,24 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
                 tokio::select! {
                     () = changed => {}
                     () = draining.cancelled() => {
-                        goodbye(DRAINING).await;
-                        return JumpError::Draining;
+                        return goodbye(DRAINING, JumpError::Draining).await;
                     }
                     () = tokio::time::sleep(config.idle_timeout) => {
-                        goodbye("the connection was not used").await;
-                        return JumpError::Idle(config.idle_timeout);
+                        let idle = JumpError::Idle(config.idle_timeout);
+                        return goodbye("the connection was not used", idle).await;
                     }
                 }
             }
         }
     };
-    tokio::select! {
-        ended = &mut session => match ended {
-            Ok(()) | Err(JumpError::Ssh(russh::Error::Disconnect | russh::Error::HUP)) => Ok(()),
-            Err(error) => Err(error),
-        },
-        reason = watch => Err(reason),
+    let ended = tokio::select! {
+        ended = &mut session => ended,
+        () = watch => Ok(()),
+    };
+    match (sent_away.into_inner().unwrap_or_else(PoisonError::into_inner), ended) {
+        (Some(reason), _) => Err(reason),
+        (None, Ok(()) | Err(JumpError::Ssh(russh::Error::Disconnect | russh::Error::HUP))) => Ok(()),
+        (None, Err(error)) => Err(error),
     }
 }
 

@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
 
 mod client;
+mod copy;
+mod jump;
 mod rig;

@@ -192,17 +192,15 @@ impl Sshd {
         let certificate = file("host_key-cert.pub", &host.certificate);
         let users = file("user_ca", &trusted_user_ca_lines(&cluster.trust));
         let address = free_address();
-        let mut text = format!(
-            "ListenAddress {}\nPort {}\nHostKey {key}\nTrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
+        let shown = if options.plain { String::new() } else { format!("HostCertificate {certificate}\n") };
+        let text = format!(
+            "ListenAddress {}\nPort {}\nHostKey {key}\n{shown}TrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n\
              PermitRootLogin yes\nAcceptEnv GREETING\nSubsystem sftp internal-sftp\nMaxSessions 64\n{}\n",
             address.ip(),
             address.port(),
             options.extra,
         );
-        if !options.plain {
-            text.push_str(&format!("HostCertificate {certificate}\n"));
-        }
         let config = file("sshd_config", &text);
         let child = Command::new(sshd)
             .args(["-D", "-e", "-f", &config])
@@ -279,4 +277,21 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
+}
+
+/// Configuration of stock OpenSSH with a user's certificate. `hosts` are its blocks for hosts.
+pub(crate) fn openssh_config(cluster: &Cluster, user: &Pair, hosts: &str) -> PathBuf {
+    let key = cluster.file("id", &user.private);
+    let certificate = cluster.file("id-cert.pub", &user.certificate);
+    let known_hosts = cluster.file("known_hosts", &cluster.known_hosts(&["*"]));
+    let text = format!(
+        "{hosts}Host *\n IdentityFile {}\n CertificateFile {}\n IdentitiesOnly yes\n UserKnownHostsFile {}\n \
+         GlobalKnownHostsFile /dev/null\n StrictHostKeyChecking yes\n BatchMode yes\n \
+         PasswordAuthentication no\n User {}\n",
+        key.display(),
+        certificate.display(),
+        known_hosts.display(),
+        account(),
+    );
+    cluster.file("ssh_config", &text)
 }
