@@ -77,7 +77,7 @@ async fn trees_go_up_and_come_back_the_same() {
     let (here, there, back) = (work.path().join("here"), work.path().join("there"), work.path().join("back"));
     plant(&here);
 
-    let up = files.upload(&[here.clone()], there.to_str().unwrap(), options()).await.unwrap();
+    let up = files.upload(std::slice::from_ref(&here), there.to_str().unwrap(), options()).await.unwrap();
     assert_eq!(up.failures, []);
     assert_eq!((up.files, up.directories, up.links), (66, 5, 1));
     assert_eq!(tree(&here), tree(&there));
@@ -94,7 +94,7 @@ async fn trees_go_up_and_come_back_the_same() {
     fs::create_dir(work.path().join("into")).unwrap();
     let into = work.path().join("into");
     let follow = Options { recursive: true, ..Options::default() };
-    let up = files.upload(&[here.clone()], into.to_str().unwrap(), follow.clone()).await.unwrap();
+    let up = files.upload(std::slice::from_ref(&here), into.to_str().unwrap(), follow.clone()).await.unwrap();
     assert_eq!((up.files, up.links, up.failures.len()), (67, 0, 0));
     assert_eq!(fs::read(into.join("here/link")).unwrap(), fs::read(here.join("script.sh")).unwrap());
     assert!(fs::metadata(into.join("here/one")).unwrap().mtime() > 1_600_000_000);
