@@ -96,18 +96,22 @@ mod tests {
 
     async fn parse(bytes: &[u8]) -> Result<Wanted, String> {
         // One byte at a time: no read may depend on how the bytes arrive.
-        let (mut client, mut server) = tokio::io::duplex(1);
+        let (client, mut server) = tokio::io::duplex(1);
+        let (mut answers, mut questions) = tokio::io::split(client);
         let bytes = bytes.to_vec();
         let writer = tokio::spawn(async move {
-            let _ = client.write_all(&bytes).await;
+            let _ = questions.write_all(&bytes).await;
+            let _ = questions.shutdown().await;
+        });
+        // What the server says in between has to be taken, or it waits for ever.
+        let reader = tokio::spawn(async move {
             let mut answer = Vec::new();
-            let _ = client.shutdown().await;
-            let _ = client.read_to_end(&mut answer).await;
-            answer
+            let _ = answers.read_to_end(&mut answer).await;
         });
         let parsed = read(&mut server).await;
         drop(server);
         writer.await.unwrap();
+        reader.await.unwrap();
         parsed
     }
 

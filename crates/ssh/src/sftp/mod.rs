@@ -79,3 +79,7 @@ fn serve_packets<F: FnMut(FileOperation)>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+mod tests;
