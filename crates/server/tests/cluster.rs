@@ -298,6 +298,8 @@ async fn tokens_join_once_and_only_with_the_right_pin() {
     assert!(error.contains("the authority refused") && error.contains("tokens add --role node"), "{error}");
     let error = node("web-2", sallyport_server::config::JoinConfig::default()).await.unwrap_err().to_string();
     assert!(error.contains("no join token is configured"), "{error}");
+    let error = node("localhost", join(&token, &pin)).await.unwrap_err().to_string();
+    assert!(error.contains("may not be called localhost"), "a name that means something else: {error}");
     node("web-2", join(&token, &pin)).await.unwrap().ready(PATIENCE).await.unwrap();
     let error = node("web-3", join(&token, &pin)).await.unwrap_err().to_string();
     assert!(error.contains("the authority refused"), "a replayed token: {error}");
@@ -305,6 +307,66 @@ async fn tokens_join_once_and_only_with_the_right_pin() {
     let error = node("web-4", join(&proxy_token, &pin)).await.unwrap_err().to_string();
     assert!(error.contains("the authority refused"), "a token of another role: {error}");
     events(&mut admin, "SP1300W").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_cannot_take_the_name_of_a_proxy() {
+    let cluster = Cluster::start(|config| {
+        let public = "proxy.example.net:443".parse().unwrap();
+        config.proxy =
+            Some(sallyport_server::config::ProxySection { public_addr: vec![public], ..proxy_section() });
+    })
+    .await;
+    let (token, pin) = token(&mut cluster.admin().await, "node").await;
+    let node = |name: &str| {
+        let mut node = config(&cluster.directory.path().join(name));
+        node.node = Some(sallyport_server::config::NodeSection {
+            proxy_server: Some(cluster.proxy()),
+            join: join(&token, &pin),
+            ..node_section(name)
+        });
+        sallyport_server::start(node)
+    };
+    let error = node("proxy.example.net").await.unwrap_err().to_string();
+    assert!(error.contains("a proxy is reached by the name proxy.example.net"), "{error}");
+    node("web-1").await.expect("the token is still good").ready(PATIENCE).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_goes_under_a_session_loses_no_record() {
+    let mut spread = Spread::start().await;
+    let login = os_login();
+    let alice = user(&mut spread.admin().await, &spread.proxy_address(), "alice", &[&login]).await;
+    let connection = alice.ssh("web-1", &login).await;
+    let mut session = connection.start(SessionRequest::exec("echo ready; sleep 60")).await.unwrap();
+    while session.next().await != Some(Output::Stdout("ready\n".into())) {}
+    let address = spread.proxy().addresses().proxy.unwrap();
+    spread.proxy.take().unwrap().shutdown(false).await;
+    let exit = tokio::time::timeout(PATIENCE, async {
+        loop {
+            match session.next().await {
+                Some(Output::Exit(exit)) => return exit,
+                Some(_) => {}
+                None => panic!("no end"),
+            }
+        }
+    });
+    assert!(matches!(exit.await.expect("an end"), Exit::Lost { .. }));
+    let join = sallyport_server::config::JoinConfig::default();
+    spread.proxy = Some(spread.start_proxy(address, join).await.unwrap());
+    until("a session after the proxy's restart", || async { works(&alice, &login).await.then_some(()) })
+        .await;
+    let mut client = ClusterClient::new(support::admin_channel(&spread.directory.path().join("auth")).await);
+    until("the recording of the session that was cut", || {
+        let mut client = client.clone();
+        async move {
+            let listed =
+                client.list_recordings(v1::ListRecordingsRequest::default()).await.unwrap().into_inner();
+            listed.recordings.into_iter().find(|r| r.command.contains("sleep 60") && r.state == "complete")
+        }
+    })
+    .await;
+    client.get_status(v1::GetStatusRequest {}).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -106,6 +106,7 @@ impl Inner {
             join_id: Uuid::new_v4(),
             in_process: false,
             labels: token.labels,
+            public_names: public_names(role, request),
         };
         let answer =
             self.admit(caller, host, request, now).await.map_err(|status| refuse("certificates", status))?;
@@ -149,6 +150,14 @@ impl Inner {
             if token.uses_left == 0 {
                 return Err(refuse("spent token", &format!("this token has been used; {next}")));
             }
+            // Asked before the token is spent, so that a better name can be tried with it.
+            if let Some(taken) = self
+                .collision(role, request, now)
+                .await
+                .map_err(|error| JoinRefusal { status: storage(&error), reason: "state" })?
+            {
+                return Err(JoinRefusal { status: Status::already_exists(taken), reason: "name" });
+            }
             token.uses_left -= 1;
             match self.store.update(&name, stored.revision, &token, stored.expires, now).await {
                 Ok(_) => return Ok(token),
@@ -157,6 +166,54 @@ impl Inner {
             }
         }
         Err(refuse("contention", "too many hosts join with this token at this moment; try again"))
+    }
+
+    /// Why a host may not have the names that it asks for, if it may not. The name of a node is a principal of its
+    /// host certificate: one called like a proxy could pass for it before everybody's `ssh -J`.
+    async fn collision(
+        &self,
+        role: HostRole,
+        request: &v1::JoinRequest,
+        now: OffsetDateTime,
+    ) -> Result<Option<String>, StoreError> {
+        let name = request.name.as_str();
+        if role == HostRole::Node && (name == "localhost" || name.parse::<std::net::IpAddr>().is_ok()) {
+            return Ok(Some(format!("a node may not be called {name}; give it another with node.name")));
+        }
+        let cluster = self.config.cluster.as_str();
+        let mut after = None::<String>;
+        loop {
+            let page = self.store.list::<HostRecord>(after.as_deref(), PAGE, now).await?;
+            for host in page.iter().map(|stored| &stored.value) {
+                let taken = match (role, host.role) {
+                    (HostRole::Node, HostRole::Proxy) => host.public_names.iter().any(|public| {
+                        public.eq_ignore_ascii_case(name)
+                            || public.strip_suffix(cluster).and_then(|rest| rest.strip_suffix('.'))
+                                == Some(name)
+                    }),
+                    (HostRole::Proxy, HostRole::Node) => request.public_names.iter().any(|public| {
+                        public.eq_ignore_ascii_case(host.name.as_str())
+                            || *public == format!("{}.{cluster}", host.name)
+                    }),
+                    _ => false,
+                };
+                if taken {
+                    return Ok(Some(match role {
+                        HostRole::Node => format!(
+                            "a proxy is reached by the name {name}, so no node may have it; give it another with node.name"
+                        ),
+                        _ => format!(
+                            "there is a node called {}, so no proxy may be reached by that name; change proxy.public_addr",
+                            host.name
+                        ),
+                    }));
+                }
+            }
+            match page.into_iter().last() {
+                Some(last) => after = Some(last.name),
+                None => return Ok(None),
+            }
+        }
     }
 
     /// Stores a host and certifies it.
@@ -303,9 +360,16 @@ impl Inner {
             join_id: Uuid::new_v4(),
             in_process: true,
             labels: std::collections::BTreeMap::new(),
+            public_names: Vec::new(),
         });
+        let host = HostRecord { public_names: public_names(role, &request), ..host };
         self.admit(&Caller::LocalAdmin, host, &request, now).await
     }
+}
+
+/// The names that a proxy asks for; a node's are not looked at.
+fn public_names(role: HostRole, request: &v1::JoinRequest) -> Vec<String> {
+    if role == HostRole::Proxy { request.public_names.clone() } else { Vec::new() }
 }
 
 /// What the caller may read of a failing state.

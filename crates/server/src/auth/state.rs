@@ -148,6 +148,9 @@ pub(super) struct HostRecord {
     pub(super) in_process: bool,
     /// Labels that came with the token.
     pub(super) labels: BTreeMap<String, String>,
+    /// What users reach a proxy by.
+    #[serde(default)]
+    pub(super) public_names: Vec<String>,
 }
 
 impl Kind for HostRecord {
