@@ -95,7 +95,7 @@ enum Escape {
     Sequence,
     /// Operating system command and the like: until BEL or ESC `\`.
     String,
-    StringEscape,
+    Ending,
     /// A sequence with one more byte, such as the choice of a character set.
     OneMore,
 }
@@ -137,9 +137,9 @@ impl Text {
             (Escape::Begun, b'(' | b')' | b'*' | b'+' | b'#' | b'%' | b' ') => (Escape::OneMore, None),
             (Escape::Begun | Escape::OneMore, _) | (Escape::Sequence, 0x40..=0x7e) => (Escape::None, None),
             (Escape::Sequence, _) => (Escape::Sequence, None),
-            (Escape::String, 0x07) | (Escape::StringEscape, b'\\') => (Escape::None, None),
-            (Escape::String | Escape::StringEscape, 0x1b) => (Escape::StringEscape, None),
-            (Escape::String | Escape::StringEscape, _) => (Escape::String, None),
+            (Escape::String, 0x07) | (Escape::Ending, b'\\') => (Escape::None, None),
+            (Escape::String | Escape::Ending, 0x1b) => (Escape::Ending, None),
+            (Escape::String | Escape::Ending, _) => (Escape::String, None),
         };
         self.escape = next;
         out
