@@ -81,10 +81,13 @@ async fn the_terminal_follows_the_size_of_the_clients() {
     let world = World::new().await;
     // A terminal of our own around ssh, which passes its size and every change of it on.
     let ssh = world.remote_shell();
+    let ready = world.path("ready");
     let script = format!(
-        "stty rows 30 cols 100; (sleep 3; stty rows 41 cols 121 < /dev/tty) & {ssh} -tt {} \
-         'trap \"stty size; exit\" WINCH; stty size; while :; do sleep 0.1; done'",
-        world.destination()
+        "stty rows 30 cols 100; \
+         (while [ ! -e {ready} ]; do sleep 0.1; done; stty rows 41 cols 121 < /dev/tty) & \
+         {ssh} -tt {} 'trap \"stty size; exit\" WINCH; stty size; touch {ready}; while :; do sleep 0.1; done'",
+        world.destination(),
+        ready = ready.display()
     );
     let mut command = tokio::process::Command::new("script");
     command.args(["-qefc", &script, "/dev/null"]).kill_on_drop(true);
@@ -126,6 +129,18 @@ async fn a_command_that_echoes_as_it_reads_does_not_lock_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn keys_are_exchanged_again_while_bytes_flow_both_ways() {
+    let world = World::new().await;
+    let input: Vec<u8> = (0..12_000_000_u32).map(|n| (n % 249) as u8).collect();
+    let output = output_of(world.ssh(&["-v", "-oRekeyLimit=1M"], &["cat"]), input.clone()).await;
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(output.stdout == input, "{} bytes came back", output.stdout.len());
+    let exchanges = said.matches("SSH2_MSG_NEWKEYS received").count();
+    assert!(exchanges > 5, "{exchanges} key exchanges");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_reads_late_gets_everything() {
     let world = World::new().await;
     let input = vec![b'z'; 20_000_000];
@@ -149,10 +164,17 @@ async fn a_client_that_does_not_read_stops_the_command() {
         counter.display()
     );
     let mut client = started(world.ssh(&[], &[script]));
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let count = || std::fs::read_to_string(&counter).unwrap_or_default().trim().parse::<u64>().unwrap_or(0);
-    let first = count();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let mut first = 0;
+    // It goes on until every buffer is full; then it stands still.
+    for _ in 0..30 {
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let now = count();
+        if now > 0 && now == first {
+            break;
+        }
+        first = now;
+    }
     assert_eq!(count(), first, "the command goes on into memory");
     // The client's window of 2 MiB, the sockets' buffers, and little of ours.
     assert!(first < 24, "{first} MB went somewhere");
@@ -264,6 +286,37 @@ async fn root_serves_other_accounts() {
     assert!(shown.contains(&format!("/home/{login}")), "{shown}");
     assert!(shown.contains(&format!(" {} ", uid.trim())), "the file is somebody else's: {shown}");
     assert!(text(&sftp.stderr).contains("Permission denied"), "{}", text(&sftp.stderr));
+}
+
+#[test]
+fn a_session_process_that_is_not_root_serves_nobody_else() {
+    use std::os::unix::process::CommandExt;
+    let mut helper = std::process::Command::new(env!("CARGO_BIN_EXE_sallyport-session-helper"));
+    let spec = r#"{"login":"root","work":"exec","terminal":false,"environment":[]}"#;
+    helper.env_clear().env("SALLYPORT_SESSION_SPEC", spec).args(["__session", "id"]);
+    if is_root() {
+        // nobody's number; the program has to be somewhere that nobody can read.
+        let copy = std::env::temp_dir().join(format!("sallyport-helper-{}", std::process::id()));
+        std::fs::copy(env!("CARGO_BIN_EXE_sallyport-session-helper"), &copy).unwrap();
+        helper = std::process::Command::new(&copy);
+        helper
+            .env_clear()
+            .env("SALLYPORT_SESSION_SPEC", spec)
+            .args(["__session", "id"])
+            .uid(65534)
+            .gid(65534);
+        let refused = helper.output();
+        std::fs::remove_file(&copy).unwrap();
+        check(&refused.unwrap());
+    } else {
+        check(&helper.output().unwrap());
+    }
+    fn check(refused: &std::process::Output) {
+        assert_eq!(refused.status.code(), Some(255));
+        assert_eq!(text(&refused.stdout), "");
+        let said = text(&refused.stderr);
+        assert!(said.contains("can only serve that account, not root"), "{said}");
+    }
 }
 
 fn data_hex(bytes: &[u8]) -> String {

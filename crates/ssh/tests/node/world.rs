@@ -377,7 +377,7 @@ pub(crate) fn ok(output: &Output) -> String {
 
 /// Waits until something is there.
 pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if let Some(found) = look() {
             return found;
         }
