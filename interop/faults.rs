@@ -72,6 +72,35 @@ fn a_killed_proxy_ends_sessions_and_loses_no_recording() {
 }
 
 #[test]
+fn a_damaged_recording_plays_around_the_damage() {
+    let (cluster, alice) = Cluster::with_node();
+    // Three chunks: a chunk is written at least every second.
+    let command = "echo first; sleep 1.5; echo second; sleep 1.5; echo third";
+    ok(alice.ssh(&[&target("web-1"), command]));
+    let session = cluster.wait_recording("complete", |_| true);
+    let path = cluster.data_dir().join(format!("auth/recordings/{session}.rec"));
+    let mut bytes = fs::read(&path).unwrap();
+    let chunks: Vec<usize> =
+        bytes.windows(4).enumerate().filter(|(_, four)| four == b"\xf5CHK").map(|(at, _)| at).collect();
+    assert!(chunks.len() >= 5, "{chunks:?}");
+    // The middle of the third chunk, which holds the second line.
+    let middle = (chunks[2] + chunks[3]) / 2 + 18;
+    bytes[middle.min(chunks[3] - 1)] ^= 0x55;
+    fs::write(&path, bytes).unwrap();
+    let data = cluster.data_dir();
+    let output = ok(Command::new(PROGRAM)
+        .args(["play", &session, "--format", "text", "--data-dir"])
+        .arg(&data)
+        .output()
+        .unwrap());
+    let (text, said) = (stdout(&output), stderr(&output));
+    assert!(text.contains("first\n") && text.contains("third\n"), "{text}");
+    assert!(!text.contains("second\n"), "{text}");
+    assert!(said.contains("damaged and were skipped"), "{said}");
+    cluster.wait_event("recording.damaged", |event| event["session_id"] == session.as_str());
+}
+
+#[test]
 fn a_clean_stop_drains_and_a_restart_keeps_everything() {
     let (mut cluster, alice) = Cluster::with_node();
     ok(alice.ssh(&[&target("web-1"), "echo before"]));

@@ -1,5 +1,5 @@
 //! A real cluster for one test: real processes of the real binary, on loopback, in a directory of its own.
-#![allow(dead_code, reason = "each suite uses its part")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each suite uses its part")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

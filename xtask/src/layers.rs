@@ -59,7 +59,6 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("totp-rs", &["sal"], "primitives come from the abstraction layer"),
     ("rustls", &["sal", "ca", "server", "cli"], "TLS configurations are made in ca; services only use them"),
     ("tokio-rustls", &["ca", "server", "cli"], "only what opens connections needs TLS streams"),
-    ("rcgen", &["ca"], "certificates are made in one place"),
     ("x509-parser", &["ca"], "certificates are read in one place"),
     ("ssh-key", &["ca", "ssh", "cli"], "SSH keys and certificates are handled by ca, ssh and the profile"),
     ("russh", &["ssh"], "SSH is spoken in one place"),

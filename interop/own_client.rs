@@ -1,0 +1,130 @@
+//! `sallyport ssh` and `sallyport scp`, as people who know `ssh` and `scp` expect them.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use support::{Cluster, PROGRAM, me, ok, refused, stderr, stdout};
+
+#[test]
+fn commands_input_and_exit_codes_are_those_of_ssh() {
+    let (_cluster, alice) = Cluster::with_node();
+    let web = format!("{}@web-1", me());
+    let output = ok(alice.run(&["ssh", &web, "echo out; echo err >&2"]));
+    assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("out\n", "err\n"));
+    assert_eq!(alice.run(&["ssh", &web, "exit", "42"]).status.code(), Some(42));
+    assert_eq!(alice.run(&["ssh", "-l", &me(), "web-1", "exit 7"]).status.code(), Some(7));
+    let output = ok(alice.run(&["ssh", "-tt", &web, "tty"]));
+    assert!(stdout(&output).contains("/dev/pts/"), "{}", stdout(&output));
+    let input: String = (0..200_000).map(|number| format!("{number}\n")).collect();
+    let output = ok(alice.run_with_input(&["ssh", &web, "cat"], &input));
+    assert!(stdout(&output) == input, "{} bytes", output.stdout.len());
+    let said = refused(&alice.run(&["ssh", "-o", "Nonsense=yes", &web, "true"]), 255);
+    assert!(said.contains("Nonsense"), "{said}");
+}
+
+#[test]
+fn labels_select_nodes() {
+    let (mut cluster, alice) = Cluster::with_node();
+    cluster.add_node("web-2", "env: prod");
+    cluster.add_node("db-1", "env: dev");
+    let login = me();
+    let output = ok(alice.run(&["ssh", "-l", &login, "env=prod", "echo here"]));
+    let text = stdout(&output);
+    assert!(text.contains("web-1") && text.contains("web-2") && !text.contains("db-1"), "{text}");
+    assert_eq!(text.matches("here").count(), 2, "{text}");
+    let output = ok(alice.run(&["ls", "env=pr*", "--format", "json"]));
+    let nodes: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(nodes.as_array().unwrap().len(), 2);
+    assert_eq!(nodes[0]["logins"][0], login.as_str());
+    let said = stderr(&alice.run(&["ssh", "-l", &login, "env=none", "true"]));
+    assert!(said.contains("env=none"), "{said}");
+}
+
+#[test]
+fn files_are_copied_both_ways() {
+    let (cluster, alice) = Cluster::with_node();
+    let (source, there, back) = (cluster.path("source"), cluster.path("there"), cluster.path("back"));
+    fs::create_dir_all(source.join("deep")).unwrap();
+    fs::write(source.join("a"), vec![1; 3 << 20]).unwrap();
+    fs::write(source.join("deep/b"), "b").unwrap();
+    let remote = format!("{}@web-1:{}", me(), there.display());
+    let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    ok(alice.run(&["scp", "-q", "-r", &path(&source), &remote]));
+    ok(alice.run(&["scp", "-q", "-r", &remote, &path(&back)]));
+    let copied = if back.join("a").exists() { back } else { back.join("source") };
+    assert_eq!(fs::read(copied.join("a")).unwrap(), vec![1; 3 << 20]);
+    assert_eq!(fs::read_to_string(copied.join("deep/b")).unwrap(), "b");
+    let said = stderr(&alice.run(&["scp", "-q", &format!("{remote}/nothing"), &path(&source)]));
+    assert!(said.to_lowercase().contains("no such file"), "{said}");
+}
+
+/// A terminal is made by Python's own module, which every Debian has.
+#[test]
+fn a_terminal_session_ends_by_escape_and_leaves_the_terminal_as_it_was() {
+    let (cluster, alice) = Cluster::with_node();
+    let script = cluster.path("terminal.py");
+    fs::write(
+        &script,
+        r#"
+import os, pty, select, sys, termios, time
+master, slave = pty.openpty()
+before = termios.tcgetattr(slave)
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    import fcntl
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    for fd in (0, 1, 2):
+        os.dup2(slave, fd)
+    os.execv(sys.argv[1], sys.argv[1:])
+
+seen = b""
+def until(text, seconds=30):
+    global seen
+    end = time.time() + seconds
+    while text not in seen:
+        left = end - time.time()
+        if left <= 0 or not select.select([master], [], [], left)[0]:
+            sys.exit("no %r in %r" % (text, seen))
+        seen += os.read(master, 65536)
+
+os.write(master, b"echo be''gin; stty -a | head -1\n")
+until(b"begin")
+raw = termios.tcgetattr(slave)
+assert raw != before, "the terminal is not raw during the session"
+os.write(master, b"\n~.")
+_, status = os.waitpid(pid, 0)
+after = termios.tcgetattr(slave)
+assert after == before, "the terminal was not put back"
+assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 255, status
+print("done")
+"#,
+    )
+    .unwrap();
+    let output = Command::new("/usr/bin/python3")
+        .arg(&script)
+        .arg(PROGRAM)
+        .arg("--home")
+        .arg(&alice.home)
+        .args(["--proxy", &alice.proxy, "ssh"])
+        .arg(format!("{}@web-1", me()))
+        .env_remove("SSH_AUTH_SOCK")
+        .stdin(Stdio::null())
+        .output()
+        .expect("run /usr/bin/python3");
+    assert_eq!(stdout(&ok(output)), "done\n");
+}
+
+#[test]
+fn logging_out_leaves_nothing() {
+    let (_cluster, alice) = Cluster::with_node();
+    ok(alice.run(&["logout"]));
+    let said = refused(&alice.run(&["ls"]), 3);
+    assert!(said.contains("not logged in") && said.contains("sallyport login"), "{said}");
+    let left: Vec<_> = fs::read_dir(&alice.home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("127.0.0.1")), "{left:?}");
+}
