@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_wire::alpn;
@@ -43,8 +44,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// A byte stream of some kind.
 pub(crate) type BoxIo = Box<dyn Io>;
 
-/// Takes a connection to the authority in this process, and the address that it comes from.
-pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, SocketAddr) + Send + Sync>;
+/// Serves a connection to the authority in this process, from the given address, to its end.
+pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, SocketAddr) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Where the authority is.
 #[derive(Clone)]
@@ -69,7 +70,7 @@ impl Route {
         match self {
             Self::Here(serve) => {
                 let (near, far) = tokio::io::duplex(IN_PROCESS_BUFFER_BYTES);
-                serve(Box::new(far), SocketAddr::from(([127, 0, 0, 1], 0)));
+                tokio::spawn(serve(Box::new(far), SocketAddr::from(([127, 0, 0, 1], 0))));
                 Ok(Box::new(near))
             }
             Self::At(address) => dial(address).await.map(|stream| Box::new(stream) as BoxIo),

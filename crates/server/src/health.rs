@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -96,37 +97,69 @@ pub(crate) fn metrics_handle() -> Option<&'static PrometheusHandle> {
         .as_ref()
 }
 
-fn describe() {
-    describe_counter!("sallyport_connections_total", "Connections by what they speak.");
-    describe_gauge!("sallyport_connections_open", "Open connections.");
-    describe_counter!("sallyport_connections_refused_total", "Connections closed because of a limit.");
-    describe_counter!(
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// Every metric of a process; docs/operations.md lists the same.
+const METRICS: [(Shape, &str, &str); 17] = [
+    (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
+    (Shape::Gauge, "sallyport_connections_open", "Open connections."),
+    (
+        Shape::Counter,
+        "sallyport_connections_refused_total",
+        "Connections closed because of a limit (`reason`).",
+    ),
+    (
+        Shape::Counter,
         "sallyport_first_bytes_dropped_total",
-        "Connections dropped before their protocol was known."
-    );
-    describe_counter!("sallyport_sessions_total", "Attempts to reach a node, by result.");
-    describe_gauge!("sallyport_sessions_open", "Open ways to nodes.");
-    describe_histogram!(
-        "sallyport_session_open_seconds",
-        Unit::Seconds,
-        "From the target's name to an open stream."
-    );
-    describe_gauge!("sallyport_tunnels_open", "Tunnels of agents.");
-    describe_counter!("sallyport_tunnels_total", "Tunnels that agents have opened.");
-    describe_counter!("sallyport_tunnel_streams_total", "Streams opened on tunnels.");
-    describe_counter!("sallyport_bytes_total", Unit::Bytes, "SSH ciphertext carried, by direction.");
-    describe_counter!(
-        "sallyport_authority_calls_total",
-        "Calls of this process to the authority, by method and result."
-    );
-    describe_counter!("sallyport_events_dropped_total", "Audit events lost because the spool was full.");
-    describe_counter!(
+        "Connections dropped before their protocol was known (`reason`).",
+    ),
+    (
+        Shape::Counter,
         "sallyport_handshake_failures_total",
-        "TLS handshakes that failed or showed a bad certificate."
-    );
-    describe_counter!("sallyport_recording_bytes_total", Unit::Bytes, "Recordings handed to the authority.");
-    describe_gauge!("sallyport_recording_spool_bytes", Unit::Bytes, "Recordings on this node's disk.");
-    describe_gauge!("sallyport_recordings_waiting", "Recordings that wait for upload.");
+        "TLS handshakes that failed or showed a bad certificate.",
+    ),
+    (Shape::Counter, "sallyport_sessions_total", "Attempts to reach a node (`result`)."),
+    (Shape::Gauge, "sallyport_sessions_open", "Open ways to nodes."),
+    (Shape::Histogram, "sallyport_session_open_seconds", "Time from a target's name to an open stream."),
+    (Shape::Gauge, "sallyport_tunnels_open", "Tunnels of agents."),
+    (Shape::Counter, "sallyport_tunnels_total", "Tunnels that agents have opened."),
+    (Shape::Counter, "sallyport_tunnel_streams_total", "Streams opened on tunnels."),
+    (Shape::Counter, "sallyport_bytes_total", "Bytes of SSH ciphertext carried (`direction`)."),
+    (Shape::Counter, "sallyport_authority_calls_total", "Calls to the authority (`method`, `result`)."),
+    (Shape::Counter, "sallyport_events_dropped_total", "Audit events lost because the spool was full."),
+    (Shape::Counter, "sallyport_recording_bytes_total", "Bytes of recordings handed to the authority."),
+    (Shape::Gauge, "sallyport_recording_spool_bytes", "Bytes of recordings on this node's disk."),
+    (Shape::Gauge, "sallyport_recordings_waiting", "Recordings of ended sessions that wait for upload."),
+];
+
+fn describe() {
+    for (shape, name, text) in METRICS {
+        match shape {
+            Shape::Counter => describe_counter!(name, text),
+            Shape::Gauge => describe_gauge!(name, text),
+            Shape::Histogram => describe_histogram!(name, text),
+        }
+    }
+}
+
+/// Samples of histograms are folded when someone asks for the metrics; where nobody does, they would pile up.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Sets the metrics up and keeps them small until `stop`.
+pub(crate) async fn keep_metrics(stop: CancellationToken) {
+    let Some(handle) = metrics_handle() else { return };
+    let mut upkeep = tokio::time::interval(UPKEEP_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = upkeep.tick() => handle.run_upkeep(),
+            () = stop.cancelled() => return,
+        }
+    }
 }
 
 async fn render() -> impl IntoResponse {
@@ -146,6 +179,28 @@ pub(crate) async fn serve_diagnostics(listener: TcpListener, health: Health, sto
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_guide_lists_every_metric() {
+        let guide = include_str!("../../../docs/operations.md");
+        for (shape, name, text) in METRICS {
+            let row = format!("| `{name}` | {} | {text} |", format!("{shape:?}").to_lowercase());
+            assert!(guide.contains(&row), "docs/operations.md lacks the row\n{row}");
+        }
+    }
+
+    #[tokio::test]
+    async fn metrics_are_rendered_for_prometheus() {
+        metrics::counter!("sallyport_connections_total", "kind" => "test").increment(1);
+        let handle = metrics_handle().expect("a recorder");
+        metrics::counter!("sallyport_connections_total", "kind" => "test").increment(1);
+        let text = handle.render();
+        assert!(
+            text.contains("# HELP sallyport_connections_total Connections, by what they speak"),
+            "{text}"
+        );
+        assert!(text.contains("sallyport_connections_total{kind=\"test\"}"), "{text}");
+    }
 
     #[test]
     fn readiness_names_what_is_missing() {

@@ -4,26 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info_span};
 
 use crate::ServerError;
 use crate::auth::{Authority, PeerInfo};
 use crate::proxy::LocalAuthority;
 
-/// Connections to it run as tasks of the process, until `stop`.
-pub(crate) fn authority(
-    authority: &Authority,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-) -> LocalAuthority {
+/// Its connections end at `stop`.
+pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> LocalAuthority {
     let served = authority.clone();
     let issuing = authority.clone();
     LocalAuthority {
         serve: Arc::new(move |io, address| {
             let (authority, stop) = (served.clone(), stop.clone());
             let span = info_span!("authority.connection", peer = %address);
-            tasks.spawn(
+            Box::pin(
                 async move {
                     tokio::select! {
                         () = authority.serve(io, PeerInfo { address }) => {}
@@ -31,7 +26,7 @@ pub(crate) fn authority(
                     }
                 }
                 .instrument(span),
-            );
+            )
         }),
         issue: Arc::new(move |request| {
             let authority = issuing.clone();

@@ -224,7 +224,6 @@ fn public_addresses(section: &ProxySection, bound: SocketAddr) -> Vec<HostPort> 
 pub async fn start(config: Config) -> Result<Running, ServerError> {
     // The first random number can cost 100 ms; no connection should pay for it.
     let warm = tokio::task::spawn_blocking(sallyport_sal::warm_up);
-    let _ = health::metrics_handle();
     let sockets = Sockets::bind(&config)?;
     files::private_directory(&config.data_dir)?;
     let addresses = sockets.addresses();
@@ -240,6 +239,7 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
         tasks: TaskTracker::new(),
     };
     let _ = warm.await;
+    running.tasks.spawn(health::keep_metrics(running.stop.clone()));
     if let Some(listener) = sockets.diag {
         let serving = health::serve_diagnostics(listener, running.health.clone(), running.stop.clone());
         running.tasks.spawn(serving);
@@ -262,7 +262,7 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
             OffsetDateTime::now_utc(),
         )
         .await?;
-        let local = local::authority(&authority, running.tasks.clone(), running.stop.clone());
+        let local = local::authority(&authority, running.stop.clone());
         running.authority = Some(authority.clone());
         let socket = config.data_dir.join("admin.sock");
         running.tasks.spawn(local::admin_socket(authority, socket, running.stop.clone()));

@@ -189,7 +189,7 @@ impl Gateway {
 
     async fn to_authority(&self, mut stream: BoxIo, peer: SocketAddr) {
         match &self.authority {
-            AuthorityWay::Here(serve) => serve(stream, peer),
+            AuthorityWay::Here(serve) => serve(stream, peer).await,
             AuthorityWay::Relay(address) => {
                 let mut onward = match self.relay_connection(address, peer).await {
                     Ok(onward) => onward,
@@ -236,7 +236,7 @@ impl Gateway {
         }
         let header = tokio::time::timeout(self.handshake_timeout, read_header(&mut tls)).await;
         match header {
-            Ok(Ok(header)) => serve(Box::new(tls), header.client_addr),
+            Ok(Ok(header)) => serve(Box::new(tls), header.client_addr).await,
             Ok(Err(error)) => warn!(%error, %peer, "broken relay header"),
             Err(_) => dropped("relay_timeout"),
         }

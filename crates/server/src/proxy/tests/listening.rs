@@ -121,6 +121,23 @@ async fn connections_are_bounded_and_come_back() {
 }
 
 #[tokio::test]
+async fn connections_to_the_authority_count_as_well() {
+    let limits = Limits { connections_per_address: 2, ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    let hello = super::rig::client_hello(&[alpn::AUTH]).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(rig.address).await.unwrap();
+        stream.write_all(&hello).await.unwrap();
+        held.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut third = TcpStream::connect(rig.address).await.unwrap();
+    assert!(rest(&mut third).await.is_empty());
+    drop(held);
+}
+
+#[tokio::test]
 async fn only_nodes_open_tunnels_and_nobody_relays_through_a_proxy() {
     let rig = Rig::new().await;
     let alice = rig.user("alice");

@@ -106,7 +106,12 @@ impl Rig {
         let issuing = Arc::clone(&cas);
         let local = LocalAuthority {
             // Nobody answers: the proxy must serve without its authority.
-            serve: Arc::new(|_, _| {}),
+            serve: Arc::new(|io, _| {
+                Box::pin(async move {
+                    let _held = io;
+                    std::future::pending().await
+                })
+            }),
             issue: Arc::new(move |request: v1::JoinRequest| {
                 let cas = Arc::clone(&issuing);
                 Box::pin(async move { Ok(certify(&cas, HostId::new(), HostRole::Proxy, &request)) })
@@ -334,6 +339,21 @@ pub(super) fn role(name: &str, logins: &str, extra: &str) -> String {
     format!(
         "kind: role\nversion: v1\nmetadata:\n  name: {name}\nspec:\n  allow:\n    logins: {logins}\n    node_labels:\n      env: test\n{extra}"
     )
+}
+
+/// What a real TLS client sends first.
+pub(super) async fn client_hello(alpn: &[&[u8]]) -> Vec<u8> {
+    let pin = format!("sha256:{}", "0".repeat(64));
+    let config = Arc::new(sallyport_ca::tls::pinned_client_config(&pin, alpn).unwrap());
+    let (near, mut far) = tokio::io::duplex(64 * 1024);
+    let name = ServerName::try_from("test.internal").unwrap();
+    let client = tokio::spawn(TlsConnector::from(config).connect(name, near));
+    let mut head = [0; 5];
+    far.read_exact(&mut head).await.unwrap();
+    let mut body = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+    far.read_exact(&mut body).await.unwrap();
+    client.abort();
+    [&head[..], &body].concat()
 }
 
 /// One `ProxySsh` call.
