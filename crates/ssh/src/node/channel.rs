@@ -124,7 +124,14 @@ impl Input for FromClient {
 
 /// Serves a session channel to its end.
 #[tracing::instrument(name = "session", skip_all, fields(session = tracing::field::Empty))]
-pub(super) async fn session(mut door: Door, wanted: Wanted) {
+pub(super) async fn session(door: Door, wanted: Wanted) {
+    let inbox = door.inbox.clone();
+    serve(door, wanted).await;
+    // Nobody reads any more what the client may still send.
+    inbox.leave();
+}
+
+async fn serve(mut door: Door, wanted: Wanted) {
     let shared = door.shared.clone();
     let live = shared.enter(&door.inbox);
     // Channels are counted when they open as well; but many could have been opened before any began.

@@ -576,9 +576,13 @@ impl Handler for Connection {
         Ok(false)
     }
 
-    async fn data(&mut self, id: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Self::Error> {
+    async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Self::Error> {
         self.shared.touch();
         let Some(open) = self.channels.get(&id) else { return Ok(()) };
+        if open.write.is_some() && open.inbox.is_full() {
+            // Input for a program that was never started: nobody would take it.
+            return session.close(id);
+        }
         let inbox = open.inbox.clone();
         if let Err(error) = inbox.accept(Bytes::copy_from_slice(data)).await {
             inbox.cut(&error.to_string());

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use crate::session::Incoming;
 
 /// Input of one channel kept in memory.
-pub(super) const MEMORY_BYTES: usize = 1 << 20;
+pub(super) const MEMORY_BYTES: usize = 256 * 1024;
 /// Input handed to the session and not yet read by its process.
 const HANDED_BYTES: usize = 256 * 1024;
 /// Longest wait for room before a packet goes to the file.
@@ -35,9 +35,11 @@ const HELD_UP: Duration = Duration::from_millis(1);
 /// then it is slowed down more and more.
 const HURRIES: [(u64, Duration); 3] =
     [(8 << 20, Duration::ZERO), (64 << 20, Duration::from_millis(50)), (u64::MAX, PATIENCE)];
-/// Bytes in the file past which the channel is given up.
+/// Bytes in files, of all channels of a connection, past which a channel is given up.
 const SPILL_BYTES: u64 = 1 << 30;
-/// Bytes taken from the file at once.
+/// Bytes in one file, after which the next is begun: a reader that never quite catches up gives disk back all the same.
+const SPILL_FILE_BYTES: u64 = 32 << 20;
+/// Bytes taken from a file at once.
 const SPILL_BLOCK_BYTES: usize = 64 * 1024;
 /// Requests (sizes, signals) of one channel that may wait.
 const MAX_REQUESTS: usize = 1024;
@@ -48,6 +50,8 @@ pub(super) struct Pressure {
     waiting: AtomicUsize,
     gone: AtomicUsize,
     changed: Notify,
+    /// Bytes in the files of the connection's channels.
+    spilled: AtomicU64,
 }
 
 impl Pressure {
@@ -89,7 +93,7 @@ impl Drop for PressureGuard<'_> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InboxError {
     #[error(
-        "the client has sent {SPILL_BYTES} bytes more than its command reads; read the output, or send less at once"
+        "the client has sent {SPILL_BYTES} bytes more than its commands read; read their output, or send less at once"
     )]
     Full,
     #[error("cannot keep the client's input in {}: {source}", directory.display())]
@@ -103,7 +107,7 @@ struct State {
     requests: VecDeque<Incoming>,
     memory: VecDeque<Bytes>,
     memory_bytes: usize,
-    spill: Option<Spill>,
+    spill: VecDeque<Spill>,
     handed: usize,
     eof: bool,
     eof_told: bool,
@@ -111,10 +115,24 @@ struct State {
     cut: Option<String>,
 }
 
+/// One of the files that input is in, in order. It goes when it has been read.
 struct Spill {
     file: File,
     read: u64,
     written: u64,
+    pressure: Arc<Pressure>,
+}
+
+impl Spill {
+    fn waiting(&self) -> u64 {
+        self.written - self.read
+    }
+}
+
+impl Drop for Spill {
+    fn drop(&mut self) {
+        self.pressure.spilled.fetch_sub(self.written, Ordering::AcqRel);
+    }
 }
 
 /// The queue of one channel.
@@ -150,7 +168,7 @@ impl Inbox {
                 if state.gone || state.eof {
                     return Ok(());
                 }
-                let spilled = state.spill.as_ref().map_or(0, |spill| spill.written - spill.read);
+                let spilled = state.spill.iter().map(Spill::waiting).sum::<u64>();
                 if spilled == 0 && state.memory_bytes < MEMORY_BYTES {
                     state.memory_bytes += bytes.len();
                     state.memory.push_back(bytes);
@@ -178,17 +196,21 @@ impl Inbox {
     fn spill(&self, bytes: &[u8]) -> Result<(), InboxError> {
         let failed = |source| InboxError::Spill { directory: self.directory.clone(), source };
         let mut state = self.state();
-        if state.spill.is_none() {
+        if state.spill.back().is_none_or(|last| last.written >= SPILL_FILE_BYTES) {
             let file = tempfile::tempfile_in(&self.directory).map_err(failed)?;
-            state.spill = Some(Spill { file, read: 0, written: 0 });
+            state.spill.push_back(Spill { file, read: 0, written: 0, pressure: self.pressure.clone() });
         }
-        if let Some(spill) = &mut state.spill {
-            if spill.written - spill.read >= SPILL_BYTES {
+        if let Some(spill) = state.spill.back_mut() {
+            let length = bytes.len() as u64;
+            // What was read back stays on the disk until its file goes: it counts.
+            if self.pressure.spilled.fetch_add(length, Ordering::AcqRel) + length > SPILL_BYTES {
+                self.pressure.spilled.fetch_sub(length, Ordering::AcqRel);
                 return Err(InboxError::Full);
             }
             // Into the page cache: a short copy, not a wait for the disk.
-            spill.file.write_all_at(bytes, spill.written).map_err(failed)?;
-            spill.written += bytes.len() as u64;
+            let written = spill.file.write_all_at(bytes, spill.written);
+            spill.written += length;
+            written.map_err(failed)?;
         }
         self.arrived.notify_one();
         Ok(())
@@ -211,9 +233,14 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// The client, or its channel, has gone.
+    /// The client, its channel or the reader has gone: what waits is let go, and what comes as well.
     pub(super) fn leave(&self) {
-        self.state().gone = true;
+        let mut state = self.state();
+        state.gone = true;
+        state.memory = VecDeque::new();
+        state.memory_bytes = 0;
+        state.spill = VecDeque::new();
+        drop(state);
         self.arrived.notify_one();
         self.room.notify_one();
     }
@@ -227,15 +254,21 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
+    /// Whether a packet more would have to wait.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state();
+        !state.spill.is_empty() || state.memory_bytes >= MEMORY_BYTES
+    }
+
     /// Whether nothing waits: the reader keeps up.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
-        state.memory.is_empty() && state.spill.is_none()
+        state.memory.is_empty() && state.spill.is_empty()
     }
 
     /// Whether the reader is so far behind that input went to the file.
     pub(super) fn is_behind(&self) -> bool {
-        self.state().spill.is_some()
+        !self.state().spill.is_empty()
     }
 
     /// The reader is done with this much of what it was handed.
@@ -277,8 +310,8 @@ impl Inbox {
             self.room.notify_one();
             return Taken::Some(Incoming::Data(bytes));
         }
-        if let Some(spill) = &mut state.spill {
-            let left = usize::try_from(spill.written - spill.read).unwrap_or(usize::MAX);
+        if let Some(spill) = state.spill.front_mut() {
+            let left = usize::try_from(spill.waiting()).unwrap_or(usize::MAX);
             let mut block = vec![0; left.min(SPILL_BLOCK_BYTES)];
             let read = spill.file.read_exact_at(&mut block, spill.read);
             if let Err(error) = read {
@@ -287,8 +320,10 @@ impl Inbox {
             }
             spill.read += block.len() as u64;
             if spill.read == spill.written {
-                state.spill = None;
-                self.room.notify_one();
+                state.spill.pop_front();
+                if state.spill.is_empty() {
+                    self.room.notify_one();
+                }
             }
             state.handed += block.len();
             return Taken::Some(Incoming::Data(Bytes::from(block)));
@@ -339,16 +374,20 @@ mod tests {
         let guard = pressure.enter();
         let began = Instant::now();
         let mut expected = Vec::new();
-        for number in 0..100 {
+        // More than one file.
+        for number in 0..1200 {
             expected.extend_from_slice(&block(number));
             inbox.accept(block(number)).await.unwrap();
         }
-        assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+        // Held-up output is let go at each; past 8 MiB a little later.
+        assert!(began.elapsed() < PATIENCE * 60, "{:?}", began.elapsed());
         assert!(inbox.is_behind() && !inbox.is_empty());
         drop(guard);
+        assert!(pressure.spilled.load(Ordering::Acquire) > 0);
         inbox.end();
         assert!(drain(&inbox).await == expected);
         assert!(inbox.is_empty());
+        assert_eq!(pressure.spilled.load(Ordering::Acquire), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -375,6 +414,27 @@ mod tests {
         inbox.accept(block(0)).await.unwrap();
         assert_eq!(began.elapsed(), PATIENCE);
         assert!(inbox.is_behind());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_files_of_a_connection_are_bounded_and_go_with_their_reader() {
+        let pressure = Arc::new(Pressure::default());
+        let inbox = Inbox::new(pressure.clone(), &std::env::temp_dir());
+        while !inbox.is_full() {
+            inbox.accept(block(1)).await.unwrap();
+        }
+        inbox.accept(block(1)).await.unwrap();
+        // As if another channel had taken all but a little.
+        pressure.spilled.fetch_add(SPILL_BYTES - 40 * 1024, Ordering::AcqRel);
+        assert!(matches!(inbox.accept(block(1)).await, Err(InboxError::Full)));
+        pressure.spilled.fetch_sub(SPILL_BYTES - 40 * 1024, Ordering::AcqRel);
+        inbox.accept(block(1)).await.unwrap();
+        inbox.leave();
+        assert_eq!(pressure.spilled.load(Ordering::Acquire), 0);
+        assert!(inbox.is_empty());
+        let began = Instant::now();
+        inbox.accept(block(1)).await.unwrap();
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test]
