@@ -1,0 +1,23 @@
+//! The examples of the guide are what the program reads.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use sallyport_access::{Lock, Role};
+
+#[test]
+fn every_example_of_the_role_guide_is_accepted() {
+    let guide = include_str!("../../../docs/roles.md");
+    let mut seen = 0;
+    for block in guide.split("```yaml\n").skip(1) {
+        let yaml = block.split("```").next().unwrap();
+        match yaml.lines().next().unwrap() {
+            "kind: role" => drop(Role::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))),
+            "kind: lock" => drop(Lock::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))),
+            other => panic!("an example begins with {other}"),
+        }
+        seen += 1;
+    }
+    assert!(seen >= 2, "{seen} examples");
+    for resource in sallyport_access::role::RESOURCES {
+        assert!(guide.contains(&format!("`{resource}`")), "the guide does not name {resource}");
+    }
+}
