@@ -22,7 +22,8 @@ fn program(name: &str) -> Command {
 
 /// A file of `size` bytes that does not compress to nothing.
 fn sample(path: &Path, size: usize) {
-    let bytes: Vec<u8> = (0..size).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..size).map(|at| u8::try_from(((at * 2_654_435_761) >> 13) % 251).unwrap()).collect();
     fs::write(path, bytes).unwrap();
 }
 

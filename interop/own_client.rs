@@ -62,6 +62,23 @@ fn files_are_copied_both_ways() {
     assert!(said.to_lowercase().contains("no such file"), "{said}");
 }
 
+#[test]
+fn a_role_without_file_copy_says_so() {
+    let (cluster, _alice) = Cluster::with_node();
+    ok(cluster.create(
+        "kind: role\nversion: v1\nmetadata: {name: narrow}\nspec:\n  allow: {logins: ['{{internal.logins}}'], node_labels: \
+         {'*': '*'}}\n  options: {ssh_file_copy: false}\n",
+    ));
+    let bob = cluster.add_user("bob", "narrow", &me());
+    let file = cluster.path("file");
+    fs::write(&file, "x").unwrap();
+    let there = cluster.path("there");
+    let target = format!("{}@web-1:{}", me(), there.display());
+    let said = refused(&bob.run(&["scp", "-q", file.to_str().unwrap(), &target]), 4);
+    assert!(said.contains("do not allow file copies"), "{said}");
+    assert!(!there.exists());
+}
+
 /// A terminal is made by Python's own module, which every Debian has.
 #[test]
 fn a_terminal_session_ends_by_escape_and_leaves_the_terminal_as_it_was() {

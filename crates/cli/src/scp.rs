@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
 
 use crate::Global;
@@ -191,7 +192,15 @@ impl Copy<'_> {
         if !nodes.contains_key(&key) {
             let link = Link::plain(self.stored, &key.1, &key.0).await?;
             let stream = link.connection.sftp().await.map_err(|error| link.explain(&error))?;
-            let files = Remote::open(stream).await.map_err(|error| explain(&link, &error))?;
+            let files = match Remote::open(stream).await {
+                Ok(files) => files,
+                Err(error) => {
+                    return Err(match refusal(&link).await {
+                        Some(text) => CliError::new(text).exit(Exit::Refused),
+                        None => explain(&link, &error),
+                    });
+                }
+            };
             nodes.insert(key.clone(), (link, files));
         }
         Ok(key)
@@ -217,6 +226,30 @@ fn require_directory(path: &Path, several: bool) -> CliResult {
         .hint(format!("mkdir {}", path.display())));
     }
     Ok(())
+}
+
+/// How long a node that refuses may take to say why.
+const REFUSAL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What a node says on standard error that answers with no file service: a refusal, in words. A stream of files has no
+/// place for them, so that they are asked for once more.
+async fn refusal(link: &Link) -> Option<String> {
+    let request = SessionRequest::new(Program::Subsystem("sftp".to_owned()));
+    let said = async {
+        let mut session = link.connection.start(request).await.ok()?;
+        let mut text = Vec::new();
+        while let Some(output) = session.next().await {
+            match output {
+                Output::Stderr(bytes) => text.extend_from_slice(&bytes),
+                Output::Exit(_) => break,
+                _ => {}
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        let text = text.trim().trim_start_matches("sallyport: ");
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    tokio::time::timeout(REFUSAL_PATIENCE, said).await.ok().flatten()
 }
 
 fn explain(link: &Link, error: &CopyError) -> CliError {

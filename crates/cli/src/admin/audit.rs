@@ -69,8 +69,7 @@ async fn print(authority: &Authority, filter: Filter, follow: bool) -> CliResult
         tail: true,
     };
     let read = |status: tonic::Status| CliError::from_status("read the audit log", &status);
-    let mut records =
-        authority.admin().search_events(request).await.map_err(|status| read(status))?.into_inner();
+    let mut records = authority.admin().search_events(request).await.map_err(read)?.into_inner();
     while let Some(record) = records.message().await.map_err(read)? {
         match filter.format {
             // One JSON document a line: what log shippers and jq take.

@@ -128,13 +128,14 @@ impl Tour {
     async fn make_user(&self, login: &str, password: &str) -> CliResult<Done<(String, i64)>> {
         let authority = self.authority().await?;
         let mut admin = authority.admin();
-        let role = format!(
-            "kind: role\nversion: v1\nmetadata:\n  name: quickstart\n  description: What the quickstart user may do\n\
-             spec:\n  allow:\n    logins: ['{{{{internal.logins}}}}']\n    node_labels:\n      env: [demo]\n  options:\n    \
-             max_session_ttl: 12h\n    forward_agent: true\n    record_session: strict\n"
-        );
+        let role = "kind: role\nversion: v1\nmetadata:\n  name: quickstart\n  description: What the quickstart user may do\n\
+             spec:\n  allow:\n    logins: ['{{internal.logins}}']\n    node_labels:\n      env: [demo]\n  options:\n    \
+             max_session_ttl: 12h\n    forward_agent: true\n    record_session: strict\n";
         let failed = |status: tonic::Status| CliError::from_status("make the user", &status);
-        admin.create_resource(CreateResourceRequest { yaml: role, replace: true }).await.map_err(failed)?;
+        admin
+            .create_resource(CreateResourceRequest { yaml: role.to_owned(), replace: true })
+            .await
+            .map_err(failed)?;
         let traits = [("internal.logins".to_owned(), TraitValues { values: vec![login.to_owned()] })];
         let request = CreateUserRequest {
             name: USER.to_owned(),

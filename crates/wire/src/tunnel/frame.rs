@@ -179,7 +179,7 @@ mod tests {
         let mut buffer = BytesMut::new();
         buffer.put_u8(0);
         buffer.put_u32(1);
-        buffer.put_u32(MAX_DATA as u32 + 1);
+        buffer.put_u32(u32::try_from(MAX_DATA).unwrap() + 1);
         assert!(matches!(Frame::decode(&mut buffer), Err(TunnelError::Protocol(_))));
         let long = "é".repeat(MAX_REASON);
         let mut wire = BytesMut::new();
