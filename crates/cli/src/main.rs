@@ -1,4 +1,8 @@
 //! The `sallyport` command: arguments to settings to commands.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "doc comments of arguments are help text, where brackets mean optional"
+)]
 
 mod access;
 mod admin;
