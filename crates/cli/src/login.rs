@@ -271,7 +271,8 @@ fn report(stored: &Stored, format: Format) -> CliResult {
             "logins": profile.logins, "valid_until": ui::timestamp(profile.valid_until),
         }));
     }
-    let left = ui::duration(profile.valid_until - OffsetDateTime::now_utc());
+    // The moment since the certificate was made shall not turn 12h into 11h 59m.
+    let left = ui::duration(profile.valid_until - OffsetDateTime::now_utc() + time::Duration::seconds(1));
     ui::data(format!("Logged in to {} as {} for {left}.", profile.cluster, profile.user))?;
     ui::data(format!("  roles   {}", list(&profile.roles)))?;
     ui::data(format!("  logins  {}", list(&profile.logins)))?;

@@ -65,7 +65,7 @@ pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> Cl
         table.add_row(row);
     }
     for line in table.lines() {
-        data(line.trim_end())?;
+        data(line.trim())?;
     }
     Ok(())
 }

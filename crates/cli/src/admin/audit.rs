@@ -104,6 +104,10 @@ fn text_line(record: &AuditRecord) -> String {
         (false, true) => line.push_str(&format!(" as {login}")),
         (true, true) => {}
     }
+    let method = event.pointer("/fields/method").and_then(serde_json::Value::as_str);
+    if let Some(method) = method {
+        line.push_str(&format!(" {method}"));
+    }
     let message = text("message");
     if !message.is_empty() {
         line.push_str(&format!(": {message}"));
