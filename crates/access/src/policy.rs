@@ -546,7 +546,7 @@ fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
         // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
         HostRole::Node => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "cluster_config", List | Read)
+            ("role" | "lock" | "ca", List | Read)
                 | ("node", Update)
                 | ("host", Update)
                 | ("event", Create)
@@ -554,9 +554,7 @@ fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
         ),
         HostRole::Proxy => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "cluster_config" | "node", List | Read)
-                | ("host", Update)
-                | ("event", Create)
+            ("role" | "lock" | "ca" | "node", List | Read) | ("host", Update) | ("event", Create)
         ),
         HostRole::Auth => false,
     }

@@ -144,20 +144,8 @@ impl Verb {
 }
 
 /// The kinds of resource that rules may name.
-pub const RESOURCES: [&str; 12] = [
-    "access",
-    "ca",
-    "cluster",
-    "cluster_config",
-    "event",
-    "lock",
-    "node",
-    "recording",
-    "role",
-    "session",
-    "token",
-    "user",
-];
+pub const RESOURCES: [&str; 10] =
+    ["access", "ca", "cluster", "event", "lock", "node", "recording", "role", "token", "user"];
 
 /// Limits of the sessions that a role grants. What no granting role says has the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -204,7 +192,7 @@ metadata:
 spec:
   allow:
     rules:
-      - resources: [event, session, recording]
+      - resources: [event, recording]
         verbs: [list, read]
 ";
 

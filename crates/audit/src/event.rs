@@ -117,8 +117,6 @@ codes! {
     TokenCreated = "SP1220I", "token.created";
     /// A join token was withdrawn.
     TokenDeleted = "SP1221I", "token.deleted";
-    /// The cluster's configuration was changed.
-    ClusterConfigUpdated = "SP1230I", "cluster_config.updated";
     /// A node was removed from the inventory.
     NodeDeleted = "SP1240I", "node.deleted";
     /// The public half of a certificate authority was exported.

@@ -105,7 +105,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 17] = [
+const METRICS: [(Shape, &str, &str); 18] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -131,6 +131,11 @@ const METRICS: [(Shape, &str, &str); 17] = [
     (Shape::Counter, "sallyport_tunnel_streams_total", "Streams opened on tunnels."),
     (Shape::Counter, "sallyport_bytes_total", "Bytes of SSH ciphertext carried (`direction`)."),
     (Shape::Counter, "sallyport_authority_calls_total", "Calls to the authority (`method`, `result`)."),
+    (
+        Shape::Counter,
+        "sallyport_auth_strangers_refused_total",
+        "Calls without a certificate past the bound of their address.",
+    ),
     (Shape::Counter, "sallyport_events_dropped_total", "Audit events lost because the spool was full."),
     (Shape::Counter, "sallyport_recording_bytes_total", "Bytes of recordings handed to the authority."),
     (Shape::Gauge, "sallyport_recording_spool_bytes", "Bytes of recordings on this node's disk."),

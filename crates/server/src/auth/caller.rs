@@ -78,9 +78,22 @@ impl Inner {
         })
     }
 
+    /// Whether a caller without a certificate is within the bound of its address. Everybody else is.
+    pub(super) fn within_bounds(&self, caller: &Caller) -> Result<(), Status> {
+        let Caller::Anonymous { address } = caller else { return Ok(()) };
+        if self.guesses.admits_stranger(address.ip(), OffsetDateTime::now_utc()) {
+            return Ok(());
+        }
+        metrics::counter!("sallyport_auth_strangers_refused_total").increment(1);
+        Err(Status::resource_exhausted("too many calls from this address; try again in a minute"))
+    }
+
     /// Notes a refused call and gives the answer for it.
     pub(super) async fn refuse(&self, caller: &Caller, method: &'static str, status: Status) -> Status {
         debug!(method, caller = caller.name(), message = status.message(), "refused");
+        if let Err(too_many) = self.within_bounds(caller) {
+            return too_many;
+        }
         let event = self.event(Code::ApiRefused, caller).field("method", method).message(status.message());
         if let Err(unwritten) = self.record(vec![event]).await {
             return unwritten;

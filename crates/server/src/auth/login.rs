@@ -33,7 +33,9 @@ fn totp_label(user: &UserName) -> String {
 #[tonic::async_trait]
 impl Login for Service {
     async fn ping(&self, request: Request<v1::PingRequest>) -> Result<Response<v1::PingResponse>, Status> {
-        let event = self.0.event(Code::Pinged, &caller(&request));
+        let caller = caller(&request);
+        self.0.within_bounds(&caller)?;
+        let event = self.0.event(Code::Pinged, &caller);
         self.0.record(vec![event]).await?;
         Ok(Response::new(v1::PingResponse {
             cluster: self.0.config.cluster.to_string(),
@@ -48,6 +50,7 @@ impl Login for Service {
         request: Request<v1::LoginRequest>,
     ) -> Result<Response<v1::LoginResponse>, Status> {
         let caller = caller(&request);
+        self.0.within_bounds(&caller)?;
         self.0.log_in(&caller, request.into_inner()).await.map(Response::new)
     }
 
@@ -56,6 +59,7 @@ impl Login for Service {
         request: Request<v1::BeginInviteRequest>,
     ) -> Result<Response<v1::BeginInviteResponse>, Status> {
         let caller = caller(&request);
+        self.0.within_bounds(&caller)?;
         self.0.begin_invite(&caller, &request.into_inner().token).await.map(Response::new)
     }
 
@@ -64,6 +68,7 @@ impl Login for Service {
         request: Request<v1::FinishInviteRequest>,
     ) -> Result<Response<v1::FinishInviteResponse>, Status> {
         let caller = caller(&request);
+        self.0.within_bounds(&caller)?;
         self.0.finish_invite(&caller, request.into_inner()).await.map(Response::new)
     }
 
@@ -72,6 +77,7 @@ impl Login for Service {
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::HostCertificates>, Status> {
         let caller = caller(&request);
+        self.0.within_bounds(&caller)?;
         self.0.join(&caller, request.into_inner()).await.map(Response::new)
     }
 }

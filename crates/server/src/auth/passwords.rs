@@ -19,6 +19,9 @@ pub(super) const FAILURE_WINDOW: time::Duration = time::Duration::minutes(15);
 pub(super) const LOCKOUT: time::Duration = time::Duration::minutes(15);
 /// Failed logins from one address within the window before it has to wait.
 const MOST_FROM_ADDRESS: usize = 60;
+/// Calls without a certificate that one address may make in a minute. Each is on record, and the record must not be
+/// something that a stranger can fill a disk with.
+const STRANGERS_CALLS: u32 = 600;
 /// Names and addresses remembered; past that the oldest go.
 const REMEMBERED: usize = 20_000;
 /// Logins that may wait for a hash; more are told to come again.
@@ -81,6 +84,8 @@ impl Pool {
 pub(super) struct Guesses {
     addresses: Mutex<HashMap<IpAddr, Vec<i64>>>,
     names: Mutex<HashMap<String, Vec<i64>>>,
+    /// Calls of each address in the present minute.
+    strangers: Mutex<(i64, HashMap<IpAddr, u32>)>,
 }
 
 fn recent(times: &[i64], now: OffsetDateTime) -> usize {
@@ -102,6 +107,23 @@ fn note<K: std::hash::Hash + Eq + Clone>(map: &Mutex<HashMap<K, Vec<i64>>>, key:
 }
 
 impl Guesses {
+    /// Counts a call without a certificate; whether it is still within the bound.
+    pub(super) fn admits_stranger(&self, address: IpAddr, now: OffsetDateTime) -> bool {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (minute, calls) = &mut *strangers;
+        let current = now.unix_timestamp() / 60;
+        if *minute != current {
+            *minute = current;
+            calls.clear();
+        }
+        if calls.len() >= REMEMBERED && !calls.contains_key(&address) {
+            return false;
+        }
+        let count = calls.entry(address).or_default();
+        *count = count.saturating_add(1);
+        *count <= STRANGERS_CALLS
+    }
+
     /// Whether an address has failed too often.
     pub(super) fn address_is_barred(&self, address: IpAddr, now: OffsetDateTime) -> bool {
         let map = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,5 +144,23 @@ impl Guesses {
 
     pub(super) fn note_name(&self, name: &str, now: OffsetDateTime) {
         note(&self.names, &name.to_owned(), now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_may_call_so_often_in_a_minute() {
+        let guesses = Guesses::default();
+        let (one, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let now = OffsetDateTime::UNIX_EPOCH + time::Duration::hours(1);
+        for _ in 0..STRANGERS_CALLS {
+            assert!(guesses.admits_stranger(one, now));
+        }
+        assert!(!guesses.admits_stranger(one, now));
+        assert!(guesses.admits_stranger(other, now));
+        assert!(guesses.admits_stranger(one, now + time::Duration::minutes(1)));
     }
 }
