@@ -1,0 +1,70 @@
+//! Where private keys live between runs.
+//!
+//! [`Custody`] is the seam: what comes out of `generate` is a record that can be stored anywhere, because it holds
+//! either a sealed private key or only a reference to hardware. [`SealedCustody`] is the kind for a machine without
+//! hardware: keys are encrypted under a [`SealingKey`], 32 random bytes in a file only its owner may read. Whoever
+//! has the state without that file has nothing.
+
+mod sealed;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use sealed::{SealedCustody, SealingKey};
+
+use crate::{KeyAlgorithm, PublicKey, SalError, Signer};
+
+/// A private key as its custody stores it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredKey {
+    /// The kind of custody that made it, such as `sealed`.
+    pub custody: String,
+    /// What the key is for, in words chosen by whoever had it made; it is bound into the seal.
+    pub label: String,
+    /// The key's algorithm.
+    pub algorithm: KeyAlgorithm,
+    /// SubjectPublicKeyInfo of the public half, DER in base64.
+    pub public_key: String,
+    /// What the custody needs to find the private half again, in base64: a sealed PKCS#8 document, or a handle.
+    pub handle: String,
+}
+
+impl StoredKey {
+    /// The public half, without touching the private one.
+    ///
+    /// # Errors
+    /// [`SalError::BadPublicKey`] when the record was damaged.
+    pub fn public_key(&self) -> Result<PublicKey, SalError> {
+        let der = data_encoding::BASE64
+            .decode(self.public_key.as_bytes())
+            .map_err(|_| SalError::BadPublicKey { reason: "the stored public key is not base64" })?;
+        PublicKey::from_spki_der(&der)
+    }
+}
+
+impl fmt::Debug for StoredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredKey")
+            .field("custody", &self.custody)
+            .field("label", &self.label)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes private keys and finds them again.
+pub trait Custody: Send + Sync + fmt::Debug {
+    /// Makes a key. The label says what it is for, and is checked again when it is loaded.
+    ///
+    /// # Errors
+    /// [`SalError`] when the key cannot be made or kept.
+    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError>;
+
+    /// Finds a key again.
+    ///
+    /// # Errors
+    /// [`SalError`] when the record belongs to another custody, was damaged, or its key is gone.
+    fn load(&self, key: &StoredKey) -> Result<Arc<dyn Signer>, SalError>;
+}
