@@ -6,6 +6,7 @@
 //! has the state without that file has nothing.
 
 mod sealed;
+mod secret_file;
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::{Custody, StoredKey};
+use super::{Custody, StoredKey, secret_file};
 use crate::aead::{Aes256GcmKey, KEY_BYTES};
 use crate::{KeyAlgorithm, MemoryKey, SalError, Signer, random};
 
@@ -111,41 +111,16 @@ impl SealingKey {
     /// [`SalError::TruncatedKey`] or [`SalError::File`]; each says what to do.
     pub fn open(path: &Path) -> Result<Self, SalError> {
         let failed = |action| move |source| SalError::File { action, path: path.to_owned(), source };
-        // The checks below are on the open file, so that nobody can swap it between the check and the read; a
-        // symbolic link is refused by the open itself.
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed())
-            .open(path);
-        let mut file = match opened {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        let (mut file, length) = match secret_file::open(path) {
+            Err(SalError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 return Err(SalError::NoSealingKey { path: path.to_owned() });
             }
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-                return Err(SalError::NotAFile { path: path.to_owned(), found: "a symbolic link" });
-            }
-            Err(error) => return Err(failed("open")(error)),
+            opened => opened?,
         };
-        let metadata = file.metadata().map_err(failed("inspect"))?;
-        if metadata.is_dir() {
-            return Err(SalError::NotAFile { path: path.to_owned(), found: "a directory" });
-        }
-        if !metadata.is_file() {
-            return Err(SalError::NotAFile { path: path.to_owned(), found: "a device, pipe or socket" });
-        }
-        let expected = rustix::process::geteuid().as_raw();
-        if metadata.uid() != expected {
-            return Err(SalError::WrongOwner { path: path.to_owned(), owner: metadata.uid(), expected });
-        }
-        let mode = metadata.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(SalError::LooseMode { path: path.to_owned(), mode });
-        }
         let truncated =
             |got| SalError::TruncatedKey { path: path.to_owned(), got, expected: Self::FILE_BYTES };
-        if metadata.len() != Self::FILE_BYTES {
-            return Err(truncated(metadata.len()));
+        if length != Self::FILE_BYTES {
+            return Err(truncated(length));
         }
         let mut bytes = Zeroizing::new([0; KEY_BYTES]);
         match file.read_exact(bytes.as_mut()) {
