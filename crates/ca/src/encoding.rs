@@ -22,7 +22,7 @@ pub(crate) fn ecdsa_der_to_ssh(der: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The reverse of [`ecdsa_der_to_ssh`], for curves up to 384 bits.
+/// The reverse of [`ecdsa_der_to_ssh`].
 pub(crate) fn ecdsa_ssh_to_der(ssh: &[u8]) -> Option<Vec<u8>> {
     let (r, rest) = take_string(ssh)?;
     let (s, end) = take_string(rest)?;
@@ -31,26 +31,33 @@ pub(crate) fn ecdsa_ssh_to_der(ssh: &[u8]) -> Option<Vec<u8>> {
     }
     let mut body = Vec::with_capacity(ssh.len());
     for integer in [r, s] {
-        body.extend_from_slice(&[0x02, short_length(integer)?]);
+        body.push(0x02);
+        put_der_length(&mut body, integer)?;
         body.extend_from_slice(integer);
     }
-    let mut der = vec![0x30, short_length(&body)?];
+    let mut der = vec![0x30];
+    put_der_length(&mut der, &body)?;
     der.extend_from_slice(&body);
     Some(der)
 }
 
-/// A length that fits DER's short form (X.690 §8.1.3.4).
-fn short_length(bytes: &[u8]) -> Option<u8> {
-    u8::try_from(bytes.len()).ok().filter(|length| (1..0x80).contains(length))
+/// A length in DER (X.690 §8.1.3), of at most 255 bytes: a signature on P-521 has up to 139.
+fn put_der_length(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
+    match u8::try_from(bytes.len()).ok()? {
+        0 => return None,
+        short @ 1..=0x7f => out.push(short),
+        long => out.extend_from_slice(&[0x81, long]),
+    }
+    Some(())
 }
 
 fn take_der(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (header, rest) = input.split_first_chunk::<2>()?;
-    let [found, length] = *header;
-    if found != tag || length == 0 || length >= 0x80 {
-        return None;
-    }
-    rest.split_at_checked(usize::from(length))
+    let (length, rest) = match input {
+        [found, short @ 1..=0x7f, rest @ ..] if *found == tag => (short, rest),
+        [found, 0x81, long @ 0x80..=0xff, rest @ ..] if *found == tag => (long, rest),
+        _ => return None,
+    };
+    rest.split_at_checked(usize::from(*length))
 }
 
 pub(crate) fn take_string(input: &[u8]) -> Option<(&[u8], &[u8])> {

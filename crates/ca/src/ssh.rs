@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::{HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName};
+use sallyport_sal::algorithm::KeyKind;
 use sallyport_sal::{KeyAlgorithm, PublicKey, Signer};
 use ssh_key::certificate::CertType;
-use ssh_key::public::{EcdsaPublicKey, Ed25519PublicKey, KeyData};
-use ssh_key::{Algorithm, Certificate};
+use ssh_key::public::{EcdsaPublicKey, Ed25519PublicKey, KeyData, RsaPublicKey};
+use ssh_key::{Algorithm, Certificate, Mpint};
 use uuid::Uuid;
 
 use crate::encoding::{ecdsa_der_to_ssh, ecdsa_ssh_to_der, put_string, take_string};
@@ -83,13 +84,16 @@ impl Template<'_> {
         put_string(&mut bytes, b""); // reserved
         put_string(&mut bytes, &encode_key(&issuer_data)?);
 
-        let signature = match issuer.algorithm() {
-            KeyAlgorithm::EcdsaP256 => ecdsa_der_to_ssh(&issuer.sign(&bytes)?)
+        let no_form = || failed(format!("{} signs nothing in SSH", issuer.algorithm()));
+        let scheme = issuer.algorithm().ssh_scheme().ok_or_else(no_form)?;
+        let signature = issuer.sign_with(scheme, &bytes)?;
+        let signature = match scheme.kind() {
+            KeyKind::Ecdsa => ecdsa_der_to_ssh(&signature)
                 .ok_or_else(|| failed("the signer's ECDSA signature is not DER".to_owned()))?,
-            _ => issuer.sign(&bytes)?,
+            _ => signature,
         };
         let mut blob = Vec::with_capacity(128);
-        put_string(&mut blob, issuer.algorithm().ssh_name().as_bytes());
+        put_string(&mut blob, scheme.ssh_name().ok_or_else(no_form)?.as_bytes());
         put_string(&mut blob, &signature);
         put_string(&mut bytes, &blob);
         Certificate::from_bytes(&bytes).map_err(|error| failed(error.to_string()))
@@ -100,18 +104,22 @@ impl Template<'_> {
 pub(crate) fn verify_signature(certificate: &Certificate, ca: &PublicKey) -> Result<(), CaError> {
     let bytes = certificate.to_bytes().map_err(|error| CaError::Malformed { reason: error.to_string() })?;
     let signature = certificate.signature();
-    if signature.algorithm().as_str() != ca.algorithm().ssh_name() {
-        return Err(CaError::BadSignature);
-    }
+    let scheme = ca
+        .algorithm()
+        .schemes()
+        .iter()
+        .copied()
+        .find(|scheme| scheme.ssh_name() == Some(signature.algorithm().as_str()))
+        .ok_or(CaError::BadSignature)?;
     // The last field is `string { string algorithm, string signature }`; everything before it is signed.
     let trailer = 4 + 4 + signature.algorithm().as_str().len() + 4 + signature.as_bytes().len();
     let signed =
         bytes.len().checked_sub(trailer).and_then(|end| bytes.get(..end)).ok_or(CaError::BadSignature)?;
-    let raw = match ca.algorithm() {
-        KeyAlgorithm::EcdsaP256 => ecdsa_ssh_to_der(signature.as_bytes()).ok_or(CaError::BadSignature)?,
+    let raw = match scheme.kind() {
+        KeyKind::Ecdsa => ecdsa_ssh_to_der(signature.as_bytes()).ok_or(CaError::BadSignature)?,
         _ => signature.as_bytes().to_vec(),
     };
-    ca.verify(signed, &raw).map_err(|_| CaError::BadSignature)
+    ca.verify_with(scheme, signed, &raw).map_err(|_| CaError::BadSignature)
 }
 
 /// The extensions that carry an identity.
@@ -203,14 +211,17 @@ pub(crate) fn key_data(key: &PublicKey) -> Result<KeyData, CaError> {
         what: "an SSH public key",
         reason: format!("{} has no SSH form", key.algorithm()),
     };
-    match key.algorithm() {
-        KeyAlgorithm::Ed25519 => {
-            Ed25519PublicKey::try_from(key.raw()).map(KeyData::Ed25519).map_err(|_| failed())
-        }
-        KeyAlgorithm::EcdsaP256 => {
+    match key.algorithm().kind() {
+        KeyKind::Ed25519 => Ed25519PublicKey::try_from(key.raw()).map(KeyData::Ed25519).map_err(|_| failed()),
+        KeyKind::Ecdsa => {
             EcdsaPublicKey::from_sec1_bytes(key.raw()).map(KeyData::Ecdsa).map_err(|_| failed())
         }
-        _ => Err(failed()),
+        KeyKind::Rsa => {
+            let (n, e) = key.rsa_numbers().ok_or_else(failed)?;
+            let number = |digits| Mpint::from_positive_bytes(digits);
+            Ok(KeyData::Rsa(RsaPublicKey::new(number(e), number(n)).map_err(|_| failed())?))
+        }
+        KeyKind::MlDsa => Err(failed()),
     }
 }
 
@@ -218,13 +229,22 @@ pub(crate) fn key_data(key: &PublicKey) -> Result<KeyData, CaError> {
 pub(crate) fn public_key(data: &KeyData) -> Result<PublicKey, CaError> {
     match data {
         KeyData::Ed25519(key) => Ok(PublicKey::from_raw(KeyAlgorithm::Ed25519, key.as_ref())?),
-        KeyData::Ecdsa(EcdsaPublicKey::NistP256(point)) => {
-            Ok(PublicKey::from_raw(KeyAlgorithm::EcdsaP256, point.as_bytes())?)
+        KeyData::Ecdsa(key) => {
+            let algorithm = match key {
+                EcdsaPublicKey::NistP256(_) => KeyAlgorithm::EcdsaP256,
+                EcdsaPublicKey::NistP384(_) => KeyAlgorithm::EcdsaP384,
+                EcdsaPublicKey::NistP521(_) => KeyAlgorithm::EcdsaP521,
+            };
+            Ok(PublicKey::from_raw(algorithm, key.as_sec1_bytes())?)
+        }
+        KeyData::Rsa(key) => {
+            let digits = |number: &Mpint| number.as_positive_bytes().map(<[u8]>::to_vec).unwrap_or_default();
+            Ok(PublicKey::from_rsa_numbers(&digits(key.n()), &digits(key.e()))?)
         }
         other => Err(CaError::BadPublicKey {
             which: "SSH",
             reason: format!(
-                "{} is not used for CAs; expected ssh-ed25519 or ecdsa-sha2-nistp256",
+                "{} is not used for CAs; expected ssh-ed25519, ecdsa-sha2-nistp256, -nistp384 or -nistp521, or ssh-rsa",
                 other.algorithm()
             ),
         }),
@@ -262,8 +282,15 @@ mod tests {
     /// Suites use Ed25519 for SSH CAs today; the next one may not.
     #[test]
     fn every_algorithm_can_sign_and_be_signed() {
-        for ca in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
-            for subject in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+        let all = [
+            KeyAlgorithm::Ed25519,
+            KeyAlgorithm::EcdsaP256,
+            KeyAlgorithm::EcdsaP384,
+            KeyAlgorithm::EcdsaP521,
+            KeyAlgorithm::Rsa2048,
+        ];
+        for ca in all {
+            for subject in all {
                 let ca = MemoryKey::generate(ca).unwrap();
                 let other = MemoryKey::generate(ca.algorithm()).unwrap();
                 let subject = key_data(&MemoryKey::generate(subject).unwrap().public_key()).unwrap();

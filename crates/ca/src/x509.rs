@@ -259,10 +259,9 @@ fn write_oid(writer: DERWriter<'_>, content: &[u8]) {
     writer.write_der(&der);
 }
 
-/// Both algorithms go without parameters (RFC 5758 §3.2, RFC 8410 §3).
 fn write_algorithm(writer: DERWriter<'_>, algorithm: KeyAlgorithm) {
-    let oid = algorithm.x509_signature_oid();
-    writer.write_sequence(|writer| write_oid(writer.next(), oid));
+    // The default scheme is never PSS, which alone has no short form.
+    writer.write_der(&algorithm.default_scheme().x509_algorithm_der().unwrap_or_default());
 }
 
 fn write_name(writer: DERWriter<'_>, name: Name<'_>) {
@@ -363,7 +362,16 @@ mod tests {
 
     #[test]
     fn every_algorithm_signs_and_times_change_form_in_2050() {
-        for algorithm in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+        for algorithm in [
+            KeyAlgorithm::Ed25519,
+            KeyAlgorithm::EcdsaP256,
+            KeyAlgorithm::EcdsaP384,
+            KeyAlgorithm::EcdsaP521,
+            KeyAlgorithm::Rsa2048,
+            KeyAlgorithm::MlDsa44,
+            KeyAlgorithm::MlDsa65,
+            KeyAlgorithm::MlDsa87,
+        ] {
             let key = MemoryKey::generate(algorithm).unwrap();
             for not_after in [datetime!(2049-12-31 23:59:59 UTC), datetime!(2050-01-01 0:00 UTC)] {
                 let name = Name { common_name: "größe", organization: "prod" };

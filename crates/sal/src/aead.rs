@@ -7,10 +7,11 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use crate::{SalError, random};
+use crate::algorithm::AeadAlgorithm;
+use crate::provider::AeadKey;
+use crate::{Primitive, SalError, random, selection};
 
 /// Length of a key, in bytes.
 pub const KEY_BYTES: usize = 32;
@@ -22,7 +23,7 @@ pub const TAG_BYTES: usize = 16;
 pub const SEAL_OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 
 /// A key for AES-256-GCM. Wiped by its provider when it goes.
-pub struct Aes256GcmKey(LessSafeKey);
+pub struct Aes256GcmKey(Box<dyn AeadKey>);
 
 impl Aes256GcmKey {
     /// Takes 32 bytes that were drawn or derived for this purpose alone.
@@ -30,9 +31,11 @@ impl Aes256GcmKey {
     /// # Errors
     /// [`SalError::Provider`] when the provider refuses the key.
     pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, SalError> {
-        UnboundKey::new(&AES_256_GCM, key)
-            .map(|key| Self(LessSafeKey::new(key)))
-            .map_err(|_| SalError::Provider { operation: "set up AES-256-GCM" })
+        let algorithm = AeadAlgorithm::Aes256Gcm;
+        selection::global()
+            .run(Primitive::Aead(algorithm), |provider| provider.aead(algorithm, key))
+            .map(Self)
+            .map_err(|error| error.into_sal(|_| SalError::Provider { operation: "set up AES-256-GCM" }))
     }
 
     /// A fresh key, and its bytes for storing them sealed.
@@ -56,11 +59,8 @@ impl Aes256GcmKey {
         sealed.extend_from_slice(plaintext);
         let failed = |_| SalError::Provider { operation: "encrypt" };
         let body = sealed.get_mut(NONCE_BYTES..).ok_or(SalError::Provider { operation: "encrypt" })?;
-        let tag = self
-            .0
-            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), body)
-            .map_err(failed)?;
-        sealed.extend_from_slice(tag.as_ref());
+        let tag = self.0.seal(&nonce, aad, body).map_err(failed)?;
+        sealed.extend_from_slice(&tag);
         Ok(sealed)
     }
 
@@ -82,9 +82,11 @@ impl Aes256GcmKey {
     pub fn seal_numbered(&self, sequence: u64, aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
         let mut sealed = Vec::with_capacity(plaintext.len() + TAG_BYTES);
         sealed.extend_from_slice(plaintext);
-        self.0
-            .seal_in_place_append_tag(numbered_nonce(sequence), Aad::from(aad), &mut sealed)
+        let tag = self
+            .0
+            .seal(&numbered_nonce(sequence), aad, &mut sealed)
             .map_err(|_| SalError::Provider { operation: "encrypt" })?;
+        sealed.extend_from_slice(&tag);
         Ok(sealed)
     }
 
@@ -98,20 +100,14 @@ impl Aes256GcmKey {
         aad: &[u8],
         sealed: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, SalError> {
-        let mut nonce = [0; NONCE_BYTES];
-        nonce.copy_from_slice(numbered_nonce(sequence).as_ref());
-        self.open_with(nonce, aad, sealed)
+        self.open_with(numbered_nonce(sequence), aad, sealed)
             .ok_or_else(|| SalError::Undecryptable { what: format!("message {sequence}") })
     }
 
     fn open_with(&self, nonce: [u8; NONCE_BYTES], aad: &[u8], body: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        let mut plaintext = Zeroizing::new(body.to_vec());
-        let length = self
-            .0
-            .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(aad), plaintext.as_mut_slice())
-            .ok()?
-            .len();
-        plaintext.truncate(length);
+        let (ciphertext, tag) = body.split_last_chunk::<TAG_BYTES>()?;
+        let mut plaintext = Zeroizing::new(ciphertext.to_vec());
+        self.0.open(&nonce, aad, &mut plaintext, tag).ok()?;
         Some(plaintext)
     }
 }
@@ -122,12 +118,12 @@ impl fmt::Debug for Aes256GcmKey {
     }
 }
 
-fn numbered_nonce(sequence: u64) -> Nonce {
+fn numbered_nonce(sequence: u64) -> [u8; NONCE_BYTES] {
     let mut nonce = [0; NONCE_BYTES];
     for (to, from) in nonce.iter_mut().skip(NONCE_BYTES - 8).zip(sequence.to_be_bytes()) {
         *to = from;
     }
-    Nonce::assume_unique_for_key(nonce)
+    nonce
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::KeyAlgorithm;
+use crate::{KeyAlgorithm, Primitive};
 
 /// A signer could not sign.
 #[derive(Debug, thiserror::Error)]
@@ -20,10 +20,10 @@ pub struct SignError {
 pub enum SalError {
     // The peer, or whoever wrote the bytes.
     /// A public key that is malformed or of an algorithm we do not use.
-    #[error("not a public key we can use: {reason} (expected Ed25519 or ECDSA P-256)")]
+    #[error("not a public key we can use: {reason}")]
     BadPublicKey {
         /// What is wrong with it.
-        reason: &'static str,
+        reason: String,
     },
     /// The signature does not belong to this key and message.
     #[error("the {algorithm} signature is not valid for this key and message")]
@@ -115,7 +115,7 @@ pub enum SalError {
     #[error("not a private key we can use: {reason}")]
     BadPrivateKey {
         /// What is wrong with it.
-        reason: &'static str,
+        reason: String,
     },
     /// A password hash in the store that cannot be read.
     #[error("the stored password hash is not readable: {reason}")]
@@ -140,7 +140,19 @@ pub enum SalError {
         reason: String,
     },
 
+    /// The selection was used before it was configured.
+    #[error("the sources of cryptography were chosen already: configure them before anything uses them")]
+    AlreadyInUse,
+
     // Ourselves.
+    /// No provider is eligible for a primitive.
+    #[error("no source of cryptography for {primitive} ({obstacles})", obstacles = obstacles.join("; "))]
+    NoSource {
+        /// The primitive.
+        primitive: Primitive,
+        /// What stands against each provider.
+        obstacles: Vec<String>,
+    },
     /// The provider refused an operation that does not depend on anyone's input.
     #[error("the cryptographic provider could not {operation}")]
     Provider {

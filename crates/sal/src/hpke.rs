@@ -41,7 +41,7 @@ impl RecipientKey {
     /// # Errors
     /// [`SalError::BadPrivateKey`] when there are not 32 of them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SalError> {
-        let refused = SalError::BadPrivateKey { reason: "an X25519 private key has 32 bytes" };
+        let refused = SalError::BadPrivateKey { reason: "an X25519 private key has 32 bytes".to_owned() };
         let Ok(private) = PrivateKey::from_private_key(&X25519, bytes) else {
             return Err(refused);
         };
@@ -94,11 +94,11 @@ impl fmt::Debug for RecipientKey {
 /// [`SalError::BadPublicKey`] when the key has another length or is a point of low order.
 pub fn seal(recipient_public: &[u8], info: &[u8], aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
     if recipient_public.len() != PUBLIC_KEY_BYTES {
-        return Err(SalError::BadPublicKey { reason: "an X25519 public key has 32 bytes" });
+        return Err(SalError::BadPublicKey { reason: "an X25519 public key has 32 bytes".to_owned() });
     }
     let (encapsulated, ciphertext) = SUITE
         .seal(info, aad, plaintext, &HpkePublicKey(recipient_public.to_vec()))
-        .map_err(|_| SalError::BadPublicKey { reason: "the X25519 public key has low order" })?;
+        .map_err(|_| SalError::BadPublicKey { reason: "the X25519 public key has low order".to_owned() })?;
     Ok([encapsulated.0, ciphertext].concat())
 }
 

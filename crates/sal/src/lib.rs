@@ -18,23 +18,35 @@
 //! Call [`warm_up`] early in a process that serves connections: the first random number of aws-lc can take from 50 to
 //! 100 ms, and nobody's handshake should pay for it.
 
-mod algorithm;
-mod error;
-mod key;
-
 pub mod aead;
+pub mod algorithm;
+pub mod cpu;
 pub mod custody;
+mod error;
+pub mod formats;
 pub mod hash;
 pub mod hpke;
+mod key;
+mod material;
 pub mod password;
+mod primitive;
+pub mod provider;
 pub mod random;
+pub mod selection;
+mod selftest;
+pub mod strict;
+mod suite;
 pub mod tls;
 pub mod totp;
 
-pub use algorithm::{KeyAlgorithm, KeyPurpose, Suite, UnknownSuite};
+pub use algorithm::{KeyAlgorithm, SignatureScheme};
 pub use error::{SalError, SignError};
 pub use key::{MemoryKey, PublicKey, Signer};
+pub use material::PrivateKeyMaterial;
+pub use primitive::Primitive;
 pub use random::warm_up;
+pub use selection::{Policy, Selection};
+pub use suite::{KeyPurpose, Suite, UnknownSuite};
 
 /// Compares two secrets in time that depends only on their lengths.
 #[must_use]

@@ -2,14 +2,14 @@
 
 use data_encoding::BASE32_NOPAD;
 
-use crate::SalError;
+use crate::{SalError, selection};
 
 /// Fills a buffer with random bytes.
 ///
 /// # Errors
 /// [`SalError::Provider`] when the system has no randomness to give; nothing may go on then.
 pub fn fill(buffer: &mut [u8]) -> Result<(), SalError> {
-    aws_lc_rs::rand::fill(buffer).map_err(|_| SalError::Provider { operation: "give random bytes" })
+    selection::global().random(buffer)
 }
 
 /// An array of random bytes.

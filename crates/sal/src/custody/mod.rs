@@ -38,9 +38,9 @@ impl StoredKey {
     /// # Errors
     /// [`SalError::BadPublicKey`] when the record was damaged.
     pub fn public_key(&self) -> Result<PublicKey, SalError> {
-        let der = data_encoding::BASE64
-            .decode(self.public_key.as_bytes())
-            .map_err(|_| SalError::BadPublicKey { reason: "the stored public key is not base64" })?;
+        let der = data_encoding::BASE64.decode(self.public_key.as_bytes()).map_err(|_| {
+            SalError::BadPublicKey { reason: "the stored public key is not base64".to_owned() }
+        })?;
         PublicKey::from_spki_der(&der)
     }
 }

@@ -1,74 +1,11 @@
-//! Algorithms by name, and the suites that choose among them.
+//! Suites: which algorithm serves which purpose, chosen once, by name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A signature algorithm together with its key type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum KeyAlgorithm {
-    /// EdDSA over edwards25519 (RFC 8032).
-    #[serde(rename = "ed25519")]
-    Ed25519,
-    /// ECDSA over P-256 with SHA-256 (FIPS 186-5).
-    #[serde(rename = "ecdsa-p256")]
-    EcdsaP256,
-}
-
-impl KeyAlgorithm {
-    /// The name in configuration files, reports and stored keys.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ed25519 => "ed25519",
-            Self::EcdsaP256 => "ecdsa-p256",
-        }
-    }
-
-    /// The name in SSH (RFC 8709 §4, RFC 5656 §3.1).
-    #[must_use]
-    pub fn ssh_name(self) -> &'static str {
-        match self {
-            Self::Ed25519 => "ssh-ed25519",
-            Self::EcdsaP256 => "ecdsa-sha2-nistp256",
-        }
-    }
-
-    /// The name of the TLS signature scheme in the IANA registry (RFC 8446 §4.2.3).
-    #[must_use]
-    pub fn iana_name(self) -> &'static str {
-        match self {
-            Self::Ed25519 => "ed25519",
-            Self::EcdsaP256 => "ecdsa_secp256r1_sha256",
-        }
-    }
-
-    /// Content octets of the OID of its signatures in X.509 (RFC 8410 §3, RFC 5758 §3.2). Neither takes parameters.
-    #[must_use]
-    pub fn x509_signature_oid(self) -> &'static [u8] {
-        match self {
-            Self::Ed25519 => &[0x2b, 0x65, 0x70],
-            Self::EcdsaP256 => &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02],
-        }
-    }
-
-    /// The `alg` value of JOSE (RFC 7518 §3.1, RFC 8037 §3.1).
-    #[must_use]
-    pub fn jose_name(self) -> &'static str {
-        match self {
-            Self::Ed25519 => "EdDSA",
-            Self::EcdsaP256 => "ES256",
-        }
-    }
-}
-
-impl fmt::Display for KeyAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use crate::algorithm::KeyAlgorithm;
 
 /// What a key is for. Each purpose has a key of its own, so that a signature made for one can never serve another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
