@@ -28,6 +28,7 @@ pub mod hash;
 pub mod hpke;
 mod key;
 mod material;
+pub mod measure;
 pub mod password;
 mod primitive;
 pub mod provider;

@@ -253,7 +253,7 @@ impl Agreement for Side {
 
     fn finish(self: Box<Self>, peer: &[u8]) -> Result<Secret, Fault> {
         let peer = agreement::UnparsedPublicKey::new(self.private.algorithm(), peer);
-        agreement::agree_ephemeral(self.private, &peer, |secret| Secret::new(secret))
+        agreement::agree_ephemeral(self.private, &peer, Secret::new)
             .map_err(|_| Fault::Refused("the key share is malformed or of low order"))
     }
 }

@@ -113,10 +113,12 @@ pub struct Selection {
     incidents: Mutex<Incidents>,
 }
 
+type Listener = Arc<dyn Fn(&Incident) + Send + Sync>;
+
 #[derive(Default)]
 struct Incidents {
     kept: Vec<Incident>,
-    listeners: Vec<Arc<dyn Fn(&Incident) + Send + Sync>>,
+    listeners: Vec<Listener>,
 }
 
 impl fmt::Debug for Selection {
@@ -308,7 +310,7 @@ impl Selection {
 
     /// Calls a function for every incident so far and from now on.
     pub fn on_incident(&self, listener: impl Fn(&Incident) + Send + Sync + 'static) {
-        let listener: Arc<dyn Fn(&Incident) + Send + Sync> = Arc::new(listener);
+        let listener: Listener = Arc::new(listener);
         let kept = {
             let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
             incidents.listeners.push(Arc::clone(&listener));

@@ -1,0 +1,232 @@
+//! TLS 1.3 handshakes in memory: one thread plays client and server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SideData};
+
+use super::certificate::{self, Role};
+use crate::algorithm::{KexGroup, KeyAlgorithm};
+use crate::{MemoryKey, SalError, Selection, Signer, tls};
+
+/// What a handshake is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Type of the keys of server, client and authority.
+    pub key: KeyAlgorithm,
+    /// The group that both sides use.
+    pub group: KexGroup,
+    /// Whether the client has a certificate.
+    pub client_certificate: bool,
+    /// Whether it resumes an earlier session (RFC 8446 §2.2), which leaves the certificates out.
+    pub resumed: bool,
+}
+
+/// Both configurations for a shape.
+#[derive(Clone)]
+pub struct Pair {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    resumed: bool,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").finish_non_exhaustive()
+    }
+}
+
+/// Time and bytes of one handshake.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sides {
+    /// Time of the client.
+    pub client: Duration,
+    /// Time of the server.
+    pub server: Duration,
+    /// Bytes that the client sent.
+    pub client_bytes: usize,
+    /// Bytes that the server sent.
+    pub server_bytes: usize,
+    /// Flights of messages, both ways: three without a HelloRetryRequest or tickets.
+    pub flights: usize,
+}
+
+/// Keys and certificates of a server and its authority, and of a client.
+#[derive(Debug)]
+pub struct Credentials {
+    roots: RootCertStore,
+    server: (CertificateDer<'static>, Arc<MemoryKey>),
+    client: (CertificateDer<'static>, Arc<MemoryKey>),
+}
+
+impl Credentials {
+    /// Makes them: one authority, and a certificate for each side.
+    ///
+    /// # Errors
+    /// [`SalError`] when there is no source for such keys.
+    pub fn new(selection: &'static Selection, algorithm: KeyAlgorithm) -> Result<Self, SalError> {
+        let authority = MemoryKey::generate_in(selection, algorithm)?;
+        let root = certificate::issue(&authority.public_key(), 1, Role::Authority, &authority, 1)?;
+        let leaf = |number| -> Result<_, SalError> {
+            let key = MemoryKey::generate_in(selection, algorithm)?;
+            let der = certificate::issue(&key.public_key(), number, Role::Leaf, &authority, 1)?;
+            Ok((CertificateDer::from(der), Arc::new(key)))
+        };
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from(root))
+            .map_err(|_| SalError::Provider { operation: "read a certificate" })?;
+        Ok(Self { roots, server: leaf(2)?, client: leaf(3)? })
+    }
+
+    /// Configurations by these providers for client and server.
+    ///
+    /// # Errors
+    /// [`rustls::Error`] when a provider cannot do what the shape asks.
+    pub fn pair(
+        &self,
+        client_provider: &Arc<CryptoProvider>,
+        server_provider: &Arc<CryptoProvider>,
+        shape: Shape,
+    ) -> Result<Pair, rustls::Error> {
+        let roots = Arc::new(self.roots.clone());
+        let certified = |provider: &CryptoProvider,
+                         (chain, key): &(CertificateDer<'static>, Arc<MemoryKey>)| {
+            let key = provider.key_provider.load_private_key(
+                rustls::pki_types::PrivatePkcs8KeyDer::from(
+                    crate::formats::pkcs8::encode(key.material()).to_vec(),
+                )
+                .into(),
+            )?;
+            Ok::<_, rustls::Error>(Arc::new(CertifiedKey::new(vec![chain.clone()], key)))
+        };
+        let server = ServerConfig::builder_with_provider(Arc::clone(server_provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?;
+        let server = if shape.client_certificate {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(server_provider))
+                    .build()
+                    .map_err(|error| rustls::Error::General(error.to_string()))?;
+            server.with_client_cert_verifier(verifier)
+        } else {
+            server.with_no_client_auth()
+        };
+        let mut server =
+            server.with_cert_resolver(Arc::new(Always(certified(server_provider, &self.server)?)));
+        server.send_tls13_tickets = if shape.resumed { 2 } else { 0 };
+        let client = ClientConfig::builder_with_provider(Arc::clone(client_provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots);
+        let mut client = if shape.client_certificate {
+            client.with_client_cert_resolver(Arc::new(Always(certified(client_provider, &self.client)?)))
+        } else {
+            client.with_no_client_auth()
+        };
+        client.resumption =
+            if shape.resumed { Resumption::in_memory_sessions(16) } else { Resumption::disabled() };
+        Ok(Pair { client: Arc::new(client), server: Arc::new(server), resumed: shape.resumed })
+    }
+}
+
+#[derive(Debug)]
+struct Always(Arc<CertifiedKey>);
+
+impl rustls::server::ResolvesServerCert for Always {
+    fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl rustls::client::ResolvesClientCert for Always {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl Pair {
+    /// Both configurations of a shape, made and run by one selection.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be had.
+    pub fn of(selection: &'static Selection, shape: Shape) -> Result<Self, String> {
+        let provider = tls::compose(selection, &[shape.group]).map_err(|error| error.to_string())?;
+        let credentials = Credentials::new(selection, shape.key).map_err(|error| error.to_string())?;
+        credentials.pair(&provider, &provider, shape).map_err(|error| error.to_string())
+    }
+
+    /// Runs one handshake to its end on both sides.
+    ///
+    /// # Errors
+    /// [`rustls::Error`] when it fails.
+    pub fn run(&self) -> Result<Sides, rustls::Error> {
+        let mut sides = Sides::default();
+        let name =
+            ServerName::try_from("localhost").map_err(|_| rustls::Error::General("a name".to_owned()))?;
+        let started = Instant::now();
+        let mut client = ClientConnection::new(Arc::clone(&self.client), name)?;
+        sides.client += started.elapsed();
+        let started = Instant::now();
+        let mut server = ServerConnection::new(Arc::clone(&self.server))?;
+        sides.server += started.elapsed();
+        let mut buffer = Vec::with_capacity(16 * 1024);
+        while client.is_handshaking() || server.is_handshaking() || server.wants_write() {
+            let moved = (sides.client_bytes, sides.server_bytes);
+            sides.client_bytes +=
+                flight(&mut client, &mut server, &mut buffer, (&mut sides.client, &mut sides.server))?;
+            sides.server_bytes +=
+                flight(&mut server, &mut client, &mut buffer, (&mut sides.server, &mut sides.client))?;
+            sides.flights +=
+                usize::from(moved.0 != sides.client_bytes) + usize::from(moved.1 != sides.server_bytes);
+            if moved == (sides.client_bytes, sides.server_bytes) {
+                return Err(rustls::Error::General("the handshake stands still".to_owned()));
+            }
+        }
+        if self.resumed != (client.handshake_kind() == Some(rustls::HandshakeKind::Resumed)) && self.resumed {
+            return Err(rustls::Error::General("the session was not resumed".to_owned()));
+        }
+        Ok(sides)
+    }
+
+    /// Makes it ready to measure: with resumption, the first session is not resumed.
+    ///
+    /// # Errors
+    /// [`rustls::Error`] when handshakes fail.
+    pub fn warm_up(&self) -> Result<(), rustls::Error> {
+        let first = Self { resumed: false, ..self.clone() };
+        first.run()?;
+        self.run().map(|_| ())
+    }
+}
+
+/// Moves what one side has to say to the other.
+fn flight<From: SideData, To: SideData>(
+    from: &mut impl std::ops::DerefMut<Target = rustls::ConnectionCommon<From>>,
+    to: &mut impl std::ops::DerefMut<Target = rustls::ConnectionCommon<To>>,
+    buffer: &mut Vec<u8>,
+    (from_time, to_time): (&mut Duration, &mut Duration),
+) -> Result<usize, rustls::Error> {
+    let failed = |error: std::io::Error| rustls::Error::General(error.to_string());
+    buffer.clear();
+    let started = Instant::now();
+    while from.wants_write() {
+        from.write_tls(buffer).map_err(failed)?;
+    }
+    *from_time += started.elapsed();
+    let started = Instant::now();
+    let mut rest = buffer.as_slice();
+    while !rest.is_empty() {
+        to.read_tls(&mut rest).map_err(failed)?;
+        to.process_new_packets()?;
+    }
+    *to_time += started.elapsed();
+    Ok(buffer.len())
+}

@@ -1,0 +1,4 @@
+//! Measurements: what each source costs on this machine, and what handshakes made of them cost.
+
+pub mod certificate;
+pub mod handshake;
