@@ -21,10 +21,15 @@ use crate::{Primitive, PrivateKeyMaterial};
 
 pub mod aws_lc;
 pub mod graviola;
+pub mod libcrux;
 pub mod ring;
+#[cfg(test)]
+mod round_trip;
+pub mod rustcrypto;
 
 /// Every provider of this build. The order is that of trust when nothing else decides.
-pub static ALL: &[&dyn Provider] = &[&aws_lc::AwsLc, &ring::Ring, &graviola::Graviola];
+pub static ALL: &[&dyn Provider] =
+    &[&aws_lc::AwsLc, &ring::Ring, &graviola::Graviola, &libcrux::Libcrux, &rustcrypto::RustCrypto];
 
 /// The most providers that a selection can hold.
 pub const MAX: usize = 16;
