@@ -55,6 +55,7 @@ const LAYERS: &[Layer] = &[
 /// Who may name a cryptography crate directly, besides `sal`.
 const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("aws-lc-rs", &["sal"], "primitives come from the abstraction layer"),
+    ("cryptoki", &["sal"], "primitives come from the abstraction layer"),
     ("argon2", &["sal"], "primitives come from the abstraction layer"),
     ("totp-rs", &["sal"], "primitives come from the abstraction layer"),
     ("rustls", &["sal", "ca", "server", "cli"], "TLS configurations are made in ca; services only use them"),

@@ -12,6 +12,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/asyncssh", "python3-asyncssh"),
     ("tmux", "tmux"),
     ("openssl", "openssl"),
+    ("softhsm2-util", "softhsm2"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

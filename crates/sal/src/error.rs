@@ -144,6 +144,11 @@ pub enum SalError {
     #[error("the sources of cryptography were chosen already: configure them before anything uses them")]
     AlreadyInUse,
 
+    // Each of them: it sorts its own.
+    /// A token, or the way to it.
+    #[error(transparent)]
+    Token(#[from] crate::custody::token::TokenError),
+
     // Ourselves.
     /// No provider is eligible for a primitive.
     #[error("no source of cryptography for {primitive} ({obstacles})", obstacles = obstacles.join("; "))]

@@ -7,7 +7,7 @@
 //!   name, and never at a call site;
 //! * a [`Signer`] signs without saying where its private key lives, and a [`PublicKey`] verifies;
 //! * a [`custody::Custody`] makes private keys and gives them back later. [`custody::SealedCustody`] keeps them
-//!   encrypted under a key file; a hardware token is another implementation of the same trait;
+//!   encrypted under a key file, [`custody::token`] in hardware that speaks PKCS#11;
 //! * [`aead`], [`hash`], [`hpke`], [`password`], [`totp`] and [`random`] are the primitives, one parameter set each;
 //! * [`tls`] holds the one `CryptoProvider` that every TLS connection of the project uses.
 //!
