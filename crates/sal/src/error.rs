@@ -110,6 +110,10 @@ pub enum SalError {
         expected: u64,
     },
 
+    /// A key in a file that could not be read or written: the error inside says who has to act.
+    #[error(transparent)]
+    Format(#[from] crate::formats::FormatError),
+
     // The caller.
     /// A private key that is malformed or of an algorithm we do not use.
     #[error("not a private key we can use: {reason}")]

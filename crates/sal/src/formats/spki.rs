@@ -1,6 +1,15 @@
 //! SubjectPublicKeyInfo (RFC 5280 §4.1.2.7), in its one canonical form.
 
+use der::asn1::BitStringRef;
+use der::{Decode as _, Reader as _, SliceReader};
+use pkcs5::AlgorithmIdentifierRef;
+
+use super::{Accept, FormatError, identifier, pkcs1};
+use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, SalError};
+
+pub(super) const LABEL: &str = "PUBLIC KEY";
+pub(super) const NAME: &str = "SubjectPublicKeyInfo";
 
 /// The DER of a SubjectPublicKeyInfo around the bytes of a public key.
 #[must_use]
@@ -19,37 +28,60 @@ pub fn encode(algorithm: KeyAlgorithm, raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Type and bytes of the public key in a SubjectPublicKeyInfo. Only the encoding that [`encode`] gives is accepted.
+/// Type and bytes of the public key in a SubjectPublicKeyInfo. Only the encoding that [`encode`] gives is accepted, and
+/// the form of the key is checked; whether a point is on its curve is for [`PublicKey`](crate::PublicKey) to find out.
 ///
 /// # Errors
-/// [`SalError::BadPublicKey`] for another algorithm or encoding.
-pub fn decode(der: &[u8]) -> Result<(KeyAlgorithm, &[u8]), SalError> {
-    let bad = || SalError::BadPublicKey {
-        reason: "the SubjectPublicKeyInfo has another algorithm or is not DER".to_owned(),
+/// [`FormatError`] says what was found, and what was expected.
+pub fn decode(der: &[u8]) -> Result<(KeyAlgorithm, &[u8]), FormatError> {
+    decode_as(der, Accept::Production)
+}
+
+pub(super) fn decode_as(der: &[u8], accept: Accept) -> Result<(KeyAlgorithm, &[u8]), FormatError> {
+    let read = || -> der::Result<_> {
+        let mut reader = SliceReader::new(der)?;
+        let parts = reader.sequence(|reader| {
+            Ok::<_, der::Error>((AlgorithmIdentifierRef::decode(reader)?, BitStringRef::decode(reader)?))
+        })?;
+        reader.finish()?;
+        Ok(parts)
     };
-    let (content, rest) = take(der, 0x30).ok_or_else(bad)?;
-    if !rest.is_empty() {
-        return Err(bad());
+    let (identifier, bits) = read().map_err(FormatError::der(NAME))?;
+    let algorithm = identifier::identify(NAME, identifier)?;
+    let raw =
+        bits.as_bytes().ok_or_else(|| FormatError::malformed(NAME, "the key does not end on a byte"))?;
+    if algorithm.kind() == KeyKind::Rsa {
+        return Ok((pkcs1::Public::of(NAME, raw)?.accept(NAME, accept)?, raw));
     }
-    let algorithm = KeyAlgorithm::ALL
-        .iter()
-        .copied()
-        .find(|algorithm| content.starts_with(algorithm.spki_algorithm_der()))
-        .ok_or_else(bad)?;
-    let bits = content.get(algorithm.spki_algorithm_der().len()..).ok_or_else(bad)?;
-    let (bits, rest) = take(bits, 0x03).ok_or_else(bad)?;
-    let (0, raw) = bits.split_first().map(|(unused, raw)| (*unused, raw)).ok_or_else(bad)? else {
-        return Err(bad());
-    };
-    if !rest.is_empty() {
-        return Err(bad());
-    }
-    if algorithm.modulus_bits().is_none() {
-        return Ok((algorithm, raw));
-    }
-    let bits = modulus_bits(raw).ok_or_else(bad)?;
-    let algorithm = KeyAlgorithm::rsa(bits).ok_or_else(|| odd_size(bits))?;
+    check_raw(NAME, algorithm, raw)?;
     Ok((algorithm, raw))
+}
+
+/// Checks the form of a key that is not RSA.
+pub(super) fn check_raw(
+    format: &'static str,
+    algorithm: KeyAlgorithm,
+    raw: &[u8],
+) -> Result<(), FormatError> {
+    if algorithm.kind() == KeyKind::Ecdsa && matches!(raw.first(), Some(0x02 | 0x03)) {
+        return Err(FormatError::UnsupportedKey {
+            format,
+            found: "a compressed point".to_owned(),
+            expected: "an uncompressed one; convert it with `openssl ec -pubin -conv_form uncompressed`"
+                .to_owned(),
+        });
+    }
+    let expected = algorithm.public_bytes().unwrap_or_default();
+    if raw.len() != expected {
+        return Err(FormatError::malformed(
+            format,
+            format!("an {algorithm} public key of {} bytes, expected {expected}", raw.len()),
+        ));
+    }
+    if algorithm.kind() == KeyKind::Ecdsa && raw.first() != Some(&0x04) {
+        return Err(FormatError::malformed(format, "the point does not start with 04 (SEC 1 §2.3.3)"));
+    }
+    Ok(())
 }
 
 pub(crate) fn odd_size(bits: usize) -> SalError {

@@ -1,0 +1,281 @@
+//! PKCS#1 (RFC 8017 appendix A.1): RSA keys and nothing else.
+//!
+//! The secret half of an RSA key in [`PrivateKeyMaterial`] is this structure, so that the other formats of RSA keys
+//! build on this file.
+
+use crypto_bigint::{BoxedUint, NonZero};
+use der::asn1::UintRef;
+use der::{Decode as _, DecodeValue, Encode, EncodeValue, Header, Length, Reader, Sequence, Writer};
+use zeroize::Zeroizing;
+
+use super::{Accept, FormatError, proof};
+use crate::algorithm::KeyKind;
+use crate::{KeyAlgorithm, PrivateKeyMaterial};
+
+pub(super) const LABEL: &str = "RSA PRIVATE KEY";
+pub(super) const PUBLIC_LABEL: &str = "RSA PUBLIC KEY";
+pub(super) const NAME: &str = "PKCS#1 RSA private key";
+pub(super) const PUBLIC_NAME: &str = "PKCS#1 RSA public key";
+
+/// Reads the DER of an `RSAPrivateKey`.
+///
+/// # Errors
+/// [`FormatError`] for other sizes than 2048, 3072 and 4096 bits, for more than two primes, and for numbers that do not
+/// belong together.
+pub fn decode(der: &[u8]) -> Result<PrivateKeyMaterial, FormatError> {
+    decode_as(der, Accept::Production)
+}
+
+/// The DER of an `RSAPrivateKey`.
+///
+/// # Errors
+/// [`FormatError::CannotHold`] for other keys than RSA.
+pub fn encode(key: &PrivateKeyMaterial) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+    if key.algorithm().kind() != KeyKind::Rsa {
+        return Err(FormatError::CannotHold {
+            format: "PKCS#1",
+            algorithm: key.algorithm(),
+            reason: "it is for RSA keys; PKCS#8 holds all",
+        });
+    }
+    Ok(Zeroizing::new(key.secret().to_vec()))
+}
+
+/// Reads the DER of an `RSAPublicKey` and gives it back with the key's type.
+///
+/// # Errors
+/// [`FormatError`] for other sizes than 2048, 3072, 4096 and 8192 bits, and for exponents that are even, 1, or longer
+/// than 32 bits.
+pub fn decode_public(der: &[u8]) -> Result<(KeyAlgorithm, &[u8]), FormatError> {
+    decode_public_as(der, Accept::Production)
+}
+
+pub(super) fn decode_as(der: &[u8], accept: Accept) -> Result<PrivateKeyMaterial, FormatError> {
+    decode_inside(NAME, der, &[], accept)
+}
+
+pub(super) fn decode_public_as(der: &[u8], accept: Accept) -> Result<(KeyAlgorithm, &[u8]), FormatError> {
+    Ok((Public::of(PUBLIC_NAME, der)?.accept(PUBLIC_NAME, accept)?, der))
+}
+
+/// Reads an `RSAPrivateKey` that stands in another format, beside a public half perhaps.
+pub(super) fn decode_inside(
+    format: &'static str,
+    der: &[u8],
+    beside: &[Option<&[u8]>],
+    accept: Accept,
+) -> Result<PrivateKeyMaterial, FormatError> {
+    Private::from_der(der).map_err(FormatError::der(format))?.assemble(format, beside, accept)
+}
+
+const PRIVATE_SIZES: &str = "2048, 3072 or 4096 bits";
+const PUBLIC_SIZES: &str = "2048, 3072, 4096 or 8192 bits";
+
+/// `RSAPublicKey`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Public<'a> {
+    pub(super) n: UintRef<'a>,
+    pub(super) e: UintRef<'a>,
+}
+
+impl<'a> Public<'a> {
+    /// Reads its DER.
+    pub(super) fn of(format: &'static str, der: &'a [u8]) -> Result<Self, FormatError> {
+        Self::from_der(der).map_err(FormatError::der(format))
+    }
+
+    /// From two big-endian numbers.
+    pub(super) fn new(format: &'static str, n: &'a [u8], e: &'a [u8]) -> Result<Self, FormatError> {
+        Ok(Self { n: number(format, n)?, e: number(format, e)? })
+    }
+
+    /// The key's type, if a public key of that size is taken.
+    pub(super) fn accept(&self, format: &'static str, accept: Accept) -> Result<KeyAlgorithm, FormatError> {
+        match (self.algorithm(format)?, accept) {
+            (KeyAlgorithm::Rsa1024, Accept::Production) => Err(self.wrong_size(format, PUBLIC_SIZES)),
+            (algorithm, _) => Ok(algorithm),
+        }
+    }
+
+    /// The key's type and its DER.
+    pub(super) fn finish(
+        &self,
+        format: &'static str,
+        accept: Accept,
+    ) -> Result<(KeyAlgorithm, Vec<u8>), FormatError> {
+        let algorithm = self.accept(format, accept)?;
+        self.to_der()
+            .map(|der| (algorithm, der))
+            .map_err(|_| FormatError::Provider { operation: "write an RSA public key" })
+    }
+
+    /// The key's type, if it is one of ours.
+    fn algorithm(&self, format: &'static str) -> Result<KeyAlgorithm, FormatError> {
+        let algorithm =
+            KeyAlgorithm::rsa(bits(self.n)).ok_or_else(|| self.wrong_size(format, PUBLIC_SIZES))?;
+        if !is_odd(self.n) {
+            return Err(FormatError::malformed(format, "the RSA modulus is even"));
+        }
+        // An even exponent has no inverse, 1 does not encrypt, and a long one makes verifying as slow as signing.
+        if !is_odd(self.e) || self.e.as_bytes() == [1] || bits(self.e) > 32 {
+            return Err(FormatError::UnsupportedKey {
+                format,
+                found: format!("an RSA public exponent of {} bits that is {}", bits(self.e), parity(self.e)),
+                expected: "65537, or another odd number from 3 to 2^32".to_owned(),
+            });
+        }
+        Ok(algorithm)
+    }
+
+    fn wrong_size(&self, format: &'static str, sizes: &str) -> FormatError {
+        FormatError::UnsupportedKey {
+            format,
+            found: format!("an RSA key of {} bits", bits(self.n)),
+            expected: sizes.to_owned(),
+        }
+    }
+}
+
+impl<'a> DecodeValue<'a> for Public<'a> {
+    type Error = der::Error;
+    fn decode_value<R: Reader<'a>>(reader: &mut R, _: Header) -> der::Result<Self> {
+        Ok(Self { n: reader.decode()?, e: reader.decode()? })
+    }
+}
+
+impl EncodeValue for Public<'_> {
+    fn value_len(&self) -> der::Result<Length> {
+        self.n.encoded_len()? + self.e.encoded_len()?
+    }
+    fn encode_value(&self, writer: &mut impl Writer) -> der::Result<()> {
+        self.n.encode(writer)?;
+        self.e.encode(writer)
+    }
+}
+
+impl Sequence<'_> for Public<'_> {}
+
+/// `RSAPrivateKey` of two primes. It borrows, so that it has nothing to wipe.
+pub(super) struct Private<'a> {
+    pub(super) public: Public<'a>,
+    /// The private exponent.
+    pub(super) d: UintRef<'a>,
+    /// The first prime.
+    pub(super) p: UintRef<'a>,
+    /// The second prime.
+    pub(super) q: UintRef<'a>,
+    /// d mod (p - 1).
+    pub(super) dp: UintRef<'a>,
+    /// d mod (q - 1).
+    pub(super) dq: UintRef<'a>,
+    /// The inverse of q mod p.
+    pub(super) qi: UintRef<'a>,
+}
+
+impl<'a> Private<'a> {
+    /// Reads the secret half of an RSA key.
+    pub(super) fn of(key: &'a PrivateKeyMaterial) -> Result<Self, FormatError> {
+        Self::from_der(key.secret()).map_err(FormatError::der(NAME))
+    }
+
+    /// Its DER. The buffer has its full length from the start, so that it leaves nothing where it was.
+    fn to_vec(&self) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+        self.to_der()
+            .map(Zeroizing::new)
+            .map_err(|_| FormatError::Provider { operation: "write an RSA private key" })
+    }
+
+    /// Checks everything about the key.
+    pub(super) fn assemble(
+        &self,
+        format: &'static str,
+        beside: &[Option<&[u8]>],
+        accept: Accept,
+    ) -> Result<PrivateKeyMaterial, FormatError> {
+        let algorithm = self.public.algorithm(format)?;
+        match (algorithm, accept) {
+            (KeyAlgorithm::Rsa1024, Accept::Production) | (KeyAlgorithm::Rsa8192, _) => {
+                Err(self.public.wrong_size(format, PRIVATE_SIZES))
+            }
+            _ => proof::assemble(format, algorithm, self.to_vec()?, beside),
+        }
+    }
+}
+
+impl<'a> DecodeValue<'a> for Private<'a> {
+    type Error = der::Error;
+    fn decode_value<R: Reader<'a>>(reader: &mut R, header: Header) -> der::Result<Self> {
+        // 0 for two primes; 1, for more of them, is not used by anybody (RFC 8017 appendix A.1.2).
+        if u8::decode(reader)? != 0 {
+            return Err(reader.error(header.tag().value_error()));
+        }
+        Ok(Self {
+            public: Public { n: reader.decode()?, e: reader.decode()? },
+            d: reader.decode()?,
+            p: reader.decode()?,
+            q: reader.decode()?,
+            dp: reader.decode()?,
+            dq: reader.decode()?,
+            qi: reader.decode()?,
+        })
+    }
+}
+
+impl EncodeValue for Private<'_> {
+    fn value_len(&self) -> der::Result<Length> {
+        let rest = [self.d, self.p, self.q, self.dp, self.dq, self.qi];
+        rest.iter().try_fold((0u8.encoded_len()? + self.public.value_len()?)?, |sum, number| {
+            sum + number.encoded_len()?
+        })
+    }
+    fn encode_value(&self, writer: &mut impl Writer) -> der::Result<()> {
+        0u8.encode(writer)?;
+        self.public.encode_value(writer)?;
+        [self.d, self.p, self.q, self.dp, self.dq, self.qi].iter().try_for_each(|one| one.encode(writer))
+    }
+}
+
+impl Sequence<'_> for Private<'_> {}
+
+/// A big-endian number, with or without leading zeros.
+pub(super) fn number<'a>(format: &'static str, bytes: &'a [u8]) -> Result<UintRef<'a>, FormatError> {
+    UintRef::new(bytes).map_err(FormatError::der(format))
+}
+
+/// The private exponent reduced for one prime: d mod (p - 1), in time that depends on the lengths alone.
+pub(super) fn reduced_exponent(
+    format: &'static str,
+    d: &[u8],
+    prime: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+    let malformed = || FormatError::malformed(format, "the numbers of the RSA key have impossible lengths");
+    let bits = |bytes: &[u8]| u32::try_from(bytes.len() * 8).map_err(|_| malformed());
+    let uint = |bytes: &[u8]| {
+        BoxedUint::from_be_slice(bytes, bits(bytes)?).map(Zeroizing::new).map_err(|_| malformed())
+    };
+    let mut order = Zeroizing::new(prime.to_vec());
+    match order.last_mut() {
+        // Odd, so that taking one away is clearing the last bit.
+        Some(last) if *last & 1 == 1 => *last &= 0xfe,
+        _ => return Err(FormatError::malformed(format, "a prime of the RSA key is even")),
+    }
+    let order = uint(&order)?;
+    let order = Option::<NonZero<BoxedUint>>::from(NonZero::new((*order).clone())).ok_or_else(malformed)?;
+    let order = Zeroizing::new(order);
+    let reduced = Zeroizing::new(uint(d)?.rem(&*order));
+    Ok(Zeroizing::new(reduced.to_be_bytes().into_vec()))
+}
+
+fn bits(number: UintRef<'_>) -> usize {
+    let bytes = number.as_bytes();
+    let leading = bytes.first().map_or(0, |first| first.leading_zeros() as usize);
+    bytes.len() * 8 - leading
+}
+
+fn is_odd(number: UintRef<'_>) -> bool {
+    number.as_bytes().last().is_some_and(|last| last & 1 == 1)
+}
+
+fn parity(number: UintRef<'_>) -> &'static str {
+    if is_odd(number) { "odd" } else { "even" }
+}
