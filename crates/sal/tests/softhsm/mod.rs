@@ -13,6 +13,8 @@ use sallyport_sal::custody::token::{Pin, PinSource, TokenChoice, TokenConfig, To
 pub(crate) const PIN: &str = "271828";
 pub(crate) const SO_PIN: &str = "31415926";
 pub(crate) const LABEL: &str = "sallyport ca";
+/// How long a test waits for what must happen; a busy machine is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Where the process of a test finds its directory.
 const DIRECTORY: &str = "SALLYPORT_TEST_SOFTHSM";
 
@@ -145,7 +147,7 @@ pub(crate) fn soon<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<
         match attempt() {
             Ok(value) => return value,
             Err(error) => {
-                assert!(began.elapsed() < Duration::from_secs(10), "still failing after 10 s: {error}")
+                assert!(began.elapsed() < PATIENCE, "still failing: {error}")
             }
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
 use zeroize::Zeroizing;
 
 use super::TokenError;
@@ -16,6 +16,8 @@ use crate::{SalError, constant_time_eq};
 const MAX_PIN_FILE_BYTES: u64 = 1024;
 /// Room for that and a little more.
 const PIN_FILE_BUFFER_BYTES: usize = 1100;
+/// Said of a PIN that is a number.
+const NOT_TEXT: &str = "a PIN is text: put it in quotes, or its leading zeros are lost";
 
 /// Where a token is and how to log in to it.
 #[derive(Debug, Clone, Deserialize)]
@@ -169,7 +171,47 @@ impl fmt::Debug for Pin {
 
 impl<'de> Deserialize<'de> for Pin {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::new)
+        // Asked for text, some formats complain about a number before the visitor can.
+        deserializer.deserialize_any(PinVisitor)
+    }
+}
+
+/// Takes text only. A number has lost its leading zeros, and the usual complaint about it would print it.
+struct PinVisitor;
+
+impl de::Visitor<'_> for PinVisitor {
+    type Value = Pin;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a PIN in quotes")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Pin, E> {
+        Ok(Pin::new(text.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<Pin, E> {
+        Ok(Pin::new(text))
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Pin, E> {
+        Err(E::custom(NOT_TEXT))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Pin, E> {
+        Err(E::custom(NOT_TEXT))
+    }
+
+    fn visit_i128<E: de::Error>(self, _: i128) -> Result<Pin, E> {
+        Err(E::custom(NOT_TEXT))
+    }
+
+    fn visit_u128<E: de::Error>(self, _: u128) -> Result<Pin, E> {
+        Err(E::custom(NOT_TEXT))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Pin, E> {
+        Err(E::custom(NOT_TEXT))
     }
 }
 
@@ -197,8 +239,11 @@ mod tests {
             r#"{"module": "/m", "token": {"name": "ca"}, "pin": {"value": "1"}}"#,
             r#"{"module": "/m", "token": {"slot": 1}, "pin": {"value": "1"}, "sessions": 0}"#,
             r#"{"module": "/m", "token": {"slot": 1}}"#,
+            r#"{"module": "/m", "token": {"slot": 1}, "pin": {"value": 1370137}}"#,
+            r#"{"module": "/m", "token": {"slot": 1}, "pin": {"value": -1370137.5}}"#,
         ] {
-            assert!(serde_json::from_str::<TokenConfig>(refused).is_err(), "{refused}");
+            let error = serde_json::from_str::<TokenConfig>(refused).unwrap_err().to_string();
+            assert!(!error.contains("1370137"), "{error}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which mechanisms of PKCS#11 do what our algorithms need, and which of them a token has.
 
 use std::borrow::Cow;
+use std::ffi::c_ulong;
 
 use cryptoki::context::Pkcs11;
 use cryptoki::error::Error as Pkcs11Error;
@@ -174,7 +175,8 @@ fn size(algorithm: KeyAlgorithm) -> Option<usize> {
 /// The ways to sign by a scheme, the preferred first: that in which the token knows most of what it signs.
 fn plans(scheme: SignatureScheme) -> Vec<Plan> {
     let plan = |mechanism, input| Plan { mechanism, input };
-    let pss = |hash_alg, mgf, length: u32| PkcsPssParams { hash_alg, mgf, s_len: u64::from(length).into() };
+    // The salt is as long as the hash (RFC 8446 §4.2.3).
+    let pss = |hash_alg, mgf, salt: u32| PkcsPssParams { hash_alg, mgf, s_len: c_ulong::from(salt).into() };
     let pss256 = pss(MechanismType::SHA256, PkcsMgfType::MGF1_SHA256, 32);
     let pss384 = pss(MechanismType::SHA384, PkcsMgfType::MGF1_SHA384, 48);
     let pss512 = pss(MechanismType::SHA512, PkcsMgfType::MGF1_SHA512, 64);

@@ -114,6 +114,9 @@ impl Custody for TokenCustody {
                 expected: Self::NAME,
             });
         }
+        if mechanism::generator(stored.algorithm).is_none() {
+            return Err(TokenError::Unsupported { algorithm: stored.algorithm }.into());
+        }
         let damaged = |reason| TokenError::BadRecord { label: stored.label.clone(), reason };
         let handle = data_encoding::BASE64
             .decode(stored.handle.as_bytes())

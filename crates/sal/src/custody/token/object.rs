@@ -2,6 +2,7 @@
 
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
+use cryptoki::types::Ulong;
 
 use super::encoding;
 use super::error::{self, TokenError};
@@ -81,11 +82,9 @@ fn generate_pair(
         public
     };
     let made = if let Some(bits) = algorithm.modulus_bits() {
-        let bits = u64::try_from(bits).unwrap_or(u64::MAX);
-        let public = publics(vec![
-            Attribute::ModulusBits(bits.into()),
-            Attribute::PublicExponent(RSA_EXPONENT.to_vec()),
-        ]);
+        let bits = Ulong::try_from(bits).map_err(|error| connection.fault("make a key pair", &error))?;
+        let public =
+            publics(vec![Attribute::ModulusBits(bits), Attribute::PublicExponent(RSA_EXPONENT.to_vec())]);
         session.generate_key_pair(&generator, &public, &private)
     } else {
         let mut forms = encoding::curve_parameters(algorithm).iter();
