@@ -85,9 +85,11 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("p256", &["sal"], "primitives come from the abstraction layer"),
     ("p384", &["sal"], "primitives come from the abstraction layer"),
     ("p521", &["sal"], "primitives come from the abstraction layer"),
+    ("rsa", &["sal"], "primitives come from the abstraction layer"),
     ("sha2", &["sal"], "primitives come from the abstraction layer"),
     ("x25519-dalek", &["sal"], "primitives come from the abstraction layer"),
-    ("openssl", &[], "the default build does not link OpenSSL"),
+    ("libsodium-rs", &["sal"], "primitives come from the abstraction layer"),
+    ("openssl", &["sal"], "primitives come from the abstraction layer"),
     ("openssl-sys", &[], "the default build does not link OpenSSL"),
     ("native-tls", &[], "the default build does not link OpenSSL"),
 ];

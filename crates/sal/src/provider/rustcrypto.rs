@@ -11,14 +11,21 @@
 //! * ECDSA and ML-DSA signatures are hedged: deterministic, with fresh randomness mixed in.
 //! * ML-KEM checks an encapsulation key as FIPS 203 §7.2 says.
 
-use getrandom::SysRng;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::{
     AeadKey, Agreement, Decapsulation, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider, Secret,
 };
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
+
+mod ed25519;
+mod lattice;
+mod nist;
+#[cfg(feature = "comparison")]
+mod rsa;
+mod symmetric;
+mod x25519;
 
 const NO_RANDOMNESS: Fault = Fault::Broken("give random bytes");
 const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
@@ -43,9 +50,14 @@ impl Provider for RustCrypto {
     fn offer(&self, primitive: Primitive) -> Offer {
         match primitive {
             Primitive::GenerateKey(algorithm) | Primitive::Sign(algorithm) | Primitive::Verify(algorithm)
-                if algorithm.kind() == KeyKind::Rsa =>
+                if algorithm.kind() == KeyKind::Rsa && !cfg!(feature = "comparison") =>
             {
                 Offer::No
+            }
+            Primitive::GenerateKey(algorithm) | Primitive::Sign(algorithm)
+                if algorithm.kind() == KeyKind::Rsa =>
+            {
+                Offer::Unsafe("RUSTSEC-2023-0071: what it does with RSA private keys leaks through timing")
             }
             Primitive::GenerateKey(_)
             | Primitive::Sign(_)
@@ -62,14 +74,17 @@ impl Provider for RustCrypto {
 
     fn generate_key(&self, algorithm: KeyAlgorithm) -> Result<PrivateKeyMaterial, Fault> {
         let (secret, public) = match algorithm {
-            KeyAlgorithm::EcdsaP256 => nist_p256::generate()?,
-            KeyAlgorithm::EcdsaP384 => nist_p384::generate()?,
-            KeyAlgorithm::EcdsaP521 => nist_p521::generate()?,
+            KeyAlgorithm::EcdsaP256 => nist::ecdsa_p256::generate()?,
+            KeyAlgorithm::EcdsaP384 => nist::ecdsa_p384::generate()?,
+            KeyAlgorithm::EcdsaP521 => nist::ecdsa_p521::generate()?,
             // A seed is any 32 bytes.
             KeyAlgorithm::Ed25519 | KeyAlgorithm::MlDsa44 | KeyAlgorithm::MlDsa65 | KeyAlgorithm::MlDsa87 => {
                 let seed = random_array::<32>()?;
                 (Zeroizing::new(seed.to_vec()), self.derive_public(algorithm, seed.as_slice())?)
             }
+            #[cfg(feature = "comparison")]
+            _ => rsa::generate(algorithm)?,
+            #[cfg(not(feature = "comparison"))]
             _ => return Err(Fault::Unsupported),
         };
         Ok(PrivateKeyMaterial::new(algorithm, secret, public))
@@ -78,12 +93,15 @@ impl Provider for RustCrypto {
     fn derive_public(&self, algorithm: KeyAlgorithm, secret: &[u8]) -> Result<Vec<u8>, Fault> {
         match algorithm {
             KeyAlgorithm::Ed25519 => Ok(ed25519::load(secret)?.verifying_key().to_bytes().to_vec()),
-            KeyAlgorithm::EcdsaP256 => nist_p256::derive_public(secret),
-            KeyAlgorithm::EcdsaP384 => nist_p384::derive_public(secret),
-            KeyAlgorithm::EcdsaP521 => nist_p521::derive_public(secret),
+            KeyAlgorithm::EcdsaP256 => nist::ecdsa_p256::derive_public(secret),
+            KeyAlgorithm::EcdsaP384 => nist::ecdsa_p384::derive_public(secret),
+            KeyAlgorithm::EcdsaP521 => nist::ecdsa_p521::derive_public(secret),
             KeyAlgorithm::MlDsa44 => lattice::derive_public::<ml_dsa::MlDsa44>(secret),
             KeyAlgorithm::MlDsa65 => lattice::derive_public::<ml_dsa::MlDsa65>(secret),
             KeyAlgorithm::MlDsa87 => lattice::derive_public::<ml_dsa::MlDsa87>(secret),
+            #[cfg(feature = "comparison")]
+            _ => rsa::derive_public(algorithm, secret),
+            #[cfg(not(feature = "comparison"))]
             _ => Err(Fault::Unsupported),
         }
     }
@@ -91,12 +109,15 @@ impl Provider for RustCrypto {
     fn load_key(&self, key: &PrivateKeyMaterial) -> Result<Box<dyn PrivateKey>, Fault> {
         match key.algorithm() {
             KeyAlgorithm::Ed25519 => ed25519::load_key(key.secret(), key.public()),
-            KeyAlgorithm::EcdsaP256 => nist_p256::load_key(key.secret(), key.public()),
-            KeyAlgorithm::EcdsaP384 => nist_p384::load_key(key.secret(), key.public()),
-            KeyAlgorithm::EcdsaP521 => nist_p521::load_key(key.secret(), key.public()),
+            KeyAlgorithm::EcdsaP256 => nist::ecdsa_p256::load_key(key.secret(), key.public()),
+            KeyAlgorithm::EcdsaP384 => nist::ecdsa_p384::load_key(key.secret(), key.public()),
+            KeyAlgorithm::EcdsaP521 => nist::ecdsa_p521::load_key(key.secret(), key.public()),
             KeyAlgorithm::MlDsa44 => lattice::load_key::<ml_dsa::MlDsa44>(key, SignatureScheme::MlDsa44),
             KeyAlgorithm::MlDsa65 => lattice::load_key::<ml_dsa::MlDsa65>(key, SignatureScheme::MlDsa65),
             KeyAlgorithm::MlDsa87 => lattice::load_key::<ml_dsa::MlDsa87>(key, SignatureScheme::MlDsa87),
+            #[cfg(feature = "comparison")]
+            _ => rsa::load_key(key),
+            #[cfg(not(feature = "comparison"))]
             _ => Err(Fault::Unsupported),
         }
     }
@@ -104,13 +125,16 @@ impl Provider for RustCrypto {
     fn check_public(&self, algorithm: KeyAlgorithm, public: &[u8]) -> Result<(), Fault> {
         match algorithm {
             KeyAlgorithm::Ed25519 => ed25519::load_public(public).map(|_| ()),
-            KeyAlgorithm::EcdsaP256 => nist_p256::load_public(public).map(|_| ()),
-            KeyAlgorithm::EcdsaP384 => nist_p384::load_public(public).map(|_| ()),
-            KeyAlgorithm::EcdsaP521 => nist_p521::load_public(public).map(|_| ()),
+            KeyAlgorithm::EcdsaP256 => nist::ecdsa_p256::load_public(public).map(|_| ()),
+            KeyAlgorithm::EcdsaP384 => nist::ecdsa_p384::load_public(public).map(|_| ()),
+            KeyAlgorithm::EcdsaP521 => nist::ecdsa_p521::load_public(public).map(|_| ()),
             // Every string of the right length is a key (FIPS 204 algorithm 23).
             KeyAlgorithm::MlDsa44 | KeyAlgorithm::MlDsa65 | KeyAlgorithm::MlDsa87 => {
                 if algorithm.public_bytes() == Some(public.len()) { Ok(()) } else { Err(BAD_PUBLIC) }
             }
+            #[cfg(feature = "comparison")]
+            _ => rsa::check_public(algorithm, public),
+            #[cfg(not(feature = "comparison"))]
             _ => Err(Fault::Unsupported),
         }
     }
@@ -128,12 +152,15 @@ impl Provider for RustCrypto {
         }
         match algorithm {
             KeyAlgorithm::Ed25519 => ed25519::verify(public, message, signature),
-            KeyAlgorithm::EcdsaP256 => nist_p256::verify(public, message, signature),
-            KeyAlgorithm::EcdsaP384 => nist_p384::verify(public, message, signature),
-            KeyAlgorithm::EcdsaP521 => nist_p521::verify(public, message, signature),
+            KeyAlgorithm::EcdsaP256 => nist::ecdsa_p256::verify(public, message, signature),
+            KeyAlgorithm::EcdsaP384 => nist::ecdsa_p384::verify(public, message, signature),
+            KeyAlgorithm::EcdsaP521 => nist::ecdsa_p521::verify(public, message, signature),
             KeyAlgorithm::MlDsa44 => lattice::verify::<ml_dsa::MlDsa44>(public, message, signature),
             KeyAlgorithm::MlDsa65 => lattice::verify::<ml_dsa::MlDsa65>(public, message, signature),
             KeyAlgorithm::MlDsa87 => lattice::verify::<ml_dsa::MlDsa87>(public, message, signature),
+            #[cfg(feature = "comparison")]
+            _ => rsa::verify(algorithm, scheme, public, message, signature),
+            #[cfg(not(feature = "comparison"))]
             _ => Err(Fault::Unsupported),
         }
     }
@@ -141,16 +168,16 @@ impl Provider for RustCrypto {
     fn start_agreement(&self, group: DhGroup) -> Result<Box<dyn Agreement>, Fault> {
         match group {
             DhGroup::X25519 => self.load_agreement(group, random_array::<32>()?.as_slice()),
-            DhGroup::P256 => ecdh::generate::<p256::NistP256>(),
-            DhGroup::P384 => ecdh::generate::<p384::NistP384>(),
+            DhGroup::P256 => nist::start_agreement::<p256::NistP256>(),
+            DhGroup::P384 => nist::start_agreement::<p384::NistP384>(),
         }
     }
 
     fn load_agreement(&self, group: DhGroup, private: &[u8]) -> Result<Box<dyn Agreement>, Fault> {
         match group {
             DhGroup::X25519 => x25519::load(private),
-            DhGroup::P256 => ecdh::load::<p256::NistP256>(private),
-            DhGroup::P384 => ecdh::load::<p384::NistP384>(private),
+            DhGroup::P256 => nist::load_agreement::<p256::NistP256>(private),
+            DhGroup::P384 => nist::load_agreement::<p384::NistP384>(private),
         }
     }
 
@@ -213,443 +240,6 @@ fn random_array<const N: usize>() -> Result<Zeroizing<[u8; N]>, Fault> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(bytes.as_mut_slice()).map_err(|_| NO_RANDOMNESS)?;
     Ok(bytes)
-}
-
-mod ed25519 {
-    use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
-
-    use super::*;
-
-    pub(super) fn load(secret: &[u8]) -> Result<SigningKey, Fault> {
-        Ok(SigningKey::from_bytes(secret.try_into().map_err(|_| BAD_KEY)?))
-    }
-
-    pub(super) fn load_key(secret: &[u8], public: &[u8]) -> Result<Box<dyn PrivateKey>, Fault> {
-        let key = load(secret)?;
-        if key.verifying_key().as_bytes() != public {
-            return Err(MISMATCH);
-        }
-        Ok(Box::new(Key(key)))
-    }
-
-    pub(super) fn load_public(public: &[u8]) -> Result<VerifyingKey, Fault> {
-        let public: &[u8; 32] = public.try_into().map_err(|_| BAD_PUBLIC)?;
-        let key = VerifyingKey::from_bytes(public).map_err(|_| BAD_PUBLIC)?;
-        if is_reduced(public) && !key.is_weak() { Ok(key) } else { Err(BAD_PUBLIC) }
-    }
-
-    pub(super) fn verify(public: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Fault> {
-        let key = load_public(public)?;
-        let signature = Signature::from_slice(signature).map_err(|_| BAD_SIGNATURE)?;
-        key.verify_strict(message, &signature).map_err(|_| BAD_SIGNATURE)
-    }
-
-    /// Whether `y` is below `p`, which is `2^255 - 19`. The sign of `x` in the highest bit is not part of it.
-    pub(super) fn is_reduced(public: &[u8; 32]) -> bool {
-        let [lowest, middle @ .., highest] = public;
-        *lowest < 0xed || middle.iter().any(|byte| *byte != 0xff) || highest & 0x7f != 0x7f
-    }
-
-    struct Key(SigningKey);
-
-    impl PrivateKey for Key {
-        fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
-            if scheme != SignatureScheme::Ed25519 {
-                return Err(Fault::Unsupported);
-            }
-            let signature = self.0.try_sign(message).map_err(|_| Fault::Broken("sign"))?;
-            Ok(signature.to_bytes().to_vec())
-        }
-    }
-}
-
-/// ECDSA on one curve. It is a macro because the bounds of generic code over the curves are longer than the code.
-macro_rules! nist_curve {
-    ($module:ident, $library:ident, $scheme:expr) => {
-        mod $module {
-            use $library::ecdsa::signature::{RandomizedSigner as _, Verifier as _};
-            use $library::ecdsa::{DerSignature, SigningKey, VerifyingKey};
-            use $library::elliptic_curve::Generate as _;
-
-            use super::*;
-
-            pub(super) fn generate() -> Result<(Zeroizing<Vec<u8>>, Vec<u8>), Fault> {
-                let key = SigningKey::try_generate_from_rng(&mut SysRng).map_err(|_| NO_RANDOMNESS)?;
-                let scalar = Zeroizing::new(key.to_bytes());
-                let public = key.verifying_key().to_sec1_point(false).as_bytes().to_vec();
-                Ok((Zeroizing::new(scalar.to_vec()), public))
-            }
-
-            // `from_slice` would pad a scalar that is too short.
-            fn load(secret: &[u8]) -> Result<SigningKey, Fault> {
-                SigningKey::from_bytes(secret.try_into().map_err(|_| BAD_KEY)?).map_err(|_| BAD_KEY)
-            }
-
-            pub(super) fn derive_public(secret: &[u8]) -> Result<Vec<u8>, Fault> {
-                Ok(load(secret)?.verifying_key().to_sec1_point(false).as_bytes().to_vec())
-            }
-
-            pub(super) fn load_key(secret: &[u8], public: &[u8]) -> Result<Box<dyn PrivateKey>, Fault> {
-                let key = load(secret)?;
-                if key.verifying_key().to_sec1_point(false).as_bytes() != public {
-                    return Err(MISMATCH);
-                }
-                Ok(Box::new(Key(key)))
-            }
-
-            pub(super) fn load_public(public: &[u8]) -> Result<VerifyingKey, Fault> {
-                if !is_uncompressed(public) {
-                    return Err(BAD_PUBLIC);
-                }
-                VerifyingKey::from_sec1_bytes(public).map_err(|_| BAD_PUBLIC)
-            }
-
-            pub(super) fn verify(public: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Fault> {
-                let key = load_public(public)?;
-                let signature = DerSignature::try_from(signature).map_err(|_| BAD_SIGNATURE)?;
-                key.verify(message, &signature).map_err(|_| BAD_SIGNATURE)
-            }
-
-            struct Key(SigningKey);
-
-            impl PrivateKey for Key {
-                fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
-                    if scheme != $scheme {
-                        return Err(Fault::Unsupported);
-                    }
-                    let signature: DerSignature =
-                        self.0.try_sign_with_rng(&mut SysRng, message).map_err(|_| Fault::Broken("sign"))?;
-                    Ok(signature.as_bytes().to_vec())
-                }
-            }
-        }
-    };
-}
-
-nist_curve!(nist_p256, p256, SignatureScheme::EcdsaP256Sha256);
-nist_curve!(nist_p384, p384, SignatureScheme::EcdsaP384Sha384);
-nist_curve!(nist_p521, p521, SignatureScheme::EcdsaP521Sha512);
-
-/// The identity, compressed and hybrid points have other first bytes (SEC 1 §2.3.3).
-fn is_uncompressed(point: &[u8]) -> bool {
-    point.first() == Some(&0x04)
-}
-
-mod ecdh {
-    use p256::elliptic_curve::point::AffinePoint;
-    use p256::elliptic_curve::sec1::{FromSec1Point, ModulusSize, ToSec1Point};
-    use p256::elliptic_curve::{
-        CurveArithmetic, FieldBytesSize, Generate as _, NonZeroScalar, PublicKey, SecretKey,
-    };
-
-    use super::*;
-
-    pub(super) fn generate<C>() -> Result<Box<dyn Agreement>, Fault>
-    where
-        C: CurveArithmetic,
-        AffinePoint<C>: FromSec1Point<C> + ToSec1Point<C>,
-        FieldBytesSize<C>: ModulusSize,
-    {
-        let scalar = NonZeroScalar::<C>::try_generate_from_rng(&mut SysRng).map_err(|_| NO_RANDOMNESS)?;
-        let half = half(SecretKey::from(*Zeroizing::new(scalar)));
-        Ok(half)
-    }
-
-    pub(super) fn load<C>(private: &[u8]) -> Result<Box<dyn Agreement>, Fault>
-    where
-        C: CurveArithmetic,
-        AffinePoint<C>: FromSec1Point<C> + ToSec1Point<C>,
-        FieldBytesSize<C>: ModulusSize,
-    {
-        // `from_slice` would pad a scalar that is too short.
-        let private = private.try_into().map_err(|_| BAD_KEY)?;
-        Ok(half(SecretKey::<C>::from_bytes(private).map_err(|_| BAD_KEY)?))
-    }
-
-    fn half<C>(secret: SecretKey<C>) -> Box<dyn Agreement>
-    where
-        C: CurveArithmetic,
-        AffinePoint<C>: FromSec1Point<C> + ToSec1Point<C>,
-        FieldBytesSize<C>: ModulusSize,
-    {
-        let share = secret.public_key().to_sec1_point(false).as_bytes().to_vec();
-        Box::new(Half { secret, share })
-    }
-
-    struct Half<C: CurveArithmetic> {
-        secret: SecretKey<C>,
-        share: Vec<u8>,
-    }
-
-    impl<C> Agreement for Half<C>
-    where
-        C: CurveArithmetic,
-        AffinePoint<C>: FromSec1Point<C> + ToSec1Point<C>,
-        FieldBytesSize<C>: ModulusSize,
-    {
-        fn share(&self) -> &[u8] {
-            &self.share
-        }
-
-        fn finish(self: Box<Self>, peer: &[u8]) -> Result<Secret, Fault> {
-            if !is_uncompressed(peer) {
-                return Err(BAD_SHARE);
-            }
-            let peer = PublicKey::<C>::from_sec1_bytes(peer).map_err(|_| BAD_SHARE)?;
-            Ok(Secret::new(self.secret.diffie_hellman(&peer).raw_secret_bytes()))
-        }
-    }
-}
-
-mod x25519 {
-    use x25519_dalek::{PublicKey, StaticSecret};
-
-    use super::*;
-
-    pub(super) fn load(private: &[u8]) -> Result<Box<dyn Agreement>, Fault> {
-        let private = Zeroizing::new(<[u8; 32]>::try_from(private).map_err(|_| BAD_KEY)?);
-        let secret = StaticSecret::from(*private);
-        let share = PublicKey::from(&secret);
-        Ok(Box::new(Half { secret, share }))
-    }
-
-    struct Half {
-        secret: StaticSecret,
-        share: PublicKey,
-    }
-
-    impl Agreement for Half {
-        fn share(&self) -> &[u8] {
-            self.share.as_bytes()
-        }
-
-        fn finish(self: Box<Self>, peer: &[u8]) -> Result<Secret, Fault> {
-            let peer: [u8; 32] = peer.try_into().map_err(|_| BAD_SHARE)?;
-            let secret = self.secret.diffie_hellman(&PublicKey::from(peer));
-            // RFC 7748 §6.1: a peer that sends a point of low order fixes the secret.
-            if !secret.was_contributory() {
-                return Err(BAD_SHARE);
-            }
-            Ok(Secret::new(secret.as_bytes()))
-        }
-    }
-}
-
-mod lattice {
-    use ml_dsa::{ExpandedSigningKey, MlDsaParams, Signature, VerifyingKey};
-    use ml_kem::{Decapsulate as _, DecapsulationKey768, EncapsulationKey768, KeyExport as _};
-
-    use super::*;
-
-    fn expand<P: MlDsaParams>(secret: &[u8]) -> Result<ExpandedSigningKey<P>, Fault> {
-        Ok(ExpandedSigningKey::from_seed(secret.try_into().map_err(|_| BAD_KEY)?))
-    }
-
-    pub(super) fn derive_public<P: MlDsaParams>(secret: &[u8]) -> Result<Vec<u8>, Fault> {
-        Ok(expand::<P>(secret)?.verifying_key().encode().to_vec())
-    }
-
-    pub(super) fn load_key<P: MlDsaParams + 'static>(
-        key: &PrivateKeyMaterial,
-        scheme: SignatureScheme,
-    ) -> Result<Box<dyn PrivateKey>, Fault> {
-        let expanded = Box::new(Key { key: expand::<P>(key.secret())?, scheme });
-        if expanded.key.verifying_key().encode().as_slice() != key.public() {
-            return Err(MISMATCH);
-        }
-        Ok(expanded)
-    }
-
-    pub(super) fn verify<P: MlDsaParams>(
-        public: &[u8],
-        message: &[u8],
-        signature: &[u8],
-    ) -> Result<(), Fault> {
-        let public = public.try_into().map_err(|_| BAD_PUBLIC)?;
-        let signature = Signature::<P>::try_from(signature).map_err(|_| BAD_SIGNATURE)?;
-        if VerifyingKey::<P>::decode(public).verify_with_context(message, &[], &signature) {
-            Ok(())
-        } else {
-            Err(BAD_SIGNATURE)
-        }
-    }
-
-    struct Key<P: MlDsaParams> {
-        key: ExpandedSigningKey<P>,
-        scheme: SignatureScheme,
-    }
-
-    impl<P: MlDsaParams> PrivateKey for Key<P>
-    where
-        ExpandedSigningKey<P>: Send + Sync,
-    {
-        fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
-            if scheme != self.scheme {
-                return Err(Fault::Unsupported);
-            }
-            let signature =
-                self.key.sign_randomized(message, &[], &mut SysRng).map_err(|_| Fault::Broken("sign"))?;
-            Ok(signature.encode().to_vec())
-        }
-    }
-
-    // Loading expanded keys is deprecated in favour of seeds, but known answers come as either.
-    #[allow(deprecated)]
-    pub(super) fn load_decapsulation(
-        seed: Option<&[u8; 64]>,
-        expanded: Option<&[u8]>,
-    ) -> Result<Box<dyn Decapsulation>, Fault> {
-        let from_seed = seed.map(|seed| DecapsulationKey768::from_seed((*seed).into()));
-        let from_expanded = expanded
-            .map(|expanded| {
-                let expanded = expanded.try_into().map_err(|_| BAD_KEY)?;
-                DecapsulationKey768::from_expanded(expanded).map_err(|_| BAD_KEY)
-            })
-            .transpose()?;
-        let key = match (from_seed, from_expanded) {
-            (Some(key), Some(other)) if key == other => key,
-            (Some(_), Some(_)) => return Err(Fault::Refused("the seed does not give the expanded key")),
-            (Some(key), None) | (None, Some(key)) => key,
-            (None, None) => return Err(Fault::Unsupported),
-        };
-        let public = key.encapsulation_key().to_bytes().to_vec();
-        Ok(Box::new(Half { key, public }))
-    }
-
-    struct Half {
-        key: DecapsulationKey768,
-        public: Vec<u8>,
-    }
-
-    impl Decapsulation for Half {
-        fn public(&self) -> &[u8] {
-            &self.public
-        }
-
-        fn finish(self: Box<Self>, ciphertext: &[u8]) -> Result<Secret, Fault> {
-            let mut secret = self
-                .key
-                .decapsulate_slice(ciphertext)
-                .map_err(|_| Fault::Refused("the ML-KEM ciphertext has another length"))?;
-            let kept = Secret::new(&secret);
-            secret.as_mut_slice().zeroize();
-            Ok(kept)
-        }
-    }
-
-    pub(super) fn encapsulate(public: &[u8]) -> Result<(Vec<u8>, Secret), Fault> {
-        let refused = Fault::Refused("the ML-KEM key is malformed");
-        let key = EncapsulationKey768::new(public.try_into().map_err(|_| refused)?).map_err(|_| refused)?;
-        // The library's own way to draw the message panics when the system has no randomness.
-        let message = random_array::<32>()?;
-        let mut message = ml_kem::B32::from(*message);
-        let (ciphertext, mut secret) = key.encapsulate_deterministic(&message);
-        message.as_mut_slice().zeroize();
-        let kept = Secret::new(&secret);
-        secret.as_mut_slice().zeroize();
-        Ok((ciphertext.to_vec(), kept))
-    }
-}
-
-mod symmetric {
-    use aes_gcm::KeyInit;
-    use aes_gcm::aead::AeadInOut;
-    use aes_gcm::aead::consts::{U12, U16};
-    use hmac::Mac;
-    use sha2::Digest;
-
-    use super::*;
-
-    pub(super) fn aead<C>(key: &[u8]) -> Result<Box<dyn AeadKey>, Fault>
-    where
-        C: KeyInit + AeadInOut<NonceSize = U12, TagSize = U16> + Send + Sync + 'static,
-    {
-        let cipher = C::new_from_slice(key).map_err(|_| Fault::Refused("the key has another length"))?;
-        Ok(Box::new(Cipher(cipher)))
-    }
-
-    struct Cipher<C>(C);
-
-    impl<C> AeadKey for Cipher<C>
-    where
-        C: AeadInOut<NonceSize = U12, TagSize = U16> + Send + Sync,
-    {
-        fn seal(&self, nonce: &[u8; 12], aad: &[u8], message: &mut [u8]) -> Result<[u8; 16], Fault> {
-            self.0
-                .encrypt_inout_detached(&(*nonce).into(), aad, message.into())
-                .map(Into::into)
-                .map_err(|_| Fault::Broken("encrypt"))
-        }
-
-        fn open(
-            &self,
-            nonce: &[u8; 12],
-            aad: &[u8],
-            message: &mut [u8],
-            tag: &[u8; 16],
-        ) -> Result<(), Fault> {
-            self.0
-                .decrypt_inout_detached(&(*nonce).into(), aad, message.into(), &(*tag).into())
-                .map_err(|_| Fault::Refused("the message or its tag is not as it was"))
-        }
-    }
-
-    pub(super) fn hash<D: Digest>(parts: &[&[u8]], out: &mut [u8]) {
-        let mut digest = D::new();
-        for part in parts {
-            digest.update(part);
-        }
-        fill(out, &digest.finalize());
-    }
-
-    pub(super) fn start_hash<D: Digest + Clone + Send + Sync + 'static>() -> Box<dyn HashContext> {
-        Box::new(Running(D::new()))
-    }
-
-    struct Running<D>(D);
-
-    impl<D: Digest + Clone + Send + Sync + 'static> HashContext for Running<D> {
-        fn update(&mut self, data: &[u8]) {
-            self.0.update(data);
-        }
-
-        fn fork(&self) -> Box<dyn HashContext> {
-            Box::new(Self(self.0.clone()))
-        }
-
-        fn finish(self: Box<Self>, out: &mut [u8]) {
-            fill(out, &self.0.finalize());
-        }
-    }
-
-    pub(super) fn hmac<M: Mac + KeyInit + Clone + Send + Sync + 'static>(
-        key: &[u8],
-    ) -> Result<Box<dyn HmacKey>, Fault> {
-        // HMAC takes a key of any length; the error is there for other constructions.
-        let keyed = <M as KeyInit>::new_from_slice(key).map_err(|_| Fault::Broken("take a key for HMAC"))?;
-        Ok(Box::new(Keyed(keyed)))
-    }
-
-    struct Keyed<M>(M);
-
-    impl<M: Mac + Clone + Send + Sync> HmacKey for Keyed<M> {
-        fn sign(&self, parts: &[&[u8]], out: &mut [u8]) {
-            let mut mac = self.0.clone();
-            for part in parts {
-                mac.update(part);
-            }
-            // Through HKDF this is key material.
-            let mut tag = mac.finalize().into_bytes();
-            fill(out, &tag);
-            tag.as_mut_slice().zeroize();
-        }
-    }
-
-    fn fill(out: &mut [u8], from: &[u8]) {
-        for (to, from) in out.iter_mut().zip(from) {
-            *to = *from;
-        }
-    }
 }
 
 #[cfg(test)]
