@@ -48,7 +48,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// [`SalError::BadPublicKey`] for anything else, for points that are not on the curve or have small order, and for
-    /// RSA keys of other sizes than ours or with an exponent that is even, 1 or longer than 33 bits.
+    /// RSA keys of other sizes than ours or with an exponent that is even, 1 or longer than 32 bits.
     pub fn from_spki_der(der: &[u8]) -> Result<Self, SalError> {
         let (algorithm, raw) = spki::decode(der)?;
         Self::from_raw(algorithm, raw)
@@ -200,12 +200,28 @@ impl MemoryKey {
         selection: &'static Selection,
         material: PrivateKeyMaterial,
     ) -> Result<Self, SalError> {
+        let bad = |reason: &str| SalError::BadPrivateKey { reason: reason.to_owned() };
+        strict::check_private(&material).map_err(bad)?;
         let public = PublicKey::from_raw(material.algorithm(), material.public())?;
         let key = Self { material, public, selection, loaded: [const { OnceLock::new() }; provider::MAX] };
-        // Loading is the proof that the halves belong together.
+        let algorithm = key.public.algorithm;
+        // Loading is the proof that the halves belong together, but for RSA: some libraries look at no more than the
+        // modulus, and a wrong exponent or remainder gives signatures that give the key away.
         key.selection
-            .run(Primitive::Sign(key.public.algorithm), |provider| key.load(provider).map(|_| ()))
-            .map_err(|error| error.into_sal(|reason| SalError::BadPrivateKey { reason: reason.to_owned() }))?;
+            .run(Primitive::Sign(algorithm), |provider| key.load(provider).map(|_| ()))
+            .map_err(|error| error.into_sal(bad))?;
+        if algorithm.modulus_bits().is_some() {
+            let probe = key.sign(b"a key proves itself when it is loaded");
+            let signature = probe.map_err(|error| bad(&error.reason))?;
+            key.public
+                .verify_in(
+                    selection,
+                    algorithm.default_scheme(),
+                    b"a key proves itself when it is loaded",
+                    &signature,
+                )
+                .map_err(|_| bad("its numbers do not belong together"))?;
+        }
         Ok(key)
     }
 

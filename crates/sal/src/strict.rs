@@ -3,7 +3,8 @@
 //! Libraries differ at the edges: in the encodings of a signature that they read, in the points that they take for
 //! keys. The layer refuses what any of them has a good reason to refuse, before a provider sees it.
 
-use crate::algorithm::{KeyAlgorithm, KeyKind, SignatureScheme};
+use crate::PrivateKeyMaterial;
+use crate::algorithm::{DhGroup, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::formats::spki::{modulus_bits, take};
 
 /// The order of edwards25519's base point (RFC 8032 §5.1), little endian.
@@ -40,8 +41,25 @@ const ED25519_SMALL_ORDER: [[u8; 32]; 7] = [
     ],
 ];
 
+/// The primes of the NIST curves (SP 800-186 §3.2.1), big endian.
+const P256_PRIME: [u8; 32] = [
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+];
+const P384_PRIME: [u8; 48] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff, 0xff,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff,
+];
+const P521_PRIME: [u8; 66] = [
+    0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+];
+
 /// Largest exponent of an RSA public key, in bits: what every source takes (NIST SP 800-56B §6.4.1.2 allows 256).
-pub const MAX_RSA_EXPONENT_BITS: usize = 33;
+pub const MAX_RSA_EXPONENT_BITS: usize = 32;
 
 /// Checks the bytes of a public key, as far as that goes without arithmetic.
 ///
@@ -53,9 +71,31 @@ pub fn check_public(algorithm: KeyAlgorithm, raw: &[u8]) -> Result<(), &'static 
     }
     match algorithm.kind() {
         KeyKind::Ed25519 => ed25519_point(raw),
-        KeyKind::Ecdsa if raw.first() != Some(&0x04) => Err("it is not an uncompressed point"),
-        KeyKind::Ecdsa | KeyKind::MlDsa => Ok(()),
+        KeyKind::Ecdsa => uncompressed_point(
+            match algorithm {
+                KeyAlgorithm::EcdsaP384 => &P384_PRIME,
+                KeyAlgorithm::EcdsaP521 => &P521_PRIME,
+                _ => &P256_PRIME,
+            },
+            raw,
+        ),
+        KeyKind::MlDsa => Ok(()),
         KeyKind::Rsa => rsa_public(algorithm, raw),
+    }
+}
+
+/// Checks the form of a private key: a secret half of exactly its length, and for RSA one whole structure.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_private(key: &PrivateKeyMaterial) -> Result<(), &'static str> {
+    match key.algorithm().secret_bytes() {
+        Some(length) if key.secret().len() == length => Ok(()),
+        Some(_) => Err("the secret half has another length than its type"),
+        None => match take(key.secret(), 0x30) {
+            Some((_, [])) => Ok(()),
+            _ => Err("it is not one structure in DER"),
+        },
     }
 }
 
@@ -113,6 +153,38 @@ pub fn check_signature(
     }
 }
 
+/// Checks the encoding of a peer's share in an agreement.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_share(group: DhGroup, share: &[u8]) -> Result<(), &'static str> {
+    if share.len() != group.share_bytes() {
+        return Err("the share has another length");
+    }
+    match group {
+        // RFC 7748 §5 takes every 32 bytes; the zero secret is refused when it comes out.
+        DhGroup::X25519 => Ok(()),
+        DhGroup::P256 => uncompressed_point(&P256_PRIME, share),
+        DhGroup::P384 => uncompressed_point(&P384_PRIME, share),
+    }
+}
+
+/// SEC 1 §2.3.4: the uncompressed form alone, with both coordinates below the prime. Some libraries take the other
+/// forms as well, some reduce the coordinates.
+fn uncompressed_point(prime: &[u8], raw: &[u8]) -> Result<(), &'static str> {
+    let (Some(0x04), coordinates) = (raw.first(), raw.get(1..).unwrap_or_default()) else {
+        return Err("it is not an uncompressed point");
+    };
+    if coordinates.len() != 2 * prime.len() {
+        return Err("it is not an uncompressed point");
+    }
+    if coordinates.chunks(prime.len()).all(|coordinate| coordinate < prime) {
+        Ok(())
+    } else {
+        Err("a coordinate is not below the prime")
+    }
+}
+
 /// RFC 8032 §5.1.3 for the encoding, and no point of small order.
 fn ed25519_point(raw: &[u8]) -> Result<(), &'static str> {
     let mut y: [u8; 32] = raw.try_into().map_err(|_| "it has another length than its type")?;
@@ -141,7 +213,7 @@ fn rsa_public(algorithm: KeyAlgorithm, raw: &[u8]) -> Result<(), &'static str> {
         return Err("its exponent is even or 1");
     }
     let bits = exponent.len() * 8 - exponent.first().map_or(0, |first| first.leading_zeros() as usize);
-    if bits > MAX_RSA_EXPONENT_BITS { Err("its exponent is longer than 33 bits") } else { Ok(()) }
+    if bits > MAX_RSA_EXPONENT_BITS { Err("its exponent is longer than 32 bits") } else { Ok(()) }
 }
 
 /// The digits of a positive DER integer in its shortest form (X.690 §8.3.2), without the leading zero of a high bit.
@@ -175,6 +247,13 @@ mod tests {
         }
         assert!(check_public(p256, &[2; 65]).is_err());
         assert!(check_public(p256, &[4; 33]).is_err());
+        let mut point = [4; 65];
+        assert_eq!(check_public(p256, &point), Ok(()));
+        assert_eq!(check_share(DhGroup::P256, &point), Ok(()));
+        point[33..].copy_from_slice(&P256_PRIME);
+        assert!(check_public(p256, &point).is_err());
+        assert!(check_share(DhGroup::P256, &point).is_err());
+        assert!(check_share(DhGroup::X25519, &[9; 31]).is_err());
         for (at, mut point) in ED25519_SMALL_ORDER.into_iter().enumerate() {
             assert!(check_public(KeyAlgorithm::Ed25519, &point).is_err(), "{at}");
             point[31] |= 0x80;

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SideData};
 
 use super::certificate::{self, Role};
+use super::operation::Work;
+use super::timing::{self, Effort};
 use crate::algorithm::{KexGroup, KeyAlgorithm};
 use crate::{MemoryKey, SalError, Selection, Signer, tls};
 
@@ -229,4 +232,121 @@ fn flight<From: SideData, To: SideData>(
     }
     *to_time += started.elapsed();
     Ok(buffer.len())
+}
+
+/// A handshake taken apart: what each side pays for each phase, and what is left for everything else.
+#[derive(Debug, Clone)]
+pub struct Phases {
+    /// What was measured.
+    pub shape: Shape,
+    /// One for each phase, the whole handshake last.
+    pub rows: Vec<Phase>,
+    /// Bytes on the wire.
+    pub sides: Sides,
+}
+
+/// One phase of a handshake, in nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    /// The client's least time.
+    pub client: f64,
+    /// The server's least time.
+    pub server: f64,
+}
+
+/// Takes a full handshake with a server certificate apart.
+///
+/// # Errors
+/// A sentence that says what cannot be had.
+pub fn phases(selection: &'static Selection, shape: Shape, effort: Effort) -> Result<Phases, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let provider = tls::compose(selection, &[shape.group]).map_err(|error| text(&error))?;
+    let group =
+        *provider.kx_groups.first().ok_or_else(|| format!("there is no source for {}", shape.group))?;
+    let credentials = Credentials::new(selection, shape.key).map_err(|error| text(&error))?;
+    let pair = credentials.pair(&provider, &provider, shape).map_err(|error| text(&error))?;
+    pair.run().map_err(|error| text(&error))?;
+
+    let share = group.start().map_err(|error| text(&error))?.pub_key().to_vec();
+    let server_exchange: Work = Box::new(move || {
+        drop(std::hint::black_box(group.start_and_complete(&share)));
+    });
+    // The answer must belong to the share, so that a client's exchange holds a server's, which is taken off again.
+    let both_exchange: Work = Box::new(move || {
+        if let Ok(client) = group.start()
+            && let Ok(answer) = group.start_and_complete(client.pub_key())
+        {
+            let _ = std::hint::black_box(client.complete(&answer.pub_key));
+        }
+    });
+    let (_, key) = &credentials.server;
+    let signer = tls::signing_key(Arc::clone(key) as Arc<dyn Signer>)
+        .choose_scheme(&provider.signature_verification_algorithms.supported_schemes())
+        .ok_or("the key signs by no scheme of TLS")?;
+    let message = [0x20; 130];
+    let scheme = signer.scheme();
+    let signature = signer.sign(&message).map_err(|error| text(&error))?;
+    let signing: Work = Box::new(move || drop(std::hint::black_box(signer.sign(&message))));
+    let our_scheme = crate::SignatureScheme::ALL
+        .iter()
+        .copied()
+        .find(|one| one.iana_code() == u16::from(scheme))
+        .ok_or("the scheme has no name here")?;
+    let public = key.public_key();
+    let verifying: Work = Box::new(move || {
+        let _ = std::hint::black_box(public.verify_in(selection, our_scheme, &message, &signature));
+    });
+    let verifier = WebPkiServerVerifier::builder_with_provider(
+        Arc::new(credentials.roots.clone()),
+        Arc::clone(&provider),
+    )
+    .build()
+    .map_err(|error| text(&error))?;
+    let chain = credentials.server.0.clone();
+    let name = ServerName::try_from("localhost").map_err(|error| text(&error))?;
+    let verifying_chain: Work = Box::new(move || {
+        let _ = std::hint::black_box(verifier.verify_server_cert(&chain, &[], &name, &[], UnixTime::now()));
+    });
+    let mut works = [server_exchange, both_exchange, signing, verifying, verifying_chain];
+    let times = timing::interleaved(&mut works, effort, || ());
+    let minimum = |at: usize| times.get(at).map_or(0.0, timing::Times::minimum);
+
+    // Whole handshakes, the least of each side.
+    let (mut client, mut server, mut sides) = (f64::INFINITY, f64::INFINITY, Sides::default());
+    let started = Instant::now();
+    while started.elapsed() < effort.batch * u32::try_from(effort.passes * 8).unwrap_or(u32::MAX) {
+        sides = pair.run().map_err(|error| text(&error))?;
+        client = client.min(sides.client.as_secs_f64() * 1e9);
+        server = server.min(sides.server.as_secs_f64() * 1e9);
+    }
+    let rows = vec![
+        Phase { name: "key exchange", client: (minimum(1) - minimum(0)).max(0.0), server: minimum(0) },
+        Phase { name: "transcript signature", client: minimum(3), server: minimum(2) },
+        Phase { name: "chain verification", client: minimum(4), server: 0.0 },
+    ];
+    let sum = |side: fn(&Phase) -> f64| rows.iter().map(side).sum::<f64>();
+    let rest = Phase {
+        name: "everything else",
+        client: (client - sum(|phase| phase.client)).max(0.0),
+        server: (server - sum(|phase| phase.server)).max(0.0),
+    };
+    let whole = Phase { name: "the whole handshake", client, server };
+    Ok(Phases { shape, rows: rows.into_iter().chain([rest, whole]).collect(), sides })
+}
+
+/// Whole handshakes of several pairs in turns: the time of both sides together.
+#[must_use]
+pub fn compare(pairs: Vec<Pair>, effort: Effort) -> Vec<timing::Times> {
+    let mut works: Vec<Work> = pairs
+        .into_iter()
+        .map(|pair| {
+            let work: Work = Box::new(move || {
+                let _ = std::hint::black_box(pair.run());
+            });
+            work
+        })
+        .collect();
+    timing::interleaved(&mut works, effort, || ())
 }

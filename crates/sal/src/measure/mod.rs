@@ -2,3 +2,6 @@
 
 pub mod certificate;
 pub mod handshake;
+pub mod operation;
+pub mod table;
+pub mod timing;

@@ -79,15 +79,16 @@ impl Provider for Ring {
             KeyKind::Ed25519 => {
                 Box::new(Ed25519KeyPair::from_seed_and_public_key(secret, public).map_err(|_| BAD_KEY)?)
             }
-            KeyKind::Ecdsa => Box::new(
-                EcdsaKeyPair::from_private_key_and_public_key(
+            KeyKind::Ecdsa => Box::new(Ecdsa {
+                pair: EcdsaKeyPair::from_private_key_and_public_key(
                     ecdsa_signing(key.algorithm())?,
                     secret,
                     public,
                     &SystemRandom::new(),
                 )
                 .map_err(|_| BAD_KEY)?,
-            ),
+                scheme: key.algorithm().default_scheme(),
+            }),
             KeyKind::Rsa => {
                 let pair = RsaKeyPair::from_der(secret).map_err(|_| BAD_KEY)?;
                 if pair.public_key().as_ref() != public {
@@ -212,12 +213,18 @@ impl PrivateKey for Ed25519KeyPair {
     }
 }
 
-impl PrivateKey for EcdsaKeyPair {
+struct Ecdsa {
+    pair: EcdsaKeyPair,
+    scheme: SignatureScheme,
+}
+
+impl PrivateKey for Ecdsa {
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
-        if scheme.kind() != KeyKind::Ecdsa {
+        if scheme != self.scheme {
             return Err(Fault::Unsupported);
         }
-        Self::sign(self, &SystemRandom::new(), message)
+        self.pair
+            .sign(&SystemRandom::new(), message)
             .map(|made| made.as_ref().to_vec())
             .map_err(|_| Fault::Broken("sign"))
     }

@@ -50,6 +50,11 @@ fn known(algorithm: KeyAlgorithm) -> Option<Known> {
     })
 }
 
+/// The key of a known answer, for measurements.
+pub(crate) fn known_key(algorithm: KeyAlgorithm) -> Option<PrivateKeyMaterial> {
+    material(algorithm, &known(algorithm)?)
+}
+
 /// Asks a provider for known answers. `others` are asked where it takes two to tell.
 ///
 /// # Errors

@@ -8,10 +8,10 @@ use std::fmt;
 use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SharedSecret, SupportedKxGroup};
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
-use crate::Primitive;
 use crate::algorithm::{DhGroup, KexGroup};
 use crate::provider::{Agreement, Decapsulation, Secret};
 use crate::selection::{Mode, RunError, Selection};
+use crate::{Primitive, strict};
 
 /// Length of an encapsulation key of ML-KEM-768, in bytes (FIPS 203 table 3).
 const ML_KEM_KEY_BYTES: usize = 1184;
@@ -71,6 +71,7 @@ impl SupportedKxGroup for Group {
         if let (Some(dh), Some(peer)) = (self.group.dh(), peer_dh) {
             let side = self.dh(dh)?;
             share = Some(side.share().to_vec());
+            strict::check_share(dh, peer).map_err(|_| refused())?;
             secret = Some(side.finish(peer).map_err(|_| refused())?);
         }
         let kem = peer_kem
@@ -120,6 +121,9 @@ struct Active {
 impl ActiveKeyExchange for Active {
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, Error> {
         let (peer_dh, peer_kem) = split(self.group, peer, ML_KEM_CIPHERTEXT_BYTES)?;
+        if let Some((dh, peer)) = self.group.dh().zip(peer_dh) {
+            strict::check_share(dh, peer).map_err(|_| refused())?;
+        }
         let dh = self.dh.zip(peer_dh).map(|(side, peer)| side.finish(peer)).transpose();
         let kem = self.kem.zip(peer_kem).map(|(key, ciphertext)| key.finish(ciphertext)).transpose();
         let (dh, kem) = (dh.map_err(|_| refused())?, kem.map_err(|_| refused())?);
@@ -138,7 +142,8 @@ impl ActiveKeyExchange for Active {
     }
 
     fn complete_hybrid_component(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, Error> {
-        let side = self.dh.ok_or_else(refused)?;
+        let (side, dh) = self.dh.zip(self.group.dh()).ok_or_else(refused)?;
+        strict::check_share(dh, peer).map_err(|_| refused())?;
         side.finish(peer).map(|secret| SharedSecret::from(secret.as_bytes())).map_err(|_| refused())
     }
 

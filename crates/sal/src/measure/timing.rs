@@ -1,0 +1,137 @@
+//! How long things take, on a machine that does other things too.
+//!
+//! Candidates take turns, pass after pass, so that a disturbance hits all of them alike; each pass times a batch. The
+//! least time of all passes is what the work takes when nothing disturbs it, and is what sources are compared by.
+
+use std::time::{Duration, Instant};
+
+use super::operation::Work;
+use crate::selection::Cost;
+
+/// How much time measurements may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Passes over all candidates.
+    pub passes: usize,
+    /// Time of one candidate in one pass; a single operation that takes longer is one batch.
+    pub batch: Duration,
+}
+
+impl Effort {
+    /// A profile of a whole machine in about ten seconds.
+    pub const TUNE: Self = Self { passes: 15, batch: Duration::from_micros(2500) };
+    /// A full table with a spread to believe.
+    pub const SPEED: Self = Self { passes: 30, batch: Duration::from_millis(5) };
+    /// A glance.
+    pub const REPORT: Self = Self { passes: 9, batch: Duration::from_millis(2) };
+}
+
+/// Times of one candidate, one entry for each pass, in nanoseconds for one operation.
+#[derive(Debug, Clone, Default)]
+pub struct Times(Vec<f64>);
+
+impl Times {
+    /// The least.
+    #[must_use]
+    pub fn minimum(&self) -> f64 {
+        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// The median.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// Half the distance between the quartiles, as a share of the median.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        let median = self.median();
+        if median > 0.0 { (self.quantile(0.75) - self.quantile(0.25)) / 2.0 / median } else { 0.0 }
+    }
+
+    /// Minimum and median.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        Cost { nanoseconds: self.minimum(), median: self.median() }
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        let at = ((sorted.len().saturating_sub(1)) as f64 * share).round() as usize;
+        sorted.get(at).copied().unwrap_or_default()
+    }
+}
+
+/// Times several candidates in turns. `tick` is called after every pass.
+pub fn interleaved(candidates: &mut [Work], effort: Effort, mut tick: impl FnMut()) -> Vec<Times> {
+    let batches: Vec<u32> = candidates.iter_mut().map(|work| batch(work, effort.batch)).collect();
+    let mut times = vec![Times::default(); candidates.len()];
+    for _ in 0..effort.passes {
+        for ((work, count), times) in candidates.iter_mut().zip(&batches).zip(&mut times) {
+            let started = Instant::now();
+            for _ in 0..*count {
+                work();
+            }
+            times.0.push(started.elapsed().as_secs_f64() * 1e9 / f64::from(*count));
+        }
+        tick();
+    }
+    times
+}
+
+/// How many operations fill a batch. The first runs warm caches and are not counted.
+fn batch(work: &mut Work, wanted: Duration) -> u32 {
+    work();
+    let mut count = 1_u32;
+    loop {
+        let started = Instant::now();
+        for _ in 0..count {
+            work();
+        }
+        let took = started.elapsed();
+        if took >= wanted / 4 || count >= 1 << 20 {
+            let per_operation = took.as_secs_f64() / f64::from(count);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let fitting = (wanted.as_secs_f64() / per_operation.max(1e-9)) as u32;
+            return fitting.clamp(1, 1 << 20);
+        }
+        count *= 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_one_is_told_from_the_slower() {
+        let spin = |rounds: u64| -> Work {
+            Box::new(move || {
+                let mut sum = 0_u64;
+                for round in 0..rounds {
+                    sum = std::hint::black_box(sum.wrapping_add(round));
+                }
+                std::hint::black_box(sum);
+            })
+        };
+        let mut candidates = [spin(20_000), spin(1_000)];
+        let effort = Effort { passes: 5, batch: Duration::from_micros(500) };
+        let mut ticks = 0;
+        let times = interleaved(&mut candidates, effort, || ticks += 1);
+        assert_eq!(ticks, 5);
+        let [slow, fast] = times.as_slice() else { unreachable!("two candidates") };
+        assert!(slow.minimum() > 5.0 * fast.minimum(), "{slow:?} {fast:?}");
+        assert!(slow.minimum() <= slow.median());
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_passes() {
+        let times = Times(vec![4.0, 1.0, 2.0, 3.0, 5.0]);
+        assert!((times.minimum() - 1.0).abs() < f64::EPSILON);
+        assert!((times.median() - 3.0).abs() < f64::EPSILON);
+        assert!((times.spread() - 1.0 / 3.0).abs() < 1e-9);
+    }
+}
