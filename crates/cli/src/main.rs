@@ -18,6 +18,7 @@ mod profile;
 mod proxy_ssh;
 mod quickstart;
 mod recordings;
+mod sal;
 mod scp;
 mod signup;
 mod ssh;
@@ -103,6 +104,9 @@ enum Command {
     Access(access::Access),
     /// Administer the cluster.
     Admin(admin::Args),
+    /// What the cryptography here is made of, and what it costs.
+    #[command(subcommand)]
+    Sal(sal::Sal),
     /// Run the services of a configuration file.
     Start(start::Args),
     /// Print a commented configuration file.
@@ -165,6 +169,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Recordings(command) => recordings::run(&global, command).await.map(done),
             Command::Access(command) => access::run(&global, command).await,
             Command::Admin(args) => admin::run(&global, args).await,
+            Command::Sal(command) => sal::run(&global, command).map(done),
             Command::Start(args) => start::run(args).await.map(done),
             Command::Configure(args) => configure::run(&args).map(done),
             Command::Quickstart(args) => quickstart::run(args).await.map(done),

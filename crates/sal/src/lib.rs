@@ -33,6 +33,7 @@ pub mod password;
 mod primitive;
 pub mod provider;
 pub mod random;
+pub mod report;
 pub mod selection;
 mod selftest;
 pub mod strict;

@@ -23,6 +23,27 @@ pub(crate) fn client() -> Preferred {
     Preferred { host_key_certificates: Cow::Borrowed(KEYS), key: Preferred::DEFAULT.key, ..server() }
 }
 
+/// What the SSH library brings of its own: these do not pass through the abstraction layer.
+#[derive(Debug, Clone)]
+pub struct Transport {
+    /// Names of key exchange methods, best first.
+    pub key_exchange: Vec<String>,
+    /// Names of ciphers, best first.
+    pub ciphers: Vec<String>,
+}
+
+/// The algorithms of the SSH transport, as a server of ours offers them.
+#[must_use]
+pub fn transport_algorithms() -> Transport {
+    let server = server();
+    // Entries that are no method but a flag of the protocol, such as `ext-info-s`, are left out.
+    let is_method = |name: &&str| !name.starts_with("ext-info") && !name.starts_with("kex-strict");
+    Transport {
+        key_exchange: server.kex.iter().map(AsRef::as_ref).filter(is_method).map(str::to_owned).collect(),
+        ciphers: server.cipher.iter().map(|name| name.as_ref().to_owned()).collect(),
+    }
+}
+
 /// Bytes that the far end may send on a channel before it hears back: 100 ms at 1 Gbit/s.
 pub(crate) const WINDOW_BYTES: u32 = 16 << 20;
 

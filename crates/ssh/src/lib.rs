@@ -16,6 +16,8 @@ mod pump;
 pub mod session;
 pub mod sftp;
 
+pub use algorithms::{Transport, transport_algorithms};
+
 /// What every byte stream here can do.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::operation::{self, Part};
+use super::operation::{self, Part, Work};
 use super::timing::{self, Effort, Times};
 use crate::algorithm::{KeyAlgorithm, KeyKind, Standing};
 use crate::provider::{Offer, Provider};
@@ -27,11 +27,11 @@ pub struct Measured {
 /// What a measurement tells while it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// The primitive under way.
-    pub primitive: Primitive,
-    /// Primitives done.
+    /// The primitive under way; none while all take turns.
+    pub primitive: Option<Primitive>,
+    /// Steps done.
     pub done: usize,
-    /// Primitives in all.
+    /// Steps in all.
     pub all: usize,
 }
 
@@ -69,48 +69,69 @@ pub fn measure(
     wanted: impl Fn(Primitive) -> bool,
     mut progress: impl FnMut(Progress),
 ) -> Vec<Measured> {
-    let primitives: Vec<_> =
-        Primitive::all().filter(|primitive| scope.covers(*primitive) && wanted(*primitive)).collect();
-    let mut rows = Vec::new();
-    for (done, primitive) in primitives.iter().copied().enumerate() {
-        progress(Progress { primitive, done, all: primitives.len() });
-        let measurable: Vec<_> = selection
-            .providers()
-            .iter()
-            .copied()
-            .filter(|provider| operation::is_measurable(*provider, primitive))
-            .collect();
-        let slow = matches!(primitive, Primitive::GenerateKey(key) if key.kind() == KeyKind::Rsa);
-        let effort = if slow { Effort { passes: rsa_passes(primitive), ..effort } } else { effort };
+    let primitives = || Primitive::all().filter(|primitive| scope.covers(*primitive) && wanted(*primitive));
+    // RSA key generation takes from tenths of seconds to seconds: it has passes of its own.
+    let is_slow = |primitive| matches!(primitive, Primitive::GenerateKey(key) if key.kind() == KeyKind::Rsa);
+    let slow: Vec<_> = primitives().filter(|primitive| is_slow(*primitive)).collect();
+    let quick: Vec<_> = primitives().filter(|primitive| !is_slow(*primitive)).collect();
+    let all = slow.len() + if quick.is_empty() { 0 } else { effort.passes };
+    let mut done = 0;
+
+    // Everything takes part in every pass, so that a disturbance of seconds spoils one sample of each at most.
+    let (mut candidates, works) = candidates(selection, &quick);
+    let mut works: Vec<Work> = works;
+    let times = timing::interleaved(&mut works, effort, || {
+        done += 1;
+        progress(Progress { primitive: None, done, all });
+    });
+    for (candidate, times) in candidates.iter_mut().zip(times) {
+        candidate.times = times;
+    }
+    for primitive in slow {
+        progress(Progress { primitive: Some(primitive), done, all });
+        let (mut rows, mut works) = self::candidates(selection, &[primitive]);
+        let effort = Effort { passes: rsa_passes(primitive), ..effort };
+        for (row, times) in rows.iter_mut().zip(timing::interleaved(&mut works, effort, || ())) {
+            row.times = times;
+        }
+        candidates.append(&mut rows);
+        done += 1;
+    }
+    candidates.sort_by_key(|row| (row.primitive.index(), row.part));
+    candidates
+}
+
+/// Every source that can run here for these primitives, ready to be timed.
+fn candidates(selection: &Selection, primitives: &[Primitive]) -> (Vec<Measured>, Vec<Work>) {
+    let (mut rows, mut works) = (Vec::new(), Vec::new());
+    for primitive in primitives.iter().copied() {
+        let measurable = || {
+            selection.providers().iter().filter(|provider| operation::is_measurable(**provider, primitive))
+        };
         for part in operation::parts(primitive) {
-            let mut names: Vec<&'static dyn Provider> = Vec::new();
-            let mut works = Vec::new();
-            for provider in &measurable {
+            for provider in measurable() {
                 // Each makes its own keys and peers where it can; the most capable one helps where it cannot.
                 let own = operation::prepare(*provider, *provider, primitive, part);
                 let ready = own.or_else(|error| match helper(selection, primitive) {
                     Some(helper) => operation::prepare(*provider, helper, primitive, part),
                     None => Err(error),
                 });
-                if let Ok(work) = ready {
-                    names.push(*provider);
-                    works.push(work);
-                }
+                let Ok(work) = ready else { continue };
+                works.push(work);
+                rows.push(Measured {
+                    primitive,
+                    part,
+                    provider: provider.name(),
+                    times: Times::default(),
+                    warning: match provider.offer(primitive) {
+                        Offer::Unsafe(reason) => Some(reason),
+                        _ => None,
+                    },
+                });
             }
-            let times = timing::interleaved(&mut works, effort, || ());
-            rows.extend(names.into_iter().zip(times).map(|(provider, times)| Measured {
-                primitive,
-                part,
-                provider: provider.name(),
-                times,
-                warning: match provider.offer(primitive) {
-                    Offer::Unsafe(reason) => Some(reason),
-                    _ => None,
-                },
-            }));
         }
     }
-    rows
+    (rows, works)
 }
 
 /// A profile of this machine.

@@ -18,12 +18,12 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// A profile of a whole machine in about ten seconds.
-    pub const TUNE: Self = Self { passes: 15, batch: Duration::from_micros(2500) };
+    /// A profile of a whole machine in about ten seconds: many short batches, of which some meet a quiet moment.
+    pub const TUNE: Self = Self { passes: 40, batch: Duration::from_micros(800) };
     /// A full table with a spread to believe.
-    pub const SPEED: Self = Self { passes: 30, batch: Duration::from_millis(5) };
+    pub const SPEED: Self = Self { passes: 60, batch: Duration::from_millis(2) };
     /// A glance.
-    pub const REPORT: Self = Self { passes: 9, batch: Duration::from_millis(2) };
+    pub const REPORT: Self = Self { passes: 15, batch: Duration::from_micros(800) };
 }
 
 /// Times of one candidate, one entry for each pass, in nanoseconds for one operation.

@@ -250,7 +250,7 @@ impl Selection {
                 cost: self.policy.profile().and_then(|profile| profile.cost(primitive, provider.name())),
             })
             .collect();
-        let preset = preset::order(primitive);
+        let preset = preset::order(primitive, &self.cpu);
         let place_in_preset = |name: &str| preset.iter().position(|one| *one == name).unwrap_or(usize::MAX);
         // Stable: providers that the table does not name keep the order of the list.
         places.sort_by_key(|place| place_in_preset(place.provider.name()));
