@@ -16,6 +16,7 @@
 //! found, and where there is one, the command that converts it. No file, however hostile, takes more than a bounded
 //! time and memory, and secrets are wiped wherever they were copied to.
 
+mod arithmetic;
 mod error;
 mod identifier;
 mod ml_dsa;
@@ -40,6 +41,7 @@ use crate::algorithm::named;
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey};
 
 pub use error::FormatError;
+pub use proof::prove;
 
 /// The longest file that is looked at, in bytes. The longest key there is takes 16 kB.
 pub const MAX_FILE_BYTES: usize = 1 << 20;

@@ -10,7 +10,8 @@ use ssh_key::cipher::Tag;
 use ssh_key::{Cipher, Kdf};
 use zeroize::Zeroizing;
 
-use super::pkcs1::{Private, Public, number, reduced_exponent};
+use super::arithmetic::reduced_exponent;
+use super::pkcs1::{Private, Public, number};
 use super::{Accept, FormatError, pem, proof, spki};
 use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, random};
@@ -267,8 +268,8 @@ fn private_fields(reader: &mut Reader<'_>, accept: Accept) -> Result<PrivateKeyM
             let d = reader.positive("the private exponent")?;
             let qi = reader.positive("the coefficient")?;
             let (p, q) = (reader.positive("a prime")?, reader.positive("a prime")?);
-            let dp = reduced_exponent(NAME, d, p)?;
-            let dq = reduced_exponent(NAME, d, q)?;
+            let dp = reduced_exponent(d, p).map_err(malformed)?;
+            let dq = reduced_exponent(d, q).map_err(malformed)?;
             Private {
                 public: Public::new(NAME, n, e)?,
                 d: number(NAME, d)?,

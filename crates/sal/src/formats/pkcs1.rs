@@ -3,7 +3,6 @@
 //! The secret half of an RSA key in [`PrivateKeyMaterial`] is this structure, so that the other formats of RSA keys
 //! build on this file.
 
-use crypto_bigint::{BoxedUint, NonZero};
 use der::asn1::UintRef;
 use der::{Decode as _, DecodeValue, Encode, EncodeValue, Header, Length, Reader, Sequence, Writer};
 use zeroize::Zeroizing;
@@ -68,7 +67,7 @@ pub(super) fn decode_inside(
     Private::from_der(der).map_err(FormatError::der(format))?.assemble(format, beside, accept)
 }
 
-const PRIVATE_SIZES: &str = "2048, 3072 or 4096 bits";
+pub(super) const PRIVATE_SIZES: &str = "2048, 3072 or 4096 bits";
 const PUBLIC_SIZES: &str = "2048, 3072, 4096 or 8192 bits";
 
 /// `RSAPublicKey`.
@@ -91,7 +90,7 @@ impl<'a> Public<'a> {
 
     /// The key's type, if a public key of that size is taken.
     pub(super) fn accept(&self, format: &'static str, accept: Accept) -> Result<KeyAlgorithm, FormatError> {
-        match (self.algorithm(format)?, accept) {
+        match (self.algorithm(format, PUBLIC_SIZES)?, accept) {
             (KeyAlgorithm::Rsa1024, Accept::Production) => Err(self.wrong_size(format, PUBLIC_SIZES)),
             (algorithm, _) => Ok(algorithm),
         }
@@ -103,16 +102,17 @@ impl<'a> Public<'a> {
         format: &'static str,
         accept: Accept,
     ) -> Result<(KeyAlgorithm, Vec<u8>), FormatError> {
-        let algorithm = self.accept(format, accept)?;
-        self.to_der()
-            .map(|der| (algorithm, der))
-            .map_err(|_| FormatError::Provider { operation: "write an RSA public key" })
+        Ok((self.accept(format, accept)?, self.to_vec()?))
+    }
+
+    /// Its DER.
+    pub(super) fn to_vec(self) -> Result<Vec<u8>, FormatError> {
+        self.to_der().map_err(|_| FormatError::Provider { operation: "write an RSA public key" })
     }
 
     /// The key's type, if it is one of ours.
-    fn algorithm(&self, format: &'static str) -> Result<KeyAlgorithm, FormatError> {
-        let algorithm =
-            KeyAlgorithm::rsa(bits(self.n)).ok_or_else(|| self.wrong_size(format, PUBLIC_SIZES))?;
+    pub(super) fn algorithm(&self, format: &'static str, sizes: &str) -> Result<KeyAlgorithm, FormatError> {
+        let algorithm = KeyAlgorithm::rsa(bits(self.n)).ok_or_else(|| self.wrong_size(format, sizes))?;
         if !is_odd(self.n) {
             return Err(FormatError::malformed(format, "the RSA modulus is even"));
         }
@@ -192,12 +192,16 @@ impl<'a> Private<'a> {
         beside: &[Option<&[u8]>],
         accept: Accept,
     ) -> Result<PrivateKeyMaterial, FormatError> {
-        let algorithm = self.public.algorithm(format)?;
+        let algorithm = self.public.algorithm(format, PRIVATE_SIZES)?;
         match (algorithm, accept) {
             (KeyAlgorithm::Rsa1024, Accept::Production) | (KeyAlgorithm::Rsa8192, _) => {
                 Err(self.public.wrong_size(format, PRIVATE_SIZES))
             }
-            _ => proof::assemble(format, algorithm, self.to_vec()?, beside),
+            _ => {
+                let key = PrivateKeyMaterial::new(algorithm, self.to_vec()?, self.public.to_vec()?);
+                proof::rsa(format, &key, self, beside)?;
+                Ok(key)
+            }
         }
     }
 }
@@ -240,30 +244,6 @@ impl Sequence<'_> for Private<'_> {}
 /// A big-endian number, with or without leading zeros.
 pub(super) fn number<'a>(format: &'static str, bytes: &'a [u8]) -> Result<UintRef<'a>, FormatError> {
     UintRef::new(bytes).map_err(FormatError::der(format))
-}
-
-/// The private exponent reduced for one prime: d mod (p - 1), in time that depends on the lengths alone.
-pub(super) fn reduced_exponent(
-    format: &'static str,
-    d: &[u8],
-    prime: &[u8],
-) -> Result<Zeroizing<Vec<u8>>, FormatError> {
-    let malformed = || FormatError::malformed(format, "the numbers of the RSA key have impossible lengths");
-    let bits = |bytes: &[u8]| u32::try_from(bytes.len() * 8).map_err(|_| malformed());
-    let uint = |bytes: &[u8]| {
-        BoxedUint::from_be_slice(bytes, bits(bytes)?).map(Zeroizing::new).map_err(|_| malformed())
-    };
-    let mut order = Zeroizing::new(prime.to_vec());
-    match order.last_mut() {
-        // Odd, so that taking one away is clearing the last bit.
-        Some(last) if *last & 1 == 1 => *last &= 0xfe,
-        _ => return Err(FormatError::malformed(format, "a prime of the RSA key is even")),
-    }
-    let order = uint(&order)?;
-    let order = Option::<NonZero<BoxedUint>>::from(NonZero::new((*order).clone())).ok_or_else(malformed)?;
-    let order = Zeroizing::new(order);
-    let reduced = Zeroizing::new(uint(d)?.rem(&*order));
-    Ok(Zeroizing::new(reduced.to_be_bytes().into_vec()))
 }
 
 fn bits(number: UintRef<'_>) -> usize {

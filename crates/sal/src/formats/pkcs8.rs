@@ -2,6 +2,7 @@
 
 use der::asn1::{BitStringRef, OctetStringRef};
 use der::{Decode as _, Encode as _, ErrorKind, Header, Reader as _, SliceReader, Tag, TagMode, TagNumber};
+use pkcs5::pbes2::{self, PBES2_OID, Parameters};
 use pkcs5::{AlgorithmIdentifierRef, EncryptionScheme};
 use zeroize::Zeroizing;
 
@@ -85,8 +86,7 @@ pub fn encode_encrypted(
     let salt: [u8; WRITTEN_SALT_BYTES] = random::bytes().map_err(random)?;
     let iv: [u8; BLOCK_BYTES] = random::bytes().map_err(random)?;
     let parameters =
-        pkcs5::pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(WRITTEN_ITERATIONS, &salt, iv)
-            .map_err(failed)?;
+        Parameters::generate_pbkdf2_sha256_aes256cbc(WRITTEN_ITERATIONS, &salt, iv).map_err(failed)?;
     // With room for the padding from the start: a buffer that grows leaves secrets behind where it was.
     let mut buffer = Zeroizing::new(Vec::with_capacity(plain.len() + BLOCK_BYTES));
     buffer.extend_from_slice(&plain);
@@ -172,19 +172,25 @@ pub(super) fn decode_encrypted_as(
 ) -> Result<PrivateKeyMaterial, FormatError> {
     let read = || -> der::Result<_> {
         let mut reader = SliceReader::new(der)?;
-        let parts = reader.sequence(|reader| {
-            Ok::<_, der::Error>((EncryptionScheme::decode(reader)?, reader.decode::<&OctetStringRef>()?))
+        let parts = reader.sequence(|reader: &mut SliceReader<'_>| -> der::Result<_> {
+            Ok((AlgorithmIdentifierRef::decode(reader)?, reader.decode::<&OctetStringRef>()?))
         })?;
         reader.finish()?;
         Ok(parts)
     };
-    let (scheme, encrypted) = read().map_err(|error| match error.kind() {
-        ErrorKind::OidUnknown { oid } => unsupported_encryption(describe(oid)),
-        _ => FormatError::malformed(ENCRYPTED_NAME, error.to_string()),
-    })?;
-    let EncryptionScheme::Pbes2(parameters) = &scheme else {
-        return Err(unsupported_encryption(describe(scheme.oid())));
-    };
+    let malformed = FormatError::der(ENCRYPTED_NAME);
+    let (scheme, encrypted) = read().map_err(&malformed)?;
+    if scheme.oid != PBES2_OID {
+        return Err(unsupported_encryption(describe(scheme.oid)));
+    }
+    let parameters = scheme
+        .parameters
+        .ok_or_else(|| Tag::Sequence.value_error().into())
+        .and_then(Parameters::try_from)
+        .map_err(|error| match error.kind() {
+            ErrorKind::OidUnknown { oid } => unsupported_encryption(describe(oid)),
+            _ => malformed(error),
+        })?;
     check_cost(&parameters.kdf)?;
     let passphrase = passphrase.ok_or(FormatError::PassphraseNeeded { format: ENCRYPTED_NAME })?;
     let mut buffer = Zeroizing::new(encrypted.as_bytes().to_vec());
@@ -199,8 +205,8 @@ pub(super) fn decode_encrypted_as(
 }
 
 /// Refuses what would take too much time or memory, before any of it is spent.
-fn check_cost(kdf: &pkcs5::pbes2::Kdf) -> Result<(), FormatError> {
-    use pkcs5::pbes2::{Kdf, Pbkdf2Prf};
+fn check_cost(kdf: &pbes2::Kdf) -> Result<(), FormatError> {
+    use pbes2::{Kdf, Pbkdf2Prf};
     let too_costly =
         |found: String, bound: String| Err(FormatError::TooCostly { format: ENCRYPTED_NAME, found, bound });
     match kdf {
