@@ -1,4 +1,9 @@
 //! AWS-LC through `aws-lc-rs`: the widest of the sources, and the one with a FIPS module.
+//!
+//! With the cargo feature `fips` it is AWS-LC-FIPS 4, and what the module's own service indicator does not approve is
+//! not offered: X25519, which NIST lists for no key agreement, and ChaCha20-Poly1305. Ed25519, ML-KEM and ML-DSA are
+//! approved. AES-GCM is approved with nonces that the module chooses or counts, as it does in its cipher suites for TLS
+//! ([`Provider::tls13_suite`]); sealing with a nonce of the caller's is the same code, but not an approved service.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::encoding::{AsBigEndian, Curve25519SeedBin, EcPrivateKeyBin};
@@ -28,7 +33,7 @@ impl Provider for AwsLc {
     }
 
     fn credit(&self) -> &'static str {
-        "AWS-LC (aws-lc-rs 1.19)"
+        if cfg!(feature = "fips") { "AWS-LC-FIPS 4 (aws-lc-rs 1.19)" } else { "AWS-LC (aws-lc-rs 1.19)" }
     }
 
     fn is_fips(&self) -> bool {
@@ -39,6 +44,11 @@ impl Provider for AwsLc {
         match primitive {
             // aws-lc-rs generates nothing below 2048 bits and signs with nothing below either.
             Primitive::GenerateKey(KeyAlgorithm::Rsa1024) | Primitive::Sign(KeyAlgorithm::Rsa1024) => {
+                Offer::No
+            }
+            Primitive::Agree(DhGroup::X25519) | Primitive::Aead(AeadAlgorithm::ChaCha20Poly1305)
+                if self.is_fips() =>
+            {
                 Offer::No
             }
             _ => Offer::Yes,

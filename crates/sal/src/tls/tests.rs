@@ -44,7 +44,10 @@ fn every_type_of_key_serves_both_sides_and_resumes() {
 fn every_group_and_cipher_agrees_with_the_providers_of_rustls() {
     let selection = leaked(Policy::default());
     let credentials = Credentials::new(selection, KeyAlgorithm::EcdsaP256).unwrap();
-    for peer in [aws_lc_rs::default_provider(), ring::default_provider()] {
+    // In a FIPS build, its default leaves ChaCha20-Poly1305 out.
+    let cipher_suites = aws_lc_rs::ALL_CIPHER_SUITES.to_vec();
+    let aws_lc = CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() };
+    for peer in [aws_lc, ring::default_provider()] {
         for group in KexGroup::ALL {
             let ours = compose(selection, &[*group]).unwrap();
             let mut peer = peer.clone();
@@ -86,7 +89,9 @@ fn each_source_alone_makes_a_whole_provider_where_it_has_the_pieces() {
             );
             continue;
         };
-        let common = Arc::new(aws_lc_rs::default_provider());
+        // In a FIPS build, its default leaves ChaCha20-Poly1305 out.
+        let cipher_suites = aws_lc_rs::ALL_CIPHER_SUITES.to_vec();
+        let common = Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() });
         for group in KexGroup::ALL.iter().filter(|group| exchange::is_served(selection, **group)) {
             for suite in &composed.cipher_suites {
                 let mut ours = (*composed).clone();
@@ -153,4 +158,25 @@ fn a_key_in_other_custody_signs_handshakes() {
     signer.public_key().verify_with(SignatureScheme::RsaPssSha384, b"transcript", &signature).unwrap();
     assert_eq!(signer.1.load(Ordering::Relaxed), 1);
     assert!(key.choose_scheme(&[rustls::SignatureScheme::ED25519]).is_none());
+}
+
+/// `is_fips` of the whole is the conjunction of that of every part, so nothing else may have slipped in.
+#[cfg(feature = "fips")]
+#[test]
+fn the_fips_policy_composes_a_whole_that_says_so() {
+    let selection = leaked(Policy { mode: Mode::Fips, ..Policy::default() });
+    let composed = compose(selection, KexGroup::ALL).unwrap();
+    assert!(composed.fips());
+    let groups: Vec<_> = composed.kx_groups.iter().map(|group| u16::from(group.name())).collect();
+    let approved = [KexGroup::P256MlKem768, KexGroup::P256, KexGroup::P384, KexGroup::MlKem768];
+    assert_eq!(groups, approved.map(KexGroup::iana_code));
+    assert_eq!(composed.cipher_suites.len(), 2, "AES-GCM with either key");
+    for key in KEYS {
+        for group in approved {
+            let shape = Shape { key: *key, group, client_certificate: true, resumed: true };
+            let credentials = Credentials::new(selection, *key).unwrap();
+            let pair = credentials.pair(&composed, &composed, shape).unwrap();
+            pair.warm_up().unwrap_or_else(|error| panic!("{shape:?}: {error}"));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use rustls::SignatureScheme as TlsScheme;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id};
 
-use crate::algorithm::{KeyAlgorithm, KeyKind, SignatureScheme, Standing};
+use crate::algorithm::{KeyAlgorithm, SignatureScheme, Standing};
 use crate::formats::spki::modulus_bits;
 use crate::selection::{Mode, Selection};
 use crate::{Primitive, strict};
@@ -126,6 +126,7 @@ impl SignatureVerificationAlgorithm for Verifier {
     }
 
     fn fips(&self) -> bool {
-        matches!(self.selection.policy().mode, Mode::Fips) && self.scheme.kind() != KeyKind::MlDsa
+        // Whatever the module does not approve, its provider does not offer.
+        matches!(self.selection.policy().mode, Mode::Fips)
     }
 }
