@@ -16,6 +16,7 @@
 //! both ends. A holder whose clock is a minute off is let in; one that is wrong by more reads which way to turn it.
 
 mod authority;
+mod chains;
 mod encoding;
 mod error;
 mod export;
@@ -30,6 +31,7 @@ pub mod keys;
 pub mod tls;
 
 pub use authority::{Authority, AuthorityRecord, CaKind};
+pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
 pub use error::CaError;
 pub use export::{authorized_keys_lines, known_hosts_lines, trusted_user_ca_lines};
 pub use extension::{IDENTITY_OID, IDENTITY_OID_TEXT};

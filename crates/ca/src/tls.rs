@@ -12,7 +12,10 @@
 //! A client keeps tickets in its configuration, so connections made from one configuration resume; a renewed
 //! certificate means a new configuration and a full handshake. A resumed handshake does not verify the client's
 //! certificate again: the server keeps what it saw. That is why every connection goes through
-//! [`Trust::identify_tls`], which refuses a certificate that expired since. Early data is never accepted.
+//! [`Trust::identify_peer`], which refuses a certificate that expired since. Early data is never accepted.
+//!
+//! A full handshake verifies the peer's signature over the handshake every time, and its chain only when the trust does
+//! not [remember](crate::Remember) it.
 
 use std::sync::Arc;
 
@@ -57,7 +60,7 @@ pub enum ClientAuth {
 
 /// A listener's configuration: its chain and key in PEM, the protocols it speaks (the first that the client offers
 /// too, in the server's order, is chosen), and what it asks of clients. A client certificate is accepted when
-/// [`Trust::identify_tls`] accepts it; call that once more on the connection to get the identity.
+/// [`Trust::identify_peer`] accepts it; call that once more on the connection to get the identity.
 ///
 /// # Errors
 /// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.

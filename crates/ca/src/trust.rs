@@ -18,6 +18,7 @@ use ssh_key::certificate::CertType;
 use ssh_key::public::KeyData;
 use time::OffsetDateTime;
 
+use crate::chains::{ChainCounts, Chains, Purpose, Remember, Verified};
 use crate::error::Expected;
 use crate::extension::{self, Claims};
 use crate::x509::{self, CaCertificate, Leaf};
@@ -41,11 +42,14 @@ pub struct TrustBundle {
     pub recording_key: Vec<u8>,
 }
 
-/// A cluster's public keys, checked. Cheap to clone.
+/// A cluster's public keys, checked. Cheap to clone; clones share the [memory](Remember) of verified chains.
 #[derive(Clone)]
-pub struct Trust(Arc<Inner>);
+pub struct Trust {
+    anchors: Arc<Anchors>,
+    chains: Arc<Chains>,
+}
 
-struct Inner {
+struct Anchors {
     cluster: ClusterName,
     user_ssh: Vec<SshCa>,
     host_ssh: Vec<SshCa>,
@@ -54,7 +58,7 @@ struct Inner {
     recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
     users: Arc<dyn ClientCertVerifier>,
     hosts: Arc<dyn ClientCertVerifier>,
-    servers: Arc<WebPkiServerVerifier>,
+    servers: Arc<dyn ServerCertVerifier>,
 }
 
 struct SshCa {
@@ -83,7 +87,7 @@ impl Trust {
         let host_tls = parse_certificates("host_tls_certificates", &bundle.host_tls_certificates)?;
         let user_roots = roots("user_tls_certificates", &user_tls)?;
         let host_roots = roots("host_tls_certificates", &host_tls)?;
-        Ok(Self(Arc::new(Inner {
+        let anchors = Anchors {
             cluster,
             user_ssh: parse_ssh("user_ssh_keys", &bundle.user_ssh_keys)?,
             host_ssh: parse_ssh("host_ssh_keys", &bundle.host_ssh_keys)?,
@@ -93,7 +97,20 @@ impl Trust {
             user_tls,
             host_tls,
             recording_key,
-        })))
+        };
+        Ok(Self { anchors: Arc::new(anchors), chains: Arc::new(Chains::new(Remember::default())) })
+    }
+
+    /// The same trust with a memory of its own, which is empty.
+    #[must_use]
+    pub fn remembering(&self, remember: Remember) -> Self {
+        Self { anchors: Arc::clone(&self.anchors), chains: Arc::new(Chains::new(remember)) }
+    }
+
+    /// How often chains were verified, and how often that was not necessary.
+    #[must_use]
+    pub fn chain_counts(&self) -> ChainCounts {
+        self.chains.counts()
     }
 
     /// The trust that follows from authorities at hand, the ones in use first.
@@ -135,47 +152,47 @@ impl Trust {
         let lines = |cas: &[SshCa]| cas.iter().map(|ca| ca.line.clone()).collect();
         let pems = |cas: &[CaCertificate]| cas.iter().map(|ca| x509::to_pem(&ca.der)).collect();
         TrustBundle {
-            cluster: self.0.cluster.to_string(),
-            user_ssh_keys: lines(&self.0.user_ssh),
-            host_ssh_keys: lines(&self.0.host_ssh),
-            user_tls_certificates: pems(&self.0.user_tls),
-            host_tls_certificates: pems(&self.0.host_tls),
-            recording_key: self.0.recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+            cluster: self.anchors.cluster.to_string(),
+            user_ssh_keys: lines(&self.anchors.user_ssh),
+            host_ssh_keys: lines(&self.anchors.host_ssh),
+            user_tls_certificates: pems(&self.anchors.user_tls),
+            host_tls_certificates: pems(&self.anchors.host_tls),
+            recording_key: self.anchors.recording_key.map(|key| key.to_vec()).unwrap_or_default(),
         }
     }
 
     /// The cluster's name.
     #[must_use]
     pub fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
+        &self.anchors.cluster
     }
 
     /// The public key that recordings are sealed to.
     #[must_use]
     pub fn recording_key(&self) -> Option<[u8; hpke::PUBLIC_KEY_BYTES]> {
-        self.0.recording_key
+        self.anchors.recording_key
     }
 
     /// The pin of the host CA in use: what a newcomer needs to know that it talks to this cluster.
     #[must_use]
     pub fn pin(&self) -> String {
-        self.0.host_tls.first().map(CaCertificate::pin).unwrap_or_default()
+        self.anchors.host_tls.first().map(CaCertificate::pin).unwrap_or_default()
     }
 
     /// The pins of all host CAs, the one in use first.
     #[must_use]
     pub fn pins(&self) -> Vec<String> {
-        self.0.host_tls.iter().map(CaCertificate::pin).collect()
+        self.anchors.host_tls.iter().map(CaCertificate::pin).collect()
     }
 
     /// The user CA's SSH keys as OpenSSH lines.
     pub fn user_ssh_lines(&self) -> impl Iterator<Item = &str> {
-        self.0.user_ssh.iter().map(|ca| ca.line.as_str())
+        self.anchors.user_ssh.iter().map(|ca| ca.line.as_str())
     }
 
     /// The host CA's SSH keys as OpenSSH lines.
     pub fn host_ssh_lines(&self) -> impl Iterator<Item = &str> {
-        self.0.host_ssh.iter().map(|ca| ca.line.as_str())
+        self.anchors.host_ssh.iter().map(|ca| ca.line.as_str())
     }
 
     /// Certificates of the CAs of a kind, PEM, one after the other.
@@ -191,7 +208,23 @@ impl Trust {
     /// # Errors
     /// [`CaError`] with the reason for a refusal.
     pub fn identify_tls(&self, leaf_der: &[u8], now: OffsetDateTime) -> Result<Identity, CaError> {
-        self.identify_tls_with(leaf_der, &[], now)
+        self.identify_tls_with(leaf_der, &[], now).map(|chain| chain.identity.clone())
+    }
+
+    /// [`Trust::identify_tls`] for the certificates of a connection as the peer sent them, the leaf first: where the
+    /// handshake has verified the chain, it is remembered.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal; [`CaError::Malformed`] when there is no certificate.
+    pub fn identify_peer(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: OffsetDateTime,
+    ) -> Result<Identity, CaError> {
+        let (leaf, intermediates) = chain
+            .split_first()
+            .ok_or_else(|| CaError::Malformed { reason: "there is no certificate".to_owned() })?;
+        self.identify_tls_with(leaf, intermediates, now).map(|chain| chain.identity.clone())
     }
 
     /// Who holds an SSH user certificate: checks the signature by the user CA, the time, the cluster, the type, and
@@ -235,21 +268,24 @@ impl Trust {
         leaf_der: &[u8],
         intermediates: &[CertificateDer<'_>],
         now: OffsetDateTime,
-    ) -> Result<Identity, CaError> {
-        let leaf = Leaf::parse(leaf_der)?;
-        let signed_by = [CaKind::User, CaKind::Host]
-            .into_iter()
-            .find(|kind| self.tls_cas(*kind).iter().any(|ca| ca.subject == leaf.issuer))
-            .ok_or_else(|| self.unknown_issuer(Expected::Either))?;
-        let verifier = match signed_by {
-            CaKind::User => &self.0.users,
-            CaKind::Host => &self.0.hosts,
-        };
-        let at = effective_time(leaf.not_before, leaf.not_after, now)?;
-        verifier
-            .verify_client_cert(&CertificateDer::from(leaf_der), intermediates, at)
-            .map_err(|error| self.tls_refusal(&error, Expected::Only(signed_by)))?;
-        self.finish(leaf.claims, signed_by, leaf.not_before, leaf.not_after)
+    ) -> Result<Arc<Verified>, CaError> {
+        self.chains.judge(Purpose::Client, leaf_der, intermediates, now, || {
+            let leaf = Leaf::parse(leaf_der)?;
+            let signed_by = [CaKind::User, CaKind::Host]
+                .into_iter()
+                .find(|kind| self.tls_cas(*kind).iter().any(|ca| ca.subject == leaf.issuer))
+                .ok_or_else(|| self.unknown_issuer(Expected::Either))?;
+            let verifier = match signed_by {
+                CaKind::User => &self.anchors.users,
+                CaKind::Host => &self.anchors.hosts,
+            };
+            let at = effective_time(leaf.not_before, leaf.not_after, now)?;
+            verifier
+                .verify_client_cert(&CertificateDer::from(leaf_der), intermediates, at)
+                .map_err(|error| self.tls_refusal(&error, Expected::Only(signed_by)))?;
+            let validity = (leaf.not_before, leaf.not_after);
+            Ok((self.finish(leaf.claims, signed_by, leaf.not_before, leaf.not_after)?, validity))
+        })
     }
 
     /// Whether a server is the host it should be.
@@ -259,16 +295,19 @@ impl Trust {
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
         now: OffsetDateTime,
-    ) -> Result<Identity, CaError> {
-        let leaf = Leaf::parse(leaf_der)?;
-        let at = effective_time(leaf.not_before, leaf.not_after, now)?;
-        self.0.servers.verify_server_cert(leaf_der, intermediates, server_name, &[], at).map_err(
-            |error| match name_mismatch(&error) {
+    ) -> Result<Arc<Verified>, CaError> {
+        self.chains.judge(Purpose::Server(server_name), leaf_der, intermediates, now, || {
+            let leaf = Leaf::parse(leaf_der)?;
+            let at = effective_time(leaf.not_before, leaf.not_after, now)?;
+            let verified =
+                self.anchors.servers.verify_server_cert(leaf_der, intermediates, server_name, &[], at);
+            verified.map_err(|error| match name_mismatch(&error) {
                 Some(names) => CaError::WrongHost { asked: server_name.to_str().into_owned(), names },
                 None => self.tls_refusal(&error, Expected::Only(CaKind::Host)),
-            },
-        )?;
-        self.finish(leaf.claims, CaKind::Host, leaf.not_before, leaf.not_after)
+            })?;
+            let validity = (leaf.not_before, leaf.not_after);
+            Ok((self.finish(leaf.claims, CaKind::Host, leaf.not_before, leaf.not_after)?, validity))
+        })
     }
 
     fn verify_ssh(
@@ -285,8 +324,8 @@ impl Trust {
             return Err(CaError::WrongKind { got, expected });
         }
         let cas = match expected {
-            CaKind::User => &self.0.user_ssh,
-            CaKind::Host => &self.0.host_ssh,
+            CaKind::User => &self.anchors.user_ssh,
+            CaKind::Host => &self.anchors.host_ssh,
         };
         let ca = cas
             .iter()
@@ -316,21 +355,24 @@ impl Trust {
         if claims.kind() != signed_by {
             return Err(CaError::WrongKind { got: claims.kind(), expected: signed_by });
         }
-        if claims.cluster != self.0.cluster.as_str() {
-            return Err(CaError::WrongCluster { got: claims.cluster, expected: self.0.cluster.to_string() });
+        if claims.cluster != self.anchors.cluster.as_str() {
+            return Err(CaError::WrongCluster {
+                got: claims.cluster,
+                expected: self.anchors.cluster.to_string(),
+            });
         }
         Ok(claims.into_identity(after, before))
     }
 
     fn tls_cas(&self, kind: CaKind) -> &[CaCertificate] {
         match kind {
-            CaKind::User => &self.0.user_tls,
-            CaKind::Host => &self.0.host_tls,
+            CaKind::User => &self.anchors.user_tls,
+            CaKind::Host => &self.anchors.host_tls,
         }
     }
 
     fn unknown_issuer(&self, expected: Expected) -> CaError {
-        CaError::UnknownIssuer { expected, cluster: self.0.cluster.to_string() }
+        CaError::UnknownIssuer { expected, cluster: self.anchors.cluster.to_string() }
     }
 
     fn tls_refusal(&self, error: &rustls::Error, expected: Expected) -> CaError {
@@ -347,7 +389,7 @@ impl Trust {
 impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trust")
-            .field("cluster", &self.0.cluster)
+            .field("cluster", &self.anchors.cluster)
             .field("pins", &self.pins())
             .finish_non_exhaustive()
     }
@@ -478,3 +520,7 @@ fn server_verifier(roots: Arc<RootCertStore>) -> Result<Arc<WebPkiServerVerifier
         .build()
         .map_err(|error| CaError::BadTrust { field: "host_tls_certificates", reason: error.to_string() })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

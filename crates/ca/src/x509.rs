@@ -207,6 +207,13 @@ impl CaCertificate {
     }
 }
 
+/// From when until when a certificate is valid, before anyone checked who signed it.
+pub(crate) fn validity(der: &[u8]) -> Result<(OffsetDateTime, OffsetDateTime), CaError> {
+    let certificate = parse(der)?;
+    let validity = certificate.validity();
+    Ok((validity.not_before.to_datetime(), validity.not_after.to_datetime()))
+}
+
 /// `sha256:` and the digest of a SubjectPublicKeyInfo.
 pub(crate) fn pin_of(key: &PublicKey) -> String {
     format!("sha256:{}", data_encoding::HEXLOWER.encode(&key.spki_sha256()))

@@ -83,8 +83,8 @@ pub(crate) fn proven<T>(
     now: OffsetDateTime,
 ) -> Result<Option<Identity>, sallyport_ca::CaError> {
     let (_, connection) = stream.get_ref();
-    match connection.peer_certificates().and_then(<[_]>::first) {
-        Some(leaf) => trust.identify_tls(leaf, now).map(Some),
+    match connection.peer_certificates() {
+        Some(chain) => trust.identify_peer(chain, now).map(Some),
         None => Ok(None),
     }
 }

@@ -316,13 +316,16 @@ impl State {
             // A snapshot without trust is no reason to trust nobody: certificates would stop verifying.
             return;
         };
-        let parsed = serde_json::from_str::<TrustBundle>(&text)
-            .map_err(|problem| problem.to_string())
-            .and_then(|bundle| match Trust::from_bundle(&bundle) {
-                Ok(trust) if bundle.cluster == cluster.as_str() => Ok((bundle, trust)),
-                Ok(_) => Err(format!("it is of another cluster, {}", bundle.cluster)),
-                Err(problem) => Err(problem.to_string()),
-            });
+        let parsed = serde_json::from_str::<TrustBundle>(&text).map_err(|problem| problem.to_string());
+        if parsed.as_ref().is_ok_and(|bundle| *bundle == self.bundle) {
+            // The same trust goes on, with the sessions and chains that it remembers.
+            return;
+        }
+        let parsed = parsed.and_then(|bundle| match Trust::from_bundle(&bundle) {
+            Ok(trust) if bundle.cluster == cluster.as_str() => Ok((bundle, trust)),
+            Ok(_) => Err(format!("it is of another cluster, {}", bundle.cluster)),
+            Err(problem) => Err(problem.to_string()),
+        });
         match parsed {
             Ok((bundle, trust)) => {
                 self.trust = Arc::new(trust);

@@ -94,6 +94,36 @@ async fn refusals_reach_the_person_and_the_audit_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_cuts_an_identity_whose_chain_is_remembered() {
+    let cluster = Cluster::all_in_one().await;
+    let login = os_login();
+    let alice = cluster.user("alice", &[&login]).await;
+    let list = async || {
+        let mut client = ClusterClient::new(alice.authority().await);
+        client.list_nodes(v1::ListNodesRequest::default()).await.map(|_| ())
+    };
+    let remembered = || cluster.running.authority().unwrap().trust().chain_counts().remembered;
+    for _ in 0..2 {
+        list().await.unwrap();
+        alice.open("web-1", &login).await.unwrap();
+    }
+    let before = remembered();
+    list().await.unwrap();
+    assert!(remembered() >= before + 2, "the handshake and the identity after it verify nothing");
+
+    let lock = "kind: lock\nversion: v1\nmetadata:\n  name: gone\nspec:\n  target:\n    user: alice\n";
+    let mut admin = cluster.admin().await;
+    admin.create_resource(v1::CreateResourceRequest { yaml: lock.to_owned(), replace: false }).await.unwrap();
+    let before = remembered();
+    assert_eq!(list().await.unwrap_err().code(), Code::PermissionDenied);
+    assert!(remembered() >= before + 2, "the lock was met, not a chain that was forgotten");
+    until("the proxy's refusal", async || {
+        alice.open("web-1", &login).await.err().filter(|status| status.code() == Code::PermissionDenied)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_only_the_node_learns_of_is_refused_there() {
     let cluster = Cluster::all_in_one().await;
     let login = os_login();

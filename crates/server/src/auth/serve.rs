@@ -44,10 +44,9 @@ where
         Ok(Err(error)) => return debug!(peer = %peer.address, %error, "the TLS handshake failed"),
         Err(_) => return debug!(peer = %peer.address, "the TLS handshake took too long"),
     };
-    let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let caller = match leaf {
+    let caller = match stream.get_ref().1.peer_certificates() {
         None => Caller::Anonymous { address: peer.address },
-        Some(leaf) => match inner.trust.identify_tls(leaf, OffsetDateTime::now_utc()) {
+        Some(chain) => match inner.trust.identify_peer(chain, OffsetDateTime::now_utc()) {
             Ok(identity) => Caller::Certified { identity: Arc::new(identity), address: peer.address },
             Err(error) => return info!(peer = %peer.address, %error, "a certificate was not accepted"),
         },
