@@ -650,7 +650,7 @@ fn threads_share_few_sessions() {
 
 /// Signatures a second, by the token and from memory; written to the file that `SALLYPORT_FIGURES` names.
 #[test]
-#[ignore = "a measurement, run by hand: SALLYPORT_FIGURES=/tmp/figures cargo test --release -p sallyport-sal --test token -- --ignored"]
+#[ignore = "a measurement, run by hand: SALLYPORT_FIGURES=/tmp/figures cargo test --release -p sallyport-sal --test token -- speed --ignored"]
 fn speed() {
     alone("speed", "", |hsm| {
         let custody = hsm.custody();
