@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
 use crate::algorithm::SignatureScheme;
-use crate::formats::{pkcs8, spki};
+use crate::formats::{self, pkcs8, spki};
 use crate::provider::{self, Fault, PrivateKey};
 use crate::selection::{RunError, Selection};
 use crate::{KeyAlgorithm, Primitive, PrivateKeyMaterial, SalError, SignError, hash, selection, strict};
@@ -181,7 +181,7 @@ impl MemoryKey {
     /// # Errors
     /// As [`MemoryKey::generate`].
     pub fn generate_in(selection: &'static Selection, algorithm: KeyAlgorithm) -> Result<Self, SalError> {
-        Self::from_material_in(selection, selection.generate_key(algorithm)?)
+        Self::from_proven(selection, selection.generate_key(algorithm)?)
     }
 
     /// Takes a key as bytes.
@@ -200,28 +200,20 @@ impl MemoryKey {
         selection: &'static Selection,
         material: PrivateKeyMaterial,
     ) -> Result<Self, SalError> {
-        let bad = |reason: &str| SalError::BadPrivateKey { reason: reason.to_owned() };
-        strict::check_private(&material).map_err(bad)?;
+        formats::prove(&material)?;
+        Self::from_proven(selection, material)
+    }
+
+    /// Takes a key that was just made, or read by a function that proves what it reads.
+    pub(crate) fn from_proven(
+        selection: &'static Selection,
+        material: PrivateKeyMaterial,
+    ) -> Result<Self, SalError> {
         let public = PublicKey::from_raw(material.algorithm(), material.public())?;
         let key = Self { material, public, selection, loaded: [const { OnceLock::new() }; provider::MAX] };
-        let algorithm = key.public.algorithm;
-        // Loading is the proof that the halves belong together, but for RSA: some libraries look at no more than the
-        // modulus, and a wrong exponent or remainder gives signatures that give the key away.
         key.selection
-            .run(Primitive::Sign(algorithm), |provider| key.load(provider).map(|_| ()))
-            .map_err(|error| error.into_sal(bad))?;
-        if algorithm.modulus_bits().is_some() {
-            let probe = key.sign(b"a key proves itself when it is loaded");
-            let signature = probe.map_err(|error| bad(&error.reason))?;
-            key.public
-                .verify_in(
-                    selection,
-                    algorithm.default_scheme(),
-                    b"a key proves itself when it is loaded",
-                    &signature,
-                )
-                .map_err(|_| bad("its numbers do not belong together"))?;
-        }
+            .run(Primitive::Sign(key.public.algorithm), |provider| key.load(provider).map(|_| ()))
+            .map_err(|error| error.into_sal(|reason| SalError::BadPrivateKey { reason: reason.to_owned() }))?;
         Ok(key)
     }
 
@@ -230,7 +222,7 @@ impl MemoryKey {
     /// # Errors
     /// [`SalError::BadPrivateKey`] when it is malformed or holds a key of another type.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self, SalError> {
-        Self::from_material(pkcs8::decode(der)?)
+        Self::from_proven(selection::global(), pkcs8::decode(der)?)
     }
 
     /// Reads PKCS#8 in PEM, as [`MemoryKey::to_pkcs8_pem`] and `openssl genpkey` write it.

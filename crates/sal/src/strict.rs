@@ -3,7 +3,6 @@
 //! Libraries differ at the edges: in the encodings of a signature that they read, in the points that they take for
 //! keys. The layer refuses what any of them has a good reason to refuse, before a provider sees it.
 
-use crate::PrivateKeyMaterial;
 use crate::algorithm::{DhGroup, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::formats::spki::{modulus_bits, take};
 
@@ -81,21 +80,6 @@ pub fn check_public(algorithm: KeyAlgorithm, raw: &[u8]) -> Result<(), &'static 
         ),
         KeyKind::MlDsa => Ok(()),
         KeyKind::Rsa => rsa_public(algorithm, raw),
-    }
-}
-
-/// Checks the form of a private key: a secret half of exactly its length, and for RSA one whole structure.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn check_private(key: &PrivateKeyMaterial) -> Result<(), &'static str> {
-    match key.algorithm().secret_bytes() {
-        Some(length) if key.secret().len() == length => Ok(()),
-        Some(_) => Err("the secret half has another length than its type"),
-        None => match take(key.secret(), 0x30) {
-            Some((_, [])) => Ok(()),
-            _ => Err("it is not one structure in DER"),
-        },
     }
 }
 

@@ -94,19 +94,24 @@ fn text(
     });
     ui::table(&["name", "library", "serves", ""], rows.collect(), "none")?;
 
-    section("Key exchange in TLS (microseconds)")?;
+    section("Key exchange in TLS")?;
     let rows = report.groups.iter().map(|group| {
         let sent = if group.sent_first { "sent first" } else { "" };
         vec![
             group.name.to_owned(),
+            sent.to_owned(),
             group.sources.clone(),
             time(group.share),
             time(group.client_secret),
             time(group.server),
-            sent.to_owned(),
         ]
     });
-    ui::table(&["group", "source", "client share", "client secret", "server", ""], rows.collect(), "none")?;
+    columns(
+        args,
+        &["group", "", "source", "client share us", "client secret us", "server us"],
+        &[3, 4, 5],
+        rows.collect(),
+    )?;
 
     section("Cipher suites of TLS 1.3")?;
     let rows = report.suites.iter().map(|suite| {
@@ -119,9 +124,9 @@ fn text(
             rate,
         ]
     });
-    ui::table(&["suite", "cipher", "hash", "hkdf", "mb/s at 16 kib"], rows.collect(), "none")?;
+    columns(args, &["suite", "cipher", "hash", "hkdf", "mb/s at 16 kib"], &[4], rows.collect())?;
 
-    section("Signatures (microseconds)")?;
+    section("Signatures")?;
     let rows = report.signatures.iter().map(|one| {
         vec![
             one.key.to_owned(),
@@ -134,15 +139,15 @@ fn text(
             one.ssh.unwrap_or("-").to_owned(),
         ]
     });
-    let headings = ["key", "signs", "time", "verifies", "time", "in tls", "in certificates", "in ssh"];
-    ui::table(&headings, rows.collect(), "none")?;
+    let headings = ["key", "signs", "us", "verifies", "us", "in tls", "in certificates", "in ssh"];
+    columns(args, &headings, &[2, 4], rows.collect())?;
 
     section("SSH")?;
     for (what, by) in ssh() {
         ui::data(format!("{what:<28} {by}"))?;
     }
     if args.all {
-        section("Every primitive (microseconds)")?;
+        section("Every primitive")?;
         let rows = report.choices.iter().map(|choice| {
             vec![
                 choice.primitive.to_string(),
@@ -154,8 +159,8 @@ fn text(
                 choice.others.join("; "),
             ]
         });
-        let headings = ["primitive", "source", "time", "why", "runner-up", "time", "not eligible"];
-        ui::table(&headings, rows.collect(), "none")?;
+        let headings = ["primitive", "source", "us", "why", "runner-up", "us", "not eligible"];
+        columns(args, &headings, &[2, 5], rows.collect())?;
     }
     if let Some(tokens) = tokens {
         section("Tokens")?;
@@ -198,6 +203,16 @@ fn text(
         ))?;
     }
     Ok(())
+}
+
+/// A table without the columns of times, unless times were measured.
+fn columns(args: &Args, headings: &[&str], times: &[usize], rows: Vec<Vec<String>>) -> CliResult {
+    let shown = |at: &usize| args.time || !times.contains(at);
+    let keep =
+        |row: Vec<String>| row.into_iter().enumerate().filter(|(at, _)| shown(at)).map(|(_, cell)| cell);
+    let headings: Vec<&str> =
+        headings.iter().enumerate().filter(|(at, _)| shown(at)).map(|(_, heading)| *heading).collect();
+    ui::table(&headings, rows.into_iter().map(|row| keep(row).collect()).collect(), "none")
 }
 
 fn section(title: &str) -> CliResult {

@@ -76,6 +76,9 @@ impl KexGroup {
     /// What TLS offers unless told otherwise, the first with a key share.
     pub const DEFAULT: &[Self] = &[Self::X25519MlKem768, Self::X25519, Self::P256, Self::P384];
 
+    /// The same where every part must be approved under FIPS 140-3, which X25519 is not.
+    pub const DEFAULT_FIPS: &[Self] = &[Self::P256MlKem768, Self::P256, Self::P384];
+
     /// The name in configuration files and reports, which is that of the IANA registry.
     #[must_use]
     pub const fn name(self) -> &'static str {

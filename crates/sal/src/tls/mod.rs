@@ -46,7 +46,11 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// The key exchange groups that [`provider`] offers; the first one with a key share.
 #[must_use]
 pub fn groups() -> &'static [KexGroup] {
-    GROUPS.get().map_or(KexGroup::DEFAULT, Vec::as_slice)
+    match (GROUPS.get(), &selection::global().policy().mode) {
+        (Some(groups), _) => groups,
+        (None, Mode::Fips) => KexGroup::DEFAULT_FIPS,
+        (None, _) => KexGroup::DEFAULT,
+    }
 }
 
 /// Sets the groups of [`provider`], in the order of preference. It must come before anything used TLS.

@@ -33,7 +33,7 @@ impl fmt::Debug for Keys {
 impl KeyProvider for Keys {
     fn load_private_key(&self, key: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
         let material = formats::read_der(&key).map_err(|error| Error::General(error.to_string()))?;
-        let key = MemoryKey::from_material_in(self.selection, material)
+        let key = MemoryKey::from_proven(self.selection, material)
             .map_err(|error| Error::General(error.to_string()))?;
         Ok(signing_key(Arc::new(key)))
     }
