@@ -65,7 +65,7 @@ impl Der {
             }
             Ok(tags)
         };
-        Ok(match tags().map_err(FormatError::der("DER"))? {
+        Ok(match tags().map_err(FormatError::der("DER file"))? {
             [Some(Tag::Integer), Some(Tag::Sequence), _] => Self::Pkcs8,
             [Some(Tag::Integer), Some(Tag::OctetString), _] => Self::Sec1,
             [Some(Tag::Integer), Some(Tag::Integer), Some(_)] => Self::Pkcs1Private,
