@@ -1,5 +1,6 @@
 //! `sallyport sal`: what the cryptography here is made of, and what it costs.
 
+mod handshakes;
 mod plot;
 mod report;
 mod speed;
@@ -19,6 +20,8 @@ pub(crate) enum Sal {
     Tune(tune::Args),
     /// The full table: every source for every primitive, as `openssl speed` would show it.
     Speed(speed::Args),
+    /// TLS 1.3 handshakes a second: composed of the best sources, by each source alone, by rustls' default, and by Go.
+    Handshakes(handshakes::Args),
 }
 
 /// Runs one of them. They take no connection and no login.
@@ -27,6 +30,7 @@ pub(crate) fn run(global: &Global, command: Sal) -> CliResult {
         Sal::Report(args) => report::run(&args),
         Sal::Tune(args) => tune::run(global, &args),
         Sal::Speed(args) => speed::run(&args),
+        Sal::Handshakes(args) => handshakes::run(&args),
     }
 }
 

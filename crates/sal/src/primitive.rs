@@ -73,6 +73,19 @@ impl Primitive {
         }
     }
 
+    /// Whether it draws random bytes by its source's own means.
+    #[must_use]
+    pub const fn draws_randomness(self) -> bool {
+        match self {
+            Self::GenerateKey(_) | Self::Agree(_) | Self::Decapsulate | Self::Encapsulate | Self::Random => {
+                true
+            }
+            // A nonce, a salt, blinding. Ed25519 alone needs nothing (RFC 8032 §5.1.6).
+            Self::Sign(algorithm) => !matches!(algorithm, KeyAlgorithm::Ed25519),
+            Self::Verify(_) | Self::Aead(_) | Self::Hash(_) | Self::Hmac(_) => false,
+        }
+    }
+
     /// The word for the operation alone.
     #[must_use]
     pub const fn operation(self) -> &'static str {

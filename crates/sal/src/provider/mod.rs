@@ -184,6 +184,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether its first random number in a process takes tens of milliseconds.
+    fn starts_slowly(&self) -> bool {
+        false
+    }
+
     /// Whether it has a primitive.
     fn offer(&self, primitive: Primitive) -> Offer;
 

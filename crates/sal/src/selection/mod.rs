@@ -269,6 +269,9 @@ impl Selection {
                 places.sort_by_key(|place| place.provider.name() != prior.provider.name());
             }
         }
+        if self.policy.quick_start && primitive.draws_randomness() {
+            places.sort_by_key(|place| place.provider.starts_slowly());
+        }
         if let Some(named) = self.policy.overrides.get(&primitive) {
             places.sort_by_key(|place| place.provider.name() != named);
         }
@@ -356,8 +359,10 @@ impl Selection {
             let Some(at) = self.place_of(provider) else { continue };
             let Some(health) = self.health(primitive, at) else { continue };
             if health.load(Ordering::Acquire) == UNTESTED {
-                let others: Vec<_> =
+                let mut others: Vec<_> =
                     self.providers.iter().copied().filter(|other| other.name() != provider.name()).collect();
+                // Nobody waits for a witness.
+                others.sort_by_key(|other| other.starts_slowly());
                 match selftest::check(provider, primitive, &others) {
                     Ok(()) => health.store(PASSED, Ordering::Release),
                     Err(reason) => {

@@ -13,6 +13,9 @@ pub struct Policy {
     pub mode: Mode,
     /// Primitives for which the configuration names a provider.
     pub overrides: BTreeMap<Primitive, String>,
+    /// For commands that are over in a moment: sources whose first random number takes tens of milliseconds come after
+    /// the others wherever randomness is drawn. Services warm up instead.
+    pub quick_start: bool,
 }
 
 /// The rule for every primitive.

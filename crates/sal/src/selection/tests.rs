@@ -107,6 +107,7 @@ fn with_liar_first() -> Policy {
     Policy {
         mode: Mode::Preset,
         overrides: overrides.into_iter().map(|primitive| (primitive, "liar".to_owned())).collect(),
+        ..Policy::default()
     }
 }
 
@@ -188,6 +189,7 @@ fn policies_name_what_exists() {
         ]
         .into_iter()
         .collect(),
+        ..Policy::default()
     };
     let errors: Vec<_> = policy.check().unwrap_err().iter().map(ToString::to_string).collect();
     assert_eq!(errors.len(), 3, "{errors:?}");
@@ -240,4 +242,20 @@ fn a_profile_survives_its_file_and_is_dropped_when_the_machine_changed() {
     );
     std::fs::write(&path, "{}").unwrap();
     assert!(Profile::read(&path).unwrap_err().to_string().contains("sal tune"));
+}
+
+#[test]
+fn a_short_command_waits_for_no_entropy() {
+    let policy = Policy { quick_start: true, ..Policy::default() };
+    let selection = Selection::new(ALL, policy);
+    for primitive in Primitive::all().filter(|primitive| primitive.draws_randomness()) {
+        let alternatives = ALL.iter().any(|provider| {
+            !provider.starts_slowly()
+                && provider.offer(primitive) == Offer::Yes
+                && provider.needs().iter().all(|feature| feature.is_present())
+        });
+        if alternatives {
+            assert!(!selection.source(primitive).unwrap().starts_slowly(), "{primitive}");
+        }
+    }
 }

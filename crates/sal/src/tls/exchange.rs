@@ -18,13 +18,12 @@ const ML_KEM_KEY_BYTES: usize = 1184;
 /// Length of a ciphertext of ML-KEM-768, in bytes.
 const ML_KEM_CIPHERTEXT_BYTES: usize = 1088;
 
-/// Whether there is a source for all that a group needs.
+/// Whether somebody is eligible for all that a group needs. The self-tests run at the first use.
 pub(super) fn is_served(selection: &Selection, group: KexGroup) -> bool {
-    let dh = group.dh().is_none_or(|dh| selection.source(Primitive::Agree(dh)).is_ok());
-    let kem = !group.has_ml_kem()
-        || (selection.source(Primitive::Decapsulate).is_ok()
-            && selection.source(Primitive::Encapsulate).is_ok());
-    dh && kem
+    let eligible =
+        |primitive| selection.ranking(primitive).first().is_some_and(|place| place.obstacle.is_none());
+    group.dh().is_none_or(|dh| eligible(Primitive::Agree(dh)))
+        && (!group.has_ml_kem() || (eligible(Primitive::Decapsulate) && eligible(Primitive::Encapsulate)))
 }
 
 pub(super) fn group(selection: &'static Selection, group: KexGroup) -> &'static dyn SupportedKxGroup {
