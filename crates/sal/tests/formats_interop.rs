@@ -306,6 +306,29 @@ fn openssl_reads_our_keys() {
     }
 }
 
+#[test]
+fn a_pkcs12_file_is_refused_with_the_command_that_takes_the_key_out() {
+    let Some(bench) = Bench::new("openssl") else { return };
+    bench.run("openssl req -x509 -newkey ed25519 -nodes -keyout key.pem -out cert.pem -subj /CN=x -days 2");
+    let key = bench.private("key.pem", None).unwrap();
+    bench.run("openssl pkcs12 -export -inkey key.pem -in cert.pem -out OLD -passout pass:%");
+    let refused = bench.private("OLD", Some(PASSPHRASE)).unwrap_err().to_string();
+    let command = refused.split('`').nth(1).unwrap();
+    assert!(refused.starts_with("found a PKCS#12 file"), "{refused}");
+    bench.run(&format!("{command} -passin pass:% -passout pass:%"));
+    assert_same(&bench.private("NEW", Some(PASSPHRASE)).unwrap(), &key);
+    // A certificate is no key, in either form, and neither is a request for one.
+    bench.run("openssl x509 -in cert.pem -outform DER -out cert.der");
+    bench.run("openssl req -new -key key.pem -subj /CN=x -outform DER -out request.der");
+    for name in ["cert.pem", "cert.der", "request.der"] {
+        assert!(matches!(bench.private(name, None), Err(FormatError::WrongKind { .. })), "{name}");
+        assert!(
+            matches!(formats::read_public(&bench.read(name)), Err(FormatError::WrongKind { .. })),
+            "{name}"
+        );
+    }
+}
+
 /// What `ssh-keygen` calls each key.
 const SSH: &[(KeyAlgorithm, &str)] = &[
     (KeyAlgorithm::Ed25519, "-t ed25519"),
@@ -405,6 +428,21 @@ fn ssh_keygen_reads_our_keys() {
         assert!(!ok);
         bench.write("line.pub", line.as_bytes());
         bench.run("ssh-keygen -l -f line.pub");
+    }
+}
+
+#[test]
+fn putty_converts_both_ways() {
+    let Some(bench) = Bench::new("puttygen") else { return };
+    bench.write("none", b"");
+    for arguments in ["-t ed25519", "-t ecdsa -b 384", "-t rsa -b 2048"] {
+        bench.run(&format!("puttygen -q {arguments} -C bob -o OLD --new-passphrase none"));
+        let refused = bench.private("OLD", None).unwrap_err().to_string();
+        bench.run(refused.split('`').nth(1).unwrap());
+        let key = bench.private("NEW", None).unwrap();
+        bench.ours("ours", &key, Format::OpenSsh, None);
+        let line = bench.run("puttygen ours -O public-openssh");
+        assert_eq!(formats::read_public(line.as_bytes()).unwrap(), public(&key));
     }
 }
 

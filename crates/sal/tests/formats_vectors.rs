@@ -407,3 +407,25 @@ fn versions_and_attributes_of_pkcs8() {
     let inner = format!("020100{body}{attributes}");
     assert_eq!(read(file(&inner)).unwrap().secret(), key.secret());
 }
+
+/// The page for people has every name and every command that an error gives.
+#[test]
+fn the_page_on_keys_is_complete() {
+    let page = include_str!("../../../docs/keys.md");
+    for name in Format::ALL.iter().map(|format| format.name()) {
+        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+    }
+    for name in PublicFormat::ALL.iter().map(|format| format.name()) {
+        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+    }
+    for source in [
+        include_str!("../src/formats/mod.rs"),
+        include_str!("../src/formats/openssh.rs"),
+        include_str!("../src/formats/pkcs8.rs"),
+    ] {
+        for line in source.lines().filter_map(|line| line.trim().strip_prefix("command: \"")) {
+            let command = line.trim_end_matches("\",");
+            assert!(page.contains(&format!("`{command}`")), "{command}");
+        }
+    }
+}

@@ -30,6 +30,8 @@ const WRITTEN_ROUNDS: u32 = 24;
 const WRITTEN_SALT_BYTES: usize = 16;
 /// The block size that an unencrypted private section is padded to.
 const PLAIN_BLOCK_BYTES: usize = 8;
+/// The largest block of any cipher that is read.
+const MAX_BLOCK_BYTES: usize = 16;
 /// Every curve's identifier is the end of the key's type.
 const ECDSA_PREFIX: &str = "ecdsa-sha2-";
 
@@ -216,9 +218,11 @@ impl Section {
         }
         let key = private_fields(&mut reader, accept)?;
         let comment = String::from_utf8_lossy(reader.string("the comment")?).into_owned();
+        // OpenSSH fills up to a whole block; PuTTY goes on for another one, which OpenSSH takes.
         let padding = reader.rest;
-        let is_counting = padding.iter().zip(1u8..).all(|(byte, expected)| *byte == expected);
-        if !self.bytes.len().is_multiple_of(self.block) || padding.len() >= self.block || !is_counting {
+        let is_counting = padding.iter().zip(1..=u8::MAX).all(|(byte, expected)| *byte == expected);
+        if !self.bytes.len().is_multiple_of(self.block) || padding.len() > 2 * MAX_BLOCK_BYTES || !is_counting
+        {
             return Err(malformed("the padding is not 1, 2, 3 and so on up to a whole block"));
         }
         if blob(NAME, key.algorithm(), key.public())? != outer {
@@ -319,7 +323,7 @@ fn private_section(key: &PrivateKeyMaterial, comment: &str) -> Result<Zeroizing<
 
 fn pad(mut section: Zeroizing<Vec<u8>>, block: usize) -> Zeroizing<Vec<u8>> {
     let missing = (block - section.len() % block) % block;
-    section.extend((1u8..).take(missing));
+    section.extend((1..=u8::MAX).take(missing));
     section
 }
 

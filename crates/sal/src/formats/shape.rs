@@ -27,6 +27,7 @@ pub(super) enum Der {
     Pkcs1Private,
     Pkcs1Public,
     Spki,
+    Pkcs12,
     /// A certificate, a request for one, or a list of revoked ones: they look alike from here.
     Certificate,
     Unknown,
@@ -42,6 +43,9 @@ impl Der {
             Self::Pkcs1Private => pkcs1::NAME,
             Self::Pkcs1Public => pkcs1::PUBLIC_NAME,
             Self::Spki => spki::NAME,
+            Self::Pkcs12 => {
+                "a PKCS#12 file (take the key out with `openssl pkcs12 -in OLD -nocerts -out NEW`)"
+            }
             Self::Certificate => "a certificate or something else that is signed",
             Self::Unknown => "DER that is not a key",
         }
@@ -66,6 +70,7 @@ impl Der {
             Ok(tags)
         };
         Ok(match tags().map_err(FormatError::der("DER file"))? {
+            [Some(Tag::Integer), Some(Tag::Sequence), Some(Tag::Sequence)] => Self::Pkcs12,
             [Some(Tag::Integer), Some(Tag::Sequence), _] => Self::Pkcs8,
             [Some(Tag::Integer), Some(Tag::OctetString), _] => Self::Sec1,
             [Some(Tag::Integer), Some(Tag::Integer), Some(_)] => Self::Pkcs1Private,
