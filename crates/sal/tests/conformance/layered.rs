@@ -1,5 +1,7 @@
 //! The layer itself, with one provider as its only source: what it accepts must not depend on which one that is.
 
+use rustls::CipherSuite;
+use rustls::crypto::tls13::Hkdf;
 use rustls::crypto::{ActiveKeyExchange, SupportedKxGroup};
 use sallyport_sal::algorithm::{DhGroup, KexGroup, KeyAlgorithm, SignatureScheme, Standing};
 use sallyport_sal::formats::FormatError;
@@ -21,6 +23,7 @@ pub(crate) struct Layered {
     /// The selection behind `groups`: TLS needs ciphers, which not every provider has.
     exchange: &'static Selection,
     groups: Vec<&'static dyn SupportedKxGroup>,
+    suites: Vec<rustls::SupportedCipherSuite>,
 }
 
 impl Layered {
@@ -39,6 +42,7 @@ impl Layered {
             selection,
             exchange,
             groups: composed.kx_groups.clone(),
+            suites: composed.cipher_suites.clone(),
         }))
     }
 
@@ -51,12 +55,20 @@ impl Layered {
             .collect()
     }
 
+    /// HKDF of a cipher suite of TLS, if the source has the HMAC in it.
+    pub(crate) fn hkdf(&self, primitive: Primitive, cipher: CipherSuite) -> Option<&'static dyn Hkdf> {
+        let suites = self.suites.iter().filter_map(rustls::SupportedCipherSuite::tls13);
+        let mut named = suites.filter(|suite| suite.common.suite == cipher);
+        self.has(primitive).then(|| named.next().expect("the cipher is composed").hkdf_provider)
+    }
+
     /// Whether the source has a primitive and passed its self-test.
     fn has(&self, primitive: Primitive) -> bool {
         self.selection.source(primitive).is_ok()
     }
 
-    fn group(&self, group: KexGroup) -> Option<&'static dyn SupportedKxGroup> {
+    /// A group of TLS with this source in it.
+    pub(crate) fn group(&self, group: KexGroup) -> Option<&'static dyn SupportedKxGroup> {
         self.groups.iter().copied().find(|one| u16::from(one.name()) == group.iana_code())
     }
 }

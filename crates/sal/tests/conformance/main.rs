@@ -18,10 +18,12 @@
 mod agreement;
 mod ciphers;
 mod crossed;
+mod derivation;
 mod digests;
 mod document;
 mod encapsulation;
 mod encoding;
+mod hybrids;
 mod known;
 mod layered;
 mod outcome;
@@ -91,6 +93,19 @@ fn no_vector_took_a_source_out_of_service() {
     LazyLock::force(&OUTCOME);
     let incidents: Vec<_> = outcome::LAYERED.iter().flat_map(|layered| layered.incidents()).collect();
     assert!(incidents.is_empty(), "{incidents:#?}");
+}
+
+/// Keys for the lab are measured, and no peer may have one.
+#[test]
+fn a_key_for_the_lab_is_refused_from_a_peer() {
+    use sallyport_sal::PublicKey;
+    use sallyport_sal::algorithm::KeyAlgorithm;
+    let small = private_keys::rsa_key(KeyAlgorithm::Rsa1024);
+    let spki = sallyport_sal::formats::spki::encode(KeyAlgorithm::Rsa1024, small.public());
+    assert!(PublicKey::from_spki_der(&spki).is_err());
+    let large = private_keys::rsa_key(KeyAlgorithm::Rsa2048);
+    let spki = sallyport_sal::formats::spki::encode(KeyAlgorithm::Rsa2048, large.public());
+    assert!(PublicKey::from_spki_der(&spki).is_ok());
 }
 
 #[test]

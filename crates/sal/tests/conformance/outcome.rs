@@ -11,7 +11,7 @@ use sallyport_sal::provider::{ALL, Offer, Provider};
 
 use crate::layered::{Layered, PREFIX};
 use crate::report::{Case, Report};
-use crate::{agreement, ciphers, crossed, digests, encapsulation, private_keys, signatures};
+use crate::{agreement, ciphers, crossed, derivation, digests, encapsulation, private_keys, signatures};
 
 /// What came of everything.
 pub(crate) struct Outcome {
@@ -131,6 +131,13 @@ fn jobs() -> Vec<Job> {
                 vec![report]
             }));
         }
+    }
+    for layered in LAYERED.iter().copied() {
+        jobs.push(Box::new(move || {
+            let mut report = Report::new(layered.name());
+            derivation::suites(layered, &mut report);
+            vec![report]
+        }));
     }
     for group in DhGroup::ALL.iter().copied() {
         jobs.push(Box::new(move || crossed::agreements(group, &PRESENT)));
