@@ -26,6 +26,11 @@ impl Effort {
     pub const REPORT: Self = Self { passes: 15, batch: Duration::from_micros(800) };
 }
 
+/// How many times its share of the time a candidate may take before it sits out.
+const OVERTIME: u32 = 3;
+/// Passes that every candidate takes part in.
+const FEWEST: usize = 4;
+
 /// Times of one candidate, one entry for each pass, in nanoseconds for one operation.
 #[derive(Debug, Clone, Default)]
 pub struct Times(Vec<f64>);
@@ -69,13 +74,23 @@ impl Times {
 pub fn interleaved(candidates: &mut [Work], effort: Effort, mut tick: impl FnMut()) -> Vec<Times> {
     let batches: Vec<u32> = candidates.iter_mut().map(|work| batch(work, effort.batch)).collect();
     let mut times = vec![Times::default(); candidates.len()];
-    for _ in 0..effort.passes {
-        for ((work, count), times) in candidates.iter_mut().zip(&batches).zip(&mut times) {
+    let mut spent = vec![Duration::ZERO; candidates.len()];
+    let enough = effort.batch * u32::try_from(effort.passes).unwrap_or(u32::MAX) * OVERTIME;
+    for pass in 0..effort.passes {
+        for (((work, count), times), spent) in
+            candidates.iter_mut().zip(&batches).zip(&mut times).zip(&mut spent)
+        {
+            // One operation of the slowest is longer than a batch: a few of those are as good as many.
+            if pass >= FEWEST && *spent > enough {
+                continue;
+            }
             let started = Instant::now();
             for _ in 0..*count {
                 work();
             }
-            times.0.push(started.elapsed().as_secs_f64() * 1e9 / f64::from(*count));
+            let took = started.elapsed();
+            *spent += took;
+            times.0.push(took.as_secs_f64() * 1e9 / f64::from(*count));
         }
         tick();
     }
