@@ -118,28 +118,20 @@ fn every_public_key_survives_every_format() {
 #[test]
 fn what_is_cut_short_is_refused() {
     for key in keys() {
-        // Short keys at every byte, long ones at enough of them.
-        let step = |length: usize| 1 + length / 400;
-        for format in Format::ALL.iter().filter(|format| format.holds(key.algorithm())) {
+        let name = key.algorithm();
+        for format in Format::ALL.iter().filter(|format| format.holds(name)) {
             let written = formats::write_private(key, *format, None).unwrap();
-            let whole = written.trim_ascii_end().len();
-            for cut in (0..whole).step_by(step(whole)).chain(whole.saturating_sub(70)..whole) {
+            for cut in 0..written.trim_ascii_end().len() {
                 assert!(
                     formats::read_private(&written[..cut], None).is_err(),
-                    "{} as {format} cut at {cut}",
-                    key.algorithm()
+                    "{name} as {format} cut at {cut}"
                 );
             }
         }
         for format in PublicFormat::ALL {
             let Ok(written) = formats::write_public(&public(key), *format) else { continue };
-            let whole = written.trim_ascii_end().len();
-            for cut in (0..whole).step_by(step(whole)) {
-                assert!(
-                    formats::read_public(&written[..cut]).is_err(),
-                    "{} as {format} cut at {cut}",
-                    key.algorithm()
-                );
+            for cut in 0..written.trim_ascii_end().len() {
+                assert!(formats::read_public(&written[..cut]).is_err(), "{name} as {format} cut at {cut}");
             }
         }
     }

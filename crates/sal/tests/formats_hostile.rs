@@ -140,6 +140,16 @@ fn check(read: Result<PrivateKeyMaterial, FormatError>) {
     }
 }
 
+/// Below the base64, in the structures themselves.
+#[test]
+fn every_structure_that_is_cut_short_is_refused() {
+    for sample in samples() {
+        for cut in 0..sample.bytes.trim_ascii_end().len() {
+            assert!((sample.read)(&sample.bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 

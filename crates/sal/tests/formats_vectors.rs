@@ -128,7 +128,7 @@ fn the_ml_dsa_keys_of_rfc_9881_are_read_by_their_seed() {
         damaged[start + at] ^= 1;
         assert_eq!(
             refusal(&damaged),
-            "the PKCS#8 private key holds a ml-dsa-44 key of which the expanded form does not follow from the seed"
+            "the PKCS#8 private key holds an ml-dsa-44 key of which the expanded form does not follow from the seed"
         );
     }
     // Appendix C.1.1.2: without the seed.
@@ -428,4 +428,27 @@ fn the_page_on_keys_is_complete() {
             assert!(page.contains(&format!("`{command}`")), "{command}");
         }
     }
+}
+
+#[test]
+fn public_keys_that_are_no_keys_are_refused() {
+    let refusal = |algorithm, raw: &[u8]| {
+        formats::read_public(&formats::spki::encode(algorithm, raw)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal(KeyAlgorithm::Ed25519, &[0; 32]),
+        "not a well-formed SubjectPublicKeyInfo: ed25519: the point has small order"
+    );
+    let mut point = [0; 65];
+    (point[0], point[32], point[64]) = (4, 1, 1);
+    assert_eq!(
+        refusal(KeyAlgorithm::EcdsaP256, &point),
+        "not a well-formed SubjectPublicKeyInfo: ecdsa-p256: the point is not on the curve"
+    );
+    assert!(refusal(KeyAlgorithm::EcdsaP256, &point[..64]).contains("of 64 bytes, expected 65"));
+    point[0] = 6;
+    assert!(refusal(KeyAlgorithm::EcdsaP256, &point).contains("does not start with 04"));
+    point[0] = 2;
+    assert!(refusal(KeyAlgorithm::EcdsaP256, &point[..33]).contains("a compressed point"));
+    assert!(refusal(KeyAlgorithm::MlDsa65, &[0; 1951]).contains("of 1951 bytes, expected 1952"));
 }

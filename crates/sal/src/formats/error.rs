@@ -57,7 +57,7 @@ pub enum FormatError {
         bound: String,
     },
     /// The private half is out of range, or belongs to another public half than the one beside it.
-    #[error("the {format} holds a {algorithm} key of which {reason}")]
+    #[error("the {format} holds an {algorithm} key of which {reason}")]
     Inconsistent {
         /// The format.
         format: &'static str,
@@ -83,7 +83,7 @@ pub enum FormatError {
 
     // The caller.
     /// The format has no way to hold such a key.
-    #[error("{format} cannot hold a {algorithm} key: {reason}")]
+    #[error("{format} cannot hold an {algorithm} key: {reason}")]
     CannotHold {
         /// The format asked for.
         format: &'static str,

@@ -38,7 +38,7 @@ use zeroize::Zeroizing;
 
 use self::shape::{Der, Shape};
 use crate::algorithm::named;
-use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey};
+use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, SalError};
 
 pub use error::FormatError;
 pub use proof::prove;
@@ -180,10 +180,9 @@ pub fn read_der(key: &PrivateKeyDer<'_>) -> Result<PrivateKeyMaterial, FormatErr
 /// [`FormatError`] says what was found, and what was expected.
 pub fn read_public(bytes: &[u8]) -> Result<PublicKey, FormatError> {
     let FoundPublic { format, algorithm, raw } = read_any_public(bytes, Accept::Production)?;
-    PublicKey::from_raw(algorithm, &raw).map_err(|error| FormatError::Inconsistent {
-        format,
-        algorithm,
-        reason: error.to_string(),
+    PublicKey::from_raw(algorithm, &raw).map_err(|error| match error {
+        SalError::BadPublicKey { reason } => FormatError::malformed(format, reason),
+        _ => FormatError::Provider { operation: "check a public key of this type" },
     })
 }
 

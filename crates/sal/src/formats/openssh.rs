@@ -2,8 +2,8 @@
 //! 4253 §6.6, RFC 5656 §3.1, RFC 8709 §4).
 //!
 //! Key derivation and ciphers come from the ssh-key crate. The private section is read here, because that crate refuses
-//! one in 256 of the P-256 keys that `ssh-keygen` makes: those whose scalar starts with a zero byte, which SSH's numbers
-//! leave out.
+//! one in 512 of the P-256 keys that `ssh-keygen` makes: those whose scalar starts with nine zero bits, so that SSH's
+//! number for it has 31 bytes.
 
 use base64ct::{Base64, Encoding as _};
 use ssh_key::cipher::Tag;
@@ -35,13 +35,16 @@ const MAX_BLOCK_BYTES: usize = 16;
 /// Every curve's identifier is the end of the key's type.
 const ECDSA_PREFIX: &str = "ecdsa-sha2-";
 
-/// Reads a private key, and its comment, from the bytes inside the PEM.
+/// Reads a private key and its comment, from a file or from the bytes inside its PEM.
 ///
 /// # Errors
 /// [`FormatError::PassphraseNeeded`] and [`FormatError::WrongPassphrase`] are for the person to mend; the others say
 /// what was found, and what was expected.
 pub fn decode(bytes: &[u8], passphrase: Option<&[u8]>) -> Result<(PrivateKeyMaterial, String), FormatError> {
-    decode_as(bytes, passphrase, Accept::Production)
+    match pem::blocks(bytes).iter().find(|block| block.label == LABEL) {
+        Some(block) => decode_as(&block.decode(NAME)?, passphrase, Accept::Production),
+        None => decode_as(bytes, passphrase, Accept::Production),
+    }
 }
 
 /// Writes a private key with a comment, as PEM; encrypted with bcrypt-pbkdf and AES-256-CTR if there is a passphrase.
