@@ -22,14 +22,27 @@ use crate::{Primitive, PrivateKeyMaterial};
 pub mod aws_lc;
 pub mod graviola;
 pub mod libcrux;
+#[cfg(feature = "openssl")]
+pub mod openssl;
 pub mod ring;
 #[cfg(test)]
 mod round_trip;
 pub mod rustcrypto;
+#[cfg(feature = "sodium")]
+pub mod sodium;
 
 /// Every provider of this build. The order is that of trust when nothing else decides.
-pub static ALL: &[&dyn Provider] =
-    &[&aws_lc::AwsLc, &ring::Ring, &graviola::Graviola, &libcrux::Libcrux, &rustcrypto::RustCrypto];
+pub static ALL: &[&dyn Provider] = &[
+    &aws_lc::AwsLc,
+    &ring::Ring,
+    &graviola::Graviola,
+    &libcrux::Libcrux,
+    &rustcrypto::RustCrypto,
+    #[cfg(feature = "sodium")]
+    &sodium::Sodium,
+    #[cfg(feature = "openssl")]
+    &openssl::OpenSsl,
+];
 
 /// The most providers that a selection can hold.
 pub const MAX: usize = 16;

@@ -46,10 +46,13 @@ pub(super) fn load_key(key: &PrivateKeyMaterial) -> Result<Box<dyn PrivateKey>, 
 
 fn load(algorithm: KeyAlgorithm, secret: &[u8]) -> Result<RsaPrivateKey, Fault> {
     let key = RsaPrivateKey::from_pkcs1_der(secret).map_err(|_| BAD_KEY)?;
-    if !has_bits(key.as_public_key(), algorithm) {
-        return Err(BAD_KEY);
+    // The library reads n, e, d and the primes, checks them, and computes the rest again without a look at it.
+    let again = key.to_pkcs1_der().map_err(|_| BAD_KEY)?;
+    if has_bits(key.as_public_key(), algorithm) && crate::constant_time_eq(again.as_bytes(), secret) {
+        Ok(key)
+    } else {
+        Err(BAD_KEY)
     }
-    Ok(key)
 }
 
 fn has_bits(key: &RsaPublicKey, algorithm: KeyAlgorithm) -> bool {
