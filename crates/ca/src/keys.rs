@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sallyport_sal::{KeyAlgorithm, KeyPurpose, MemoryKey, Signer, Suite};
+use sallyport_sal::{KeyAlgorithm, KeyPurpose, MemoryKey, PublicKey, Signer, Suite};
 use ssh_key::encoding::Decode;
 use ssh_key::private::{EcdsaKeypair, EcdsaPrivateKey, Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use ssh_key::public::{EcdsaPublicKey, KeyData};
@@ -146,6 +146,23 @@ impl fmt::Debug for TlsKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsKey").finish_non_exhaustive()
     }
+}
+
+/// A public key as SSH libraries take it.
+///
+/// # Errors
+/// [`CaError::Encode`] for ML-DSA keys, which SSH does not have.
+pub fn ssh_public_key(key: &PublicKey) -> Result<KeyData, CaError> {
+    ssh::key_data(key)
+}
+
+/// Signs a message as SSH does (RFC 4253 §6.6), wherever the key lives: two `string`, the name of the scheme and the
+/// signature. ECDSA comes as two `mpint` (RFC 5656 §3.1.2), RSA by `rsa-sha2-512` (RFC 8332 §3).
+///
+/// # Errors
+/// [`CaError::Sign`] when the key cannot be used, [`CaError::Encode`] for ML-DSA keys, which SSH does not have.
+pub fn ssh_signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, CaError> {
+    ssh::signature(signer, message)
 }
 
 fn to_private(key: &MemoryKey, comment: &str) -> Result<PrivateKey, CaError> {

@@ -84,20 +84,27 @@ impl Template<'_> {
         put_string(&mut bytes, b""); // reserved
         put_string(&mut bytes, &encode_key(&issuer_data)?);
 
-        let no_form = || failed(format!("{} signs nothing in SSH", issuer.algorithm()));
-        let scheme = issuer.algorithm().ssh_scheme().ok_or_else(no_form)?;
-        let signature = issuer.sign_with(scheme, &bytes)?;
-        let signature = match scheme.kind() {
-            KeyKind::Ecdsa => ecdsa_der_to_ssh(&signature)
-                .ok_or_else(|| failed("the signer's ECDSA signature is not DER".to_owned()))?,
-            _ => signature,
-        };
-        let mut blob = Vec::with_capacity(128);
-        put_string(&mut blob, scheme.ssh_name().ok_or_else(no_form)?.as_bytes());
-        put_string(&mut blob, &signature);
+        let blob = signature(issuer, &bytes)?;
         put_string(&mut bytes, &blob);
         Certificate::from_bytes(&bytes).map_err(|error| failed(error.to_string()))
     }
+}
+
+/// Signs as SSH does: two `string`, the name of the scheme and the signature in its SSH form (RFC 4253 §6.6).
+pub(crate) fn signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, CaError> {
+    let failed = |reason: String| CaError::Encode { what: "an SSH signature", reason };
+    let no_form = || failed(format!("{} signs nothing in SSH", signer.algorithm()));
+    let scheme = signer.algorithm().ssh_scheme().ok_or_else(no_form)?;
+    let signature = signer.sign_with(scheme, message)?;
+    let signature = match scheme.kind() {
+        KeyKind::Ecdsa => ecdsa_der_to_ssh(&signature)
+            .ok_or_else(|| failed("the signer's ECDSA signature is not DER".to_owned()))?,
+        _ => signature,
+    };
+    let mut blob = Vec::with_capacity(128);
+    put_string(&mut blob, scheme.ssh_name().ok_or_else(no_form)?.as_bytes());
+    put_string(&mut blob, &signature);
+    Ok(blob)
 }
 
 /// Checks the signature on a certificate against the CA key, which must be the one the certificate names.

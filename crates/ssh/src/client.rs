@@ -8,6 +8,7 @@
 //! signature 1, channel 1, program 1; the requests of a session (terminal, environment, agent, program) go in one
 //! flight.
 
+mod credentials;
 mod error;
 mod events;
 mod forward;
@@ -21,13 +22,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use russh::client::{AuthResult, Handle, Msg};
-use russh::keys::PrivateKey;
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
-use ssh_key::Certificate;
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span};
 
+pub use credentials::Credentials;
 pub use error::ClientError;
 pub use forward::{Forward, Report};
 /// A terminal mode of RFC 4254 §8.
@@ -46,39 +46,6 @@ const REFUSAL_TEXT_WAIT: Duration = Duration::from_secs(1);
 
 /// Keepalives without an answer before the connection is given up.
 const KEEPALIVES_UNANSWERED: usize = 3;
-
-/// A user's SSH key and the certificate over it.
-#[derive(Clone)]
-pub struct Credentials {
-    key: Arc<PrivateKey>,
-    certificate: Certificate,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("key_id", &self.certificate.key_id()).finish_non_exhaustive()
-    }
-}
-
-impl Credentials {
-    /// From the two texts that a login stores: an OpenSSH private key and a one-line certificate.
-    ///
-    /// # Errors
-    /// [`ClientError::BadKey`] or [`ClientError::BadCertificate`], also when one does not belong to the other.
-    pub fn from_openssh(private_key: &str, certificate: &str) -> Result<Self, ClientError> {
-        let key = PrivateKey::from_openssh(private_key)
-            .map_err(|error| ClientError::BadKey { reason: error.to_string() })?;
-        if key.is_encrypted() {
-            return Err(ClientError::BadKey { reason: "it is locked with a passphrase".to_owned() });
-        }
-        let certificate = Certificate::from_openssh(certificate.trim())
-            .map_err(|error| ClientError::BadCertificate { reason: error.to_string() })?;
-        if certificate.public_key() != key.public_key().key_data() {
-            return Err(ClientError::BadCertificate { reason: "it is for another key".to_owned() });
-        }
-        Ok(Self { key: Arc::new(key), certificate })
-    }
-}
 
 /// What a connection needs to know.
 #[derive(Debug, Clone)]
@@ -120,7 +87,8 @@ impl fmt::Debug for Connection {
 ///
 /// # Errors
 /// [`ClientError::HostCertificate`] or [`ClientError::PlainHostKey`] when the host is not who it should be,
-/// [`ClientError::Authentication`] when it refuses the user, [`ClientError::Handshake`] or [`ClientError::Lost`]
+/// [`ClientError::Authentication`] when it refuses the user, [`ClientError::Signing`] when the user's key is not there,
+/// [`ClientError::Handshake`] or [`ClientError::Lost`]
 /// when it does not get that far.
 pub async fn connect<S>(
     stream: S,
@@ -159,15 +127,10 @@ where
             },
         )?;
         debug!("keys exchanged");
-        let answer = handle
-            .authenticate_openssh_cert(
-                settings.login.clone(),
-                Arc::clone(&credentials.key),
-                credentials.certificate.clone(),
-            )
-            .await;
+        let answer = credentials.prove(&mut handle, &settings.login).await;
         match answer {
             Ok(AuthResult::Success) => {}
+            Err(error @ ClientError::Signing(_)) => return Err(error),
             // A connection that ended in the middle of it reports itself as a failure without methods.
             _ => {
                 let reason = [said.end(), said.banner()].into_iter().find(|text| !text.is_empty());

@@ -231,7 +231,7 @@ fn ssh() -> Vec<(&'static str, String)> {
         ("certificates signed", "by the layer, with a key in any custody".to_owned()),
         ("certificates verified", "by the layer".to_owned()),
         ("user keys made", "by the layer".to_owned()),
-        ("user keys signing", "by russh, from memory or an ssh-agent".to_owned()),
+        ("user keys signing", "by the layer, with a key in any custody".to_owned()),
         ("host keys made", "by the layer".to_owned()),
         ("host keys signing", "by russh, from memory: it has no hook for another custody".to_owned()),
         ("key exchange", own(transport.key_exchange.join(" "))),

@@ -3,6 +3,7 @@
 use std::io;
 
 use sallyport_ca::CaError;
+use sallyport_sal::SignError;
 
 /// What went wrong on the client's side of SSH, by who is to blame.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,9 @@ pub enum ClientError {
         /// How.
         reason: String,
     },
+    /// The user's key cannot sign: a token that was pulled out, for example.
+    #[error("the SSH key cannot sign")]
+    Signing(#[source] SignError),
     /// A local socket or file failed.
     #[error("cannot {doing}")]
     Local {
@@ -87,6 +91,12 @@ pub enum ClientError {
     /// The SSH library failed in a way that has no better name here.
     #[error("SSH failed")]
     Ssh(#[from] russh::Error),
+}
+
+impl From<russh::SendError> for ClientError {
+    fn from(_: russh::SendError) -> Self {
+        Self::Ssh(russh::Error::SendError)
+    }
 }
 
 /// `: reason`, or nothing.

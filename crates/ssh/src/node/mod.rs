@@ -33,6 +33,7 @@ use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_sal::{KeyAlgorithm, Signer};
 use ssh_key::{Certificate, PrivateKey};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
@@ -56,6 +57,22 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
+/// Where a host key is.
+#[derive(Debug, Clone)]
+pub enum HostKey<'a> {
+    /// In this process's memory.
+    Memory(&'a SshKeyPair),
+    /// In a custody that signs and does not give it out. The SSH library has no hook for these:
+    /// [`HostIdentity::new`] refuses them until it has.
+    Held(Arc<dyn Signer>),
+}
+
+impl<'a> From<&'a SshKeyPair> for HostKey<'a> {
+    fn from(key: &'a SshKeyPair) -> Self {
+        Self::Memory(key)
+    }
+}
+
 /// What a node proves itself with: its host key and the cluster's certificate for it.
 #[derive(Clone)]
 pub struct HostIdentity {
@@ -64,11 +81,18 @@ pub struct HostIdentity {
 }
 
 impl HostIdentity {
-    /// From a key pair and the certificate line that the authority issued for it.
+    /// From a host key and the certificate line that the authority issued for it.
     ///
     /// # Errors
-    /// [`NodeError`] when the certificate is malformed or for another key.
-    pub fn new(key: &SshKeyPair, certificate: &str) -> Result<Self, NodeError> {
+    /// [`NodeError::HostCertificate`] when the certificate is malformed or for another key,
+    /// [`NodeError::HostKeyHeld`] when the key is not in memory.
+    pub fn new<'a>(key: impl Into<HostKey<'a>>, certificate: &str) -> Result<Self, NodeError> {
+        let key = match key.into() {
+            HostKey::Memory(key) => key,
+            HostKey::Held(signer) => {
+                return Err(NodeError::HostKeyHeld { algorithm: signer.algorithm() });
+            }
+        };
         let certificate = Certificate::from_openssh(certificate)
             .map_err(|error| NodeError::HostCertificate { reason: error.to_string() })?;
         if certificate.public_key() != key.private_key().public_key().key_data() {
@@ -103,6 +127,14 @@ pub enum NodeError {
     HostCertificate {
         /// What is wrong with it.
         reason: String,
+    },
+    /// The host key is in a custody that does not give it out.
+    #[error(
+        "the {algorithm} host key is not in memory, and russh signs with host keys from memory only; keep the host key in a file, and the user and CA keys in the token"
+    )]
+    HostKeyHeld {
+        /// Its type.
+        algorithm: KeyAlgorithm,
     },
 }
 
@@ -222,5 +254,20 @@ impl Drop for Listed {
     fn drop(&mut self) {
         self.server.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
         self.server.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use sallyport_sal::MemoryKey;
+
+    use super::*;
+
+    #[test]
+    fn a_host_key_that_cannot_be_had_is_refused_in_words() {
+        let held = HostKey::Held(Arc::new(MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap()));
+        let error = HostIdentity::new(held, "").unwrap_err().to_string();
+        assert!(error.contains("russh signs with host keys from memory only"), "{error}");
     }
 }

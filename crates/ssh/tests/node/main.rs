@@ -4,6 +4,7 @@
 //! left out.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::cast_possible_truncation)]
 
+mod custody;
 mod denied;
 mod files;
 mod limits;

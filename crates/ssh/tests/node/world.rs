@@ -197,6 +197,16 @@ impl World {
 
     pub(crate) fn issue_by(&self, authority: &Authority, name: &str, card: &Card) {
         let key = SshKeyPair::generate(Suite::BalancedV1, card.user).unwrap();
+        let certificate = Self::certify_by(authority, card, key.public_line());
+        self.write_key(name, &key.private_openssh(), &certificate);
+    }
+
+    /// A certificate over a public key.
+    pub(crate) fn certify(&self, card: &Card, public_line: &str) -> String {
+        Self::certify_by(&self.user_ca, card, public_line)
+    }
+
+    fn certify_by(authority: &Authority, card: &Card, public_line: &str) -> String {
         let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
         let identity = Identity {
             principal: Principal::User {
@@ -213,14 +223,14 @@ impl World {
         let certificates = sallyport_ca::issue_user(
             authority,
             &identity,
-            key.public_line(),
+            public_line,
             tls.spki_der(),
             card.issued,
             card.ttl,
             &options,
         )
         .unwrap();
-        self.write_key(name, &key.private_openssh(), &certificates.ssh);
+        certificates.ssh
     }
 
     fn write_key(&self, name: &str, private: &str, certificate: &str) {

@@ -3,5 +3,9 @@
 
 mod client;
 mod copy;
+mod custody;
 mod jump;
 mod rig;
+#[allow(dead_code)]
+#[path = "../../../sal/tests/softhsm/mod.rs"]
+mod softhsm;

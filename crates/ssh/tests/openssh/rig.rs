@@ -70,6 +70,18 @@ impl Cluster {
     /// A user's key and certificate, valid for an hour from `from`.
     pub(crate) fn user_from(&self, name: &str, logins: &[&str], from: OffsetDateTime) -> Pair {
         let key = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+        let certificate = self.certify(name, logins, from, key.public_line());
+        Pair { private: key.private_openssh().to_string(), certificate }
+    }
+
+    /// A user's certificate over a key, valid for an hour from `from`.
+    pub(crate) fn certify(
+        &self,
+        name: &str,
+        logins: &[&str],
+        from: OffsetDateTime,
+        public_line: &str,
+    ) -> String {
         let identity = Identity {
             principal: Principal::User {
                 name: UserName::new(name).unwrap(),
@@ -86,14 +98,14 @@ impl Cluster {
         let issued = issue_user(
             &self.user_ca,
             &identity,
-            key.public_line(),
+            public_line,
             tls.spki_der(),
             from,
             time::Duration::hours(1),
             &options,
         )
         .unwrap();
-        Pair { private: key.private_openssh().to_string(), certificate: issued.ssh }
+        issued.ssh
     }
 
     pub(crate) fn user(&self) -> Pair {

@@ -1,0 +1,107 @@
+//! What a user proves itself with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use russh::client::{AuthResult, Handle};
+use russh::keys::HashAlg;
+use russh::keys::agent::AgentIdentity;
+use sallyport_ca::CaError;
+use sallyport_ca::keys::{ssh_public_key, ssh_signature};
+use sallyport_sal::formats::{self, FormatError};
+use sallyport_sal::{MemoryKey, Signer};
+use ssh_key::Certificate;
+
+use super::ClientError;
+use super::events::Events;
+
+/// A user's SSH key, wherever it lives, and the certificate over it.
+#[derive(Clone)]
+pub struct Credentials {
+    key: Arc<dyn Signer>,
+    certificate: Certificate,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("key_id", &self.certificate.key_id()).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// From the two texts that a login stores: an OpenSSH private key and a one-line certificate.
+    ///
+    /// # Errors
+    /// [`ClientError::BadKey`] or [`ClientError::BadCertificate`], also when one does not belong to the other.
+    pub fn from_openssh(private_key: &str, certificate: &str) -> Result<Self, ClientError> {
+        let bad = |reason: String| ClientError::BadKey { reason };
+        let material = formats::read_private(private_key.as_bytes(), None).map_err(|error| match error {
+            FormatError::PassphraseNeeded { .. } => bad("it is locked with a passphrase".to_owned()),
+            other => bad(other.to_string()),
+        })?;
+        let key = MemoryKey::from_material(material).map_err(|error| bad(error.to_string()))?;
+        Self::new(Arc::new(key), certificate)
+    }
+
+    /// From a key in any custody and a one-line certificate. The key signs once for each connection.
+    ///
+    /// # Errors
+    /// [`ClientError::BadKey`] for a type of key that SSH does not have, [`ClientError::BadCertificate`], also when it is
+    /// for another key.
+    pub fn new(key: Arc<dyn Signer>, certificate: &str) -> Result<Self, ClientError> {
+        let public = ssh_public_key(&key.public_key())
+            .map_err(|error| ClientError::BadKey { reason: error.to_string() })?;
+        let certificate = Certificate::from_openssh(certificate.trim())
+            .map_err(|error| ClientError::BadCertificate { reason: error.to_string() })?;
+        if *certificate.public_key() != public {
+            return Err(ClientError::BadCertificate { reason: "it is for another key".to_owned() });
+        }
+        Ok(Self { key, certificate })
+    }
+
+    /// Authenticates on a connection.
+    ///
+    /// # Errors
+    /// [`ClientError::Signing`] when the key cannot sign, [`ClientError::Ssh`] when the connection is gone.
+    pub(super) async fn prove(
+        &self,
+        handle: &mut Handle<Events>,
+        login: &str,
+    ) -> Result<AuthResult, ClientError> {
+        // The name of the scheme goes into what is signed, so that it must be the one we sign by.
+        let hash = self.key.algorithm().modulus_bits().map(|_| HashAlg::Sha512);
+        let mut request = Request { key: Arc::clone(&self.key) };
+        handle.authenticate_certificate_with(login, self.certificate.clone(), hash, &mut request).await
+    }
+}
+
+/// Signs what russh asks to have signed.
+struct Request {
+    key: Arc<dyn Signer>,
+}
+
+impl russh::Signer for Request {
+    type Error = ClientError;
+
+    async fn auth_sign(
+        &mut self,
+        _key: &AgentIdentity,
+        _hash: Option<HashAlg>,
+        mut message: Vec<u8>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let key = Arc::clone(&self.key);
+        // Tokens take their time.
+        let signed = tokio::task::spawn_blocking(move || {
+            let signature = ssh_signature(&*key, &message).map_err(|error| match error {
+                CaError::Sign(error) => ClientError::Signing(error),
+                other => ClientError::BadKey { reason: other.to_string() },
+            })?;
+            // The answer is the request with the signature behind it, as a `string` (RFC 4252 §7).
+            let length = u32::try_from(signature.len()).unwrap_or(u32::MAX);
+            message.extend_from_slice(&length.to_be_bytes());
+            message.extend_from_slice(&signature);
+            Ok(message)
+        });
+        signed.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))?
+    }
+}
