@@ -162,14 +162,27 @@ pub fn hkdf(
     info: &[u8],
     out: &mut [u8],
 ) -> Result<(), SalError> {
-    if out.len() > 255 * algorithm.bytes() {
-        return Err(SalError::Provider { operation: "expand a secret into more than 255 blocks" });
-    }
     let zeros = [0; HashAlgorithm::MAX_BYTES];
     let salt = if salt.is_empty() { zeros.get(..algorithm.bytes()).unwrap_or_default() } else { salt };
     let mut pseudorandom = Zeroizing::new(vec![0; algorithm.bytes()]);
     Hmac::new(algorithm, salt)?.sign(&[secret], &mut pseudorandom);
-    let key = Hmac::new(algorithm, &pseudorandom)?;
+    expand(algorithm, &pseudorandom, info, out)
+}
+
+/// The second half of [`hkdf`] (RFC 5869 §2.3), from a pseudorandom key.
+///
+/// # Errors
+/// As [`hkdf`].
+pub fn expand(
+    algorithm: HashAlgorithm,
+    pseudorandom: &[u8],
+    info: &[u8],
+    out: &mut [u8],
+) -> Result<(), SalError> {
+    if out.len() > 255 * algorithm.bytes() {
+        return Err(SalError::Provider { operation: "expand a secret into more than 255 blocks" });
+    }
+    let key = Hmac::new(algorithm, pseudorandom)?;
     let mut previous = Zeroizing::new(Vec::new());
     for (number, block) in out.chunks_mut(algorithm.bytes()).enumerate() {
         let number = u8::try_from(number + 1).unwrap_or(u8::MAX);

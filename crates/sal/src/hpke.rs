@@ -5,12 +5,13 @@
 
 use std::fmt;
 
-use aws_lc_rs::agreement::{PrivateKey, X25519};
-use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as SUITE;
-use rustls::crypto::hpke::{EncapsulatedSecret, Hpke as _, HpkePrivateKey, HpkePublicKey};
 use zeroize::Zeroizing;
 
-use crate::{SalError, aead};
+use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
+use crate::hash::{Hmac, expand};
+use crate::provider::AeadKey;
+use crate::selection::{self, RunError};
+use crate::{Primitive, SalError, aead, random, strict};
 
 /// Length of a public key, in bytes.
 pub const PUBLIC_KEY_BYTES: usize = 32;
@@ -21,9 +22,12 @@ pub const SEAL_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + aead::TAG_BYTES;
 
 /// The private half: opens what was sealed to its public key.
 pub struct RecipientKey {
-    private: HpkePrivateKey,
+    private: Zeroizing<[u8; PRIVATE_KEY_BYTES]>,
     public: [u8; PUBLIC_KEY_BYTES],
 }
+
+/// The cipher of what is sealed.
+const AEAD: AeadAlgorithm = AeadAlgorithm::Aes256Gcm;
 
 impl RecipientKey {
     /// Makes a fresh key.
@@ -31,9 +35,7 @@ impl RecipientKey {
     /// # Errors
     /// [`SalError::Provider`] when there is no randomness.
     pub fn generate() -> Result<Self, SalError> {
-        let (_, private) =
-            SUITE.generate_key_pair().map_err(|_| SalError::Provider { operation: "generate a key pair" })?;
-        Self::from_bytes(private.secret_bytes())
+        Self::from_bytes(Zeroizing::new(random::bytes::<PRIVATE_KEY_BYTES>()?).as_slice())
     }
 
     /// Reads the 32 bytes that [`RecipientKey::to_bytes`] gives.
@@ -41,22 +43,17 @@ impl RecipientKey {
     /// # Errors
     /// [`SalError::BadPrivateKey`] when there are not 32 of them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SalError> {
-        let refused = SalError::BadPrivateKey { reason: "an X25519 private key has 32 bytes".to_owned() };
-        let Ok(private) = PrivateKey::from_private_key(&X25519, bytes) else {
-            return Err(refused);
-        };
-        let Ok(computed) = private.compute_public_key() else {
-            return Err(refused);
-        };
-        let mut public = [0; PUBLIC_KEY_BYTES];
-        public.copy_from_slice(computed.as_ref());
-        Ok(Self { private: HpkePrivateKey::from(bytes.to_vec()), public })
+        let refused = || SalError::BadPrivateKey { reason: "an X25519 private key has 32 bytes".to_owned() };
+        let private: [u8; PRIVATE_KEY_BYTES] = bytes.try_into().map_err(|_| refused())?;
+        let share = selection::global().static_share(DhGroup::X25519, &private)?;
+        let public = share.try_into().map_err(|_| refused())?;
+        Ok(Self { private: Zeroizing::new(private), public })
     }
 
     /// The private key, raw.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        Zeroizing::new(self.private.secret_bytes().to_vec())
+        Zeroizing::new(self.private.to_vec())
     }
 
     /// The public key, raw, for those who seal.
@@ -70,12 +67,25 @@ impl RecipientKey {
     /// # Errors
     /// [`SalError::Undecryptable`] when anything is not as it was, or it was sealed to another key.
     pub fn open(&self, info: &[u8], aad: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SalError> {
-        let failed = || SalError::Undecryptable { what: "a message sealed to a public key".to_owned() };
-        let (encapsulated, ciphertext) = sealed.split_first_chunk::<PUBLIC_KEY_BYTES>().ok_or_else(failed)?;
-        SUITE
-            .open(&EncapsulatedSecret(encapsulated.to_vec()), info, aad, ciphertext, &self.private)
-            .map(Zeroizing::new)
-            .map_err(|_| failed())
+        self.open_by(AEAD, info, aad, sealed)
+            .ok_or_else(|| SalError::Undecryptable { what: "a message sealed to a public key".to_owned() })
+    }
+
+    /// `Decap` (RFC 9180 §4.1) and `ContextR.Open` (§5.2).
+    fn open_by(
+        &self,
+        algorithm: AeadAlgorithm,
+        info: &[u8],
+        aad: &[u8],
+        sealed: &[u8],
+    ) -> Option<Zeroizing<Vec<u8>>> {
+        let (encapsulated, body) = sealed.split_first_chunk::<PUBLIC_KEY_BYTES>()?;
+        let (ciphertext, tag) = body.split_last_chunk::<{ aead::TAG_BYTES }>()?;
+        let dh = selection::global().static_agreement(DhGroup::X25519, self.private.as_slice(), encapsulated).ok()?;
+        let (key, nonce) = schedule(algorithm, dh.as_bytes(), encapsulated, &self.public, info).ok()?;
+        let mut plaintext = Zeroizing::new(ciphertext.to_vec());
+        key.open(&nonce, aad, &mut plaintext, tag).ok()?;
+        Some(plaintext)
     }
 }
 
@@ -93,13 +103,83 @@ impl fmt::Debug for RecipientKey {
 /// # Errors
 /// [`SalError::BadPublicKey`] when the key has another length or is a point of low order.
 pub fn seal(recipient_public: &[u8], info: &[u8], aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
-    if recipient_public.len() != PUBLIC_KEY_BYTES {
-        return Err(SalError::BadPublicKey { reason: "an X25519 public key has 32 bytes".to_owned() });
+    let refused = |reason: &str| SalError::BadPublicKey { reason: reason.to_owned() };
+    strict::check_share(DhGroup::X25519, recipient_public)
+        .map_err(|_| refused("an X25519 public key has 32 bytes"))?;
+    let (encapsulated, dh) = selection::global()
+        .run(Primitive::Agree(DhGroup::X25519), |provider| {
+            let side = provider.start_agreement(DhGroup::X25519)?;
+            Ok((side.share().to_vec(), side.finish(recipient_public)?))
+        })
+        .map_err(|error| error.into_sal(|_| refused("the X25519 public key has low order")))?;
+    let (key, nonce) = schedule(AEAD, dh.as_bytes(), &encapsulated, recipient_public, info)?;
+    let mut sealed = Vec::with_capacity(plaintext.len() + SEAL_OVERHEAD_BYTES);
+    sealed.extend_from_slice(&encapsulated);
+    sealed.extend_from_slice(plaintext);
+    let failed = SalError::Provider { operation: "encrypt" };
+    let Some(body) = sealed.get_mut(PUBLIC_KEY_BYTES..) else { return Err(failed) };
+    let tag = key.seal(&nonce, aad, body).map_err(|_| failed)?;
+    sealed.extend_from_slice(&tag);
+    Ok(sealed)
+}
+
+type Schedule = (Box<dyn AeadKey>, [u8; aead::NONCE_BYTES]);
+
+/// `ExtractAndExpand` of the KEM (RFC 9180 §4.1) and `KeySchedule` in base mode (§5.1): key and nonce of the one message.
+fn schedule(
+    algorithm: AeadAlgorithm,
+    dh: &[u8],
+    encapsulated: &[u8],
+    recipient: &[u8],
+    info: &[u8],
+) -> Result<Schedule, SalError> {
+    // Identifiers of §7.1, §7.2 and §7.3: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and the AEAD.
+    let aead: u8 = match algorithm {
+        AeadAlgorithm::Aes128Gcm => 1,
+        AeadAlgorithm::Aes256Gcm => 2,
+        AeadAlgorithm::ChaCha20Poly1305 => 3,
+    };
+    let kem = Labels(b"KEM\x00\x20".to_vec());
+    let suite = Labels([b"HPKE\x00\x20\x00\x01\x00".as_slice(), &[aead]].concat());
+
+    let pseudorandom = kem.extract(b"", "eae_prk", dh)?;
+    let mut shared = Zeroizing::new([0; 32]);
+    kem.expand(&*pseudorandom, "shared_secret", &[encapsulated, recipient].concat(), shared.as_mut())?;
+
+    let context = [
+        &[0],
+        suite.extract(b"", "psk_id_hash", b"")?.as_slice(),
+        suite.extract(b"", "info_hash", info)?.as_slice(),
+    ]
+    .concat();
+    let secret = suite.extract(shared.as_slice(), "secret", b"")?;
+    let mut key = Zeroizing::new(vec![0; algorithm.key_bytes()]);
+    suite.expand(&*secret, "key", &context, &mut key)?;
+    let mut nonce = [0; aead::NONCE_BYTES];
+    suite.expand(&*secret, "base_nonce", &context, &mut nonce)?;
+    let key = selection::global()
+        .run(Primitive::Aead(algorithm), |provider| provider.aead(algorithm, &key))
+        .map_err(|error: RunError| error.into_sal(|_| SalError::Provider { operation: "set up a cipher" }))?;
+    Ok((key, nonce))
+}
+
+/// `LabeledExtract` and `LabeledExpand` under one suite identifier (RFC 9180 §4).
+struct Labels(Vec<u8>);
+
+impl Labels {
+    fn extract(&self, salt: &[u8], label: &str, secret: &[u8]) -> Result<Zeroizing<[u8; 32]>, SalError> {
+        let mut out = Zeroizing::new([0; 32]);
+        let salt = if salt.is_empty() { &[0; 32] } else { salt };
+        let parts: [&[u8]; 4] = [b"HPKE-v1", &self.0, label.as_bytes(), secret];
+        Hmac::new(HashAlgorithm::Sha256, salt)?.sign(&parts, out.as_mut());
+        Ok(out)
     }
-    let (encapsulated, ciphertext) = SUITE
-        .seal(info, aad, plaintext, &HpkePublicKey(recipient_public.to_vec()))
-        .map_err(|_| SalError::BadPublicKey { reason: "the X25519 public key has low order".to_owned() })?;
-    Ok([encapsulated.0, ciphertext].concat())
+
+    fn expand(&self, pseudorandom: &[u8], label: &str, info: &[u8], out: &mut [u8]) -> Result<(), SalError> {
+        let length = u16::try_from(out.len()).unwrap_or(u16::MAX).to_be_bytes();
+        let info = [length.as_slice(), b"HPKE-v1", &self.0, label.as_bytes(), info].concat();
+        expand(HashAlgorithm::Sha256, pseudorandom, &info, out)
+    }
 }
 
 /// [`RecipientKey::open`] as a function, for symmetry with [`seal`].
@@ -118,7 +198,8 @@ pub fn open(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_128;
+    use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as FOREIGN;
+    use rustls::crypto::hpke::{EncapsulatedSecret, Hpke as _, HpkePrivateKey, HpkePublicKey};
 
     use super::*;
 
@@ -150,24 +231,35 @@ mod tests {
         assert_eq!(key.open(&hex(INFO), &hex(AAD), &sealed).unwrap().as_slice(), hex(PLAINTEXT));
     }
 
-    /// RFC 9180 §A.1.1, the base mode with the same KEM and KDF that the appendix does print.
+    /// RFC 9180 §A.1.1, the base mode with the same KEM and KDF that the appendix does print, for AES-128-GCM.
     #[test]
-    fn the_implementation_opens_the_vector_in_the_appendix() {
-        let opened = DH_KEM_X25519_HKDF_SHA256_AES_128
-            .open(
-                &EncapsulatedSecret(hex("37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431")),
-                &hex(INFO),
-                &hex(AAD),
-                &hex(concat!(
-                    "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a9",
-                    "6d8770ac83d07bea87e13c512a"
-                )),
-                &HpkePrivateKey::from(hex(
-                    "4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8",
-                )),
-            )
-            .unwrap();
-        assert_eq!(opened, hex(PLAINTEXT));
+    fn the_key_schedule_opens_the_vector_in_the_appendix() {
+        let key = RecipientKey::from_bytes(&hex(
+            "4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8",
+        ))
+        .unwrap();
+        let sealed = hex(concat!(
+            "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431",
+            "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a9",
+            "6d8770ac83d07bea87e13c512a"
+        ));
+        let opened = key.open_by(AeadAlgorithm::Aes128Gcm, &hex(INFO), &hex(AAD), &sealed).unwrap();
+        assert_eq!(opened.as_slice(), hex(PLAINTEXT));
+    }
+
+    #[test]
+    fn another_implementation_opens_what_we_seal_and_the_other_way_round() {
+        let key = RecipientKey::generate().unwrap();
+        let sealed = seal(&key.public(), b"info", b"aad", b"secret").unwrap();
+        let (encapsulated, body) = sealed.split_at(PUBLIC_KEY_BYTES);
+        let private = HpkePrivateKey::from(key.to_bytes().to_vec());
+        let encapsulated = EncapsulatedSecret(encapsulated.to_vec());
+        assert_eq!(FOREIGN.open(&encapsulated, b"info", b"aad", body, &private).unwrap(), b"secret");
+
+        let public = HpkePublicKey(key.public().to_vec());
+        let (encapsulated, body) = FOREIGN.seal(b"info", b"aad", b"secret", &public).unwrap();
+        let sealed = [encapsulated.0, body].concat();
+        assert_eq!(key.open(b"info", b"aad", &sealed).unwrap().as_slice(), b"secret");
     }
 
     #[test]

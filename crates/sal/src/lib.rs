@@ -1,19 +1,30 @@
-//! The Security Abstraction Layer: algorithms, primitives, suites and key custody.
+//! The Security Abstraction Layer: every cryptographic primitive from the best source on the machine.
 //!
-//! This is the only crate that names a cryptographic library. Everything else asks for what it needs in the
-//! vocabulary of this one:
+//! No single library is best at everything. This crate draws on several ([`provider`]), picks a source for each
+//! primitive ([`selection`]) after it proved itself with known answers, and gives everything else one vocabulary:
 //!
-//! * a [`Suite`] says which [`KeyAlgorithm`] serves which [`KeyPurpose`], so that an algorithm is chosen once, by
-//!   name, and never at a call site;
+//! * [`algorithm`] has the algorithms as types, with their names in every standard; a [`Suite`] says which
+//!   [`KeyAlgorithm`] serves which [`KeyPurpose`], so that an algorithm is chosen once, by name;
 //! * a [`Signer`] signs without saying where its private key lives, and a [`PublicKey`] verifies;
-//! * a [`custody::Custody`] makes private keys and gives them back later. [`custody::SealedCustody`] keeps them
+//! * a [`custody::Custody`] makes private keys and gives them back later: [`custody::SealedCustody`] keeps them
 //!   encrypted under a key file, [`custody::token`] in hardware that speaks PKCS#11;
-//! * [`aead`], [`hash`], [`hpke`], [`password`], [`totp`] and [`random`] are the primitives, one parameter set each;
-//! * [`tls`] holds the one `CryptoProvider` that every TLS connection of the project uses.
+//! * [`formats`] reads and writes keys as other tools do;
+//! * [`aead`], [`hash`], [`hpke`], [`password`], [`totp`] and [`random`] are for direct use;
+//! * [`tls`] composes a rustls `CryptoProvider` from the selected sources;
+//! * [`measure`] times every source, whole handshakes and their phases; [`report`] says what is in use and why.
 //!
-//! The primitives come from aws-lc through `aws-lc-rs` and `rustls`; argon2id comes from RustCrypto, and one-time
-//! codes from `totp-rs`. russh brings key exchange and ciphers of its own (aws-lc as well, with RustCrypto for the
-//! curves), which do not pass through this layer.
+//! ```
+//! use sallyport_sal::{KeyAlgorithm, MemoryKey, Primitive, Signer, selection};
+//!
+//! let key = MemoryKey::generate(KeyAlgorithm::EcdsaP256)?;
+//! let signature = key.sign(b"message")?;
+//! key.public_key().verify(b"message", &signature)?;
+//! println!("by {}", selection::global().source(Primitive::Sign(key.algorithm()))?.credit());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Passwords are hashed by RustCrypto's argon2id, and one-time codes made by `totp-rs`. russh brings key exchange and
+//! ciphers of its own, which do not pass through this layer.
 //!
 //! Call [`warm_up`] early in a process that serves connections: the first random number of aws-lc can take from 50 to
 //! 100 ms, and nobody's handshake should pay for it.

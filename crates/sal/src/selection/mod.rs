@@ -20,8 +20,9 @@ pub use policy::{Mode, Policy, PolicyError};
 pub use preset::order as preset_order;
 pub use profile::{Cost, Profile, ProfileError};
 
+use crate::algorithm::DhGroup;
 use crate::cpu::{Cpu, CpuFeature};
-use crate::provider::{self, Fault, Offer, Provider};
+use crate::provider::{self, Agreement, Fault, Offer, Provider, Secret};
 use crate::{KeyAlgorithm, Primitive, PrivateKeyMaterial, SalError, selftest};
 
 /// A measured source must be faster than the preset's by more than this share to displace it: less is noise.
@@ -470,6 +471,47 @@ impl Selection {
             }
         }
         Err(SalError::Provider { operation: "derive a public key" })
+    }
+
+    /// The share of a private scalar that stays.
+    pub(crate) fn static_share(&self, group: DhGroup, private: &[u8]) -> Result<Vec<u8>, SalError> {
+        self.with_static(group, private, |side| Ok(side.share().to_vec()))
+            .map_err(|error| error.into_sal(|reason| SalError::BadPrivateKey { reason: reason.to_owned() }))
+    }
+
+    /// The secret of a private scalar that stays, with a peer's share.
+    pub(crate) fn static_agreement(
+        &self,
+        group: DhGroup,
+        private: &[u8],
+        peer: &[u8],
+    ) -> Result<Secret, RunError> {
+        self.with_static(group, private, |side| side.finish(peer))
+    }
+
+    /// Libraries that have only fresh scalars are passed over.
+    fn with_static<T>(
+        &self,
+        group: DhGroup,
+        private: &[u8],
+        operation: impl Fn(Box<dyn Agreement>) -> Result<T, Fault>,
+    ) -> Result<T, RunError> {
+        let primitive = Primitive::Agree(group);
+        let mut last = RunError::Refused("no source takes a private key that stays");
+        // The first one has proven itself when this gives it.
+        self.source(primitive).map_err(RunError::NoSource)?;
+        for place in self.ranking(primitive).iter().filter(|place| place.obstacle.is_none()) {
+            match place.provider.load_agreement(group, private).and_then(&operation) {
+                Ok(done) => return Ok(done),
+                Err(Fault::Refused(reason)) => return Err(RunError::Refused(reason)),
+                Err(Fault::Unsupported) => {}
+                Err(fault @ Fault::Broken(_)) => {
+                    self.quarantine(primitive, place.provider, &fault.to_string());
+                    last = RunError::Refused("the source of the agreement failed");
+                }
+            }
+        }
+        Err(last)
     }
 
     /// Does the arithmetic that shows whether a public key is one: a point on its curve. The first provider that can
