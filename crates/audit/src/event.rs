@@ -175,6 +175,11 @@ codes! {
     AuthStarted = "SP3200I", "auth.started";
     /// The authority stopped.
     AuthStopped = "SP3201I", "auth.stopped";
+
+    /// A source of cryptography gave a wrong answer or broke, and is out of service for a primitive.
+    CryptoQuarantined = "SP3300E", "crypto.quarantined";
+    /// The measured profile is not of this build and machine; the built-in order of sources is used.
+    CryptoProfileStale = "SP3301W", "crypto.profile_stale";
 }
 
 impl Code {

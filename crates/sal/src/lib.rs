@@ -40,6 +40,7 @@ pub mod hpke;
 mod key;
 mod material;
 pub mod measure;
+pub mod needs;
 pub mod password;
 mod primitive;
 pub mod provider;

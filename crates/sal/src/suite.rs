@@ -32,6 +32,21 @@ pub enum KeyPurpose {
     AuditCheckpoint,
 }
 
+impl KeyPurpose {
+    /// Every purpose.
+    pub const ALL: &[Self] = &[
+        Self::UserCaSsh,
+        Self::UserCaTls,
+        Self::HostCaSsh,
+        Self::HostCaTls,
+        Self::UserSsh,
+        Self::UserTls,
+        Self::HostSsh,
+        Self::HostTls,
+        Self::AuditCheckpoint,
+    ];
+}
+
 /// A named table from purpose to algorithm. A cluster has one; changing it changes the keys made from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]

@@ -73,6 +73,17 @@ pub enum ServerError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The operator: the policy for cryptography cannot be followed.
+    #[error(
+        "cannot {action}; `sallyport sal report` shows what each source has, and the section crypto chooses"
+    )]
+    Cryptography {
+        /// What was tried.
+        action: &'static str,
+        /// What stands against it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The authority cannot work.
     #[error("the authority cannot {action}")]
     Authority {

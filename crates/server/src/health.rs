@@ -105,7 +105,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 18] = [
+const METRICS: [(Shape, &str, &str); 20] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -140,6 +140,16 @@ const METRICS: [(Shape, &str, &str); 18] = [
     (Shape::Counter, "sallyport_recording_bytes_total", "Bytes of recordings handed to the authority."),
     (Shape::Gauge, "sallyport_recording_spool_bytes", "Bytes of recordings on this node's disk."),
     (Shape::Gauge, "sallyport_recordings_waiting", "Recordings of ended sessions that wait for upload."),
+    (
+        Shape::Gauge,
+        "sallyport_crypto_quarantined",
+        "Sources of cryptography that are out of service (`primitive`, `provider`).",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_tls_chains_total",
+        "Certificate chains of peers, verified or known from before (`result`).",
+    ),
 ];
 
 fn describe() {
@@ -161,13 +171,24 @@ pub(crate) async fn keep_metrics(stop: CancellationToken) {
     let mut upkeep = tokio::time::interval(UPKEEP_INTERVAL);
     loop {
         tokio::select! {
-            _ = upkeep.tick() => handle.run_upkeep(),
+            _ = upkeep.tick() => {
+                count_chains();
+                handle.run_upkeep();
+            }
             () = stop.cancelled() => return,
         }
     }
 }
 
+/// Chains are counted where they are verified, which knows nothing of metrics.
+fn count_chains() {
+    let counts = sallyport_ca::chain_counts();
+    metrics::counter!("sallyport_tls_chains_total", "result" => "verified").absolute(counts.verified);
+    metrics::counter!("sallyport_tls_chains_total", "result" => "remembered").absolute(counts.remembered);
+}
+
 async fn render() -> impl IntoResponse {
+    count_chains();
     let text = metrics_handle().map(PrometheusHandle::render).unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }

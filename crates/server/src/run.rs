@@ -1,9 +1,12 @@
 //! Starting, watching and stopping the services of one process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_access::HostId;
+use sallyport_audit::Sink;
+use sallyport_sal::selection;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +17,7 @@ use crate::agent;
 use crate::auth::{AuthConfig, Authority};
 use crate::auth_listener;
 use crate::config::{Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
+use crate::crypto;
 use crate::files;
 use crate::health::{self, Health};
 use crate::listener::bind;
@@ -58,6 +62,8 @@ pub struct Running {
     authority: Option<Authority>,
     proxy: Option<proxy::Service>,
     agent: Option<agent::Service>,
+    /// Puts incidents of cryptography on record for as long as it is here.
+    incidents: Option<Arc<crypto::Reporter>>,
     drain: CancellationToken,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -131,6 +137,17 @@ impl Running {
             authority.shutdown().await;
         }
         info!("stopped");
+    }
+
+    /// One report for the process, whatever runs in it, by whoever is nearest to the audit log.
+    fn report_incidents(&self) -> Option<Arc<crypto::Reporter>> {
+        let (sink, host): (Arc<dyn Sink>, String) = match (&self.authority, &self.proxy, &self.agent) {
+            (Some(authority), _, _) => (Arc::new(crypto::OwnLog::of(authority.clone())), "auth".to_owned()),
+            (None, Some(proxy), _) => (Arc::new(proxy.spool.clone()), proxy.host.clone()),
+            (None, None, Some(agent)) => (Arc::new(agent.spool()), agent.host().to_owned()),
+            (None, None, None) => return None,
+        };
+        Some(crypto::Reporter::start(selection::global(), sink, host, self.health.clone()))
     }
 
     async fn drain_sessions(&self) {
@@ -217,13 +234,14 @@ fn public_addresses(section: &ProxySection, bound: SocketAddr) -> Vec<HostPort> 
     vec![HostPort::from(bound)]
 }
 
-/// Starts what the configuration names. Some services become ready later: see [`Running::ready`].
+/// Starts what the configuration names. Some services become ready later: see [`Running::ready`]. The section `crypto` is
+/// about the process, which belongs to the caller here: [`run`] follows it, this does not.
 ///
 /// # Errors
 /// [`ServerError`] when something cannot start; what had started is stopped again.
 pub async fn start(config: Config) -> Result<Running, ServerError> {
-    // The first random number can cost 100 ms; no connection should pay for it.
-    let warm = tokio::task::spawn_blocking(sallyport_sal::warm_up);
+    // Self-tests and first random numbers take time that no connection should pay for.
+    let proving = tokio::task::spawn_blocking(crypto::prepare);
     let sockets = Sockets::bind(&config)?;
     files::private_directory(&config.data_dir)?;
     let addresses = sockets.addresses();
@@ -234,11 +252,12 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
         authority: None,
         proxy: None,
         agent: None,
+        incidents: None,
         drain: CancellationToken::new(),
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
     };
-    let _ = warm.await;
+    proving.await.map_err(|_| ServerError::Stopped("the self-tests of cryptography"))??;
     running.tasks.spawn(health::keep_metrics(running.stop.clone()));
     if let Some(listener) = sockets.diag {
         let serving = health::serve_diagnostics(listener, running.health.clone(), running.stop.clone());
@@ -319,11 +338,12 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
         .await?;
         running.agent = Some(service);
     }
+    running.incidents = running.report_incidents();
     info!(cluster = %config.cluster, proxy = ?addresses.proxy, auth = ?addresses.auth, "started");
     Ok(running)
 }
 
-/// Sets the log up as configured, starts what the configuration names and runs until SIGTERM or SIGINT, then drains. A
+/// Sets log and cryptography of the process up as configured, starts what the configuration names and runs until SIGTERM or SIGINT, then drains. A
 /// second signal ends at once.
 ///
 /// # Errors
@@ -340,6 +360,7 @@ pub async fn run(config: Config) -> Result<(), ServerError> {
     };
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
+    crypto::configure(&config)?;
     let running = start(config).await?;
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM"),

@@ -123,6 +123,73 @@ async fn a_lock_cuts_an_identity_whose_chain_is_remembered() {
     .await;
 }
 
+/// Takes a source out of service for a primitive that nothing here needs. The selection is that of the process, so
+/// every service of every test hears of it.
+fn quarantine(primitive: &str, reason: &str) -> (String, &'static str) {
+    use sallyport_sal::{Primitive, selection};
+    let primitive: Primitive = primitive.parse().unwrap();
+    let source = selection::global().source(primitive).unwrap();
+    selection::global().quarantine(primitive, source, reason);
+    (primitive.to_string(), source.name())
+}
+
+async fn diagnostics(address: std::net::SocketAddr, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_fails_is_on_record_counted_and_replaced() {
+    let cluster = Cluster::start(|config| config.diag_addr = Some(loopback())).await;
+    cluster.running.ready(PATIENCE).await.unwrap();
+    let (primitive, provider) = quarantine("sign/ml-dsa-44", "made to fail by a test");
+    let mut admin = cluster.admin().await;
+    let event = until("the event", async || {
+        let events = events(&mut admin.clone(), "SP3300E").await;
+        events.into_iter().find(|event| event["fields"]["primitive"] == primitive.as_str())
+    })
+    .await;
+    assert_eq!((&event["user"], &event["origin"]), (&"auth".into(), &"auth".into()));
+    assert_eq!(event["fields"]["provider"], provider);
+    assert!(event["message"].as_str().unwrap().contains("made to fail by a test"), "{event}");
+    let address = cluster.running.addresses().diag.unwrap();
+    let metrics = diagnostics(address, "/metrics").await;
+    let row = format!("sallyport_crypto_quarantined{{primitive=\"{primitive}\",provider=\"{provider}\"}} 1");
+    assert!(metrics.contains(&row), "{metrics}");
+    assert!(metrics.contains("sallyport_tls_chains_total{result=\"verified\"}"), "{metrics}");
+    assert!(diagnostics(address, "/readyz").await.contains("200 OK"));
+    // Once for the process, though proxy and authority run in it.
+    let events = events(&mut admin, "SP3300E").await;
+    assert_eq!(
+        events.iter().filter(|event| event["fields"]["primitive"] == primitive.as_str()).count(),
+        1,
+        "{events:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxies_and_nodes_hand_incidents_to_the_authority() {
+    let spread = Spread::start().await;
+    let (primitive, _) = quarantine("sign/ml-dsa-65", "made to fail by another test");
+    let admin = spread.admin().await;
+    until("the events of all three", async || {
+        let events = events(&mut admin.clone(), "SP3300E").await;
+        let mut origins: Vec<_> = events
+            .iter()
+            .filter(|event| event["fields"]["primitive"] == primitive.as_str())
+            .filter_map(|event| Some(event["origin"].as_str()?.split(':').next()?.to_owned()))
+            .collect();
+        origins.sort();
+        (origins == ["auth", "node", "proxy"]).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_only_the_node_learns_of_is_refused_there() {
     let cluster = Cluster::all_in_one().await;

@@ -58,6 +58,8 @@ pub(crate) struct Start {
 #[derive(Debug)]
 pub(crate) struct Service {
     id: HostId,
+    /// As whom it is on record.
+    host: String,
     node: SshNode,
     spool: Spool,
     uploader: Uploader,
@@ -66,6 +68,15 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn id(&self) -> HostId {
         self.id
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Takes events for the authority.
+    pub(crate) fn spool(&self) -> Spool {
+        self.spool.clone()
     }
 
     /// SSH connections that are open.
@@ -181,5 +192,6 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         tasks: tasks.clone(),
     };
     tasks.spawn(dialling.run());
-    Ok(Service { id: identity.id, node, spool, uploader })
+    let host = format!("node:{}", identity.name);
+    Ok(Service { id: identity.id, host, node, spool, uploader })
 }

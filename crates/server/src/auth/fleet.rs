@@ -180,6 +180,8 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::SessionLost
             | Code::SessionCut
             | Code::RecordingFailed
+            | Code::CryptoQuarantined
+            | Code::CryptoProfileStale
     )
 }
 

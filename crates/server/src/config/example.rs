@@ -21,6 +21,20 @@ diag_addr: 127.0.0.1:3081
 # How long SIGTERM waits for open sessions before it ends them.
 # drain_timeout: 30s
 
+# Where cryptography comes from: which library serves which primitive. `sallyport sal report` shows the choice.
+# crypto:
+#   # measured (fastest here, by the profile that `sallyport sal tune` makes), preset (a built-in table), only (one
+#   # library, named by provider) or fips. Default: measured where the profile is there and fits, else preset.
+#   selection: preset
+#   # provider: aws-lc                       # with selection: only
+#   profile: /var/lib/sallyport/crypto.json  # default: crypto.json in data_dir
+#   # overrides: { sign/ecdsa-p256: ring }   # single primitives
+#   tls:
+#     # In the order of preference; the first is sent with a key share.
+#     groups: [X25519MLKEM768, x25519, secp256r1, secp384r1]
+#     # Verified certificate chains need not be verified again for so long; or off.
+#     remember_chains: 10m
+
 # The authority: certificate authorities, users, roles, audit log. Exactly one per cluster.
 auth:
   enabled: true

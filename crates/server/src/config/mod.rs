@@ -3,6 +3,7 @@
 //! Reading reports every mistake at once, each with its line, its column and what to write instead. A key that is
 //! not known is a mistake: a misspelt limit must not silently be no limit. No message repeats a secret.
 
+mod crypto;
 mod example;
 mod read;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use sallyport_access::{ClusterName, IdError, Labels, NodeName};
 
+pub use crypto::{Choice, CryptoSection};
 pub use sallyport_access::yaml::{Errors as ConfigErrors, Problem as ConfigProblem};
 
 /// The port that a proxy listens on unless told otherwise.
@@ -267,6 +269,8 @@ pub struct Config {
     pub diag_addr: Option<SocketAddr>,
     /// How long a stopping process waits for its sessions, 0 to 24 h. Default 30 s.
     pub drain_timeout: Duration,
+    /// Where cryptography comes from.
+    pub crypto: CryptoSection,
     /// The authority service.
     pub auth: Option<AuthSection>,
     /// The proxy service.
@@ -285,13 +289,15 @@ impl Config {
             log: LogConfig::default(),
             diag_addr: None,
             drain_timeout: Duration::from_secs(30),
+            crypto: CryptoSection::default(),
             auth: None,
             proxy: None,
             node: None,
         }
     }
 
-    /// Reads a configuration; `file` is only for messages.
+    /// Reads a configuration; `file` is only for messages. No other file is read, but for a measured profile that
+    /// `crypto.selection` asks for.
     ///
     /// # Errors
     /// Every mistake at once.

@@ -8,12 +8,22 @@ use sallyport_access::{ClusterName, NodeName};
 
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, JoinConfig, Limits, LogConfig, LogFormat, NodeSection,
-    ProxySection, SecondFactor, Secret, check_pin, labels,
+    ProxySection, SecondFactor, Secret, check_pin, crypto, labels,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
-const TOP: &[&str] =
-    &["version", "cluster", "data_dir", "log", "diag_addr", "drain_timeout", "auth", "proxy", "node"];
+const TOP: &[&str] = &[
+    "version",
+    "cluster",
+    "data_dir",
+    "log",
+    "diag_addr",
+    "drain_timeout",
+    "crypto",
+    "auth",
+    "proxy",
+    "node",
+];
 const LOG: &[&str] = &["level", "format"];
 const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr"];
 const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join"];
@@ -72,11 +82,12 @@ fn top_level(top: &Section<'_>, problems: &mut Problems) -> Option<Config> {
         );
     }
     let log = log(top, problems);
+    let crypto = crypto::read(top, &data_dir, problems);
     let diag_addr = address(top, "diag_addr", problems);
     let drain_timeout = top
         .duration("drain_timeout", Duration::ZERO, Duration::from_secs(86_400), problems)
         .unwrap_or(Duration::from_secs(30));
-    Some(Config { cluster: cluster?, data_dir, log, diag_addr, drain_timeout, auth, proxy, node })
+    Some(Config { cluster: cluster?, data_dir, log, diag_addr, drain_timeout, crypto, auth, proxy, node })
 }
 
 /// Whether a service section is there at all; then its own mistakes say enough.

@@ -156,6 +156,160 @@ fn a_missing_file_says_what_to_do() {
     assert!(error.contains("sallyport configure"), "{error}");
 }
 
+/// A configuration with this section, indented by two.
+fn with_crypto(section: &str) -> String {
+    format!("version: v1\ncluster: c\ndata_dir: /nonexistent\nauth:\n  enabled: true\ncrypto:\n{section}")
+}
+
+fn crypto(section: &str) -> CryptoSection {
+    Config::parse("f", &with_crypto(section)).unwrap_or_else(|error| panic!("{error}")).crypto
+}
+
+#[test]
+fn the_section_on_cryptography_is_read() {
+    use sallyport_sal::Primitive;
+    use sallyport_sal::algorithm::KexGroup;
+    use sallyport_sal::selection::Mode;
+    let read = crypto(
+        "  selection: only\n  provider: aws-lc\n  profile: /p.json\n  overrides: { sign/ecdsa-p256: aws-lc }\n  \
+         tls:\n    groups: [secp384r1, X25519MLKEM768]\n    remember_chains: 1h\n",
+    );
+    assert_eq!(read.selection, Some(Choice::Only("aws-lc".to_owned())));
+    assert_eq!(read.profile_path(Path::new("/d")), Path::new("/p.json"));
+    let (policy, incident) = read.policy(Path::new("/d")).unwrap();
+    assert!(matches!(&policy.mode, Mode::Only(name) if name == "aws-lc") && incident.is_none());
+    assert_eq!(policy.overrides.get(&"sign/ecdsa-p256".parse::<Primitive>().unwrap()).unwrap(), "aws-lc");
+    assert_eq!(read.groups(&policy.mode), [KexGroup::P384, KexGroup::X25519MlKem768]);
+    assert_eq!(read.remember().age, Duration::from_secs(3600));
+    assert_eq!(crypto("  tls: { remember_chains: off }\n").remember(), sallyport_ca::Remember::OFF);
+
+    let default = crypto("");
+    assert_eq!(default, CryptoSection::default());
+    assert_eq!(default.remember(), sallyport_ca::Remember::DEFAULT);
+    assert_eq!(default.profile_path(Path::new("/d")), Path::new("/d/crypto.json"));
+    assert_eq!(default.groups(&Mode::Preset), KexGroup::DEFAULT);
+    assert!(!default.groups(&Mode::Fips).contains(&KexGroup::X25519));
+}
+
+#[test]
+fn every_mistake_about_cryptography_names_its_line_and_what_would_do() {
+    let refused = |section: &str| refused(&with_crypto(section));
+    let lines = refused(
+        "  selection: fastest\n\
+         \x20 overrides:\n\
+         \x20   sign/ecdsa-p256: bouncy\n\
+         \x20   encapsulate/ml-kem-768: ring\n\
+         \x20   sing/ed25519: ring\n\
+         \x20 profil: /p\n\
+         \x20 tls:\n\
+         \x20   groups: [x25519, kyber, x25519]\n\
+         \x20   remember_chains: 2d\n",
+    );
+    let expected = [
+        "sallyport.yaml:7:14: crypto.selection: \"fastest\": is not one of the choices; write one of measured, preset, only, fips",
+        "sallyport.yaml:9:22: crypto.overrides.sign/ecdsa-p256: \"bouncy\": this build has no such provider; write one of aws-lc, ring, graviola",
+        "sallyport.yaml:10:29: crypto.overrides.encapsulate/ml-kem-768: \"ring\": cannot serve encapsulate/ml-kem-768: it does not offer it; write one of aws-lc, graviola",
+        "sallyport.yaml:11:5: crypto.overrides.sing/ed25519: no such key; did you mean sign/ed25519?",
+        "sallyport.yaml:12:3: crypto.profil: no such key; did you mean profile?",
+        "sallyport.yaml:14:22: crypto.tls.groups: \"kyber\": is no key exchange group; write a list of X25519MLKEM768, ",
+        "sallyport.yaml:14:29: crypto.tls.groups: \"x25519\": is there twice; ",
+        "sallyport.yaml:15:22: crypto.tls.remember_chains: \"2d\": is out of range; write a time from 1s to 1d",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, start) in lines.iter().zip(expected) {
+        assert!(line.starts_with(start), "\n{line}\ndoes not start with\n{start}");
+    }
+
+    let one = |section: &str, start: &str| {
+        let lines = refused(section);
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(lines[0].starts_with(start), "\n{}\ndoes not start with\n{start}", lines[0]);
+    };
+    one(
+        "  overrides: { encapsulate/ml-kem-768: ring }\n",
+        "sallyport.yaml:7:40: crypto.overrides.encapsulate/ml-kem-768: \"ring\": cannot serve encapsulate/ml-kem-768: it does not offer it; write one of aws-lc, graviola",
+    );
+    one("  selection: only\n", "sallyport.yaml:7:14: crypto.provider: is missing; write one of aws-lc, ring");
+    one(
+        "  selection: only\n  provider: bouncy\n",
+        "sallyport.yaml:8:13: crypto.provider: \"bouncy\": this build has no such provider; write one of aws-lc, ring",
+    );
+    one("  provider: ring\n", "sallyport.yaml:7:13: crypto.provider: is for selection: only; ");
+    one("  selection: preset\n  provider: ring\n", "sallyport.yaml:8:13: crypto.provider: is for selection");
+    one(
+        "  selection: only\n  provider: ring\n  overrides: { sign/ed25519: aws-lc }\n",
+        "sallyport.yaml:9:30: crypto.overrides.sign/ed25519: \"aws-lc\" is not admitted by the selection, which is only ring; ",
+    );
+    one(
+        "  selection: only\n  provider: libcrux\n",
+        "sallyport.yaml:7:14: crypto.selection: nobody serves generate/ed25519, ",
+    );
+    one(
+        "  selection: only\n  provider: ring\n  tls: { groups: [x25519, X25519MLKEM768] }\n",
+        "sallyport.yaml:9:27: crypto.tls.groups: \"X25519MLKEM768\": nobody serves decapsulate/ml-kem-768 under this selection; write a list of x25519, secp256r1, secp384r1",
+    );
+    one("  tls: { groups: [] }\n", "sallyport.yaml:7:18: crypto.tls.groups: is empty; write a list of ");
+    one("  profile: crypto.json\n", "sallyport.yaml:7:12: crypto.profile: \"crypto.json\" is relative; ");
+    if !sallyport_sal::provider::ALL.iter().any(|provider| provider.is_fips()) {
+        one("  selection: fips\n", "sallyport.yaml:7:14: crypto.selection: this build has no FIPS module; ");
+    }
+}
+
+#[test]
+fn a_measured_profile_must_be_there_when_it_is_asked_for() {
+    use sallyport_sal::cpu::Cpu;
+    use sallyport_sal::selection::{Incident, Mode, Profile};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("crypto.json");
+    let section = format!("  selection: measured\n  profile: {}\n", path.display());
+    let lines = refused(&with_crypto(&section));
+    assert!(
+        lines[0].starts_with("sallyport.yaml:7:14: crypto.selection: there is no profile at /")
+            && lines[0].ends_with(&format!("sallyport sal tune --output {}", path.display())),
+        "{lines:#?}"
+    );
+    // Without the word, it is not missed.
+    let unasked = CryptoSection { profile: Some(path.clone()), ..CryptoSection::default() };
+    let (policy, incident) = unasked.policy(directory.path()).unwrap();
+    assert!(matches!(policy.mode, Mode::Preset) && incident.is_none());
+
+    std::fs::write(&path, "{}").unwrap();
+    let lines = refused(&with_crypto(&section));
+    assert!(lines[0].starts_with("sallyport.yaml:8:12: crypto.profile: /"), "{lines:#?}");
+    let (policy, incident) = unasked.policy(directory.path()).unwrap();
+    assert!(matches!(policy.mode, Mode::Preset));
+    assert!(
+        matches!(&incident, Some(Incident::StaleProfile { reason }) if reason.contains("is not a profile")),
+        "{incident:?}"
+    );
+
+    Profile::new(&Cpu::detect(), time::OffsetDateTime::UNIX_EPOCH).write(&path).unwrap();
+    assert_eq!(crypto(&section).selection, Some(Choice::Measured));
+    let (policy, incident) = unasked.policy(directory.path()).unwrap();
+    assert!(matches!(policy.mode, Mode::Measured(_)) && incident.is_none());
+    // One of another machine is no mistake: the selection says so, and goes on with the preset.
+    let text = std::fs::read_to_string(&path).unwrap().replace("\"cpu\": \"", "\"cpu\": \"another ");
+    std::fs::write(&path, text).unwrap();
+    let (policy, _) = crypto(&section).policy(directory.path()).unwrap();
+    let selection = sallyport_sal::Selection::new(sallyport_sal::provider::ALL, policy);
+    assert!(matches!(selection.incidents().as_slice(), [Incident::StaleProfile { .. }]));
+}
+
+#[test]
+fn the_example_on_cryptography_is_valid_when_it_is_uncommented() {
+    let example = Config::commented_example();
+    let (_, rest) = example.split_once("\n# crypto:\n").expect("the section");
+    let section: String = rest
+        .lines()
+        .map_while(|line| line.strip_prefix("# "))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let read = crypto(&section);
+    assert_eq!(read.selection, Some(Choice::Preset));
+    assert_eq!(read.profile_path(Path::new("/")), read.profile_path(Path::new("/var/lib/sallyport")));
+    assert_eq!(read.groups, Some(sallyport_sal::algorithm::KexGroup::DEFAULT.to_vec()));
+    assert_eq!(read.remember_chains, CryptoSection::default().remember_chains);
+}
+
 #[test]
 fn host_and_port_are_checked() {
     assert_eq!("proxy:3080".parse::<HostPort>().unwrap().to_string(), "proxy:3080");

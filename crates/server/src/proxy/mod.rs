@@ -80,6 +80,8 @@ pub(crate) struct Start {
 pub(crate) struct Service {
     pub(crate) sessions: Sessions,
     pub(crate) spool: Spool,
+    /// As whom it is on record.
+    pub(crate) host: String,
     /// What this proxy knows of the cluster.
     #[cfg(test)]
     view: Arc<ClusterView>,
@@ -215,6 +217,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     Ok(Service {
         sessions,
         spool,
+        host: format!("proxy:{}", identity.name),
         #[cfg(test)]
         view: known,
         hub,
