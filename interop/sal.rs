@@ -33,7 +33,14 @@ fn the_report_names_what_stands_behind_everything() {
     let home = TempDir::new().unwrap();
     let text = stdout(&ok(run(home.path(), &["report", "--all"])));
     assert!(text.starts_with("Cryptography by AWS-LC"), "{text}");
-    for part in ["X25519MLKEM768", "sent first", "TLS_AES_128_GCM_SHA256", "mldsa65", "russh's own", "sign/ecdsa-p256"] {
+    for part in [
+        "X25519MLKEM768",
+        "sent first",
+        "TLS_AES_128_GCM_SHA256",
+        "mldsa65",
+        "russh's own",
+        "sign/ecdsa-p256",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.contains("side channels"), "what is never chosen is named with its reason: {text}");
@@ -106,7 +113,10 @@ fn the_table_of_speeds_comes_as_text_csv_and_picture() {
     let picture = home.path().join("speed.svg");
     let arguments = ["speed", "x25519", "random", "--quick", "--svg", picture.to_str().unwrap()];
     let text = stdout(&ok(run(home.path(), &arguments)));
-    assert!(text.contains("agree/x25519") && text.contains("selected") && !text.contains("sha-256"), "{text}");
+    assert!(
+        text.contains("agree/x25519") && text.contains("selected") && !text.contains("sha-256"),
+        "{text}"
+    );
     let svg = fs::read_to_string(&picture).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("agree/x25519") && svg.trim_end().ends_with("</svg>"));
 

@@ -9,6 +9,7 @@ mod admin;
 mod config;
 mod configure;
 mod connect;
+mod crypto;
 mod error;
 mod login;
 mod ls;
@@ -38,6 +39,8 @@ use crate::error::{CliResult, Context};
 ///
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not logged in or expired, 4 refused by the cluster,
 /// 255 connection failed (ssh: otherwise that of the remote command).
+///
+/// SALLYPORT_CRYPTO chooses the sources of cryptography: measured, preset, only:NAME or fips.
 #[derive(Debug, Parser)]
 #[command(name = "sallyport", version, max_term_width = 100)]
 struct Cli {
@@ -122,7 +125,7 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     logging(&cli);
-    match run(cli) {
+    match crypto::configure(&cli.global, &cli.command).and_then(|()| run(cli)) {
         Ok(code) => code,
         Err(error) => {
             ui::say(error.to_string());

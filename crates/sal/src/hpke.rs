@@ -81,7 +81,9 @@ impl RecipientKey {
     ) -> Option<Zeroizing<Vec<u8>>> {
         let (encapsulated, body) = sealed.split_first_chunk::<PUBLIC_KEY_BYTES>()?;
         let (ciphertext, tag) = body.split_last_chunk::<{ aead::TAG_BYTES }>()?;
-        let dh = selection::global().static_agreement(DhGroup::X25519, self.private.as_slice(), encapsulated).ok()?;
+        let dh = selection::global()
+            .static_agreement(DhGroup::X25519, self.private.as_slice(), encapsulated)
+            .ok()?;
         let (key, nonce) = schedule(algorithm, dh.as_bytes(), encapsulated, &self.public, info).ok()?;
         let mut plaintext = Zeroizing::new(ciphertext.to_vec());
         key.open(&nonce, aad, &mut plaintext, tag).ok()?;
