@@ -113,7 +113,7 @@ fn a_user_key_in_a_token_logs_in() {
             let ClientError::Signing(source) = &error else { panic!("{error:?}") };
             assert!(source.to_string().contains("is gone"), "{source}");
             pulled.put_back();
-            let connection = soon(|| runtime.block_on(log_in(&cluster, &sshd, &with)));
+            let connection = soon(|| runtime.block_on(log_in(&cluster, &sshd, &with)).map_err(Box::new));
             runtime.block_on(says_hello(&connection));
         }
     });
