@@ -259,3 +259,21 @@ fn a_short_command_waits_for_no_entropy() {
         }
     }
 }
+
+#[test]
+fn one_provider_alone_makes_loads_and_uses_keys() {
+    for name in ["aws-lc", "ring", "graviola", "rustcrypto"] {
+        let policy = Policy { mode: Mode::Only(name.to_owned()), ..Policy::default() };
+        let selection: &'static Selection = Box::leak(Box::new(Selection::new(ALL, policy)));
+        for algorithm in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256] {
+            let key = MemoryKey::generate_in(selection, algorithm).unwrap();
+            let secret = key.material().secret();
+            assert_eq!(
+                selection.derive_public(algorithm, secret).unwrap(),
+                key.material().public(),
+                "{name} {algorithm}"
+            );
+            key.public_key().verify(b"m", &key.sign(b"m").unwrap()).unwrap();
+        }
+    }
+}
