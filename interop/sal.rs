@@ -2,7 +2,6 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-#[allow(dead_code, reason = "no cluster is needed here")]
 mod support;
 
 use std::fs;

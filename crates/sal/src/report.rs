@@ -175,7 +175,11 @@ fn parameters_are_lab_only(primitive: Primitive) -> bool {
 fn describe(selection: &Selection) -> String {
     let policy = selection.policy();
     let mode = match &policy.mode {
-        Mode::Measured(profile) => format!("measured on this machine at {}", profile.measured),
+        Mode::Measured(profile) => {
+            let at = profile.measured.replace_nanosecond(0).unwrap_or(profile.measured);
+            let at = at.format(&time::format_description::well_known::Rfc3339);
+            format!("measured on this machine at {}", at.unwrap_or_default())
+        }
         Mode::Preset => "the built-in preset; `sallyport sal tune` measures this machine".to_owned(),
         Mode::Only(name) => format!("only {name}"),
         Mode::Fips => "the FIPS module only".to_owned(),

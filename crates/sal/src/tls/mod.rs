@@ -1,7 +1,7 @@
 //! TLS from the best pieces.
 //!
 //! [`provider`] is a rustls `CryptoProvider` whose key exchange, signatures, verification, ciphers, hashes, key
-//! derivation and random bytes each come from the source that the [selection](crate::selection) gives. Key exchange,
+//! derivation and random bytes each come from the source that the [selection] gives. Key exchange,
 //! signing and verification ask the selection at every call, so a quarantine takes effect at once; ciphers, hashes and
 //! key derivation are bound when the provider is composed. It speaks TLS 1.3 alone, with AES-128-GCM first (about 5 %
 //! more handshakes than AES-256-GCM with SHA-384).
