@@ -70,6 +70,9 @@ fn a_report_with_times_takes_a_handshake_apart() {
         assert!(whole[side].as_f64().unwrap() > 0.0, "{report}");
     }
     assert!(report["report"]["groups"][0]["server"].as_f64().unwrap() > 0.0, "{report}");
+    let retry = &report["hello_retry_request"];
+    assert_eq!((&retry["sent"], &retry["common"]), (&"X25519MLKEM768".into(), &"secp256r1".into()));
+    assert!(retry["bytes"].as_u64().unwrap() > 1184, "the share that was of no use is on the wire: {retry}");
     assert!(report["report"]["suites"][0]["megabytes_per_second"].as_f64().unwrap() > 0.0, "{report}");
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use sallyport_sal::algorithm::{KexGroup, KeyAlgorithm};
 use sallyport_sal::custody::token;
-use sallyport_sal::measure::handshake::{self, Phases, Shape};
+use sallyport_sal::measure::handshake::{self, Phases, Retry, Shape};
 use sallyport_sal::measure::table::{self, Scope};
 use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::report::{Report, is_timed};
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> CliResult {
     let selection = selection::global();
     let groups = tls::groups();
-    let (mut measured, mut phases) = (Vec::new(), None);
+    let (mut measured, mut phases, mut retry) = (Vec::new(), None, None);
     if args.time {
         let bar = bar();
         measured = table::measure(
@@ -53,6 +53,11 @@ pub(super) fn run(args: &Args) -> CliResult {
         let group = args.group.or_else(|| groups.first().copied()).unwrap_or(KexGroup::X25519);
         let shape = Shape { key: args.key, group, client_certificate: false, resumed: false };
         phases = Some(handshake::phases(selection, shape, Effort::REPORT).map_err(CliError::new)?);
+        // The first group that is no half of the one sent first.
+        let first = groups.first().copied().unwrap_or(group);
+        let other = groups.iter().copied().find(|one| one.dh() != first.dh());
+        retry = other
+            .and_then(|other| handshake::retry(selection, args.key, (first, other), Effort::REPORT).ok());
         bar.finish_and_clear();
     }
     let report = Report::of(selection, groups, &measured);
@@ -64,8 +69,12 @@ pub(super) fn run(args: &Args) -> CliResult {
             "ssh": ssh(),
             "tokens": tokens.map(|tokens| tokens.iter().map(|token| format!("{token:?}")).collect::<Vec<_>>()),
             "handshake": phases.as_ref().map(phases_json),
+            "hello_retry_request": retry.as_ref().map(retry_json),
         })),
-        Format::Text => text(args, &report, tokens.as_deref(), phases.as_ref()),
+        Format::Text => {
+            text(args, &report, tokens.as_deref(), phases.as_ref())?;
+            retry.map_or(Ok(()), |retry| ui::data(retry_text(&retry)))
+        }
     }
 }
 
@@ -237,6 +246,40 @@ fn ssh() -> Vec<(&'static str, String)> {
         ("key exchange", own(transport.key_exchange.join(" "))),
         ("ciphers", own(transport.ciphers.join(" "))),
     ]
+}
+
+/// What each side pays more, in microseconds, and the bytes that both send more.
+fn retry_costs(retry: &Retry) -> (f64, f64, usize) {
+    let more = |slow: std::time::Duration, quick| slow.saturating_sub(quick).as_secs_f64() * 1e6;
+    let bytes = |sides: &handshake::Sides| sides.client_bytes + sides.server_bytes;
+    (
+        more(retry.retried.client, retry.straight.client),
+        more(retry.retried.server, retry.straight.server),
+        bytes(&retry.retried).saturating_sub(bytes(&retry.straight)),
+    )
+}
+
+fn retry_text(retry: &Retry) -> String {
+    let (client, server, bytes) = retry_costs(retry);
+    format!(
+        "A HelloRetryRequest, for a server that has {} and not {}: one round trip more, {} microseconds of the client, {} of the server, {bytes} bytes",
+        retry.common,
+        retry.sent,
+        microseconds(client),
+        microseconds(server),
+    )
+}
+
+fn retry_json(retry: &Retry) -> serde_json::Value {
+    let (client, server, bytes) = retry_costs(retry);
+    json!({
+        "sent": retry.sent,
+        "common": retry.common,
+        "client_microseconds": client,
+        "server_microseconds": server,
+        "bytes": bytes,
+        "round_trips": 1,
+    })
 }
 
 fn phases_json(phases: &Phases) -> serde_json::Value {

@@ -350,3 +350,52 @@ pub fn compare(pairs: Vec<Pair>, effort: Effort) -> Vec<timing::Times> {
         .collect();
     timing::interleaved(&mut works, effort, || ())
 }
+
+/// What a HelloRetryRequest (RFC 8446 §4.1.4) adds to a handshake, apart from the round trip.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// The group that the client sends a share for, and the server does not have.
+    pub sent: KexGroup,
+    /// The group that both have.
+    pub common: KexGroup,
+    /// The least times and the bytes when the client sends the right share at once.
+    pub straight: Sides,
+    /// The same when it is asked for another one.
+    pub retried: Sides,
+}
+
+/// Measures handshakes in which the client guesses the server's group rightly, and wrongly.
+///
+/// # Errors
+/// A sentence that says what cannot be had.
+pub fn retry(
+    selection: &'static Selection,
+    key: KeyAlgorithm,
+    (sent, common): (KexGroup, KexGroup),
+    effort: Effort,
+) -> Result<Retry, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let compose = |groups: &[KexGroup]| tls::compose(selection, groups).map_err(|error| text(&error));
+    let (server, right, wrong) = (compose(&[common])?, compose(&[common, sent])?, compose(&[sent, common])?);
+    let credentials = Credentials::new(selection, key).map_err(|error| text(&error))?;
+    let shape = Shape { key, group: common, client_certificate: false, resumed: false };
+    let pair = |client| credentials.pair(client, &server, shape).map_err(|error| text(&error));
+    let (straight, retried) = (pair(&right)?, pair(&wrong)?);
+    let least = |best: Option<Sides>, now: Sides| match best {
+        None => now,
+        Some(best) => {
+            Sides { client: best.client.min(now.client), server: best.server.min(now.server), ..now }
+        }
+    };
+    let (mut quick, mut slow) = (None, None);
+    for _ in 0..effort.passes * 20 {
+        quick = Some(least(quick, straight.run().map_err(|error| text(&error))?));
+        slow = Some(least(slow, retried.run().map_err(|error| text(&error))?));
+    }
+    match (quick, slow) {
+        (Some(straight), Some(retried)) if retried.flights > straight.flights => {
+            Ok(Retry { sent, common, straight, retried })
+        }
+        _ => Err(format!("a share of {sent} serves {common} too: no second flight is needed")),
+    }
+}

@@ -15,7 +15,8 @@ use aws_lc_rs::{agreement, digest, hmac, rand};
 use zeroize::Zeroizing;
 
 use super::{
-    AeadKey, Agreement, Decapsulation, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider, Secret,
+    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_SIGNATURE, Decapsulation, Fault, HashContext, HmacKey, Offer,
+    PrivateKey, Provider, Secret, copy,
 };
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
@@ -23,9 +24,6 @@ use crate::{Primitive, PrivateKeyMaterial};
 /// AWS-LC.
 #[derive(Debug)]
 pub struct AwsLc;
-
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
 
 impl Provider for AwsLc {
     fn name(&self) -> &'static str {
@@ -328,12 +326,6 @@ fn sha2(algorithm: HashAlgorithm) -> &'static digest::Algorithm {
     }
 }
 
-fn copy(out: &mut [u8], from: &[u8]) {
-    for (to, from) in out.iter_mut().zip(from) {
-        *to = *from;
-    }
-}
-
 impl PrivateKey for Ed25519KeyPair {
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
         if scheme != SignatureScheme::Ed25519 {
@@ -448,7 +440,7 @@ impl AeadKey for LessSafeKey {
     fn open(&self, nonce: &[u8; 12], aad: &[u8], message: &mut [u8], tag: &[u8; 16]) -> Result<(), Fault> {
         self.open_in_place_separate_tag(Nonce::assume_unique_for_key(*nonce), Aad::from(aad), tag, message)
             .map(|_| ())
-            .map_err(|_| Fault::Refused("the message or its tag is not as it was"))
+            .map_err(|_| ALTERED)
     }
 }
 

@@ -13,7 +13,8 @@ use graviola::signing::rsa;
 use zeroize::Zeroizing;
 
 use super::{
-    AeadKey, Agreement, Decapsulation, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider, Secret,
+    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Decapsulation, Fault,
+    HashContext, HmacKey, Offer, PrivateKey, Provider, Secret, copy,
 };
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::cpu::CpuFeature;
@@ -22,11 +23,6 @@ use crate::{Primitive, PrivateKeyMaterial, formats};
 /// graviola.
 #[derive(Debug)]
 pub struct Graviola;
-
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_PUBLIC: Fault = Fault::Refused("the public key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
-const BAD_SHARE: Fault = Fault::Refused("the key share is malformed or of low order");
 
 /// What its documentation says of generating RSA keys.
 const RSA_GENERATION: &str =
@@ -347,12 +343,6 @@ impl Provider for Graviola {
     }
 }
 
-fn copy(out: &mut [u8], from: &[u8]) {
-    for (to, from) in out.iter_mut().zip(from) {
-        *to = *from;
-    }
-}
-
 impl PrivateKey for Ed25519SigningKey {
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
         if scheme != SignatureScheme::Ed25519 {
@@ -506,8 +496,7 @@ impl AeadKey for AesGcm {
     }
 
     fn open(&self, nonce: &[u8; 12], aad: &[u8], message: &mut [u8], tag: &[u8; 16]) -> Result<(), Fault> {
-        self.decrypt(nonce, aad, message, tag)
-            .map_err(|_| Fault::Refused("the message or its tag is not as it was"))
+        self.decrypt(nonce, aad, message, tag).map_err(|_| ALTERED)
     }
 }
 
@@ -522,9 +511,7 @@ impl AeadKey for ChaCha {
     }
 
     fn open(&self, nonce: &[u8; 12], aad: &[u8], message: &mut [u8], tag: &[u8; 16]) -> Result<(), Fault> {
-        ChaCha20Poly1305::new(*self.0)
-            .decrypt(nonce, aad, message, tag)
-            .map_err(|_| Fault::Refused("the message or its tag is not as it was"))
+        ChaCha20Poly1305::new(*self.0).decrypt(nonce, aad, message, tag).map_err(|_| ALTERED)
     }
 }
 

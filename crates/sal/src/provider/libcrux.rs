@@ -9,13 +9,9 @@
 use libcrux_ml_kem::mlkem768::{self, MlKem768Ciphertext, MlKem768PrivateKey, MlKem768PublicKey};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{Decapsulation, Fault, Offer, PrivateKey, Provider, Secret};
+use super::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Decapsulation, Fault, Offer, PrivateKey, Provider, Secret};
 use crate::algorithm::{KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
-
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_PUBLIC: Fault = Fault::Refused("the public key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
 
 /// libcrux.
 #[derive(Debug)]

@@ -79,6 +79,20 @@ pub enum Fault {
     Broken(&'static str),
 }
 
+// What the providers say of inputs that they refuse, in the same words.
+const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
+const BAD_PUBLIC: Fault = Fault::Refused("the public key is malformed");
+const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
+const BAD_SHARE: Fault = Fault::Refused("the key share is malformed or of low order");
+const ALTERED: Fault = Fault::Refused("the message or its tag is not as it was");
+
+/// Fills `out` as far as `from` goes.
+fn copy(out: &mut [u8], from: &[u8]) {
+    for (to, from) in out.iter_mut().zip(from) {
+        *to = *from;
+    }
+}
+
 /// A private key, ready to sign.
 pub trait PrivateKey: Send + Sync {
     /// Signs a message. ECDSA gives DER.

@@ -19,14 +19,13 @@ use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 use openssl::{sha, version};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{AeadKey, Agreement, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider, Secret};
+use super::{
+    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Fault, HashContext, HmacKey,
+    Offer, PrivateKey, Provider, Secret, copy,
+};
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
 
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_PUBLIC: Fault = Fault::Refused("the public key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
-const BAD_SHARE: Fault = Fault::Refused("the key share is malformed or of low order");
 const MISMATCH: Fault = Fault::Refused("the public key does not belong to the private key");
 
 /// The system's OpenSSL.
@@ -417,7 +416,7 @@ impl AeadKey for Aead {
     }
 
     fn open(&self, nonce: &[u8; 12], aad: &[u8], message: &mut [u8], tag: &[u8; 16]) -> Result<(), Fault> {
-        const REFUSED: Fault = Fault::Refused("the message or its tag is not as it was");
+        const REFUSED: Fault = ALTERED;
         if !is_countable(aad.len()) || !is_countable(message.len()) {
             return Err(REFUSED);
         }
@@ -480,12 +479,6 @@ impl HmacKey for Mac {
             // Memory has run out, and there is no way to say so. A tag that nobody knows fails whatever hangs on it.
             let _ = getrandom::fill(out);
         }
-    }
-}
-
-fn copy(out: &mut [u8], from: &[u8]) {
-    for (to, from) in out.iter_mut().zip(from) {
-        *to = *from;
     }
 }
 

@@ -5,16 +5,16 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{self as sig, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use ring::{agreement, digest, hmac};
 
-use super::{AeadKey, Agreement, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider, Secret};
+use super::{
+    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_SIGNATURE, Fault, HashContext, HmacKey, Offer, PrivateKey,
+    Provider, Secret, copy,
+};
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial, formats};
 
 /// ring.
 #[derive(Debug)]
 pub struct Ring;
-
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
 
 impl Provider for Ring {
     fn name(&self) -> &'static str {
@@ -198,12 +198,6 @@ fn sha2(algorithm: HashAlgorithm) -> &'static digest::Algorithm {
     }
 }
 
-fn copy(out: &mut [u8], from: &[u8]) {
-    for (to, from) in out.iter_mut().zip(from) {
-        *to = *from;
-    }
-}
-
 impl PrivateKey for Ed25519KeyPair {
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, Fault> {
         if scheme != SignatureScheme::Ed25519 {
@@ -279,7 +273,7 @@ impl AeadKey for LessSafeKey {
         let nonce = Nonce::assume_unique_for_key(*nonce);
         self.open_in_place_separate_tag(nonce, Aad::from(aad), aead::Tag::from(*tag), message, 0..)
             .map(|_| ())
-            .map_err(|_| Fault::Refused("the message or its tag is not as it was"))
+            .map_err(|_| ALTERED)
     }
 }
 

@@ -14,7 +14,8 @@
 use zeroize::Zeroizing;
 
 use super::{
-    AeadKey, Agreement, Decapsulation, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider, Secret,
+    AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Decapsulation, Fault, HashContext,
+    HmacKey, Offer, PrivateKey, Provider, Secret,
 };
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
@@ -28,10 +29,6 @@ mod symmetric;
 mod x25519;
 
 const NO_RANDOMNESS: Fault = Fault::Broken("give random bytes");
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_PUBLIC: Fault = Fault::Refused("the public key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
-const BAD_SHARE: Fault = Fault::Refused("the key share is malformed or of low order");
 const MISMATCH: Fault = Fault::Refused("the public key does not belong to the private key");
 
 /// RustCrypto's crates, with dalek for Curve25519.

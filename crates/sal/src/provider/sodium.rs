@@ -12,15 +12,12 @@ use libsodium_rs::crypto_sign as ed25519;
 use libsodium_rs::{ensure_init, random};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{AeadKey, Agreement, Fault, Offer, PrivateKey, Provider, Secret};
+use super::{
+    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Fault, Offer, PrivateKey,
+    Provider, Secret,
+};
 use crate::algorithm::{AeadAlgorithm, DhGroup, KeyAlgorithm, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
-
-const BAD_KEY: Fault = Fault::Refused("the private key is malformed");
-const BAD_PUBLIC: Fault = Fault::Refused("the public key is malformed");
-const BAD_SIGNATURE: Fault = Fault::Refused("the signature is not valid for this key and message");
-const BAD_SHARE: Fault = Fault::Refused("the key share is malformed or of low order");
-const ALTERED: Fault = Fault::Refused("the message or its tag is not as it was");
 
 /// libsodium.
 #[derive(Debug)]
