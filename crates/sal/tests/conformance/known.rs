@@ -78,6 +78,8 @@ pub(crate) const DEVIATIONS: &[Deviation] = &[
     known("graviola", "private keys", "secret longer by a byte", SCALARS),
     known("graviola", "private keys", "a damaged number", NUMBERS),
     known("ring", "private keys", "a damaged number", NUMBERS),
+    #[cfg(feature = "comparison")]
+    known("rustcrypto", "private keys", "a damaged number", NUMBERS),
     known(
         "aws-lc",
         "expanded keys",
