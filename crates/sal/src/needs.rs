@@ -7,10 +7,6 @@ use crate::algorithm::{AeadAlgorithm, HashAlgorithm, KexGroup};
 use crate::selection::{Mode, Obstacle, Selection};
 use crate::{KeyPurpose, Primitive, SalError, Suite};
 
-/// Key exchange groups of a FIPS policy unless told otherwise: X25519 alone is not approved, so its hybrid is not
-/// served.
-const FIPS_GROUPS: &[KexGroup] = &[KexGroup::P256MlKem768, KexGroup::P256, KexGroup::P384];
-
 /// Primitives without which nothing works: the cipher suites of TLS that every policy offers, sealing, random bytes,
 /// and the keys of every suite.
 #[must_use]
@@ -44,7 +40,7 @@ pub fn of_group(group: KexGroup) -> Vec<Primitive> {
 #[must_use]
 pub fn default_groups(mode: &Mode) -> &'static [KexGroup] {
     match mode {
-        Mode::Fips => FIPS_GROUPS,
+        Mode::Fips => KexGroup::DEFAULT_FIPS,
         Mode::Measured(_) | Mode::Preset | Mode::Only(_) => KexGroup::DEFAULT,
     }
 }
