@@ -49,7 +49,7 @@ pub mod report;
 pub mod selection;
 mod selftest;
 pub mod strict;
-mod suite;
+pub mod suite;
 pub mod tls;
 pub mod totp;
 
@@ -60,7 +60,7 @@ pub use material::PrivateKeyMaterial;
 pub use primitive::Primitive;
 pub use random::warm_up;
 pub use selection::{Policy, Selection};
-pub use suite::{KeyPurpose, Suite, UnknownSuite};
+pub use suite::{HybridKeyExchange, KeyPurpose, Suite, UnknownPurpose, UnknownSuite};
 
 /// Compares two secrets in time that depends only on their lengths.
 #[must_use]

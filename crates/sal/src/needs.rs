@@ -8,7 +8,8 @@ use crate::selection::{Mode, Obstacle, Selection};
 use crate::{KeyPurpose, Primitive, SalError, Suite};
 
 /// Primitives without which nothing works: the cipher suites of TLS that every policy offers, sealing, random bytes,
-/// and the keys of every suite.
+/// and the keys that a login, a host and their CAs have in a new cluster. What a cluster's own suite needs besides is
+/// in [`of_suite`].
 #[must_use]
 pub fn indispensable() -> Vec<Primitive> {
     let ciphers = [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm].map(Primitive::Aead);
@@ -17,15 +18,39 @@ pub fn indispensable() -> Vec<Primitive> {
     all.extend(ciphers);
     all.extend(hashes.map(Primitive::Hash));
     all.extend(hashes.map(Primitive::Hmac));
-    for suite in Suite::ALL {
-        for purpose in KeyPurpose::ALL {
-            let key = suite.algorithm(*purpose);
-            all.extend([Primitive::GenerateKey(key), Primitive::Sign(key), Primitive::Verify(key)]);
-        }
-    }
+    all.extend(of_keys(Suite::default(), MAIN_PURPOSES));
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// The purposes of the keys without which nobody reaches a server.
+const MAIN_PURPOSES: &[KeyPurpose] = &[
+    KeyPurpose::UserCaSsh,
+    KeyPurpose::UserCaTls,
+    KeyPurpose::HostCaSsh,
+    KeyPurpose::HostCaTls,
+    KeyPurpose::UserSsh,
+    KeyPurpose::UserTls,
+    KeyPurpose::HostSsh,
+    KeyPurpose::HostTls,
+    KeyPurpose::AuditCheckpoint,
+];
+
+/// Primitives that a cluster with this suite needs before anybody reaches a server.
+#[must_use]
+pub fn of_suite(suite: Suite) -> Vec<Primitive> {
+    let mut all: Vec<Primitive> = of_keys(suite, MAIN_PURPOSES).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn of_keys(suite: Suite, purposes: &[KeyPurpose]) -> impl Iterator<Item = Primitive> {
+    purposes.iter().flat_map(move |purpose| {
+        let key = suite.algorithm(*purpose);
+        [Primitive::GenerateKey(key), Primitive::Sign(key), Primitive::Verify(key)]
+    })
 }
 
 /// Primitives that a key exchange group is made of, for both sides.
