@@ -1,10 +1,11 @@
-//! One certificate authority: an SSH key and a TLS key with its certificate.
+//! One certificate authority: its keys, at most one for each of SSH, TLS and JWT, and its own certificate.
 
 use std::fmt;
 use std::sync::Arc;
 
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_sal::custody::{Custody, StoredKey};
+use sallyport_sal::formats::jwk;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::{KeyAlgorithm, KeyPurpose, Signer, Suite, random};
@@ -12,32 +13,14 @@ use serde::{Deserialize, Serialize};
 use ssh_key::HashAlg;
 use time::{Duration, OffsetDateTime};
 
+use crate::trust::PublicKeys;
 use crate::x509::{self, CaCertificate, Name, Profile, SERIAL_BYTES};
-use crate::{CaError, names, ssh};
+use crate::{CaError, CaKind, names, ssh};
 
 /// Lifetime of a CA's own certificate. The keys are replaced by rotation, long before.
 const CA_LIFETIME: Duration = Duration::days(10 * 365);
 /// How far a CA's certificate starts in the past: the clock of the machine may be set back after the first start.
 const CA_BACKDATE: Duration = Duration::days(1);
-
-/// Whom an authority certifies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CaKind {
-    /// People and machine accounts.
-    User,
-    /// Nodes, proxies and the authority service itself.
-    Host,
-}
-
-impl fmt::Display for CaKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::User => "user",
-            Self::Host => "host",
-        })
-    }
-}
 
 /// An authority as it is stored. The private keys in it are in their custody's form: sealed, or a reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,26 +35,61 @@ pub struct AuthorityRecord {
     #[serde(with = "time::serde::rfc3339")]
     pub created: OffsetDateTime,
     /// Signs SSH certificates.
-    pub ssh_key: StoredKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<StoredKey>,
     /// Signs X.509 certificates.
-    pub tls_key: StoredKey,
-    /// The self-signed certificate of `tls_key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<StoredKey>,
+    /// The self-signed certificate of `tls_key`; empty without one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tls_certificate_pem: String,
+    /// Signs JWTs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt_key: Option<StoredKey>,
+}
+
+impl AuthorityRecord {
+    /// Its keys, as their custodies store them.
+    pub fn keys(&self) -> impl Iterator<Item = &StoredKey> {
+        [&self.ssh_key, &self.tls_key, &self.jwt_key].into_iter().flatten()
+    }
+}
+
+/// The SSH side of an authority.
+#[derive(Clone)]
+pub struct SshSide {
+    signer: Arc<dyn Signer>,
+    public_line: String,
+    fingerprint: String,
+}
+
+/// The X.509 side of an authority.
+#[derive(Clone)]
+pub struct TlsSide {
+    signer: Arc<dyn Signer>,
+    certificate: CaCertificate,
+}
+
+/// The JWT side of an authority.
+#[derive(Clone)]
+pub struct JwtSide {
+    signer: Arc<dyn Signer>,
+    public_jwk: String,
+    key_id: String,
 }
 
 /// A certificate authority, ready to sign.
 #[derive(Clone)]
 pub struct Authority {
-    record: AuthorityRecord,
-    ssh: Arc<dyn Signer>,
-    tls: Arc<dyn Signer>,
-    certificate: CaCertificate,
-    ssh_public_line: String,
-    ssh_fingerprint: String,
+    record: Arc<AuthorityRecord>,
+    ssh: Option<SshSide>,
+    tls: Option<TlsSide>,
+    jwt: Option<JwtSide>,
 }
 
 impl Authority {
-    /// Makes an authority with fresh keys. Store its [`record`](Authority::record).
+    /// Makes an authority with fresh keys: those that its kind has, of the suite's algorithms. Store its
+    /// [`record`](Authority::record).
     ///
     /// # Errors
     /// [`CaError::BadName`] when the cluster's name cannot be part of a DNS name; [`CaError::Keys`] when the custody
@@ -89,25 +107,17 @@ impl Authority {
                 reason: "a cluster name must be one or more DNS labels: no empty label, none that ends in '-'",
             });
         }
-        let (ssh_purpose, tls_purpose) = match kind {
-            CaKind::User => (KeyPurpose::UserCaSsh, KeyPurpose::UserCaTls),
-            CaKind::Host => (KeyPurpose::HostCaSsh, KeyPurpose::HostCaTls),
+        let make = |purpose: Option<KeyPurpose>, what: &str| -> Result<Option<StoredKey>, CaError> {
+            let Some(purpose) = purpose else { return Ok(None) };
+            Ok(Some(custody.generate(&format!("{cluster} {kind} ca {what}"), suite.algorithm(purpose))?))
         };
-        let ssh_key = custody.generate(&format!("{cluster} {kind} ca ssh"), suite.algorithm(ssh_purpose))?;
-        let tls_key = custody.generate(&format!("{cluster} {kind} ca tls"), suite.algorithm(tls_purpose))?;
-        let signer = custody.load(&tls_key)?;
-        let common_name = x509::ca_common_name(kind, cluster.as_str());
-        let name = Name { common_name: &common_name, organization: cluster.as_str() };
-        let certificate = x509::Template {
-            serial: serial()?,
-            issuer: name,
-            subject: name,
-            not_before: now - CA_BACKDATE,
-            not_after: now + CA_LIFETIME,
-            subject_key: &signer.public_key(),
-            profile: Profile::Ca,
-        }
-        .sign(signer.as_ref())?;
+        let ssh_key = make(kind.ssh_purpose(), "ssh")?;
+        let tls_key = make(kind.tls_purpose(), "tls")?;
+        let jwt_key = make(kind.jwt_purpose(), "jwt")?;
+        let tls_certificate_pem = match &tls_key {
+            Some(key) => x509::to_pem(&own_certificate(kind, cluster, custody.load(key)?.as_ref(), now)?),
+            None => String::new(),
+        };
         let record = AuthorityRecord {
             kind,
             cluster: cluster.clone(),
@@ -115,7 +125,8 @@ impl Authority {
             created: now,
             ssh_key,
             tls_key,
-            tls_certificate_pem: x509::to_pem(&certificate),
+            tls_certificate_pem,
+            jwt_key,
         };
         Self::load(&record, custody)
     }
@@ -124,30 +135,23 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Keys`] when its custody cannot find or open the keys; [`CaError::BadTrust`] when its certificate
-    /// does not belong to them.
+    /// does not belong to them; [`CaError::NoKey`] when one of them is missing.
     pub fn load(record: &AuthorityRecord, custody: &dyn Custody) -> Result<Self, CaError> {
-        let bad = |reason: String| CaError::BadTrust { field: "tls_certificate_pem", reason };
-        let ssh = custody.load(&record.ssh_key)?;
-        let tls = custody.load(&record.tls_key)?;
-        let der = CertificateDer::from_pem_slice(record.tls_certificate_pem.as_bytes())
-            .map_err(|error| bad(error.to_string()))?;
-        let certificate = CaCertificate::parse(&der)?;
-        if certificate.public_key != tls.public_key() {
-            return Err(bad(format!("it does not belong to the {} CA's TLS key", record.kind)));
-        }
-        let key = ssh_key::PublicKey::new(
-            ssh::key_data(&ssh.public_key())?,
-            x509::ca_common_name(record.kind, record.cluster.as_str()),
-        );
+        let kind = record.kind;
+        let load =
+            |purpose: Option<KeyPurpose>, key: &Option<StoredKey>, what: &'static str| match (purpose, key) {
+                (None, _) => Ok(None),
+                (Some(_), Some(key)) => custody.load(key).map(Some).map_err(CaError::from),
+                (Some(_), None) => Err(CaError::NoKey { kind, what }),
+            };
+        let ssh = load(kind.ssh_purpose(), &record.ssh_key, "SSH")?;
+        let tls = load(kind.tls_purpose(), &record.tls_key, "TLS")?;
+        let jwt = load(kind.jwt_purpose(), &record.jwt_key, "JWT")?;
         Ok(Self {
-            record: record.clone(),
-            ssh_public_line: key
-                .to_openssh()
-                .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })?,
-            ssh_fingerprint: key.fingerprint(HashAlg::Sha256).to_string(),
-            ssh,
-            tls,
-            certificate,
+            ssh: ssh.map(|signer| SshSide::new(signer, record)).transpose()?,
+            tls: tls.map(|signer| TlsSide::new(signer, record)).transpose()?,
+            jwt: jwt.map(JwtSide::new).transpose()?,
+            record: Arc::new(record.clone()),
         })
     }
 
@@ -163,61 +167,177 @@ impl Authority {
         self.record.kind
     }
 
-    /// Its cluster.
+    /// The cluster it belongs to.
     #[must_use]
     pub fn cluster(&self) -> &ClusterName {
         &self.record.cluster
     }
 
-    /// Its SSH public key as an OpenSSH line.
-    #[must_use]
-    pub fn ssh_public_line(&self) -> &str {
-        &self.ssh_public_line
+    /// Its SSH side.
+    ///
+    /// # Errors
+    /// [`CaError::NoKey`] when its kind has none.
+    pub fn ssh(&self) -> Result<&SshSide, CaError> {
+        self.ssh.as_ref().ok_or(CaError::NoKey { kind: self.kind(), what: "SSH" })
     }
 
-    /// The fingerprint of its SSH key, as `ssh-keygen -l` shows it: `SHA256:…`.
-    #[must_use]
-    pub fn ssh_fingerprint(&self) -> &str {
-        &self.ssh_fingerprint
+    /// Its X.509 side.
+    ///
+    /// # Errors
+    /// [`CaError::NoKey`] when its kind has none.
+    pub fn tls(&self) -> Result<&TlsSide, CaError> {
+        self.tls.as_ref().ok_or(CaError::NoKey { kind: self.kind(), what: "TLS" })
     }
 
-    /// The algorithm of its SSH key.
-    #[must_use]
-    pub fn ssh_algorithm(&self) -> KeyAlgorithm {
-        self.ssh.algorithm()
+    /// Its JWT side.
+    ///
+    /// # Errors
+    /// [`CaError::NoKey`] when its kind has none.
+    pub fn jwt(&self) -> Result<&JwtSide, CaError> {
+        self.jwt.as_ref().ok_or(CaError::NoKey { kind: self.kind(), what: "JWT" })
     }
 
-    /// Its TLS certificate.
+    /// The public halves, as a trust bundle carries them.
     #[must_use]
-    pub fn tls_certificate_pem(&self) -> &str {
-        &self.record.tls_certificate_pem
+    pub fn public_keys(&self) -> PublicKeys {
+        PublicKeys {
+            ssh: self.ssh.iter().map(|side| side.public_line.clone()).collect(),
+            tls: self.tls.iter().map(|_| self.record.tls_certificate_pem.clone()).collect(),
+            jwt: self.jwt.iter().map(|side| side.public_jwk.clone()).collect(),
+        }
+    }
+}
+
+impl SshSide {
+    fn new(signer: Arc<dyn Signer>, record: &AuthorityRecord) -> Result<Self, CaError> {
+        let key = ssh_key::PublicKey::new(
+            ssh::key_data(&signer.public_key())?,
+            x509::ca_common_name(record.kind, record.cluster.as_str()),
+        );
+        Ok(Self {
+            public_line: key
+                .to_openssh()
+                .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })?,
+            fingerprint: key.fingerprint(HashAlg::Sha256).to_string(),
+            signer,
+        })
     }
 
-    /// The pin of its TLS key: `sha256:` and 64 hexadecimal digits.
+    /// The public key as an OpenSSH line.
     #[must_use]
-    pub fn tls_pin(&self) -> String {
+    pub fn public_line(&self) -> &str {
+        &self.public_line
+    }
+
+    /// The public key's fingerprint, `SHA256:...`.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The key's algorithm.
+    #[must_use]
+    pub fn algorithm(&self) -> KeyAlgorithm {
+        self.signer.algorithm()
+    }
+
+    pub(crate) fn signer(&self) -> &dyn Signer {
+        self.signer.as_ref()
+    }
+}
+
+impl TlsSide {
+    fn new(signer: Arc<dyn Signer>, record: &AuthorityRecord) -> Result<Self, CaError> {
+        let bad = |reason: String| CaError::BadTrust { field: "tls_certificate_pem", reason };
+        let der = CertificateDer::from_pem_slice(record.tls_certificate_pem.as_bytes())
+            .map_err(|error| bad(error.to_string()))?;
+        let certificate = CaCertificate::parse(&der)?;
+        if certificate.public_key != signer.public_key() {
+            return Err(bad(format!("it does not belong to the {} CA's TLS key", record.kind)));
+        }
+        Ok(Self { signer, certificate })
+    }
+
+    /// The pin: SHA-256 of the public key, as [`crate::tls::pinned_client_config`] takes it.
+    #[must_use]
+    pub fn pin(&self) -> String {
         self.certificate.pin()
     }
 
-    /// The algorithm of its TLS key.
+    /// The key's algorithm.
     #[must_use]
-    pub fn tls_algorithm(&self) -> KeyAlgorithm {
-        self.tls.algorithm()
+    pub fn algorithm(&self) -> KeyAlgorithm {
+        self.signer.algorithm()
     }
 
-    /// When its TLS certificate ends.
+    /// When its own certificate ends.
     #[must_use]
     pub fn valid_until(&self) -> OffsetDateTime {
         self.certificate.not_after
     }
 
-    pub(crate) fn ssh_signer(&self) -> &dyn Signer {
-        self.ssh.as_ref()
+    pub(crate) fn signer(&self) -> &dyn Signer {
+        self.signer.as_ref()
+    }
+}
+
+impl JwtSide {
+    fn new(signer: Arc<dyn Signer>) -> Result<Self, CaError> {
+        let public = signer.public_key();
+        let failed = |error: sallyport_sal::formats::FormatError| CaError::Encode {
+            what: "a JSON Web Key",
+            reason: error.to_string(),
+        };
+        Ok(Self {
+            public_jwk: jwk::encode_public(&public).map_err(failed)?,
+            key_id: jwk::thumbprint(&public).map_err(failed)?,
+            signer,
+        })
     }
 
-    pub(crate) fn tls_signer(&self) -> &dyn Signer {
-        self.tls.as_ref()
+    /// The public key as a JSON Web Key with the members of its type only (RFC 7638 §3.2).
+    #[must_use]
+    pub fn public_jwk(&self) -> &str {
+        &self.public_jwk
     }
+
+    /// The key's thumbprint (RFC 7638), which is its `kid`.
+    #[must_use]
+    pub fn key_id(&self) -> &str {
+        &self.key_id
+    }
+
+    /// The key's algorithm.
+    #[must_use]
+    pub fn algorithm(&self) -> KeyAlgorithm {
+        self.signer.algorithm()
+    }
+
+    /// Signs with it.
+    pub(crate) fn signer(&self) -> &dyn Signer {
+        self.signer.as_ref()
+    }
+}
+
+/// The self-signed certificate of an authority.
+fn own_certificate(
+    kind: CaKind,
+    cluster: &ClusterName,
+    signer: &dyn Signer,
+    now: OffsetDateTime,
+) -> Result<Vec<u8>, CaError> {
+    let common_name = x509::ca_common_name(kind, cluster.as_str());
+    let name = Name { common_name: &common_name, organization: cluster.as_str() };
+    x509::Template {
+        serial: serial()?,
+        issuer: name,
+        subject: name,
+        not_before: now - CA_BACKDATE,
+        not_after: now + CA_LIFETIME,
+        subject_key: &signer.public_key(),
+        profile: Profile::Ca,
+    }
+    .sign(signer)
 }
 
 impl fmt::Debug for Authority {
@@ -225,7 +345,7 @@ impl fmt::Debug for Authority {
         f.debug_struct("Authority")
             .field("kind", &self.record.kind)
             .field("cluster", &self.record.cluster)
-            .field("ssh", &self.ssh_fingerprint)
+            .field("ssh", &self.ssh.as_ref().map(SshSide::fingerprint))
             .finish_non_exhaustive()
     }
 }

@@ -162,6 +162,15 @@ pub enum CaError {
         authority: CaKind,
     },
 
+    /// The authority has no key of this sort.
+    #[error("the {kind} CA has no {what} key")]
+    NoKey {
+        /// The authority.
+        kind: CaKind,
+        /// "SSH", "TLS" or "JWT".
+        what: &'static str,
+    },
+
     // Ourselves.
     /// A key could not be made, found or used.
     #[error("the CA's keys cannot be used")]

@@ -202,7 +202,7 @@ pub fn issue_host(
     )?;
     Ok(HostCertificates {
         ssh,
-        tls_pem: x509::to_pem(&tls_der) + authority.tls_certificate_pem(),
+        tls_pem: x509::to_pem(&tls_der) + &authority.record().tls_certificate_pem,
         valid_after: validity.after,
         valid_before: validity.before,
         serials: Serials { ssh: ssh_serial, tls: hex(&tls_serial) },
@@ -280,7 +280,7 @@ fn sign_ssh(
         valid_before: seconds(validity.before)?,
         extensions,
     }
-    .sign(authority.ssh_signer())?;
+    .sign(authority.ssh()?.signer())?;
     let line = certificate
         .to_openssh()
         .map_err(|error| CaError::Encode { what: "the SSH certificate", reason: error.to_string() })?;
@@ -306,7 +306,7 @@ fn sign_tls(
         subject_key: &subject.tls,
         profile,
     }
-    .sign(authority.tls_signer())?;
+    .sign(authority.tls()?.signer())?;
     Ok((serial, der))
 }
 

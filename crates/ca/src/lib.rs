@@ -1,7 +1,7 @@
 //! Issues and verifies the certificates of a cluster: SSH and X.509, for users and for hosts.
 //!
-//! * [`Authority`] is one certificate authority. A cluster has two, [`CaKind::User`] and [`CaKind::Host`], and each
-//!   signs SSH certificates with one key and X.509 certificates with another.
+//! * [`Authority`] is one certificate authority. A cluster has one of each [`CaKind`], and each signs SSH certificates
+//!   with one key, X.509 certificates with another and JWTs with a third, as far as its kind has any of them.
 //! * [`issue_user`] and [`issue_host`] make the pair of certificates that a login or a join gives.
 //! * [`Trust`] is the other side: the public keys of the authorities, and the only way from a certificate to an
 //!   [`Identity`](sallyport_access::Identity). A user's certificate is believed only when the user CA signed it, a
@@ -22,15 +22,17 @@ mod error;
 mod export;
 mod extension;
 mod issue;
+mod kind;
 mod names;
 mod ssh;
 mod trust;
 mod x509;
 
 pub mod keys;
+pub mod rotation;
 pub mod tls;
 
-pub use authority::{Authority, AuthorityRecord, CaKind};
+pub use authority::{Authority, AuthorityRecord, JwtSide, SshSide, TlsSide};
 pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
 pub use error::CaError;
 pub use export::{authorized_keys_lines, known_hosts_lines, trusted_user_ca_lines};
@@ -39,9 +41,10 @@ pub use issue::{
     HostCertificates, HostRequest, MAX_HOST_TTL, MAX_USER_TTL, MIN_TTL, Serials, SshOptions,
     UserCertificates, issue_host, issue_user,
 };
+pub use kind::{CaKind, UnknownCa};
 pub use names::{DOMAIN, server_name};
 pub use ssh::NO_LOGIN;
-pub use trust::{Trust, TrustBundle};
+pub use trust::{PublicKeys, RotationStatus, Trust, TrustBundle};
 
 use time::Duration;
 

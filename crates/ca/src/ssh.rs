@@ -58,8 +58,8 @@ impl Template<'_> {
         bytes.extend_from_slice(subject_fields);
         bytes.extend_from_slice(&self.serial.to_be_bytes());
         let kind: u32 = match self.kind {
-            CaKind::User => 1,
             CaKind::Host => 2,
+            _ => 1,
         };
         bytes.extend_from_slice(&kind.to_be_bytes());
         put_string(&mut bytes, self.key_id.as_bytes());

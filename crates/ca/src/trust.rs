@@ -1,9 +1,11 @@
 //! Whom to believe: the public keys of a cluster's authorities, and the way from a certificate to an identity.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use sallyport_access::{ClusterName, HostRole, Identity, Principal};
+use sallyport_sal::formats::jwk;
 use sallyport_sal::tls::rustls::client::WebPkiServerVerifier;
 use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
@@ -11,7 +13,7 @@ use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime
 use sallyport_sal::tls::rustls::server::WebPkiClientVerifier;
 use sallyport_sal::tls::rustls::server::danger::ClientCertVerifier;
 use sallyport_sal::tls::rustls::{self, CertificateError, RootCertStore};
-use sallyport_sal::{PublicKey, hpke, tls};
+use sallyport_sal::{PublicKey, Suite, hpke, tls};
 use serde::{Deserialize, Serialize};
 use ssh_key::Certificate;
 use ssh_key::certificate::CertType;
@@ -21,6 +23,7 @@ use time::OffsetDateTime;
 use crate::chains::{ChainCounts, Chains, Purpose, Remember, Verified};
 use crate::error::Expected;
 use crate::extension::{self, Claims};
+use crate::rotation::Phase;
 use crate::x509::{self, CaCertificate, Leaf};
 use crate::{Authority, CaError, CaKind, SKEW_ALLOWANCE, ssh};
 
@@ -40,6 +43,48 @@ pub struct TrustBundle {
     pub host_tls_certificates: Vec<String>,
     /// X25519 public key that recordings are sealed to: 32 bytes, or none where nothing is recorded.
     pub recording_key: Vec<u8>,
+    /// The other CAs, as far as there are any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<CaKind, PublicKeys>,
+    /// Name of the cluster's suite; empty means the default, from authorities that do not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub suite: String,
+    /// Where the rotation of each CA stands; one that is not named stands by and was never rotated.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rotations: BTreeMap<CaKind, RotationStatus>,
+}
+
+/// Public keys of one CA, the one in use first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PublicKeys {
+    /// OpenSSH public key lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ssh: Vec<String>,
+    /// PEM certificates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tls: Vec<String>,
+    /// JSON Web Keys.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jwt: Vec<String>,
+}
+
+impl PublicKeys {
+    /// Adds those of another set behind its own.
+    pub fn extend(&mut self, more: Self) {
+        self.ssh.extend(more.ssh);
+        self.tls.extend(more.tls);
+        self.jwt.extend(more.jwt);
+    }
+}
+
+/// Where the rotation of a CA stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RotationStatus {
+    /// How many rotations were begun.
+    pub generation: u64,
+    /// The phase in force.
+    pub phase: Phase,
 }
 
 /// A cluster's public keys, checked. Cheap to clone; clones share the [memory](Remember) of verified chains.
@@ -56,9 +101,53 @@ struct Anchors {
     user_tls: Vec<CaCertificate>,
     host_tls: Vec<CaCertificate>,
     recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+    others: BTreeMap<CaKind, PublicKeys>,
+    suite: Suite,
+    rotations: BTreeMap<CaKind, RotationStatus>,
     users: Arc<dyn ClientCertVerifier>,
     hosts: Arc<dyn ClientCertVerifier>,
     servers: Arc<dyn ServerCertVerifier>,
+}
+
+impl TrustBundle {
+    /// The public halves of authorities at hand, for each kind the one in use first. The suite and the rotations are
+    /// for the caller to add.
+    ///
+    /// # Errors
+    /// [`CaError::BadTrust`] when they are not of one cluster.
+    pub fn from_authorities(
+        authorities: &[&Authority],
+        recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+    ) -> Result<Self, CaError> {
+        let cluster = match authorities {
+            [first, rest @ ..] if rest.iter().all(|other| other.cluster() == first.cluster()) => {
+                first.cluster()
+            }
+            _ => {
+                return Err(CaError::BadTrust {
+                    field: "cluster",
+                    reason: "expected authorities of one cluster".to_owned(),
+                });
+            }
+        };
+        let mut keys: BTreeMap<CaKind, PublicKeys> = BTreeMap::new();
+        for authority in authorities {
+            keys.entry(authority.kind()).or_default().extend(authority.public_keys());
+        }
+        let users = keys.remove(&CaKind::User).unwrap_or_default();
+        let hosts = keys.remove(&CaKind::Host).unwrap_or_default();
+        Ok(Self {
+            cluster: cluster.to_string(),
+            user_ssh_keys: users.ssh,
+            host_ssh_keys: hosts.ssh,
+            user_tls_certificates: users.tls,
+            host_tls_certificates: hosts.tls,
+            recording_key: recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+            others: keys,
+            suite: String::new(),
+            rotations: BTreeMap::new(),
+        })
+    }
 }
 
 struct SshCa {
@@ -97,6 +186,10 @@ impl Trust {
             user_tls,
             host_tls,
             recording_key,
+            others: check_others(&bundle.others)?,
+            // A suite that only a newer release knows must not make an older host distrust everybody.
+            suite: bundle.suite.parse().unwrap_or_default(),
+            rotations: bundle.rotations.clone(),
         };
         Ok(Self { anchors: Arc::new(anchors), chains: Arc::new(Chains::new(Remember::default())) })
     }
@@ -113,37 +206,15 @@ impl Trust {
         self.chains.counts()
     }
 
-    /// The trust that follows from authorities at hand, the ones in use first.
+    /// The trust that follows from authorities at hand, for each kind the one in use first.
     ///
     /// # Errors
-    /// [`CaError::BadTrust`] when one of the two kinds is missing or they belong to another cluster.
+    /// [`CaError::BadTrust`] when there is no user or no host CA, or they belong to another cluster.
     pub fn from_authorities(
         authorities: &[&Authority],
         recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
     ) -> Result<Self, CaError> {
-        let cluster = match authorities {
-            [first, rest @ ..] if rest.iter().all(|other| other.cluster() == first.cluster()) => {
-                first.cluster()
-            }
-            _ => {
-                return Err(CaError::BadTrust {
-                    field: "cluster",
-                    reason: "expected authorities of one cluster".to_owned(),
-                });
-            }
-        };
-        let of = |kind| authorities.iter().filter(move |authority| authority.kind() == kind);
-        let lines = |kind| of(kind).map(|authority| authority.ssh_public_line().to_owned()).collect();
-        let certificates =
-            |kind| of(kind).map(|authority| authority.tls_certificate_pem().to_owned()).collect();
-        Self::from_bundle(&TrustBundle {
-            cluster: cluster.to_string(),
-            user_ssh_keys: lines(CaKind::User),
-            host_ssh_keys: lines(CaKind::Host),
-            user_tls_certificates: certificates(CaKind::User),
-            host_tls_certificates: certificates(CaKind::Host),
-            recording_key: recording_key.map(|key| key.to_vec()).unwrap_or_default(),
-        })
+        Self::from_bundle(&TrustBundle::from_authorities(authorities, recording_key)?)
     }
 
     /// The same as plain text.
@@ -158,6 +229,34 @@ impl Trust {
             user_tls_certificates: pems(&self.anchors.user_tls),
             host_tls_certificates: pems(&self.anchors.host_tls),
             recording_key: self.anchors.recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+            others: self.anchors.others.clone(),
+            suite: self.anchors.suite.name().to_owned(),
+            rotations: self.anchors.rotations.clone(),
+        }
+    }
+
+    /// The cluster's suite: what keys are made for it, and whether key exchange must be hybrid.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.anchors.suite
+    }
+
+    /// Where the rotation of a CA stands.
+    #[must_use]
+    pub fn rotation(&self, kind: CaKind) -> RotationStatus {
+        self.anchors.rotations.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// The public keys of a CA, the one in use first; empty where the cluster has not made it yet.
+    #[must_use]
+    pub fn public_keys(&self, kind: CaKind) -> PublicKeys {
+        match kind {
+            CaKind::User | CaKind::Host => PublicKeys {
+                ssh: self.ssh_cas(kind).iter().map(|ca| ca.line.clone()).collect(),
+                tls: self.tls_cas(kind).iter().map(|ca| x509::to_pem(&ca.der)).collect(),
+                jwt: Vec::new(),
+            },
+            other => self.anchors.others.get(&other).cloned().unwrap_or_default(),
         }
     }
 
@@ -198,7 +297,7 @@ impl Trust {
     /// Certificates of the CAs of a kind, PEM, one after the other.
     #[must_use]
     pub fn tls_certificates_pem(&self, kind: CaKind) -> String {
-        self.tls_cas(kind).iter().map(|ca| x509::to_pem(&ca.der)).collect()
+        self.public_keys(kind).tls.concat()
     }
 
     /// Who holds an X.509 certificate (DER): checks the path, the time, the cluster, and that a user's was signed by
@@ -275,10 +374,7 @@ impl Trust {
                 .into_iter()
                 .find(|kind| self.tls_cas(*kind).iter().any(|ca| ca.subject == leaf.issuer))
                 .ok_or_else(|| self.unknown_issuer(Expected::Either))?;
-            let verifier = match signed_by {
-                CaKind::User => &self.anchors.users,
-                CaKind::Host => &self.anchors.hosts,
-            };
+            let verifier = if signed_by == CaKind::User { &self.anchors.users } else { &self.anchors.hosts };
             let at = effective_time(leaf.not_before, leaf.not_after, now)?;
             verifier
                 .verify_client_cert(&CertificateDer::from(leaf_der), intermediates, at)
@@ -323,11 +419,8 @@ impl Trust {
         if got != expected {
             return Err(CaError::WrongKind { got, expected });
         }
-        let cas = match expected {
-            CaKind::User => &self.anchors.user_ssh,
-            CaKind::Host => &self.anchors.host_ssh,
-        };
-        let ca = cas
+        let ca = self
+            .ssh_cas(expected)
             .iter()
             .find(|ca| ca.data == *certificate.signature_key())
             .ok_or_else(|| self.unknown_issuer(Expected::Only(expected)))?;
@@ -368,6 +461,15 @@ impl Trust {
         match kind {
             CaKind::User => &self.anchors.user_tls,
             CaKind::Host => &self.anchors.host_tls,
+            _ => &[],
+        }
+    }
+
+    fn ssh_cas(&self, kind: CaKind) -> &[SshCa] {
+        match kind {
+            CaKind::User => &self.anchors.user_ssh,
+            CaKind::Host => &self.anchors.host_ssh,
+            _ => &[],
         }
     }
 
@@ -494,6 +596,23 @@ fn parse_certificates(field: &'static str, pems: &[String]) -> Result<Vec<CaCert
             CaCertificate::parse(&der).map_err(|error| bad(error.to_string()))
         })
         .collect()
+}
+
+/// The keys of the other CAs: read, so that a damaged one is found here and not by whoever needs it.
+fn check_others(others: &BTreeMap<CaKind, PublicKeys>) -> Result<BTreeMap<CaKind, PublicKeys>, CaError> {
+    for keys in others.values() {
+        if !keys.ssh.is_empty() {
+            parse_ssh("others", &keys.ssh)?;
+        }
+        if !keys.tls.is_empty() {
+            parse_certificates("others", &keys.tls)?;
+        }
+        for key in &keys.jwt {
+            jwk::decode_public(key.as_bytes())
+                .map_err(|error| CaError::BadTrust { field: "others", reason: error.to_string() })?;
+        }
+    }
+    Ok(others.clone())
 }
 
 fn roots(field: &'static str, cas: &[CaCertificate]) -> Result<Arc<RootCertStore>, CaError> {

@@ -264,19 +264,19 @@ fn authorities_and_trust_survive_storage() {
     let cluster = Cluster::new("prod");
     let json = serde_json::to_string(cluster.users.record()).unwrap();
     let users = Authority::load(&serde_json::from_str(&json).unwrap(), &cluster.custody).unwrap();
-    assert_eq!(users.ssh_fingerprint(), cluster.users.ssh_fingerprint());
-    assert_eq!(users.tls_pin(), cluster.users.tls_pin());
+    assert_eq!(users.ssh().unwrap().fingerprint(), cluster.users.ssh().unwrap().fingerprint());
+    assert_eq!(users.tls().unwrap().pin(), cluster.users.tls().unwrap().pin());
     assert_eq!(users.record(), cluster.users.record());
     // A certificate that does not belong to the key.
     let mut record = cluster.users.record().clone();
-    record.tls_certificate_pem = cluster.hosts.tls_certificate_pem().to_owned();
+    record.tls_certificate_pem = cluster.hosts.record().tls_certificate_pem.as_str().to_owned();
     assert!(matches!(Authority::load(&record, &cluster.custody), Err(CaError::BadTrust { .. })));
 
     let bundle = cluster.trust.to_bundle();
     let again: TrustBundle = serde_json::from_str(&serde_json::to_string(&bundle).unwrap()).unwrap();
     let trust = Trust::from_bundle(&again).unwrap();
     assert_eq!(trust.to_bundle(), bundle);
-    assert_eq!(trust.pin(), cluster.hosts.tls_pin());
+    assert_eq!(trust.pin(), cluster.hosts.tls().unwrap().pin());
     assert_eq!(trust.recording_key(), Some([7; 32]));
 }
 
@@ -287,8 +287,8 @@ fn during_a_rotation_old_and_new_are_believed() {
     let make = |kind| Authority::generate(kind, &name, &cluster.custody, SUITE, cluster.now).unwrap();
     let (users, hosts) = (make(CaKind::User), make(CaKind::Host));
     let both = Trust::from_authorities(&[&users, &cluster.users, &hosts, &cluster.hosts], None).unwrap();
-    assert_eq!(both.pin(), hosts.tls_pin());
-    assert_eq!(both.pins(), [hosts.tls_pin(), cluster.hosts.tls_pin()]);
+    assert_eq!(both.pin(), hosts.tls().unwrap().pin());
+    assert_eq!(both.pins(), [hosts.tls().unwrap().pin(), cluster.hosts.tls().unwrap().pin()]);
     assert_eq!(both.recording_key(), None);
     let old = cluster.user(&alice());
     let new = Cluster { users, ..cluster }.user(&alice());

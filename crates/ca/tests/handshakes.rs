@@ -207,7 +207,7 @@ fn a_pin_lets_in_the_authority_of_one_cluster_alone() {
     let error =
         connect(&newcomer, &serve(&other.trust, &intruder, ClientAuth::None), "127.0.0.1").unwrap_err();
     assert!(format!("{error:?}").contains("has the pin"), "{error:?}");
-    intruder.certificates.tls_pem.push_str(cluster.hosts.tls_certificate_pem());
+    intruder.certificates.tls_pem.push_str(cluster.hosts.record().tls_certificate_pem.as_str());
     let error =
         connect(&newcomer, &serve(&other.trust, &intruder, ClientAuth::None), "127.0.0.1").unwrap_err();
     assert!(matches!(error, rustls::Error::InvalidCertificate(_)), "{error:?}");

@@ -80,7 +80,8 @@ fn tools_agree(hsm: &SoftHsm, cluster: &Cluster, user: &User, host_ssh: &str, ho
     let write = |name: &str, text: &str| fs::write(hsm.path(name), text).unwrap();
     write("alice-cert.pub", &user.certificates.ssh);
     let (ok, text) = run(hsm, "ssh-keygen", &["-L", "-f", "alice-cert.pub"]);
-    let signed = format!("Signing CA: ED25519 {} (using ssh-ed25519)", cluster.users.ssh_fingerprint());
+    let signed =
+        format!("Signing CA: ED25519 {} (using ssh-ed25519)", cluster.users.ssh().unwrap().fingerprint());
     assert!(ok && text.contains(&signed) && text.contains("Key ID: \"alice\""), "{text}");
     write("web-cert.pub", host_ssh);
     let (ok, text) = run(hsm, "ssh-keygen", &["-L", "-f", "web-cert.pub"]);
@@ -123,9 +124,8 @@ fn authorities_sign_in_a_token() {
         let custody = hsm.custody();
         let cluster = cluster_in(&custody);
         for authority in [&cluster.users, &cluster.hosts] {
-            for key in [&authority.record().ssh_key, &authority.record().tls_key] {
-                assert_eq!(key.custody, "token");
-            }
+            assert_eq!(authority.record().keys().count(), 2);
+            assert!(authority.record().keys().all(|key| key.custody == "token"));
         }
         let user = cluster.user(&alice());
         let host = cluster.host("web-1", HostRole::Node, &[]);

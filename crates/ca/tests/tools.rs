@@ -47,7 +47,7 @@ fn ssh_keygen_reads_user_and_host_certificates() {
     for wanted in [
         "Type: ssh-ed25519-cert-v01@openssh.com user certificate".to_owned(),
         format!("Public key: ED25519-CERT {}", user.certificates.ssh_fingerprint),
-        format!("Signing CA: ED25519 {} (using ssh-ed25519)", cluster.users.ssh_fingerprint()),
+        format!("Signing CA: ED25519 {} (using ssh-ed25519)", cluster.users.ssh().unwrap().fingerprint()),
         "Key ID: \"alice\"".to_owned(),
         format!("Serial: {}", user.certificates.serials.ssh),
         "root".to_owned(),

@@ -287,9 +287,10 @@ impl Suite {
     /// Whether its CA keys can be in a PKCS#11 token: what tokens make is ECDSA and RSA.
     #[must_use]
     pub fn is_for_tokens(self) -> bool {
-        KeyPurpose::ALL.iter().filter(|purpose| purpose.is_ca()).all(|purpose| {
-            matches!(self.algorithm(*purpose).kind(), KeyKind::Ecdsa | KeyKind::Rsa)
-        })
+        KeyPurpose::ALL
+            .iter()
+            .filter(|purpose| purpose.is_ca())
+            .all(|purpose| matches!(self.algorithm(*purpose).kind(), KeyKind::Ecdsa | KeyKind::Rsa))
     }
 
     /// Whether a key that somebody brings is certified under this suite. It need not be the suite's own choice: the
@@ -302,14 +303,20 @@ impl Suite {
             .any(|suite| KeyPurpose::ALL.iter().any(|purpose| suite.algorithm(*purpose) == algorithm))
             || matches!(
                 algorithm,
-                KeyAlgorithm::EcdsaP384 | KeyAlgorithm::EcdsaP521 | KeyAlgorithm::Rsa3072 | KeyAlgorithm::Rsa4096
+                KeyAlgorithm::EcdsaP384
+                    | KeyAlgorithm::EcdsaP521
+                    | KeyAlgorithm::Rsa3072
+                    | KeyAlgorithm::Rsa4096
             );
         known && (self != Self::FipsV1 || algorithm != KeyAlgorithm::Ed25519)
     }
 
     /// The purposes whose algorithm differs between two suites.
     pub fn changes(self, to: Self) -> impl Iterator<Item = KeyPurpose> {
-        KeyPurpose::ALL.iter().copied().filter(move |purpose| self.algorithm(*purpose) != to.algorithm(*purpose))
+        KeyPurpose::ALL
+            .iter()
+            .copied()
+            .filter(move |purpose| self.algorithm(*purpose) != to.algorithm(*purpose))
     }
 }
 
