@@ -4,6 +4,7 @@ use sallyport_sal::{SalError, SignError};
 use time::OffsetDateTime;
 
 use crate::CaKind;
+use crate::rotation::Phase;
 
 /// Everything that can go wrong with certificates, sorted by who has to act.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +161,16 @@ pub enum CaError {
         asked: CaKind,
         /// Who was asked.
         authority: CaKind,
+    },
+    /// A step that a rotation cannot take from where it is.
+    #[error("the {kind} CA is in phase {phase}: {problem}; see `sallyport admin ca status`")]
+    RotationStep {
+        /// Whose rotation.
+        kind: CaKind,
+        /// Where it is.
+        phase: Phase,
+        /// Why not.
+        problem: &'static str,
     },
 
     /// The authority has no key of this sort.
