@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use russh::keys::{Algorithm, EcdsaCurve};
 use russh::{Preferred, cipher};
 
+use crate::capabilities;
+
 /// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC, no
 /// plain CTR and no MAC that needs choosing, because every cipher here authenticates by itself.
 const CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
@@ -37,7 +39,7 @@ pub struct Transport {
 pub fn transport_algorithms() -> Transport {
     let server = server();
     // Entries that are no method but a flag of the protocol, such as `ext-info-s`, are left out.
-    let is_method = |name: &&str| !name.starts_with("ext-info") && !name.starts_with("kex-strict");
+    let is_method = |name: &&str| !capabilities::is_flag(name);
     Transport {
         key_exchange: server.kex.iter().map(AsRef::as_ref).filter(is_method).map(str::to_owned).collect(),
         ciphers: server.cipher.iter().map(|name| name.as_ref().to_owned()).collect(),

@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
+use crate::capabilities::Sighting;
 use crate::{BoxedStream, Stream, algorithms};
 
 /// What this face needs from the proxy.
@@ -44,6 +45,9 @@ pub trait Dial: Send + Sync + 'static {
     /// # Errors
     /// The refusal in words that the user may read; they are shown as they are.
     async fn dial(&self, identity: &Identity, host: &str, client: SocketAddr) -> Result<BoxedStream, String>;
+
+    /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
+    fn saw(&self, _: Sighting) {}
 }
 
 /// Limits of this face.

@@ -7,6 +7,7 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 mod algorithms;
+pub mod capabilities;
 pub mod client;
 pub mod copy;
 pub mod helper;

@@ -17,6 +17,7 @@ use tracing::{Instrument, Span, debug, debug_span, info, warn};
 use super::gate::Gate;
 use super::{Dial, JumpConfig, JumpError};
 use crate::Stream;
+use crate::capabilities::{Offered, Sighting, Tap, Whose, no_common_algorithm};
 use crate::pump::{Slack, pump};
 
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 §5.1), the code that goes with words of our own.
@@ -51,6 +52,8 @@ pub(super) struct Settings {
 #[derive(Default)]
 struct Shared {
     identity: OnceLock<Identity>,
+    /// What the client says it can do.
+    offered: Offered,
     channels: AtomicUsize,
     /// Identity proven, or a channel opened or closed.
     changed: Notify,
@@ -67,7 +70,29 @@ impl Drop for CutOnDrop {
 
 pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) -> Result<(), JumpError> {
     let cut = CutOnDrop(settings.cut.clone());
-    let shared = Arc::new(Shared::default());
+    let (stream, offered) = Tap::new(stream);
+    let shared = Arc::new(Shared { offered, ..Shared::default() });
+    let (dial, client) = (Arc::clone(&settings.dial), settings.client);
+    let ended = supervise(stream, settings, Arc::clone(&shared), &cut).await;
+    if shared.identity.get().is_none()
+        && let Some(offer) = shared.offered.offer()
+    {
+        let refused = match &ended {
+            Err(JumpError::Ssh(error)) => no_common_algorithm(error),
+            _ => None,
+        };
+        let whose = Some(Whose::Address(client.ip()));
+        dial.saw(Sighting { offer: offer.clone(), whose, refused });
+    }
+    ended
+}
+
+async fn supervise<S: Stream + 'static>(
+    stream: S,
+    settings: Settings,
+    shared: Arc<Shared>,
+    cut: &CutOnDrop,
+) -> Result<(), JumpError> {
     let config = settings.config.clone();
     let draining = settings.draining.clone();
     let handler = Client {
@@ -197,6 +222,10 @@ impl Handler for Client {
             Ok(identity) => {
                 self.span.record("user", identity.display_name());
                 info!(parent: &self.span, user = %identity.display_name(), "authenticated");
+                if let Some(offer) = self.shared.offered.offer() {
+                    let whose = Some(Whose::User(identity.display_name()));
+                    self.settings.dial.saw(Sighting { offer: offer.clone(), whose, refused: None });
+                }
                 // The client may authenticate once; a second certificate cannot replace the first.
                 let _ = self.shared.identity.set(identity);
                 self.shared.changed.notify_one();

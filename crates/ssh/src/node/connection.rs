@@ -25,6 +25,7 @@ use super::channel::{self, Door};
 use super::inbox::{Inbox, Pressure};
 use super::record::Record;
 use super::{ConnectionInfo, Inner, forward};
+use crate::capabilities::{Offered, Sighting, Tap, Whose, no_common_algorithm};
 use crate::session::{Account, Incoming, Kind, Signal, Size, Terminal};
 use crate::{Stream, algorithms};
 
@@ -56,6 +57,11 @@ pub(super) struct Shared {
     pub(super) server: Arc<Inner>,
     pub(super) info: ConnectionInfo,
     pub(super) access: OnceLock<Access>,
+    /// What the client says it can do.
+    offered: OnceLock<Offered>,
+    /// Why the key exchange failed, when it was for want of an algorithm in common.
+    no_common: OnceLock<String>,
+    known: AtomicBool,
     pub(super) pressure: Arc<Pressure>,
     live: Mutex<Vec<Weak<Live>>>,
     pub(super) forwards: AtomicUsize,
@@ -80,6 +86,9 @@ impl Shared {
             server,
             info,
             access: OnceLock::new(),
+            offered: OnceLock::new(),
+            no_common: OnceLock::new(),
+            known: AtomicBool::new(false),
             pressure: Arc::default(),
             live: Mutex::default(),
             forwards: AtomicUsize::new(0),
@@ -140,6 +149,21 @@ impl Shared {
     fn idle(&self) -> Duration {
         let active = Duration::from_millis(self.active.load(Ordering::Relaxed) as u64);
         self.began.elapsed().saturating_sub(active)
+    }
+
+    /// Tells what the client can do and whose it is: of somebody who is known at once, of others when they are gone.
+    fn saw(&self, user: Option<&Identity>) {
+        let whose = match (user, self.info.client_addr) {
+            (Some(user), _) => Some(Whose::User(user.display_name())),
+            (None, address) => address.map(|address| Whose::Address(address.ip())),
+        };
+        if self.known.fetch_or(user.is_some(), Ordering::Relaxed) {
+            return;
+        }
+        if let Some(offer) = self.offered.get().and_then(Offered::offer) {
+            let refused = self.no_common.get().cloned();
+            self.server.directory.saw(Sighting { offer: offer.clone(), whose, refused });
+        }
     }
 
     pub(super) fn source(&self) -> String {
@@ -240,13 +264,20 @@ pub(super) async fn serve(stream: impl Stream + 'static, shared: Arc<Shared>, co
         user = tracing::field::Empty,
         login = tracing::field::Empty
     );
+    let (stream, offered) = Tap::new(stream);
+    let _ = shared.offered.set(offered);
     let line = Line::new(stream, shared.line.clone());
     let connection = Connection { shared: shared.clone(), channels: HashMap::new() };
     supervise(line, connection, &shared, config).instrument(span).await;
+    shared.saw(None);
     if shared.access.get().is_none() && !shared.refused.load(Ordering::Relaxed) {
-        let event = shared
-            .event(Code::SessionRefused)
-            .message("the client presented no certificate of this cluster that is valid now");
+        let event = shared.event(Code::SessionRefused);
+        let event = match (shared.no_common.get(), shared.offered.get().and_then(Offered::offer)) {
+            (Some(reason), Some(offer)) => event
+                .message(format!("the client cannot talk to this node: {reason}"))
+                .field("client", offer.software.as_str()),
+            _ => event.message("the client presented no certificate of this cluster that is valid now"),
+        };
         shared.server.sink.emit(event);
     }
 }
@@ -284,6 +315,9 @@ async fn supervise(
             ended = &mut session => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "the connection ended");
+                    if let Some(reason) = no_common_algorithm(&error) {
+                        let _ = shared.no_common.set(reason);
+                    }
                 }
                 return;
             }
@@ -386,6 +420,7 @@ impl Connection {
                 return Err(error.to_string());
             }
         };
+        shared.saw(Some(&identity));
         let span = tracing::Span::current();
         span.record("user", identity.display_name());
         span.record("login", user);

@@ -41,9 +41,11 @@ use tokio::sync::{Notify, watch};
 pub use config::NodeConfig;
 
 use crate::Stream;
+use crate::capabilities::Sighting;
 use connection::Shared;
 
-/// What the node knows of its cluster. It answers from memory: the decision waits for it.
+/// What the node knows of its cluster, and whom it tells of its clients. It answers from memory: the decision waits for
+/// it.
 pub trait Directory: Send + Sync + fmt::Debug {
     /// The authorities.
     fn trust(&self) -> Arc<Trust>;
@@ -55,6 +57,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn node(&self) -> Arc<Node>;
     /// A counter that changes whenever one of the others does. Live sessions are checked against the locks then.
     fn changes(&self) -> watch::Receiver<u64>;
+    /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
+    fn saw(&self, _: Sighting) {}
 }
 
 /// Where a host key is.

@@ -20,6 +20,7 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Authority, CaKind, HostRequest, SshOptions, Trust};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{Suite, hpke};
+use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Account, Helper};
 use tempfile::TempDir;
@@ -41,6 +42,7 @@ pub(crate) struct Cluster {
     policies: Mutex<Arc<Policies>>,
     locks: Mutex<Arc<[Lock]>>,
     changes: watch::Sender<u64>,
+    pub(crate) seen: Mutex<Vec<Sighting>>,
 }
 
 impl Directory for Cluster {
@@ -58,6 +60,9 @@ impl Directory for Cluster {
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+    fn saw(&self, sighting: Sighting) {
+        self.seen.lock().unwrap().push(sighting);
     }
 }
 
@@ -125,6 +130,7 @@ impl World {
             policies: Mutex::new(Arc::new(Policies::compile(&roles).unwrap())),
             locks: Mutex::new(Arc::from([])),
             changes: watch::channel(0).0,
+            seen: Mutex::default(),
         });
         let key = SshKeyPair::generate(suite, "host").unwrap();
         let tls = TlsKey::generate(suite).unwrap();

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::Trust;
 use sallyport_ssh::BoxedStream;
+use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::{ClientError, Connection, Settings, connect};
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +22,7 @@ struct Nodes {
     trust: Arc<Trust>,
     node: SocketAddr,
     asked: Mutex<Vec<(String, String)>>,
+    seen: Mutex<Vec<Sighting>>,
 }
 
 #[async_trait]
@@ -48,6 +50,10 @@ impl Dial for Nodes {
             other => Err(format!("alice may not reach {other}: no role allows it")),
         }
     }
+
+    fn saw(&self, sighting: Sighting) {
+        self.seen.lock().unwrap().push(sighting);
+    }
 }
 
 const LOCK_BYTES: usize = 12 << 20;
@@ -66,7 +72,8 @@ impl Stand {
         let cluster = Cluster::new();
         let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
         let node = sshd.address;
-        let nodes = Arc::new(Nodes { trust: Arc::clone(&cluster.trust), node, asked: Mutex::default() });
+        let trust = Arc::clone(&cluster.trust);
+        let nodes = Arc::new(Nodes { trust, node, asked: Mutex::default(), seen: Mutex::default() });
         let host = cluster.host("proxy-1", HostRole::Proxy);
         let dial = Arc::clone(&nodes) as Arc<dyn Dial>;
         let jump = Arc::new(Jump::new(config, &host.private, &host.certificate, dial).unwrap());
@@ -169,6 +176,43 @@ async fn stock_ssh_jumps_to_a_node() {
     assert_eq!(asked[1], ("alice".to_owned(), "web-1.example.com".to_owned()));
     let ran = stand.ssh(&user, &["-W", "web-1:22", "jump"], b"SSH-2.0-test\r\n").await;
     assert!(text(&ran.stdout).starts_with("SSH-2.0-OpenSSH"), "{}", text(&ran.stderr));
+}
+
+#[tokio::test]
+async fn what_a_client_can_do_is_seen_and_whose_it_is() {
+    let stand = Stand::new(JumpConfig::default()).await;
+    let user = stand.cluster.user();
+    stand.ssh(&user, &["jump", "ls"], b"").await;
+    stand.ssh(&Cluster::new().user(), &["jump", "ls"], b"").await;
+    stand.ssh(&user, &["-o", "KexAlgorithms=diffie-hellman-group14-sha1", "jump", "ls"], b"").await;
+    let all_seen = async {
+        while stand.nodes.seen.lock().unwrap().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), all_seen).await.expect("three sightings");
+    let seen = stand.nodes.seen.lock().unwrap().clone();
+    for sighting in &seen {
+        let offer = &sighting.offer;
+        assert!(offer.software.starts_with("OpenSSH_"), "{offer:?}");
+        assert!(offer.host_key_algorithms.iter().any(|name| name == "ssh-ed25519-cert-v01@openssh.com"));
+        assert!(!offer.ciphers.is_empty() && !offer.macs.is_empty(), "{offer:?}");
+        assert!(!offer.kex.iter().any(|name| name.contains("kex-strict") || name == "ext-info-c"));
+    }
+    assert!(seen[0].offer.kex.iter().any(|name| name == "curve25519-sha256"), "{seen:?}");
+    assert_eq!((&seen[0].whose, &seen[0].refused), (&Some(Whose::User("alice".to_owned())), &None));
+    let stranger = Some(Whose::Address("127.0.0.1".parse().unwrap()));
+    assert_eq!((&seen[1].whose, &seen[1].refused), (&stranger, &None));
+    assert_eq!(
+        (&seen[2].whose, seen[2].offer.kex.as_slice()),
+        (&stranger, &["diffie-hellman-group14-sha1".to_owned()][..])
+    );
+    let refused = seen[2].refused.clone().unwrap();
+    assert!(
+        refused.starts_with("it offers no key exchange method that is spoken here (mlkem768x25519-sha256, "),
+        "{refused}"
+    );
+    assert!(!refused.contains("ext-info"), "{refused}");
 }
 
 #[tokio::test]
