@@ -109,7 +109,8 @@ impl Authority {
         }
         let make = |purpose: Option<KeyPurpose>, what: &str| -> Result<Option<StoredKey>, CaError> {
             let Some(purpose) = purpose else { return Ok(None) };
-            Ok(Some(custody.generate(&format!("{cluster} {kind} ca {what}"), suite.algorithm(purpose))?))
+            let label = format!("{cluster} {kind} ca {what}");
+            Ok(Some(custody.generate_for(Some(purpose), &label, suite.algorithm(purpose))?))
         };
         let ssh_key = make(kind.ssh_purpose(), "ssh")?;
         let tls_key = make(kind.tls_purpose(), "tls")?;

@@ -33,7 +33,7 @@ impl SshKeyPair {
     /// # Errors
     /// [`CaError::Keys`] when there is no randomness.
     pub fn generate_for(suite: Suite, purpose: KeyPurpose, comment: &str) -> Result<Self, CaError> {
-        let key = MemoryKey::generate(suite.algorithm(purpose))?;
+        let key = MemoryKey::generate_for(purpose, suite.algorithm(purpose))?;
         Self::new(to_private(&key, comment)?)
     }
 
@@ -112,7 +112,7 @@ impl TlsKey {
     /// # Errors
     /// [`CaError::Keys`] when there is no randomness.
     pub fn generate_for(suite: Suite, purpose: KeyPurpose) -> Result<Self, CaError> {
-        Self::new(&MemoryKey::generate(suite.algorithm(purpose))?)
+        Self::new(&MemoryKey::generate_for(purpose, suite.algorithm(purpose))?)
     }
 
     /// Reads PKCS#8 in PEM.

@@ -9,7 +9,10 @@ use crate::algorithm::SignatureScheme;
 use crate::formats::{self, pkcs8, spki};
 use crate::provider::{self, Fault, PrivateKey};
 use crate::selection::{RunError, Selection};
-use crate::{KeyAlgorithm, Primitive, PrivateKeyMaterial, SalError, SignError, hash, selection, strict};
+use crate::{
+    KeyAlgorithm, KeyPurpose, Primitive, PrivateKeyMaterial, SalError, SignError, economy, hash, selection,
+    strict,
+};
 
 /// Signs, wherever its private key lives.
 pub trait Signer: Send + Sync + fmt::Debug {
@@ -168,7 +171,7 @@ pub struct MemoryKey {
 }
 
 impl MemoryKey {
-    /// Makes a fresh key.
+    /// Makes a fresh key for no purpose that a suite knows. It is counted as such; see [`economy`].
     ///
     /// # Errors
     /// [`SalError::NoSource`] when nobody makes such keys.
@@ -176,12 +179,30 @@ impl MemoryKey {
         Self::generate_in(selection::global(), algorithm)
     }
 
-    /// The same by the sources of a given selection, which also sign.
+    /// Makes a fresh key for a purpose, which it is counted under.
     ///
     /// # Errors
     /// As [`MemoryKey::generate`].
+    pub fn generate_for(purpose: KeyPurpose, algorithm: KeyAlgorithm) -> Result<Self, SalError> {
+        Self::generate_counted(selection::global(), Some(purpose), algorithm)
+    }
+
+    /// [`MemoryKey::generate`] by the sources of a given selection, which also sign.
+    ///
+    /// # Errors
+    /// As there.
     pub fn generate_in(selection: &'static Selection, algorithm: KeyAlgorithm) -> Result<Self, SalError> {
-        Self::from_proven(selection, selection.generate_key(algorithm)?)
+        Self::generate_counted(selection, None, algorithm)
+    }
+
+    pub(crate) fn generate_counted(
+        selection: &'static Selection,
+        purpose: Option<KeyPurpose>,
+        algorithm: KeyAlgorithm,
+    ) -> Result<Self, SalError> {
+        economy::counted(purpose, algorithm, || {
+            Self::from_proven(selection, selection.generate_key(algorithm)?)
+        })
     }
 
     /// Takes a key as bytes.

@@ -33,6 +33,7 @@ pub mod aead;
 pub mod algorithm;
 pub mod cpu;
 pub mod custody;
+pub mod economy;
 mod error;
 pub mod formats;
 pub mod hash;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use sealed::{SealedCustody, SealingKey};
 
-use crate::{KeyAlgorithm, PublicKey, SalError, Signer};
+use crate::{KeyAlgorithm, KeyPurpose, PublicKey, SalError, Signer};
 
 /// A private key as its custody stores it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,11 +59,25 @@ impl fmt::Debug for StoredKey {
 
 /// Makes private keys and finds them again.
 pub trait Custody: Send + Sync + fmt::Debug {
-    /// Makes a key. The label says what it is for, and is checked again when it is loaded.
+    /// Makes a key for a purpose, or for none that a suite knows, and counts it; see [`crate::economy`]. The label says
+    /// what it is for in words, and is checked again when it is loaded.
     ///
     /// # Errors
     /// [`SalError`] when the key cannot be made or kept.
-    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError>;
+    fn generate_for(
+        &self,
+        purpose: Option<KeyPurpose>,
+        label: &str,
+        algorithm: KeyAlgorithm,
+    ) -> Result<StoredKey, SalError>;
+
+    /// Makes a key for no purpose that a suite knows.
+    ///
+    /// # Errors
+    /// As [`Custody::generate_for`].
+    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError> {
+        self.generate_for(None, label, algorithm)
+    }
 
     /// Finds a key again.
     ///

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{Custody, StoredKey, secret_file};
 use crate::aead::{Aes256GcmKey, KEY_BYTES};
-use crate::{KeyAlgorithm, MemoryKey, SalError, Signer, random};
+use crate::{KeyAlgorithm, KeyPurpose, MemoryKey, SalError, Signer, random, selection};
 
 /// Custody in files: each key is sealed under one [`SealingKey`].
 #[derive(Debug, Clone)]
@@ -34,8 +34,13 @@ impl SealedCustody {
 }
 
 impl Custody for SealedCustody {
-    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError> {
-        let key = MemoryKey::generate(algorithm)?;
+    fn generate_for(
+        &self,
+        purpose: Option<KeyPurpose>,
+        label: &str,
+        algorithm: KeyAlgorithm,
+    ) -> Result<StoredKey, SalError> {
+        let key = MemoryKey::generate_counted(selection::global(), purpose, algorithm)?;
         let sealed = self.key.seal(&Self::context(label, algorithm), &key.to_pkcs8()?)?;
         Ok(StoredKey {
             custody: Self::NAME.to_owned(),

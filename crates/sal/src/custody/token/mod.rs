@@ -30,7 +30,7 @@ pub use error::{PinTries, TokenError};
 
 use super::{Custody, StoredKey};
 use crate::algorithm::{KeyKind, SignatureScheme};
-use crate::{KeyAlgorithm, PublicKey, SalError, SignError, Signer, random};
+use crate::{KeyAlgorithm, KeyPurpose, PublicKey, SalError, SignError, Signer, economy, random};
 use link::{Connection, Fault, Link};
 use mechanism::Plan;
 use module::Entered;
@@ -76,7 +76,12 @@ impl fmt::Debug for TokenCustody {
 }
 
 impl Custody for TokenCustody {
-    fn generate(&self, label: &str, algorithm: KeyAlgorithm) -> Result<StoredKey, SalError> {
+    fn generate_for(
+        &self,
+        purpose: Option<KeyPurpose>,
+        label: &str,
+        algorithm: KeyAlgorithm,
+    ) -> Result<StoredKey, SalError> {
         let generator = mechanism::generator(algorithm).ok_or(TokenError::Unsupported { algorithm })?;
         let (public, handle) = self.link.run("make a key pair", |connection, entered| {
             // A key that could not sign is not made.
@@ -92,7 +97,9 @@ impl Custody for TokenCustody {
                 .into());
             }
             let id = KeyId(random::bytes::<ID_BYTES>()?);
-            let public = object::generate(connection, entered, id, label, algorithm)?;
+            let public = economy::counted(purpose, algorithm, || {
+                object::generate(connection, entered, id, label, algorithm)
+            })?;
             Ok((public, Handle { serial: connection.serial.clone(), id: id.hex() }))
         })?;
         let handle = serde_json::to_vec(&handle)
