@@ -4,11 +4,15 @@
 //! self-tests and measurements are not. The counts of the process are in [`snapshot`]. Counting takes two clock reads
 //! and two additions.
 //!
+//! [`KeyPool`] makes keys ahead where making them is slow.
+//!
 //! # Across processes
 //! When the environment variable [`LEDGER_VARIABLE`] names a file, each key made appends one line to it: purpose,
 //! algorithm and microseconds of processor time, separated by spaces. All processes of a test run may share the file. It
 //! is a diagnostic: it tells who makes keys when, to whoever can read the file, and lines that cannot be written are
 //! lost.
+
+mod pool;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+
+pub use pool::{Capacity, KeyPool, PoolCount, Source, Taken};
 
 #[cfg(doc)]
 use crate::MemoryKey;

@@ -55,6 +55,7 @@ pub mod tls;
 pub mod totp;
 
 pub use algorithm::{KeyAlgorithm, SignatureScheme};
+pub use economy::KeyPool;
 pub use error::{SalError, SignError};
 pub use key::{MemoryKey, PublicKey, Signer};
 pub use material::PrivateKeyMaterial;
