@@ -1,4 +1,4 @@
-//! The two signature encodings of ECDSA, and the strings of the SSH wire format.
+//! The three signature encodings of ECDSA, and the strings of the SSH wire format.
 
 /// Appends a `string` (RFC 4251 §5). Everything that is signed here is far below the 4 GiB limit.
 pub(crate) fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -41,6 +41,41 @@ pub(crate) fn ecdsa_ssh_to_der(ssh: &[u8]) -> Option<Vec<u8>> {
     Some(der)
 }
 
+/// The DER of an ECDSA signature as JOSE has it (RFC 7518 §3.4): `r` and `s` as two numbers of `bytes` bytes each.
+pub(crate) fn ecdsa_der_to_jose(der: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    let ssh = ecdsa_der_to_ssh(der)?;
+    let (r, rest) = take_string(&ssh)?;
+    let (s, _) = take_string(rest)?;
+    let mut out = Vec::with_capacity(2 * bytes);
+    for integer in [r, s] {
+        // Two's complement: a number whose top bit is set has a zero byte before it, which JOSE does not.
+        let digits = match integer {
+            [0, digits @ ..] => digits,
+            digits => digits,
+        };
+        out.resize(out.len() + bytes.checked_sub(digits.len())?, 0);
+        out.extend_from_slice(digits);
+    }
+    Some(out)
+}
+
+/// The reverse of [`ecdsa_der_to_jose`].
+pub(crate) fn ecdsa_jose_to_der(jose: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    if jose.len() != 2 * bytes {
+        return None;
+    }
+    let mut ssh = Vec::with_capacity(jose.len() + 10);
+    let (r, s) = jose.split_at(bytes);
+    for number in [r, s] {
+        let digits = number.iter().position(|byte| *byte != 0).and_then(|start| number.get(start..))?;
+        match digits {
+            [0x80..=0xff, ..] => put_string(&mut ssh, &[&[0], digits].concat()),
+            _ => put_string(&mut ssh, digits),
+        }
+    }
+    ecdsa_ssh_to_der(&ssh)
+}
+
 /// A length in DER (X.690 §8.1.3), of at most 255 bytes: a signature on P-521 has up to 139.
 fn put_der_length(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     match u8::try_from(bytes.len()).ok()? {
@@ -69,6 +104,19 @@ pub(crate) fn take_string(input: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_numbers_of_jose_have_one_length() {
+        for (r, s) in [([0x80; 32], [0x01; 32]), ([0x00; 32], [0xff; 32])] {
+            let mut jose = [r, s].concat();
+            jose[31] = 7;
+            let der = ecdsa_jose_to_der(&jose, 32).unwrap();
+            assert_eq!(ecdsa_der_to_jose(&der, 32).unwrap(), jose);
+            assert!(ecdsa_der_to_jose(&der, 31).is_none(), "a number that is too long");
+        }
+        assert_eq!(ecdsa_jose_to_der(&[1; 63], 32), None);
+        assert_eq!(ecdsa_jose_to_der(&[0; 64], 32), None, "zero is no signature");
+    }
 
     #[test]
     fn ecdsa_signatures_change_dress_and_back() {

@@ -154,6 +154,14 @@ pub enum CaError {
         /// Why not.
         reason: &'static str,
     },
+    /// A claim that a token may not have.
+    #[error("the claim {name:?} cannot be in a token: {reason}")]
+    BadClaim {
+        /// The claim.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
     /// The wrong authority was asked: users are certified by the user CA, hosts by the host CA.
     #[error("a {asked} certificate was asked of the {authority} CA")]
     WrongAuthority {

@@ -7,6 +7,7 @@
 //!   [`Identity`](sallyport_access::Identity). A user's certificate is believed only when the user CA signed it, a
 //!   host's only when the host CA did.
 //! * [`tls`] builds the rustls configurations from that trust; [`tls::danger`] is first contact without any.
+//! * [`jwt`] signs and verifies JSON Web Tokens.
 //! * [`keys`] makes the private keys that clients and hosts keep on disk.
 //!
 //! `docs/certificates.md` describes what is in the certificates.
@@ -28,6 +29,7 @@ mod ssh;
 mod trust;
 mod x509;
 
+pub mod jwt;
 pub mod keys;
 pub mod rotation;
 pub mod tls;
