@@ -172,6 +172,8 @@ fn trust_of(response: &LoginResponse) -> CliResult<TrustBundle> {
         user_tls_certificates: trust.user_tls_certificates.clone(),
         host_tls_certificates: trust.host_tls_certificates.clone(),
         recording_key: trust.recording_key.to_vec(),
+        suite: trust.suite.clone(),
+        ..TrustBundle::default()
     })
 }
 

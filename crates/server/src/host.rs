@@ -1,11 +1,12 @@
 //! The identity of this host: keys and certificates on disk, and the TLS settings made from them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sallyport_access::{ClusterName, HostId, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_ca::{Trust, TrustBundle};
+use sallyport_ca::{CaKind, PublicKeys, RotationStatus, Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1;
@@ -200,7 +201,20 @@ pub(crate) fn bundle(wire: v1::TrustBundle, cluster: &ClusterName) -> TrustBundl
         user_tls_certificates: wire.user_tls_certificates,
         host_tls_certificates: wire.host_tls_certificates,
         recording_key: wire.recording_key.to_vec(),
+        // What only a newer release knows is left out, not refused.
+        others: known(wire.others, |keys| Some(PublicKeys { ssh: keys.ssh, tls: keys.tls, jwt: keys.jwt })),
+        suite: wire.suite,
+        rotations: known(wire.rotations, |status| {
+            Some(RotationStatus { generation: status.generation, phase: status.phase.parse().ok()? })
+        }),
     }
+}
+
+fn known<W, T>(
+    wire: impl IntoIterator<Item = (String, W)>,
+    read: impl Fn(W) -> Option<T>,
+) -> BTreeMap<CaKind, T> {
+    wire.into_iter().filter_map(|(kind, value)| Some((kind.parse().ok()?, read(value)?))).collect()
 }
 
 pub(crate) fn certificates(

@@ -277,6 +277,8 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
                 data_dir: config.data_dir.clone(),
                 second_factor: section.second_factor,
                 public_addr: shown.map(|address| address.to_string()).unwrap_or_default(),
+                suite: section.suite,
+                ca_keys: section.ca_keys.clone(),
             },
             OffsetDateTime::now_utc(),
         )

@@ -10,7 +10,7 @@ use futures::Stream;
 use sallyport_access::{HostRole, Role, RoleName, Traits, UserName, Verb};
 use sallyport_audit::Code;
 use sallyport_audit::log::{Filter, Record};
-use sallyport_ca::{CaKind, known_hosts_lines, trusted_user_ca_lines};
+use sallyport_ca::{CaKind, UnknownCa, known_hosts_lines, trusted_user_ca_lines};
 use sallyport_sal::random;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1::admin_server::Admin;
@@ -554,7 +554,7 @@ impl Inner {
             if self.config.public_addr.is_empty() { "PROXY:3080" } else { &self.config.public_addr };
         Ok(v1::InviteResponse {
             user: user.to_string(),
-            link: format!("https://{address}/invite/{token}#{}", self.trust.pin()),
+            link: format!("https://{address}/invite/{token}#{}", self.authorities().trust().pin()),
             token,
             expires: Some(convert::time_to_proto(expires)),
         })
@@ -601,34 +601,30 @@ impl Inner {
         self.record(vec![event]).await?;
         Ok(v1::CreateTokenResponse {
             token: text,
-            ca_pin: self.trust.pin(),
+            ca_pin: self.authorities().trust().pin(),
             expires: Some(convert::time_to_proto(expires)),
         })
     }
 
     fn export(&self, asked: &v1::ExportCaRequest) -> Result<String, Status> {
-        let kind = match asked.kind.as_str() {
-            "user" => CaKind::User,
-            "host" => CaKind::Host,
-            other => {
-                return Err(Status::invalid_argument(format!(
-                    "there is no CA {:?}; expected user or host",
-                    shown(other)
-                )));
-            }
-        };
+        let kind: CaKind =
+            asked.kind.parse().map_err(|error: UnknownCa| Status::invalid_argument(error.to_string()))?;
+        let authorities = self.authorities();
+        let trust = authorities.trust();
         let lines = |lines: Vec<&str>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         match (asked.format.as_str(), kind) {
-            ("openssh" | "", CaKind::User) => Ok(trusted_user_ca_lines(&self.trust)),
-            ("openssh" | "", _) => Ok(lines(self.trust.host_ssh_lines().collect())),
+            ("openssh" | "", CaKind::User) => Ok(trusted_user_ca_lines(trust)),
+            ("openssh" | "", _) => {
+                Ok(lines(trust.public_keys(kind).ssh.iter().map(String::as_str).collect()))
+            }
             ("known_hosts", CaKind::Host) => {
                 let patterns = [format!("*.{}", self.config.cluster), self.config.cluster.to_string()];
-                Ok(known_hosts_lines(&self.trust, &patterns))
+                Ok(known_hosts_lines(trust, &patterns))
             }
             ("known_hosts", _) => {
                 Err(Status::invalid_argument("known_hosts is about hosts: use the host CA"))
             }
-            ("tls", kind) => Ok(self.trust.tls_certificates_pem(kind)),
+            ("tls", kind) => Ok(trust.tls_certificates_pem(kind)),
             (other, _) => Err(Status::invalid_argument(format!(
                 "there is no format {:?}; expected openssh, known_hosts or tls",
                 shown(other)

@@ -9,7 +9,8 @@ use sallyport_audit::Code;
 use sallyport_audit::recording::{
     Body, RecordingEntry, RecordingState, StoreError as RecordingStoreError, export,
 };
-use sallyport_ca::{Authority as CertAuthority, CaKind};
+use sallyport_ca::{CaKind, JwtSide, SshSide, TlsSide, Trust};
+use sallyport_sal::KeyAlgorithm;
 use sallyport_store::Kind;
 use sallyport_wire::v1::cluster_server::Cluster;
 use sallyport_wire::{convert, v1};
@@ -18,12 +19,13 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::Inner;
+use super::authorities::Entry;
 use super::caller::{Caller, caller};
 use super::fleet::OFFLINE_AFTER;
 use super::hosts::{shown, storage};
 use super::state::UserRecord;
 use super::view::{Known, PAGE};
+use super::{Inner, rotation};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
@@ -116,6 +118,7 @@ impl Inner {
         let nodes = self.presence.after(None);
         let online = nodes.iter().filter(|known| is_online(known, now)).count();
         let view = self.view();
+        let authorities = self.authorities();
         let users = self.count::<UserRecord>(now).await?;
         let recordings = Arc::clone(&self.recordings);
         let recordings =
@@ -132,7 +135,11 @@ impl Inner {
             locks: view.locks.len() as u64,
             audit_events: events,
             audit_head: data_encoding::HEXLOWER.encode(&head),
-            cas: [&self.user_ca, &self.host_ca].map(ca_status).to_vec(),
+            cas: authorities
+                .entries()
+                .map(|(kind, entry)| ca_status(self, kind, entry, authorities.trust()))
+                .collect(),
+            suite: authorities.suite().name().to_owned(),
             recordings: recordings.unwrap_or(0) as u64,
             time: Some(convert::time_to_proto(now)),
         })
@@ -420,18 +427,25 @@ fn glob(pattern: &str, text: &str) -> bool {
     true
 }
 
-fn ca_status(ca: &CertAuthority) -> v1::CaStatus {
+fn ca_status(inner: &Inner, kind: CaKind, entry: &Entry, trust: &Trust) -> v1::CaStatus {
+    let ca = &entry.signer;
+    let (ssh, tls, jwt) = (ca.ssh().ok(), ca.tls().ok(), ca.jwt().ok());
+    let algorithm =
+        |algorithm: Option<KeyAlgorithm>| algorithm.map(KeyAlgorithm::name).unwrap_or_default().to_owned();
+    let mut custodies: Vec<String> = ca.record().keys().map(|key| inner.custodies.whereabouts(key)).collect();
+    custodies.dedup();
     v1::CaStatus {
-        kind: match ca.kind() {
-            CaKind::User => "user",
-            _ => "host",
-        }
-        .to_owned(),
-        ssh_fingerprint: ca.ssh_fingerprint().to_owned(),
-        tls_pin: ca.tls_pin(),
-        ssh_algorithm: ca.ssh_algorithm().name().to_owned(),
-        tls_algorithm: ca.tls_algorithm().name().to_owned(),
-        valid_until: Some(convert::time_to_proto(ca.valid_until())),
+        kind: kind.name().to_owned(),
+        ssh_fingerprint: ssh.map(SshSide::fingerprint).unwrap_or_default().to_owned(),
+        tls_pin: tls.map(TlsSide::pin).unwrap_or_default(),
+        ssh_algorithm: algorithm(ssh.map(SshSide::algorithm)),
+        tls_algorithm: algorithm(tls.map(TlsSide::algorithm)),
+        jwt_algorithm: algorithm(jwt.map(JwtSide::algorithm)),
+        valid_until: tls.map(|tls| convert::time_to_proto(tls.valid_until())),
+        custodies,
+        suite: ca.record().suite.name().to_owned(),
+        rotation: Some(rotation(trust.rotation(kind))),
+        configured_custody: inner.custodies.place(kind).to_owned(),
     }
 }
 

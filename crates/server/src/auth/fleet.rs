@@ -19,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
+use super::authorities::Authorities;
 use super::caller::{Caller, caller};
 use super::hosts::storage;
 use super::resources;
@@ -359,7 +360,10 @@ async fn watch(
     let wanted = move |key: &str| !key.starts_with("node/") || only.as_ref().is_none_or(|only| only == key);
     let (sender, receiver) = mpsc::channel(WATCH_QUEUE);
     let mut first = Vec::new();
-    if kinds.iter().any(|kind| kind == "trust") {
+    // Subscribed before it is read, so that no change is missed in between.
+    let mut trust = kinds.iter().any(|kind| kind == "trust").then(|| inner.follow_authorities());
+    if let Some(trust) = &mut trust {
+        trust.mark_unchanged();
         first.push(WatchChange::Put(trust_resource(inner)));
     }
     for item in watch.snapshot.drain(..) {
@@ -369,6 +373,7 @@ async fn watch(
     }
     first.push(WatchChange::SnapshotDone(v1::SnapshotDone {}));
     let stop = inner.stop.clone();
+    let watched = Arc::clone(inner);
     inner.tasks.spawn(async move {
         for change in first {
             if sender.send(Ok(event(change))).await.is_err() {
@@ -378,6 +383,12 @@ async fn watch(
         loop {
             let change = tokio::select! {
                 change = watch.changes.next() => change,
+                () = changed(&mut trust) => {
+                    if sender.send(Ok(event(WatchChange::Put(trust_resource(&watched))))).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
                 () = sender.closed() => return,
                 () = stop.cancelled() => return,
             };
@@ -403,6 +414,15 @@ async fn watch(
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
+/// Waits for the authorities to be replaced; for ever where nobody asked.
+async fn changed(trust: &mut Option<tokio::sync::watch::Receiver<Arc<Authorities>>>) {
+    let Some(trust) = trust else { return std::future::pending().await };
+    if trust.changed().await.is_err() {
+        // The authority is going away, and the stream with it.
+        std::future::pending().await
+    }
+}
+
 fn event(change: WatchChange) -> v1::WatchEvent {
     v1::WatchEvent { event: Some(change) }
 }
@@ -413,7 +433,7 @@ fn trust_resource(inner: &Inner) -> v1::Resource {
         name: "trust".to_owned(),
         revision: 1,
         expires: None,
-        yaml: serde_json::to_string(&inner.trust.to_bundle()).unwrap_or_default(),
+        yaml: serde_json::to_string(&inner.authorities().trust().to_bundle()).unwrap_or_default(),
     }
 }
 

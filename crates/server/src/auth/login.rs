@@ -5,7 +5,7 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
-use sallyport_ca::{SshOptions, UserCertificates, issue_user};
+use sallyport_ca::{CaKind, SshOptions, UserCertificates, issue_user};
 use sallyport_sal::totp;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1::login_server::Login;
@@ -42,6 +42,7 @@ impl Login for Service {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             second_factor: self.0.second_factor_word().to_owned(),
             time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
+            suite: self.0.authorities().suite().name().to_owned(),
         }))
     }
 
@@ -364,7 +365,9 @@ impl Inner {
         // What a role forbids is decided at each session; a certificate that lacks the permission would take it from
         // sessions where another role grants it.
         let options = SshOptions { permit_pty: true, port_forwarding: true, agent_forwarding: true };
-        issue_user(&self.user_ca, identity, ssh_public_key, tls_spki, now, ttl, &options)
+        let authorities = self.authorities();
+        let user_ca = authorities.signer(CaKind::User).map_err(|status| refusal(status, "certificates"))?;
+        issue_user(user_ca, identity, ssh_public_key, tls_spki, now, ttl, &options)
             .map_err(|error| bad(error.to_string()))
     }
 

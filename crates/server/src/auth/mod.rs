@@ -9,8 +9,10 @@
 //! ```
 
 mod admin;
+mod authorities;
 mod caller;
 mod cluster;
+mod custodies;
 mod fleet;
 mod hosts;
 mod login;
@@ -28,12 +30,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_audit::log::AuditLog;
 use sallyport_audit::recording::RecordingStore;
-use sallyport_ca::{Authority as CertAuthority, Trust};
+use sallyport_ca::{PublicKeys, RotationStatus, Trust};
+use sallyport_sal::Suite;
 use sallyport_sal::custody::SealingKey;
 use sallyport_store::Store;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,7 +45,7 @@ use tokio_util::task::TaskTracker;
 pub use caller::PeerInfo;
 
 use crate::ServerError;
-use crate::config::SecondFactor;
+use crate::config::{CaKeysSection, SecondFactor};
 
 /// What an authority needs to know.
 #[derive(Debug, Clone)]
@@ -54,6 +58,11 @@ pub struct AuthConfig {
     pub second_factor: SecondFactor,
     /// `host:port` for invite links; may be empty.
     pub public_addr: String,
+    /// The suite that a new cluster is made with; unset: `balanced-v1`, `hsm-v1` where CA keys are made in a token,
+    /// `fips-v1` in FIPS mode. A cluster that is there keeps its own.
+    pub suite: Option<Suite>,
+    /// Where CA keys are made.
+    pub ca_keys: CaKeysSection,
 }
 
 /// The authority. Clones share it.
@@ -67,9 +76,11 @@ struct Inner {
     config: AuthConfig,
     store: Store,
     seal: Arc<SealingKey>,
-    user_ca: CertAuthority,
-    host_ca: CertAuthority,
-    trust: Trust,
+    custodies: Arc<custodies::Custodies>,
+    authorities: watch::Sender<Arc<authorities::Authorities>>,
+    /// Held while records of authorities change.
+    changing_authorities: tokio::sync::Mutex<()>,
+    recording_key: [u8; 32],
     log: AuditLog,
     recordings: Arc<RecordingStore>,
     view: RwLock<Arc<view::View>>,
@@ -122,7 +133,7 @@ impl Authority {
     /// What hosts and clients must trust.
     #[must_use]
     pub fn trust(&self) -> Trust {
-        self.inner.trust.clone()
+        self.inner.authorities().trust().clone()
     }
 
     /// Writes an event of this process to the log, without waiting.
@@ -160,15 +171,28 @@ impl Inner {
     }
 
     fn trust_bundle(&self) -> v1::TrustBundle {
-        let bundle = self.trust.to_bundle();
+        let bundle = self.authorities().trust().to_bundle();
+        let keys = |keys: PublicKeys| v1::CaPublicKeys { ssh: keys.ssh, tls: keys.tls, jwt: keys.jwt };
         v1::TrustBundle {
             user_ssh_keys: bundle.user_ssh_keys,
             host_ssh_keys: bundle.host_ssh_keys,
             user_tls_certificates: bundle.user_tls_certificates,
             host_tls_certificates: bundle.host_tls_certificates,
             recording_key: bundle.recording_key.into(),
+            others: bundle.others.into_iter().map(|(kind, of)| (kind.name().to_owned(), keys(of))).collect(),
+            suite: bundle.suite,
+            rotations: bundle
+                .rotations
+                .into_iter()
+                .map(|(kind, status)| (kind.name().to_owned(), rotation(status)))
+                .collect(),
         }
     }
+}
+
+/// The words of the API for where a rotation stands.
+fn rotation(status: RotationStatus) -> v1::CaRotation {
+    v1::CaRotation { generation: status.generation, phase: status.phase.name().to_owned() }
 }
 
 /// The words of the API for roles of hosts.

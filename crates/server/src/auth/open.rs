@@ -11,25 +11,30 @@ use sallyport_audit::log::AuditLog;
 use sallyport_audit::recording::RecordingStore;
 use sallyport_audit::{Code, Event};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_ca::{Authority as CertAuthority, CaKind, HostRequest, Trust, issue_host, tls};
+use sallyport_ca::rotation::CaState;
+use sallyport_ca::{CaKind, HostRequest, issue_host, tls};
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_store::{Kind, SqliteBackend, Store, typed};
 use sallyport_wire::alpn;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use super::authorities::{self, Authorities};
+use super::custodies::Custodies;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
 use super::view::{self, PAGE, Presence};
 use super::{AuthConfig, Authority, Inner, passwords};
 use crate::ServerError;
 
-const SELF: &str = "self";
+pub(super) const SELF: &str = "self";
 const RECORDING_KEY: &str = "recording-key";
 const CHECKPOINT_KEY: &str = "audit-checkpoint";
 /// Lifetime of the authority's own certificate; renewed at every start and every day.
@@ -43,13 +48,14 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     let state_path = directory.join("state.db");
     let backend = SqliteBackend::open(&state_path).map_err(authority("open its state"))?;
     let store = Store::new(Arc::new(backend));
-    let custody = SealedCustody::new(Arc::clone(&seal));
+    let custodies = Arc::new(Custodies::open(Arc::clone(&seal), config.ca_keys.clone())?);
     let first = store.get::<ClusterRecord>(SELF, now).await.map_err(authority("read its state"))?.is_none();
     if first {
-        create(&store, &config, &custody, &seal, now).await?;
+        create(&store, &config, &custodies, &seal, now).await?;
         info!(cluster = %config.cluster, "a new cluster was made");
     }
-    let loaded = load(&store, &config, &custody, &seal, &directory, now).await?;
+    let loaded = load(&store, &config, &custodies, &seal, &directory, now).await?;
+    let recording_public = loaded.recording_key.public();
     let (log, repair) = AuditLog::open(&directory.join("audit"), loaded.checkpoint_signer)
         .map_err(authority("open its audit log"))?;
     let recordings = RecordingStore::open(&directory.join("recordings"), Arc::new(loaded.recording_key))
@@ -57,14 +63,15 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     let view = view::load(&store).await?;
     let presence = Presence::default();
     fill(&store, &presence, now).await?;
-    let tls = server_config(&loaded.host_ca, &loaded.trust, loaded.auth_id, now)?;
+    let tls = server_config(&loaded.authorities, loaded.auth_id, now)?;
     let inner = Arc::new(Inner {
         config,
         store,
         seal,
-        user_ca: loaded.user_ca,
-        host_ca: loaded.host_ca,
-        trust: loaded.trust,
+        custodies,
+        authorities: watch::Sender::new(Arc::new(loaded.authorities)),
+        changing_authorities: tokio::sync::Mutex::new(()),
+        recording_key: recording_public,
         log,
         recordings: Arc::new(recordings),
         view: RwLock::new(Arc::new(view)),
@@ -90,6 +97,7 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
     inner.tasks.spawn(renew_daily(Arc::clone(&inner)));
+    inner.tasks.spawn(Arc::clone(&inner).make_the_others());
     Ok(Authority { inner })
 }
 
@@ -131,18 +139,18 @@ fn seal_key(directory: &Path) -> Result<SealingKey, ServerError> {
 async fn create(
     store: &Store,
     config: &AuthConfig,
-    custody: &SealedCustody,
-    seal: &SealingKey,
+    custodies: &Arc<Custodies>,
+    seal: &Arc<SealingKey>,
     now: OffsetDateTime,
 ) -> Result<(), ServerError> {
-    let suite = Suite::default();
+    let suite = suite_of_new_cluster(config, custodies)?;
+    let custody = SealedCustody::new(Arc::clone(seal));
     let mut steps = Vec::new();
     let encode = authority::<sallyport_store::StoreError>;
-    for (kind, name) in [(CaKind::User, "user"), (CaKind::Host, "host")] {
-        let made = CertAuthority::generate(kind, &config.cluster, custody, suite, now)
-            .map_err(authority("make a certificate authority"))?;
+    for kind in authorities::FROM_BIRTH {
+        let made = authorities::make(kind, &config.cluster, custodies, suite).await?;
         steps.push(
-            typed::create(name, &CaRecord(made.record().clone()), None)
+            typed::create(kind.name(), &CaRecord(CaState::new(made.record().clone())), None)
                 .map_err(encode("store a certificate authority"))?,
         );
     }
@@ -169,10 +177,46 @@ async fn create(
     Ok(())
 }
 
+/// The suite that a new cluster is made with.
+fn suite_of_new_cluster(config: &AuthConfig, custodies: &Custodies) -> Result<Suite, ServerError> {
+    let fips = matches!(selection::global().policy().mode, Mode::Fips);
+    let suite = config.suite.unwrap_or_else(|| Suite::of_new_cluster(fips, custodies.uses_tokens()));
+    check_fips(suite)?;
+    if custodies.uses_tokens() && !suite.is_for_tokens() {
+        return Err(ServerError::Authority {
+            action: "make a new cluster".to_owned(),
+            source: format!(
+                "the suite {suite} has CA keys that no token makes, and auth.ca_keys puts CA keys into a token; write \
+                 auth.suite: {}",
+                Suite::HsmV1
+            )
+            .into(),
+        });
+    }
+    Ok(suite)
+}
+
+/// In FIPS mode only some suites start: the others have keys that the approved provider does not make.
+pub(super) fn check_fips(suite: Suite) -> Result<(), ServerError> {
+    let fips = matches!(selection::global().policy().mode, Mode::Fips);
+    if !fips || suite.is_for_fips() {
+        return Ok(());
+    }
+    Err(ServerError::Authority {
+        action: format!("start in FIPS mode with the suite {suite}"),
+        source: format!(
+            "in FIPS mode only {} and {} start; start without crypto.selection: fips, and then change it: sallyport \
+             admin suite set {}",
+            Suite::FipsV1,
+            Suite::Legacy,
+            Suite::FipsV1
+        )
+        .into(),
+    })
+}
+
 struct Loaded {
-    user_ca: CertAuthority,
-    host_ca: CertAuthority,
-    trust: Trust,
+    authorities: Authorities,
     recording_key: RecipientKey,
     checkpoint_signer: Arc<dyn sallyport_sal::Signer>,
     auth_id: HostId,
@@ -181,8 +225,8 @@ struct Loaded {
 async fn load(
     store: &Store,
     config: &AuthConfig,
-    custody: &SealedCustody,
-    seal: &SealingKey,
+    custodies: &Arc<Custodies>,
+    seal: &Arc<SealingKey>,
     directory: &Path,
     now: OffsetDateTime,
 ) -> Result<Loaded, ServerError> {
@@ -203,18 +247,19 @@ async fn load(
         problem: format!("does not open what is sealed in state.db ({source})"),
         fix: "restore the seal key that belongs to this state".to_owned(),
     };
-    let ca = |record: CaRecord| CertAuthority::load(&record.0, custody).map_err(|error| wrong_seal(&error));
-    let user_ca = ca(need(store, "user", directory, now).await?)?;
-    let host_ca = ca(need(store, "host", directory, now).await?)?;
+    check_fips(cluster.suite)?;
+    for kind in authorities::FROM_BIRTH {
+        need::<CaRecord>(store, kind.name(), directory, now).await?;
+    }
     let secret: SecretRecord = need(store, RECORDING_KEY, directory, now).await?;
     let sealed = BASE64.decode(secret.sealed.as_bytes()).map_err(|error| wrong_seal(&error))?;
     let plain = seal.unseal(RECORDING_KEY, &sealed).map_err(|error| wrong_seal(&error))?;
     let recording_key = RecipientKey::from_bytes(&plain).map_err(|error| wrong_seal(&error))?;
     let key: KeyRecord = need(store, CHECKPOINT_KEY, directory, now).await?;
+    let custody = SealedCustody::new(Arc::clone(seal));
     let checkpoint_signer = custody.load(&key.0).map_err(|error| wrong_seal(&error))?;
-    let trust = Trust::from_authorities(&[&user_ca, &host_ca], Some(recording_key.public()))
-        .map_err(authority("put its trust together"))?;
-    Ok(Loaded { user_ca, host_ca, trust, recording_key, checkpoint_signer, auth_id: cluster.auth_id })
+    let authorities = authorities::load(store, custodies, recording_key.public(), None, now).await?;
+    Ok(Loaded { authorities, recording_key, checkpoint_signer, auth_id: cluster.auth_id })
 }
 
 async fn need<T: Kind>(
@@ -246,12 +291,12 @@ async fn fill(store: &Store, presence: &Presence, now: OffsetDateTime) -> Result
 
 /// The authority's own TLS: a fresh key and a certificate from its host CA.
 fn server_config(
-    host_ca: &CertAuthority,
-    trust: &Trust,
+    authorities: &Authorities,
     id: HostId,
     now: OffsetDateTime,
 ) -> Result<ServerConfig, ServerError> {
-    let suite = Suite::default();
+    let (suite, trust) = (authorities.suite(), authorities.trust());
+    let host_ca = authorities.signer(CaKind::Host).map_err(authority("certify itself"))?;
     let ssh =
         SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, "auth").map_err(authority("make its key"))?;
     let key = TlsKey::generate_for(suite, KeyPurpose::HostTls).map_err(authority("make its key"))?;
@@ -278,7 +323,7 @@ async fn renew_daily(inner: Arc<Inner>) {
             _ = days.tick() => {}
             () = inner.stop.cancelled() => return,
         }
-        match server_config(&inner.host_ca, &inner.trust, inner.auth_id, OffsetDateTime::now_utc()) {
+        match server_config(&inner.authorities(), inner.auth_id, OffsetDateTime::now_utc()) {
             Ok(config) => {
                 *inner.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(config);
             }

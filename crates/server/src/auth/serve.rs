@@ -46,7 +46,7 @@ where
     };
     let caller = match stream.get_ref().1.peer_certificates() {
         None => Caller::Anonymous { address: peer.address },
-        Some(chain) => match inner.trust.identify_peer(chain, OffsetDateTime::now_utc()) {
+        Some(chain) => match inner.authorities().trust().identify_peer(chain, OffsetDateTime::now_utc()) {
             Ok(identity) => Caller::Certified { identity: Arc::new(identity), address: peer.address },
             Err(error) => return info!(peer = %peer.address, %error, "a certificate was not accepted"),
         },

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::{HostId, HostRole, Labels, NodeName, RoleName, Traits, UserName};
-use sallyport_ca::AuthorityRecord;
+use sallyport_ca::rotation::CaState;
 use sallyport_sal::Suite;
 use sallyport_sal::custody::StoredKey;
 use sallyport_store::Kind;
@@ -26,9 +26,9 @@ impl Kind for ClusterRecord {
     const KIND: &'static str = "cluster";
 }
 
-/// A certificate authority, under its kind.
+/// A certificate authority with the one that replaces it, under its kind.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct CaRecord(pub(super) AuthorityRecord);
+pub(super) struct CaRecord(pub(super) CaState);
 
 impl Kind for CaRecord {
     const KIND: &'static str = "ca";

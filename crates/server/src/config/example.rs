@@ -43,6 +43,18 @@ auth:
   # An address of its own, for proxies in other processes. Without it, an authority that shares its process with a
   # proxy is reached through that proxy only; one that runs alone listens on 0.0.0.0:3025.
   # listen: 10.0.0.5:3025
+  # The suite of a new cluster: legacy, balanced-v1, fips-v1, hsm-v1 or pq-v1. A cluster that is there keeps its suite
+  # until it is changed: sallyport admin suite set.
+  # suite: balanced-v1
+  # Where CA keys are made: sealed in data_dir, or in PKCS#11 tokens. A change moves a CA with its next rotation.
+  # ca_keys:
+  #   tokens:
+  #     main:
+  #       module: /usr/lib/softhsm/libsofthsm2.so
+  #       label: sallyport                 # or serial, or slot
+  #       pin_file: /etc/sallyport/pin     # mode 0600; or pin_env
+  #   keep: main                           # sealed or a token; default: the token where there is one
+  #   keep_by_ca: { jwt: sealed }          # for single CAs
 
 # The proxy: the one address that users and agents dial, for everything.
 proxy:

@@ -3,6 +3,7 @@
 //! Reading reports every mistake at once, each with its line, its column and what to write instead. A key that is
 //! not known is a mistake: a misspelt limit must not silently be no limit. No message repeats a secret.
 
+mod ca_keys;
 mod crypto;
 mod example;
 mod read;
@@ -18,7 +19,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sallyport_access::{ClusterName, IdError, Labels, NodeName};
+use sallyport_sal::Suite;
 
+pub use ca_keys::{CaKeysSection, SEALED};
 pub use crypto::{Choice, CryptoSection};
 pub use sallyport_access::yaml::{Errors as ConfigErrors, Problem as ConfigProblem};
 
@@ -143,7 +146,7 @@ impl SecondFactor {
 }
 
 /// The authority service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct AuthSection {
     /// Default required.
     pub second_factor: SecondFactor,
@@ -152,11 +155,22 @@ pub struct AuthSection {
     pub listen: Option<SocketAddr>,
     /// Address that invite links and `status` name, when no proxy runs in this process.
     pub public_addr: Option<HostPort>,
+    /// The suite of a new cluster. Unset: `balanced-v1`, `hsm-v1` where CA keys are made in a token, `fips-v1` in FIPS
+    /// mode. A cluster that is there keeps its suite: `sallyport admin suite set` changes it.
+    pub suite: Option<Suite>,
+    /// Where CA keys are made.
+    pub ca_keys: CaKeysSection,
 }
 
 impl Default for AuthSection {
     fn default() -> Self {
-        Self { second_factor: SecondFactor::Required, listen: None, public_addr: None }
+        Self {
+            second_factor: SecondFactor::Required,
+            listen: None,
+            public_addr: None,
+            suite: None,
+            ca_keys: CaKeysSection::default(),
+        }
     }
 }
 

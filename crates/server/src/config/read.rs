@@ -8,7 +8,7 @@ use sallyport_access::{ClusterName, NodeName};
 
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, JoinConfig, Limits, LogConfig, LogFormat, NodeSection,
-    ProxySection, SecondFactor, Secret, check_pin, crypto, labels,
+    ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, labels,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -25,7 +25,7 @@ const TOP: &[&str] = &[
     "node",
 ];
 const LOG: &[&str] = &["level", "format"];
-const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr"];
+const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys"];
 const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
 const NODE: &[&str] = &["enabled", "name", "labels", "proxy_server", "join", "allow_env", "spool_limit_mib"];
@@ -165,6 +165,13 @@ fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
         second_factor,
         listen: address(section, "listen", problems),
         public_addr: host_port(section, "public_addr", problems),
+        suite: section.parsed(
+            "suite",
+            "write the name of a suite, such as balanced-v1",
+            problems,
+            str::parse,
+        ),
+        ca_keys: ca_keys::read(section, problems),
     }
 }
 

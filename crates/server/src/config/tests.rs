@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use sallyport_ca::CaKind;
+
 use super::*;
 
 const PIN: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -13,7 +15,7 @@ fn refused(text: &str) -> Vec<String> {
 fn the_printed_example_is_valid_and_means_the_defaults() {
     let config = Config::parse("example", Config::commented_example()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(config.cluster.as_str(), "example.com");
-    assert_eq!(config.auth, Some(AuthSection::default()));
+    assert_eq!(format!("{:?}", config.auth.unwrap()), format!("{:?}", AuthSection::default()));
     let proxy = config.proxy.unwrap();
     assert_eq!(proxy.limits, Limits::default());
     assert_eq!(proxy.listen, ProxySection::default().listen);
@@ -317,4 +319,48 @@ fn host_and_port_are_checked() {
     for bad in ["proxy", ":80", "::1:80", "proxy:70000", "[x]:1", "a b:1", "http://x:1"] {
         assert!(bad.parse::<HostPort>().is_err(), "{bad}");
     }
+}
+
+#[test]
+fn ca_keys_are_sealed_unless_a_token_is_named() {
+    let text = |ca_keys: &str| {
+        format!(
+            "version: v1\ncluster: c.example\nauth:\n  enabled: true\n  suite: hsm-v1\n  ca_keys:\n{ca_keys}"
+        )
+    };
+    let places = |ca_keys: &str| {
+        let auth = Config::parse("x", &text(ca_keys)).unwrap_or_else(|e| panic!("{e}")).auth.unwrap();
+        assert_eq!(auth.suite, Some(sallyport_sal::Suite::HsmV1));
+        CaKind::ALL.iter().map(|kind| auth.ca_keys.place(*kind).to_owned()).collect::<Vec<_>>()
+    };
+    let token =
+        |name: &str| format!("      {name}: {{module: /lib/m.so, label: {name}, pin_file: /etc/pin}}\n");
+    let one = format!("    tokens:\n{}", token("main"));
+    assert_eq!(places(&one), ["main"; 8]);
+    assert_eq!(
+        places(&format!("{one}    keep: sealed\n    keep_by_ca: {{host: main}}\n"))[..2],
+        ["sealed", "main"]
+    );
+    let two = format!("{one}{}", token("spare"));
+    assert_eq!(places(&two), ["sealed"; 8]);
+    assert_eq!(
+        places(&format!("{two}    keep: spare\n    keep_by_ca: {{user: main}}\n"))[..2],
+        ["main", "spare"]
+    );
+
+    let lines = refused(&text(
+        "    tokens:\n      sealed: {module: m.so, pin: '1370', pin_env: X, sesions: 3}\n    keep: man\n",
+    ));
+    let all = lines.join("\n");
+    for part in [
+        "name of the state itself",
+        "missing or relative",
+        "one of label",
+        "one of pin_file",
+        "no token \"man\"",
+        "did you mean sessions",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert!(!all.contains("1370"), "{all}");
 }

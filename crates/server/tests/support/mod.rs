@@ -78,7 +78,12 @@ pub(crate) fn loopback() -> std::net::SocketAddr {
 }
 
 pub(crate) fn auth_section() -> AuthSection {
-    AuthSection { second_factor: SecondFactor::Optional, listen: None, public_addr: None }
+    AuthSection {
+        second_factor: SecondFactor::Optional,
+        listen: None,
+        public_addr: None,
+        ..AuthSection::default()
+    }
 }
 
 pub(crate) fn proxy_section() -> ProxySection {
@@ -302,6 +307,7 @@ pub(crate) async fn log_in(
         user_tls_certificates: wire.user_tls_certificates,
         host_tls_certificates: wire.host_tls_certificates,
         recording_key: wire.recording_key.to_vec(),
+        ..TrustBundle::default()
     };
     Ok(User {
         name: name.to_owned(),

@@ -329,6 +329,7 @@ fn certify(cas: &Cas, id: HostId, role: HostRole, request: &v1::JoinRequest) -> 
             user_tls_certificates: bundle.user_tls_certificates,
             host_tls_certificates: bundle.host_tls_certificates,
             recording_key: bundle.recording_key.into(),
+            ..v1::TrustBundle::default()
         }),
         valid_until: Some(time_to_proto(issued.valid_before)),
     }
