@@ -1,6 +1,7 @@
 //! The protobuf API, first-bytes detection and tunnel framing.
 
 pub mod alpn;
+pub mod client_hello;
 pub mod convert;
 pub mod detect;
 pub mod tunnel;
