@@ -10,6 +10,7 @@
 //!   encrypted under a key file, [`custody::token`] in hardware that speaks PKCS#11;
 //! * [`formats`] reads and writes keys as other tools do;
 //! * [`aead`], [`hash`], [`hpke`], [`password`], [`totp`] and [`random`] are for direct use;
+//! * [`compatibility`] knows what the software of others can do, and who could not follow a change of suite;
 //! * [`tls`] composes a rustls `CryptoProvider` from the selected sources;
 //! * [`measure`] times every source, whole handshakes and their phases; [`report`] says what is in use and why.
 //!
@@ -31,6 +32,7 @@
 
 pub mod aead;
 pub mod algorithm;
+pub mod compatibility;
 pub mod cpu;
 pub mod custody;
 pub mod economy;
