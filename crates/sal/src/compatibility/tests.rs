@@ -205,9 +205,15 @@ fn tls_clients_are_judged_by_groups_and_schemes() {
         !silent.is_empty() && silent.iter().all(|finding| finding.verdict == Verdict::Unsure),
         "{silent:?}"
     );
-    // A reader of the public pages is not within the cluster: its key exchange is its own affair.
+    // A reader of the public pages is not within the cluster: its key exchange is its own affair, and the pages have
+    // a certificate that it can read.
     let browser = tls(Kind::Http, "Firefox/120.0", &["x25519"], &schemes);
-    assert!(judge(&browser, Suite::BalancedV1, Suite::PqV1).iter().all(|f| !f.reason.contains("MLKEM")));
+    assert_eq!(judge(&browser, Suite::BalancedV1, Suite::PqV1), []);
+    let rsa_only = tls(Kind::Http, "", &["secp256r1"], &["rsa_pss_rsae_sha256"]);
+    assert_eq!(
+        judge(&rsa_only, Suite::Legacy, Suite::BalancedV1)[0].reason,
+        "verifies no P-256 certificates"
+    );
     let mut agent = tls(Kind::Tls, "", &["x25519"], &["mldsa65", "ecdsa_secp256r1_sha256"]);
     assert_eq!(judge(&agent, Suite::BalancedV1, Suite::PqV1), []);
     agent.protocols.push("sallyport-tunnel/1".to_owned());
