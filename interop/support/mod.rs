@@ -67,6 +67,8 @@ pub struct Cluster {
     pub services: Option<Process>,
     pub nodes: Vec<(String, Process)>,
     pub pin: String,
+    /// Of the services, besides that of the tests.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A logged-in user with a profile directory.
@@ -122,6 +124,14 @@ pub fn refused(output: &Output, code: i32) -> String {
     stderr(output)
 }
 
+/// The suite that a whole run of the tests is made under, where somebody asks for one.
+fn suite_setting(settings: &str) -> String {
+    match std::env::var("SALLYPORT_TEST_SUITE") {
+        Ok(suite) if !settings.contains("suite:") => format!("  suite: {suite}\n"),
+        _ => String::new(),
+    }
+}
+
 /// The account the tests run as.
 pub fn me() -> String {
     let output = Command::new("id").arg("-un").output().expect("run id");
@@ -140,8 +150,14 @@ impl Cluster {
 
     /// `settings` are further lines of the `auth` section, indented by two.
     pub fn with_auth_settings(settings: &str) -> Self {
+        Self::with_environment(settings, Vec::new())
+    }
+
+    /// The same, with variables in the environment of authority and proxy.
+    pub fn with_environment(settings: &str, environment: Vec<(String, String)>) -> Self {
         let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
         let port = free_port();
+        let settings = format!("{settings}{}", suite_setting(settings));
         let yaml = format!(
             "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\nauth:\n  \
              enabled: true\n  second_factor: optional\n{settings}proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  \
@@ -149,7 +165,8 @@ impl Cluster {
             data = directory.path().join("data").display(),
         );
         fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
-        let mut cluster = Self { directory, port, services: None, nodes: Vec::new(), pin: String::new() };
+        let mut cluster =
+            Self { directory, port, services: None, nodes: Vec::new(), pin: String::new(), environment };
         cluster.start_services();
         cluster.pin = cluster.read_pin();
         cluster
@@ -178,7 +195,10 @@ impl Cluster {
 
     pub fn start_services(&mut self) {
         let process = Process::spawn(
-            Command::new(PROGRAM).args(["start", "-c"]).arg(self.path("cluster.yaml")),
+            Command::new(PROGRAM)
+                .args(["start", "-c"])
+                .arg(self.path("cluster.yaml"))
+                .envs(self.environment.iter().map(|(name, value)| (name, value))),
             self.path("services.log"),
         );
         self.services = Some(process);

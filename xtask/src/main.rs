@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
 mod deny;
+mod keys;
 mod layers;
 mod metadata;
 mod setup;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test [ARGS]     install what the tests need, then run all of them (ARGS go to cargo test)
 cargo xtask setup           only install what the tests need
+cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
 cargo xtask check-layers    fail on a dependency that the architecture forbids
 cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
 ";
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let outcome = match command.as_str() {
         "test" => test::run(&rest),
         "setup" => setup::run(),
+        "keys" => keys::run(&rest),
         "check-layers" => layers::run(),
         "deny" => deny::run(),
         _ => {

@@ -1,7 +1,7 @@
 //! `sallyport admin status`.
 
 use sallyport_wire::convert;
-use sallyport_wire::v1::GetStatusRequest;
+use sallyport_wire::v1::{CaStatus, GetStatusRequest};
 use serde_json::json;
 
 use crate::connect::Authority;
@@ -32,7 +32,10 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
                 json!({
                     "kind": ca.kind, "ssh_fingerprint": ca.ssh_fingerprint, "tls_pin": ca.tls_pin,
                     "ssh_algorithm": ca.ssh_algorithm, "tls_algorithm": ca.tls_algorithm,
-                    "valid_until": valid(&ca.valid_until),
+                    "jwt_algorithm": ca.jwt_algorithm, "valid_until": valid(&ca.valid_until), "suite": ca.suite,
+                    "custodies": ca.custodies, "configured_custody": ca.configured_custody,
+                    "phase": ca.rotation.as_ref().map(|rotation| &rotation.phase),
+                    "generation": ca.rotation.as_ref().map(|rotation| rotation.generation),
                 })
             })
             .collect();
@@ -40,7 +43,7 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
             "cluster": status.cluster, "version": status.version, "nodes": status.nodes,
             "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles,
             "locks": status.locks, "recordings": status.recordings, "audit_events": status.audit_events,
-            "audit_head": status.audit_head, "cas": cas, "time": valid(&status.time),
+            "audit_head": status.audit_head, "suite": status.suite, "cas": cas, "time": valid(&status.time),
         }));
     }
     ui::data(format!("cluster     {} (version {})", status.cluster, status.version))?;
@@ -50,15 +53,32 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     ui::data(format!("locks       {}", status.locks))?;
     ui::data(format!("recordings  {}", status.recordings))?;
     ui::data(format!("audit log   {} events, head {}", status.audit_events, status.audit_head))?;
+    ui::data(format!("suite       {}", status.suite))?;
     for ca in &status.cas {
         ui::data(format!("{} CA", ca.kind))?;
-        ui::data(format!("  ssh       {} {}", ca.ssh_algorithm, ca.ssh_fingerprint))?;
-        ui::data(format!(
-            "  tls       {} {}, until {}",
-            ca.tls_algorithm,
-            ca.tls_pin,
-            valid(&ca.valid_until)
-        ))?;
+        if !ca.ssh_algorithm.is_empty() {
+            ui::data(format!("  ssh       {} {}", ca.ssh_algorithm, ca.ssh_fingerprint))?;
+        }
+        if !ca.tls_algorithm.is_empty() {
+            let until = valid(&ca.valid_until);
+            ui::data(format!("  tls       {} {}, until {until}", ca.tls_algorithm, ca.tls_pin))?;
+        }
+        if !ca.jwt_algorithm.is_empty() {
+            ui::data(format!("  jwt       {}", ca.jwt_algorithm))?;
+        }
+        ui::data(format!("  keys      {}", whereabouts(ca)))?;
     }
     Ok(())
+}
+
+/// Where the keys of a CA are, and what has to be done about it.
+fn whereabouts(ca: &CaStatus) -> String {
+    let places = ca.custodies.join(", ");
+    if ca.custodies.iter().all(|place| *place == ca.configured_custody) {
+        return places;
+    }
+    format!(
+        "{places}; the configuration wants them in {}: sallyport admin ca rotate --type {}",
+        ca.configured_custody, ca.kind
+    )
 }

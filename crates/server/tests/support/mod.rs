@@ -78,12 +78,9 @@ pub(crate) fn loopback() -> std::net::SocketAddr {
 }
 
 pub(crate) fn auth_section() -> AuthSection {
-    AuthSection {
-        second_factor: SecondFactor::Optional,
-        listen: None,
-        public_addr: None,
-        ..AuthSection::default()
-    }
+    // A whole run of the tests may be made under another suite.
+    let suite = std::env::var("SALLYPORT_TEST_SUITE").ok().map(|name| name.parse().unwrap());
+    AuthSection { second_factor: SecondFactor::Optional, suite, ..AuthSection::default() }
 }
 
 pub(crate) fn proxy_section() -> ProxySection {
