@@ -4,15 +4,14 @@
 //! Public keys are strict DER with a modulus of exactly the bits that the key type says and an odd exponent of at least
 //! 3; the library adds that the exponent is below 2^33. PSS takes salts as long as the hash and no others.
 
-use getrandom::SysRng;
-use getrandom::rand_core::UnwrapErr;
 use rsa::pkcs1::{
     DecodeRsaPrivateKey as _, DecodeRsaPublicKey as _, EncodeRsaPrivateKey as _, EncodeRsaPublicKey as _,
 };
+use rsa::rand_core::OsRng;
+use rsa::sha2::{Sha256, Sha384, Sha512};
 use rsa::signature::{RandomizedSigner as _, SignatureEncoding as _, Verifier as _};
 use rsa::traits::PublicKeyParts as _;
 use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
-use sha2::{Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
 use super::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, MISMATCH, random_array};
@@ -25,7 +24,7 @@ pub(super) fn generate(algorithm: KeyAlgorithm) -> Result<(Zeroizing<Vec<u8>>, V
     let bits = algorithm.modulus_bits().ok_or(Fault::Unsupported)?;
     // The library wants a source that cannot fail. The system's cannot once it has given its first bytes.
     random_array::<32>()?;
-    let key = RsaPrivateKey::new(&mut UnwrapErr(SysRng), bits).map_err(|_| FAILED)?;
+    let key = RsaPrivateKey::new(&mut OsRng, bits).map_err(|_| FAILED)?;
     let secret = key.to_pkcs1_der().map_err(|_| FAILED)?;
     let public = key.to_public_key().to_pkcs1_der().map_err(|_| FAILED)?;
     Ok((Zeroizing::new(secret.as_bytes().to_vec()), public.as_bytes().to_vec()))
@@ -48,7 +47,7 @@ fn load(algorithm: KeyAlgorithm, secret: &[u8]) -> Result<RsaPrivateKey, Fault> 
     let key = RsaPrivateKey::from_pkcs1_der(secret).map_err(|_| BAD_KEY)?;
     // The library reads n, e, d and the primes, checks them, and computes the rest again without a look at it.
     let again = key.to_pkcs1_der().map_err(|_| BAD_KEY)?;
-    if has_bits(key.as_public_key(), algorithm) && crate::constant_time_eq(again.as_bytes(), secret) {
+    if has_bits(key.as_ref(), algorithm) && crate::constant_time_eq(again.as_bytes(), secret) {
         Ok(key)
     } else {
         Err(BAD_KEY)
@@ -56,7 +55,7 @@ fn load(algorithm: KeyAlgorithm, secret: &[u8]) -> Result<RsaPrivateKey, Fault> 
 }
 
 fn has_bits(key: &RsaPublicKey, algorithm: KeyAlgorithm) -> bool {
-    algorithm.modulus_bits().is_some_and(|bits| usize::try_from(key.n().bits_vartime()) == Ok(bits))
+    algorithm.modulus_bits().is_some_and(|bits| key.n().bits() == bits)
 }
 
 pub(super) fn check_public(algorithm: KeyAlgorithm, public: &[u8]) -> Result<(), Fault> {
@@ -65,9 +64,9 @@ pub(super) fn check_public(algorithm: KeyAlgorithm, public: &[u8]) -> Result<(),
 
 fn load_public(algorithm: KeyAlgorithm, public: &[u8]) -> Result<RsaPublicKey, Fault> {
     let key = RsaPublicKey::from_pkcs1_der(public).map_err(|_| BAD_PUBLIC)?;
-    let exponent = key.e().to_be_bytes_trimmed_vartime();
+    let exponent = key.e().to_bytes_be();
     let odd = exponent.last().is_some_and(|lowest| lowest & 1 == 1);
-    if has_bits(&key, algorithm) && odd && *exponent != [1] { Ok(key) } else { Err(BAD_PUBLIC) }
+    if has_bits(&key, algorithm) && odd && exponent != [1] { Ok(key) } else { Err(BAD_PUBLIC) }
 }
 
 pub(super) fn verify(
@@ -101,7 +100,7 @@ impl PrivateKey for RsaPrivateKey {
         macro_rules! make {
             ($padding:ident, $hash:ty) => {
                 $padding::SigningKey::<$hash>::new(self.clone())
-                    .try_sign_with_rng(&mut SysRng, message)
+                    .try_sign_with_rng(&mut OsRng, message)
                     .map(|signature| signature.to_vec())
             };
         }
