@@ -271,6 +271,11 @@ impl TlsSide {
         self.signer.algorithm()
     }
 
+    /// Its name as its certificate has it, in DER.
+    pub(crate) fn name_der(&self) -> &[u8] {
+        &self.certificate.subject
+    }
+
     /// When its own certificate ends.
     #[must_use]
     pub fn valid_until(&self) -> OffsetDateTime {
@@ -328,10 +333,10 @@ fn own_certificate(
     now: OffsetDateTime,
 ) -> Result<Vec<u8>, CaError> {
     let common_name = x509::ca_common_name(kind, cluster.as_str());
-    let name = Name { common_name: &common_name, organization: cluster.as_str() };
+    let name = Name::new(&common_name, cluster.as_str());
     x509::Template {
         serial: serial()?,
-        issuer: name,
+        issuer: &name.der(),
         subject: name,
         not_before: now - CA_BACKDATE,
         not_after: now + CA_LIFETIME,

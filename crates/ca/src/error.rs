@@ -1,5 +1,6 @@
 //! Why a certificate was refused or not issued.
 
+use sallyport_access::HostId;
 use sallyport_sal::{SalError, SignError};
 use time::OffsetDateTime;
 
@@ -82,6 +83,16 @@ pub enum CaError {
         /// The option.
         name: String,
     },
+    /// A certificate with which a proxy speaks for a user to one agent, shown to somebody else.
+    #[error(
+        "the certificate is for proxy {proxy} to speak for a user to agent {agent}; it is good for nothing else"
+    )]
+    OnBehalf {
+        /// Who holds it.
+        proxy: HostId,
+        /// Who may believe it.
+        agent: HostId,
+    },
     /// Not parseable, or without the fields that an identity needs.
     #[error("the certificate is malformed: {reason}")]
     Malformed {
@@ -146,8 +157,16 @@ pub enum CaError {
         /// Longest, in seconds.
         max: i64,
     },
+    /// Somebody who may log in nowhere wants a certificate that is good for nothing but logging in.
+    #[error(
+        "{user} has no logins, and a certificate without any would be good for every login; give {user} a role that allows some"
+    )]
+    NoLogins {
+        /// Who.
+        user: String,
+    },
     /// A name that may not be in a certificate.
-    #[error("{name:?} cannot be in a host certificate: {reason}")]
+    #[error("{name:?} cannot be in a certificate: {reason}")]
     BadName {
         /// The name.
         name: String,

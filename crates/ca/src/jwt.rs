@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value};
 use time::OffsetDateTime;
 
 use crate::encoding::{ecdsa_der_to_jose, ecdsa_jose_to_der};
-use crate::{CaError, SKEW_ALLOWANCE};
+use crate::{CaError, CaKind, SKEW_ALLOWANCE, Trust};
 
 /// Longest token that is read or made, in bytes: HTTP servers refuse headers that are longer.
 pub const MAX_BYTES: usize = 8 * 1024;
@@ -199,6 +199,21 @@ impl KeySet {
             set.push((key_id(key)?, key.clone()));
         }
         Ok(Self { keys: set })
+    }
+
+    /// The JWT keys of a CA, the one in use first; empty where it has none.
+    ///
+    /// # Errors
+    /// [`CaError::BadTrust`] when the keys cannot be read, which the trust has checked.
+    pub fn of(trust: &Trust, kind: CaKind) -> Result<Self, CaError> {
+        let bad = |reason: String| CaError::BadTrust { field: "others", reason };
+        let mut keys = Vec::new();
+        for text in &trust.public_keys(kind).jwt {
+            let (algorithm, raw) =
+                jwk::decode_public(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
+            keys.push(PublicKey::from_raw(algorithm, &raw).map_err(|error| bad(error.to_string()))?);
+        }
+        Self::new(&keys)
     }
 
     /// The names of the keys, the signing one first.

@@ -2,12 +2,13 @@
 //!
 //! * [`Authority`] is one certificate authority. A cluster has one of each [`CaKind`], and each signs SSH certificates
 //!   with one key, X.509 certificates with another and JWTs with a third, as far as its kind has any of them.
-//! * [`issue_user`] and [`issue_host`] make the pair of certificates that a login or a join gives.
+//! * [`issue_user`] and [`issue_host`] make the pair of certificates that a login or a join gives; the other `issue_`
+//!   functions certify databases, workloads, stock servers and whoever else there is. [`Lifetimes`] says for how long.
 //! * [`Trust`] is the other side: the public keys of the authorities, and the only way from a certificate to an
 //!   [`Identity`](sallyport_access::Identity). A user's certificate is believed only when the user CA signed it, a
 //!   host's only when the host CA did.
 //! * [`tls`] builds the rustls configurations from that trust; [`tls::danger`] is first contact without any.
-//! * [`jwt`] signs and verifies JSON Web Tokens.
+//! * [`jwt`] signs and verifies JSON Web Tokens; [`spiffe`] names workloads.
 //! * [`keys`] makes the private keys that clients and hosts keep on disk.
 //!
 //! `docs/certificates.md` describes what is in the certificates.
@@ -31,7 +32,9 @@ mod x509;
 
 pub mod jwt;
 pub mod keys;
+pub mod lifetimes;
 pub mod rotation;
+pub mod spiffe;
 pub mod tls;
 
 pub use authority::{Authority, AuthorityRecord, JwtSide, SshSide, TlsSide};
@@ -40,13 +43,18 @@ pub use error::CaError;
 pub use export::{authorized_keys_lines, known_hosts_lines, trusted_user_ca_lines};
 pub use extension::{IDENTITY_OID, IDENTITY_OID_TEXT};
 pub use issue::{
-    HostCertificates, HostRequest, MAX_HOST_TTL, MAX_USER_TTL, MIN_TTL, Serials, SshOptions,
-    UserCertificates, issue_host, issue_user,
+    DatabaseServerRequest, Form, HostCertificates, HostRequest, Issued, MAX_HOST_TTL, MAX_USER_TTL,
+    OpensshHostRequest, Serials, SshCertificate, SshOptions, TlsCertificate, Token, TokenSubject,
+    UserCertificates, UserKind, issue_database_client, issue_database_server, issue_host, issue_jwt,
+    issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid,
+    issue_user, issue_user_as,
 };
 pub use kind::{CaKind, UnknownCa};
-pub use names::{DOMAIN, server_name};
+pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL};
+pub use names::{DOMAIN, name_covers, server_name};
+pub use spiffe::SpiffeId;
 pub use ssh::NO_LOGIN;
-pub use trust::{PublicKeys, RotationStatus, Trust, TrustBundle};
+pub use trust::{PublicKeys, RotationStatus, Trust, TrustBundle, is_renewable};
 
 use time::Duration;
 

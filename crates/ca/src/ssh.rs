@@ -11,7 +11,7 @@ use ssh_key::{Algorithm, Certificate, Mpint};
 use uuid::Uuid;
 
 use crate::encoding::{ecdsa_der_to_ssh, ecdsa_ssh_to_der, put_string, take_string};
-use crate::extension::Claims;
+use crate::extension::{Claims, Mark};
 use crate::{CaError, CaKind};
 
 /// The one principal of a user who may use no login anywhere. An empty list would mean "any login" to some servers,
@@ -197,6 +197,7 @@ pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
         login_id: Uuid::try_parse(text(LOGIN_ID)?)
             .map_err(|error| malformed(format!("{LOGIN_ID}: {error}")))?,
         principal,
+        mark: Mark::default(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use sallyport_access::{ClusterName, HostRole, Identity, Principal};
+use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal};
 use sallyport_sal::formats::jwk;
 use sallyport_sal::tls::rustls::client::WebPkiServerVerifier;
 use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 
 use crate::chains::{ChainCounts, Chains, Purpose, Remember, Verified};
 use crate::error::Expected;
-use crate::extension::{self, Claims};
+use crate::extension::{self, Claims, Mark, Via};
 use crate::rotation::Phase;
 use crate::x509::{self, CaCertificate, Leaf};
 use crate::{Authority, CaError, CaKind, SKEW_ALLOWANCE, ssh};
@@ -362,6 +362,37 @@ impl Trust {
         }
     }
 
+    /// For which user a proxy speaks to an agent, and which proxy that is: checks the certificates of a connection, the
+    /// leaf first, as [`Trust::identify_peer`] does, and that they were made for this agent.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal; [`CaError::OnBehalf`] when they were made for another agent.
+    pub fn identify_proxied(
+        &self,
+        chain: &[CertificateDer<'_>],
+        agent: HostId,
+        now: OffsetDateTime,
+    ) -> Result<(Identity, HostId), CaError> {
+        let (leaf_der, intermediates) = chain
+            .split_first()
+            .ok_or_else(|| CaError::Malformed { reason: "there is no certificate".to_owned() })?;
+        let leaf = Leaf::parse(leaf_der)?;
+        let via = leaf.claims.mark.via.ok_or_else(|| CaError::Malformed {
+            reason: "it does not say which proxy speaks for the user".to_owned(),
+        })?;
+        if via.agent != agent {
+            return Err(CaError::OnBehalf { proxy: via.proxy, agent: via.agent });
+        }
+        let at = effective_time(leaf.not_before, leaf.not_after, now)?;
+        self.anchors
+            .users
+            .verify_client_cert(leaf_der, intermediates, at)
+            .map_err(|error| self.tls_refusal(&error, Expected::Only(CaKind::User)))?;
+        let claims = Claims { mark: Mark::default(), ..leaf.claims };
+        let identity = self.finish(claims, CaKind::User, leaf.not_before, leaf.not_after)?;
+        Ok((identity, via.proxy))
+    }
+
     pub(crate) fn identify_tls_with(
         &self,
         leaf_der: &[u8],
@@ -445,6 +476,9 @@ impl Trust {
         after: OffsetDateTime,
         before: OffsetDateTime,
     ) -> Result<Identity, CaError> {
+        if let Some(Via { proxy, agent }) = claims.mark.via {
+            return Err(CaError::OnBehalf { proxy, agent });
+        }
         if claims.kind() != signed_by {
             return Err(CaError::WrongKind { got: claims.kind(), expected: signed_by });
         }
@@ -514,6 +548,15 @@ pub(crate) fn effective_time(
     let seconds = u64::try_from(at)
         .map_err(|_| CaError::Malformed { reason: "its validity is out of range".to_owned() })?;
     Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
+}
+
+/// Whether a certificate (DER) of a user is a machine user's, with which the next one may be asked for. Who holds it is
+/// for [`Trust::identify_tls`] to say.
+///
+/// # Errors
+/// [`CaError::Malformed`].
+pub fn is_renewable(leaf_der: &[u8]) -> Result<bool, CaError> {
+    Leaf::parse(leaf_der).map(|leaf| leaf.claims.mark.renewable)
 }
 
 /// Refuses an identity that is not a host with this role.

@@ -1,14 +1,15 @@
 //! X.509 certificates: DER written and read (RFC 5280).
 //!
-//! Writing is ours because the identity extension's OID has an arc of 128 bits, which the usual builders cannot
-//! express. Path validation is not: rustls does it.
+//! Writing is ours: each profile is a few lines that can be held against the RFC, and keys of every algorithm go in and
+//! sign, ML-DSA too. Path validation is not ours: rustls does it.
 
+use sallyport_sal::algorithm::KeyKind;
 use sallyport_sal::{KeyAlgorithm, PublicKey, Signer, hash};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use yasna::{DERWriter, Tag};
 
-use crate::extension::{self, Claims, IDENTITY_OID};
+use crate::extension::{self, Claims, IDENTITY_OID, is_identity};
 use crate::names::HostName;
 use crate::{CaError, CaKind};
 
@@ -27,11 +28,27 @@ const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 /// Length of a serial number, in bytes: 127 random bits, where RFC 5280 §4.1.2.2 allows 20 bytes.
 pub(crate) const SERIAL_BYTES: usize = 16;
 
+/// Longest common name and organization, in characters (RFC 5280 appendix A.1, `ub-common-name`).
+const NAME_CHARACTERS: usize = 64;
+
 /// A distinguished name of ours: who, within which cluster.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Name<'a> {
-    pub(crate) common_name: &'a str,
-    pub(crate) organization: &'a str,
+    pub(crate) common_name: Option<&'a str>,
+    pub(crate) organization: Option<&'a str>,
+}
+
+impl<'a> Name<'a> {
+    /// Who, within which cluster. A common name that X.509 has no room for is left out and not cut short: two people
+    /// may begin alike. Nobody is known by it here.
+    pub(crate) fn new(common_name: &'a str, cluster: &'a str) -> Self {
+        let fits = |name: &&str| name.chars().count() <= NAME_CHARACTERS;
+        Self { common_name: Some(common_name).filter(fits), organization: Some(cluster).filter(fits) }
+    }
+
+    pub(crate) fn der(self) -> Vec<u8> {
+        yasna::construct_der(|writer| write_name(writer, self))
+    }
 }
 
 /// What a certificate is for, with what only that use needs.
@@ -43,13 +60,20 @@ pub(crate) enum Profile<'a> {
     User { identity_json: &'a [u8] },
     /// A client and a server.
     Host { identity_json: &'a [u8], names: &'a [HostName] },
+    /// A server that is none of ours.
+    DatabaseServer { names: &'a [HostName] },
+    /// A client of such a server, which knows it by the subject's name.
+    DatabaseClient,
+    /// A workload, as client and as server (X.509-SVID §4).
+    Workload { id: &'a str },
 }
 
 /// All that a certificate says.
 #[derive(Debug)]
 pub(crate) struct Template<'a> {
     pub(crate) serial: [u8; SERIAL_BYTES],
-    pub(crate) issuer: Name<'a>,
+    /// The issuer's name as its own certificate has it, in DER: chains are built by comparing the bytes.
+    pub(crate) issuer: &'a [u8],
     pub(crate) subject: Name<'a>,
     pub(crate) not_before: OffsetDateTime,
     pub(crate) not_after: OffsetDateTime,
@@ -79,7 +103,7 @@ impl Template<'_> {
             writer.next().write_tagged(Tag::context(0), |writer| writer.write_u8(2));
             writer.next().write_bigint_bytes(&self.serial, true);
             write_algorithm(writer.next(), algorithm);
-            write_name(writer.next(), self.issuer);
+            writer.next().write_der(self.issuer);
             writer.next().write_sequence(|writer| {
                 write_time(writer.next(), self.not_before);
                 write_time(writer.next(), self.not_after);
@@ -97,6 +121,7 @@ impl Template<'_> {
     }
 
     fn extensions(&self, issuer_key: &PublicKey) -> Vec<Extension<'static>> {
+        let subject_id = key_id(self.subject_key);
         let mut extensions = vec![Extension {
             oid: AUTHORITY_KEY_ID,
             critical: false,
@@ -109,16 +134,10 @@ impl Template<'_> {
             }),
         }];
         let mut add = |oid, critical, value| extensions.push(Extension { oid, critical, value });
-        // KeyUsage is a named bit list: bit 0 digitalSignature, bit 5 keyCertSign, bit 6 cRLSign (§4.2.1.3).
+        add(SUBJECT_KEY_ID, false, yasna::construct_der(|writer| writer.write_bytes(&subject_id)));
+        add(KEY_USAGE, true, self.key_usage());
         match &self.profile {
             Profile::Ca => {
-                let id = key_id(self.subject_key);
-                add(SUBJECT_KEY_ID, false, yasna::construct_der(|writer| writer.write_bytes(&id)));
-                add(
-                    KEY_USAGE,
-                    true,
-                    yasna::construct_der(|writer| writer.write_bitvec_bytes(&[0b0000_0110], 7)),
-                );
                 add(
                     BASIC_CONSTRAINTS,
                     true,
@@ -131,20 +150,47 @@ impl Template<'_> {
                 );
             }
             Profile::User { identity_json } => {
-                add(KEY_USAGE, true, digital_signature());
                 add(BASIC_CONSTRAINTS, true, not_a_ca());
                 add(EXTENDED_KEY_USAGE, false, purposes(&[CLIENT_AUTH]));
                 add(IDENTITY_OID, false, identity_json.to_vec());
             }
             Profile::Host { identity_json, names } => {
-                add(KEY_USAGE, true, digital_signature());
                 add(BASIC_CONSTRAINTS, true, not_a_ca());
                 add(EXTENDED_KEY_USAGE, false, purposes(&[SERVER_AUTH, CLIENT_AUTH]));
                 add(SUBJECT_ALT_NAME, false, alt_names(names));
                 add(IDENTITY_OID, false, identity_json.to_vec());
             }
+            Profile::DatabaseServer { names } => {
+                add(BASIC_CONSTRAINTS, true, not_a_ca());
+                add(EXTENDED_KEY_USAGE, false, purposes(&[SERVER_AUTH]));
+                add(SUBJECT_ALT_NAME, false, alt_names(names));
+            }
+            Profile::DatabaseClient => {
+                add(BASIC_CONSTRAINTS, true, not_a_ca());
+                add(EXTENDED_KEY_USAGE, false, purposes(&[CLIENT_AUTH]));
+            }
+            Profile::Workload { id } => {
+                add(BASIC_CONSTRAINTS, true, not_a_ca());
+                add(EXTENDED_KEY_USAGE, false, purposes(&[SERVER_AUTH, CLIENT_AUTH]));
+                add(SUBJECT_ALT_NAME, false, alt_uri(id));
+            }
         }
         extensions
+    }
+
+    /// KeyUsage, a named bit list: bit 0 digitalSignature, bit 2 keyEncipherment, bit 5 keyCertSign, bit 6 cRLSign
+    /// (§4.2.1.3).
+    fn key_usage(&self) -> Vec<u8> {
+        let (bits, length) = match &self.profile {
+            Profile::Ca => (0b0000_0110, 7),
+            // TLS 1.2 without forward secrecy, which drivers of old databases speak, encrypts to the key. Only RSA can
+            // (RFC 8813 §3, RFC 9881 §5).
+            Profile::DatabaseServer { .. } if self.subject_key.algorithm().kind() == KeyKind::Rsa => {
+                (0b1010_0000, 3)
+            }
+            _ => (0b1000_0000, 1),
+        };
+        yasna::construct_der(|writer| writer.write_bitvec_bytes(&[bits], length))
     }
 }
 
@@ -161,7 +207,7 @@ impl Leaf {
     pub(crate) fn parse(der: &[u8]) -> Result<Self, CaError> {
         let certificate = parse(der)?;
         let mut identities =
-            certificate.extensions().iter().filter(|extension| extension.oid.as_bytes() == IDENTITY_OID);
+            certificate.extensions().iter().filter(|extension| is_identity(extension.oid.as_bytes()));
         let Some(identity) = identities.next() else {
             return Err(CaError::Malformed { reason: "it has no Sallyport identity extension".to_owned() });
         };
@@ -220,9 +266,14 @@ pub(crate) fn pin_of(key: &PublicKey) -> String {
 }
 
 pub(crate) fn to_pem(der: &[u8]) -> String {
+    pem("CERTIFICATE", der)
+}
+
+/// A PEM block (RFC 7468).
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let base64 = data_encoding::BASE64.encode(der);
     let mut pem = String::with_capacity(base64.len() + 80);
-    pem.push_str("-----BEGIN CERTIFICATE-----\n");
+    pem.push_str(&format!("-----BEGIN {label}-----\n"));
     let mut rest = base64.as_str();
     while !rest.is_empty() {
         let (line, tail) = rest.split_at(rest.len().min(64));
@@ -230,7 +281,7 @@ pub(crate) fn to_pem(der: &[u8]) -> String {
         pem.push('\n');
         rest = tail;
     }
-    pem.push_str("-----END CERTIFICATE-----\n");
+    pem.push_str(&format!("-----END {label}-----\n"));
     pem
 }
 
@@ -274,6 +325,7 @@ fn write_algorithm(writer: DERWriter<'_>, algorithm: KeyAlgorithm) {
 fn write_name(writer: DERWriter<'_>, name: Name<'_>) {
     writer.write_sequence(|writer| {
         for (oid, value) in [(ORGANIZATION, name.organization), (COMMON_NAME, name.common_name)] {
+            let Some(value) = value else { continue };
             writer.next().write_set(|writer| {
                 writer.next().write_sequence(|writer| {
                     write_oid(writer.next(), oid);
@@ -303,10 +355,6 @@ fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
     let mut der = vec![tag, u8::try_from(text.len()).unwrap_or_default()];
     der.extend_from_slice(text.as_bytes());
     writer.write_der(&der);
-}
-
-fn digital_signature() -> Vec<u8> {
-    yasna::construct_der(|writer| writer.write_bitvec_bytes(&[0b1000_0000], 1))
 }
 
 fn not_a_ca() -> Vec<u8> {
@@ -347,6 +395,15 @@ fn alt_names(names: &[HostName]) -> Vec<u8> {
     })
 }
 
+/// uniformResourceIdentifier is [6] (§4.2.1.6).
+fn alt_uri(uri: &str) -> Vec<u8> {
+    yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_tagged_implicit(Tag::context(6), |writer| writer.write_ia5_string(uri));
+        });
+    })
+}
+
 /// The first 160 bits of the SHA-256 of the key (RFC 7093 §2 method 1).
 fn key_id(key: &PublicKey) -> Vec<u8> {
     let mut id = hash::sha256(key.raw()).to_vec();
@@ -354,9 +411,11 @@ fn key_id(key: &PublicKey) -> Vec<u8> {
     id
 }
 
-/// The CA that a chain of ours ends in, for callers that want a readable word.
+/// What a CA is called in its certificate, and in the comment of its SSH key. The longest names of clusters leave no
+/// room for their own; the organization has it.
 pub(crate) fn ca_common_name(kind: CaKind, cluster: &str) -> String {
-    format!("{cluster} {kind} CA")
+    let name = format!("{cluster} {kind} CA");
+    if name.chars().count() <= NAME_CHARACTERS { name } else { format!("{kind} CA") }
 }
 
 #[cfg(test)]
@@ -381,10 +440,10 @@ mod tests {
         ] {
             let key = MemoryKey::generate(algorithm).unwrap();
             for not_after in [datetime!(2049-12-31 23:59:59 UTC), datetime!(2050-01-01 0:00 UTC)] {
-                let name = Name { common_name: "größe", organization: "prod" };
+                let name = Name::new("größe", "prod");
                 let der = Template {
                     serial: [0x7f; SERIAL_BYTES],
-                    issuer: name,
+                    issuer: &name.der(),
                     subject: name,
                     not_before: datetime!(2026-02-03 4:05:06 UTC),
                     not_after,

@@ -1,0 +1,146 @@
+//! Hosts of the cluster, and stock OpenSSH servers.
+
+use std::collections::BTreeMap;
+
+use sallyport_access::{HostId, HostRole, NodeName, Principal};
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+use super::{Issued, Job, Serials, SshCertificate, tls_key};
+use crate::lifetimes::CertificateKind;
+use crate::names::{self, HostName};
+use crate::x509::{Name, Profile};
+use crate::{Authority, CaError, extension, ssh};
+
+/// Which host is certified, and for what.
+#[derive(Debug, Clone)]
+pub struct HostRequest<'a> {
+    /// Its id.
+    pub id: HostId,
+    /// Its name. The caller has checked that no other host has a claim to it.
+    pub name: &'a NodeName,
+    /// What it is.
+    pub role: HostRole,
+    /// The join that this certificate goes back to; renewals keep it.
+    pub join_id: Uuid,
+    /// For a proxy: the DNS names and addresses that users reach it by. Ignored for other roles.
+    pub public_names: &'a [String],
+    /// OpenSSH one-line public key.
+    pub ssh_public_key: &'a str,
+    /// SubjectPublicKeyInfo, DER.
+    pub tls_spki: &'a [u8],
+}
+
+/// What a join or a renewal gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCertificates {
+    /// OpenSSH one-line certificate.
+    pub ssh: String,
+    /// PEM chain: the host's X.509 certificate and the CA's, which clients with only a pin need.
+    pub tls_pem: String,
+    /// Start of validity of both, skew allowance included.
+    pub valid_after: OffsetDateTime,
+    /// End of validity of both.
+    pub valid_before: OffsetDateTime,
+    /// Serial numbers.
+    pub serials: Serials,
+    /// What to write down: the SSH certificate, then the other.
+    pub issued: Vec<Issued>,
+}
+
+/// Which stock OpenSSH server is certified.
+#[derive(Debug, Clone)]
+pub struct OpensshHostRequest<'a> {
+    /// DNS names and addresses that people reach it by; at least one. The caller has checked that none belongs to a
+    /// host of the cluster: users' `ssh` would take the one for the other.
+    pub names: &'a [String],
+    /// OpenSSH one-line public key.
+    pub ssh_public_key: &'a str,
+}
+
+/// Certifies a host for `ttl` from `now`.
+///
+/// # Errors
+/// [`CaError::WrongAuthority`] when this is not the host CA, [`CaError::BadName`] for a public name that is not one,
+/// [`CaError::BadPublicKey`], [`CaError::BadLifetime`], or [`CaError::Sign`] when the key cannot sign.
+pub fn issue_host(
+    authority: &Authority,
+    request: &HostRequest<'_>,
+    now: OffsetDateTime,
+    ttl: Duration,
+) -> Result<HostCertificates, CaError> {
+    let job = Job::new(authority, CertificateKind::Host, now, ttl)?.of_login(request.join_id);
+    let ssh_key = ssh::subject_key(request.ssh_public_key)?;
+    let tls_key = tls_key(request.tls_spki)?;
+    let cluster = authority.cluster();
+    let principal = Principal::Host { id: request.id, name: request.name.clone(), role: request.role };
+
+    // In TLS a host is its id and its role; in SSH, what people type.
+    let mut tls_names = vec![
+        HostName::Dns(format!("{}.{cluster}.{}", request.id, names::DOMAIN)),
+        HostName::Dns(names::server_name(request.role, cluster)),
+    ];
+    let mut principals =
+        vec![request.name.to_string(), request.id.to_string(), format!("{}.{cluster}", request.name)];
+    if request.role == HostRole::Proxy {
+        for public in request.public_names.iter().map(String::as_str).chain(["localhost", "127.0.0.1", "::1"])
+        {
+            let name = HostName::parse(public)?;
+            if !principals.contains(&name.to_string()) {
+                principals.push(name.to_string());
+            }
+            if !tls_names.contains(&name) {
+                tls_names.push(name);
+            }
+        }
+    }
+
+    let extensions = ssh::identity_extensions(cluster.as_str(), request.join_id, &principal)?;
+    let (ssh_serial, ssh) = job.ssh(&ssh_key, request.name.as_str(), &principals, &extensions)?;
+    let mark = extension::Mark::default();
+    let identity_json = extension::to_json(cluster.as_str(), request.join_id, &principal, mark)?;
+    let tls = job.tls(
+        &tls_key,
+        request.name.as_str(),
+        Name::new(request.name.as_str(), cluster.as_str()),
+        tls_names.iter().map(ToString::to_string).collect(),
+        Profile::Host { identity_json: &identity_json, names: &tls_names },
+    )?;
+    Ok(HostCertificates {
+        ssh: ssh.line,
+        valid_after: job.validity.after,
+        valid_before: job.validity.before,
+        serials: Serials { ssh: ssh_serial, tls: tls.issued.serial.clone() },
+        tls_pem: tls.pem + &tls.ca_pem,
+        issued: vec![ssh.issued, tls.issued],
+    })
+}
+
+/// Certifies a stock OpenSSH server. It is no host of the cluster: nothing of Sallyport's takes it for one.
+///
+/// # Errors
+/// [`CaError::WrongAuthority`] when this is not the host CA, [`CaError::BadName`] for a name that is not one or belongs
+/// to the cluster's machinery, [`CaError::BadPublicKey`], [`CaError::BadLifetime`], or [`CaError::Sign`].
+pub fn issue_openssh_host(
+    authority: &Authority,
+    request: &OpensshHostRequest<'_>,
+    now: OffsetDateTime,
+    ttl: Duration,
+) -> Result<SshCertificate, CaError> {
+    let job = Job::new(authority, CertificateKind::OpensshHost, now, ttl)?;
+    let key = ssh::subject_key(request.ssh_public_key)?;
+    let mut principals: Vec<String> = Vec::new();
+    for name in request.names {
+        let name = HostName::parse_public(name)?.to_string();
+        if !principals.contains(&name) {
+            principals.push(name);
+        }
+    }
+    let Some(first) = principals.first().cloned() else {
+        return Err(CaError::BadName {
+            name: String::new(),
+            reason: "a host certificate needs at least one name: without any it would be good for every host",
+        });
+    };
+    job.ssh(&key, &first, &principals, &BTreeMap::new()).map(|(_, certificate)| certificate)
+}

@@ -1,0 +1,180 @@
+//! People and their tools.
+
+use std::collections::BTreeMap;
+
+use sallyport_access::{Identity, Principal};
+use time::{Duration, OffsetDateTime};
+
+use super::{Issued, Job, SshCertificate, tls_key};
+use crate::lifetimes::CertificateKind;
+use crate::x509::{Name, Profile};
+use crate::{Authority, CaError, CaKind, extension, ssh};
+
+/// What an SSH certificate lets its holder ask for. The node decides again; stock servers know only these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SshOptions {
+    /// `permit-pty`: a terminal. Default true.
+    pub permit_pty: bool,
+    /// `permit-port-forwarding`. Default true.
+    pub port_forwarding: bool,
+    /// `permit-agent-forwarding`. Default false: whoever is root on the target can use the agent meanwhile.
+    pub agent_forwarding: bool,
+}
+
+impl Default for SshOptions {
+    fn default() -> Self {
+        Self { permit_pty: true, port_forwarding: true, agent_forwarding: false }
+    }
+}
+
+/// The serial numbers of a pair of certificates, for the audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serials {
+    /// Of the SSH certificate.
+    pub ssh: u64,
+    /// Of the X.509 certificate, in hexadecimal.
+    pub tls: String,
+}
+
+/// What a login gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserCertificates {
+    /// OpenSSH one-line certificate.
+    pub ssh: String,
+    /// PEM of the X.509 certificate.
+    pub tls_pem: String,
+    /// Start of validity of both, skew allowance included.
+    pub valid_after: OffsetDateTime,
+    /// End of validity of both.
+    pub valid_before: OffsetDateTime,
+    /// Fingerprint of the certified SSH key: `SHA256:…`.
+    pub ssh_fingerprint: String,
+    /// Serial numbers.
+    pub serials: Serials,
+    /// What to write down: the SSH certificate, then the other.
+    pub issued: Vec<Issued>,
+}
+
+/// Who holds the pair of certificates of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserKind {
+    /// A person who logged in.
+    Person,
+    /// The proxy, for a session in the browser.
+    WebSession,
+    /// A machine user. Its X.509 certificate is [marked](crate::is_renewable): whoever shows it may ask for the next.
+    Bot,
+}
+
+impl UserKind {
+    fn certificate(self) -> CertificateKind {
+        match self {
+            Self::Person => CertificateKind::User,
+            Self::WebSession => CertificateKind::WebSession,
+            Self::Bot => CertificateKind::Bot,
+        }
+    }
+}
+
+/// Certifies a person for `ttl` from `now`. The validity in `identity` is not looked at.
+///
+/// # Errors
+/// [`CaError::WrongAuthority`] when this is not the user CA or the identity not a user's, [`CaError::BadPublicKey`],
+/// [`CaError::BadLifetime`], or [`CaError::Sign`] when the key cannot sign.
+pub fn issue_user(
+    authority: &Authority,
+    identity: &Identity,
+    ssh_public_key: &str,
+    tls_spki: &[u8],
+    now: OffsetDateTime,
+    ttl: Duration,
+    options: &SshOptions,
+) -> Result<UserCertificates, CaError> {
+    issue_user_as(UserKind::Person, authority, identity, ssh_public_key, tls_spki, now, ttl, options)
+}
+
+/// [`issue_user`] for any holder of a user's certificates.
+///
+/// # Errors
+/// As there.
+#[allow(clippy::too_many_arguments, reason = "as many as the two certificates have fields to choose")]
+pub fn issue_user_as(
+    kind: UserKind,
+    authority: &Authority,
+    identity: &Identity,
+    ssh_public_key: &str,
+    tls_spki: &[u8],
+    now: OffsetDateTime,
+    ttl: Duration,
+    options: &SshOptions,
+) -> Result<UserCertificates, CaError> {
+    let Principal::User { name, logins, .. } = &identity.principal else {
+        return Err(CaError::WrongAuthority { asked: CaKind::Host, authority: authority.kind() });
+    };
+    let job = Job::new(authority, kind.certificate(), now, ttl)?.of_login(identity.login_id);
+    let ssh_key = ssh::subject_key(ssh_public_key)?;
+    let tls_key = tls_key(tls_spki)?;
+    let cluster = job.cluster();
+
+    let mut extensions = ssh::identity_extensions(cluster, identity.login_id, &identity.principal)?;
+    extensions.extend(permissions(options));
+    let mut principals: Vec<String> = logins.iter().map(ToString::to_string).collect();
+    let logins = principals.clone();
+    if principals.is_empty() {
+        principals.push(ssh::NO_LOGIN.to_owned());
+    }
+    let (ssh_serial, mut ssh) = job.ssh(&ssh_key, name.as_str(), &principals, &extensions)?;
+    ssh.issued.names.clone_from(&logins);
+
+    let mark = extension::Mark { renewable: kind == UserKind::Bot, via: None };
+    let identity_json = extension::to_json(cluster, identity.login_id, &identity.principal, mark)?;
+    let profile = Profile::User { identity_json: &identity_json };
+    let tls = job.tls(&tls_key, name.as_str(), Name::new(name.as_str(), cluster), logins, profile)?;
+    Ok(UserCertificates {
+        ssh: ssh.line,
+        tls_pem: tls.pem,
+        valid_after: job.validity.after,
+        valid_before: job.validity.before,
+        ssh_fingerprint: ssh.issued.key.clone(),
+        serials: Serials { ssh: ssh_serial, tls: tls.issued.serial.clone() },
+        issued: vec![ssh.issued, tls.issued],
+    })
+}
+
+/// Certifies a person for stock OpenSSH servers, which trust the openssh CA. Such servers ask nobody: they know the
+/// principals, the options and, if they were given one, a list of revoked keys.
+///
+/// # Errors
+/// [`CaError::WrongAuthority`] when this is not the openssh CA or the identity not a user's, [`CaError::NoLogins`] when
+/// it may log in nowhere, [`CaError::BadPublicKey`], [`CaError::BadLifetime`], or [`CaError::Sign`].
+pub fn issue_openssh_user(
+    authority: &Authority,
+    identity: &Identity,
+    ssh_public_key: &str,
+    now: OffsetDateTime,
+    ttl: Duration,
+    options: &SshOptions,
+) -> Result<SshCertificate, CaError> {
+    let Principal::User { name, logins, .. } = &identity.principal else {
+        return Err(CaError::WrongAuthority { asked: CaKind::Host, authority: authority.kind() });
+    };
+    let job = Job::new(authority, CertificateKind::OpensshUser, now, ttl)?;
+    let key = ssh::subject_key(ssh_public_key)?;
+    let principals: Vec<String> = logins.iter().map(ToString::to_string).collect();
+    if principals.is_empty() {
+        return Err(CaError::NoLogins { user: name.to_string() });
+    }
+    let extensions: BTreeMap<String, String> = permissions(options).collect();
+    job.ssh(&key, name.as_str(), &principals, &extensions).map(|(_, certificate)| certificate)
+}
+
+fn permissions(options: &SshOptions) -> impl Iterator<Item = (String, String)> {
+    [
+        (options.permit_pty, "permit-pty"),
+        (options.port_forwarding, "permit-port-forwarding"),
+        (options.agent_forwarding, "permit-agent-forwarding"),
+    ]
+    .into_iter()
+    .filter(|(permitted, _)| *permitted)
+    .map(|(_, extension)| (extension.to_owned(), String::new()))
+}
