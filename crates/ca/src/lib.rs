@@ -9,6 +9,7 @@
 //!   host's only when the host CA did.
 //! * [`tls`] builds the rustls configurations from that trust; [`tls::danger`] is first contact without any.
 //! * [`jwt`] signs and verifies JSON Web Tokens; [`spiffe`] names workloads.
+//! * [`revocation`] makes the lists of what was denied, for those who ask nobody.
 //! * [`keys`] makes the private keys that clients and hosts keep on disk.
 //!
 //! `docs/certificates.md` describes what is in the certificates.
@@ -33,6 +34,7 @@ mod x509;
 pub mod jwt;
 pub mod keys;
 pub mod lifetimes;
+pub mod revocation;
 pub mod rotation;
 pub mod spiffe;
 pub mod tls;

@@ -20,7 +20,7 @@ const SUBJECT_KEY_ID: &[u8] = &[0x55, 0x1d, 0x0e];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
-const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 0x23];
+pub(crate) const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 0x23];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
@@ -88,13 +88,7 @@ impl Template<'_> {
         let issuer_key = issuer.public_key();
         let to_be_signed = yasna::construct_der(|writer| self.write(writer, algorithm, &issuer_key));
         let signature = issuer.sign(&to_be_signed)?;
-        Ok(yasna::construct_der(|writer| {
-            writer.write_sequence(|writer| {
-                writer.next().write_der(&to_be_signed);
-                write_algorithm(writer.next(), algorithm);
-                writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
-            });
-        }))
+        Ok(signed(&to_be_signed, algorithm, &signature))
     }
 
     fn write(&self, writer: DERWriter<'_>, algorithm: KeyAlgorithm, issuer_key: &PublicKey) {
@@ -122,17 +116,8 @@ impl Template<'_> {
 
     fn extensions(&self, issuer_key: &PublicKey) -> Vec<Extension<'static>> {
         let subject_id = key_id(self.subject_key);
-        let mut extensions = vec![Extension {
-            oid: AUTHORITY_KEY_ID,
-            critical: false,
-            value: yasna::construct_der(|writer| {
-                writer.write_sequence(|writer| {
-                    writer.next().write_tagged_implicit(Tag::context(0), |writer| {
-                        writer.write_bytes(&key_id(issuer_key))
-                    });
-                });
-            }),
-        }];
+        let mut extensions =
+            vec![Extension { oid: AUTHORITY_KEY_ID, critical: false, value: authority_key_id(issuer_key) }];
         let mut add = |oid, critical, value| extensions.push(Extension { oid, critical, value });
         add(SUBJECT_KEY_ID, false, yasna::construct_der(|writer| writer.write_bytes(&subject_id)));
         add(KEY_USAGE, true, self.key_usage());
@@ -192,6 +177,28 @@ impl Template<'_> {
         };
         yasna::construct_der(|writer| writer.write_bitvec_bytes(&[bits], length))
     }
+}
+
+/// What was signed, with its signature (§4.1.1, §5.1.1).
+pub(crate) fn signed(to_be_signed: &[u8], algorithm: KeyAlgorithm, signature: &[u8]) -> Vec<u8> {
+    yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_der(to_be_signed);
+            write_algorithm(writer.next(), algorithm);
+            writer.next().write_bitvec_bytes(signature, signature.len() * 8);
+        });
+    })
+}
+
+/// AuthorityKeyIdentifier by the key alone (§4.2.1.1).
+pub(crate) fn authority_key_id(issuer_key: &PublicKey) -> Vec<u8> {
+    yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer
+                .next()
+                .write_tagged_implicit(Tag::context(0), |writer| writer.write_bytes(&key_id(issuer_key)));
+        });
+    })
 }
 
 /// What a leaf says, before anyone checked who signed it.
@@ -310,14 +317,14 @@ fn write_extension(writer: DERWriter<'_>, extension: &Extension<'_>) {
     });
 }
 
-fn write_oid(writer: DERWriter<'_>, content: &[u8]) {
+pub(crate) fn write_oid(writer: DERWriter<'_>, content: &[u8]) {
     // Every OID here is shorter than 128 bytes, so its length is one byte.
     let mut der = vec![0x06, u8::try_from(content.len()).unwrap_or_default()];
     der.extend_from_slice(content);
     writer.write_der(&der);
 }
 
-fn write_algorithm(writer: DERWriter<'_>, algorithm: KeyAlgorithm) {
+pub(crate) fn write_algorithm(writer: DERWriter<'_>, algorithm: KeyAlgorithm) {
     // The default scheme is never PSS, which alone has no short form.
     writer.write_der(&algorithm.default_scheme().x509_algorithm_der().unwrap_or_default());
 }
@@ -337,7 +344,7 @@ fn write_name(writer: DERWriter<'_>, name: Name<'_>) {
 }
 
 /// UTCTime until 2049, GeneralizedTime from then on (§4.1.2.5).
-fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
+pub(crate) fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
     let time = time.to_offset(time::UtcOffset::UTC);
     let rest = format!(
         "{:02}{:02}{:02}{:02}{:02}Z",

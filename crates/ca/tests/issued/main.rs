@@ -7,6 +7,7 @@ mod lint;
 mod openssh;
 #[path = "../programs/mod.rs"]
 mod programs;
+mod revoked;
 mod verifiers;
 mod world;
 
