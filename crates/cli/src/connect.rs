@@ -106,6 +106,8 @@ async fn channel_over(stream: TlsStream<TcpStream>, doing: &'static str) -> CliR
 
 fn endpoint() -> Endpoint {
     Endpoint::from_static("http://cluster.invalid")
+        .user_agent(concat!("sallyport/", env!("CARGO_PKG_VERSION")))
+        .expect("letters, digits, a slash and dots make a header value")
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(8 << 20)
         .http2_keep_alive_interval(Duration::from_secs(20))

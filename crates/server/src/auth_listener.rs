@@ -68,6 +68,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         router: None,
         ssh: None,
         sink: Arc::new(NoEvents),
+        seen: start.authority.seen,
         handshake_timeout: limits.handshake_timeout,
         drain: start.drain.clone(),
         stop: start.stop.clone(),

@@ -115,6 +115,8 @@ type SettingsFuture = Pin<Box<dyn Future<Output = io::Result<BoxIo>> + Send>>;
 /// A channel whose connections are made by `connect`, the first when it is needed.
 fn channel(connect: impl Fn() -> SettingsFuture + Clone + Send + Sync + 'static) -> Channel {
     Endpoint::from_static("http://authority.sallyport.internal")
+        .user_agent(concat!("sallyport/", env!("CARGO_PKG_VERSION")))
+        .expect("letters, digits, a slash and dots make a header value")
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)

@@ -21,6 +21,7 @@ mod listener;
 mod local;
 mod logging;
 mod proxy;
+mod seen;
 mod sessions;
 mod spool;
 mod tls_settings;

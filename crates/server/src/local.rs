@@ -15,6 +15,7 @@ pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> Local
     let served = authority.clone();
     let issuing = authority.clone();
     LocalAuthority {
+        seen: authority.sightings(),
         serve: Arc::new(move |io, address| {
             let (authority, stop) = (served.clone(), stop.clone());
             let span = info_span!("authority.connection", peer = %address);

@@ -1,6 +1,6 @@
 //! Every method of the authority's API: who is refused, and what is written down.
 //!
-//! The methods come from the .proto file, so that one without a row here fails the tests.
+//! The methods come from the .proto files, so that one without a row here fails the tests.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -20,6 +20,7 @@ use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::suites_client::SuitesClient;
 use serde_json::Value;
 use support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};
 use time::OffsetDateTime;
@@ -27,13 +28,16 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-const PROTO: &str = include_str!("../../wire/proto/sallyport/v1/auth.proto");
+const PROTOS: &[&str] = &[
+    include_str!("../../wire/proto/sallyport/v1/auth.proto"),
+    include_str!("../../wire/proto/sallyport/v1/suites.proto"),
+];
 
-/// `Service.Method` of every method in the file.
+/// `Service.Method` of every method in the files.
 fn methods() -> BTreeSet<String> {
     let mut service = String::new();
     let mut methods = BTreeSet::new();
-    for line in PROTO.lines() {
+    for line in PROTOS.iter().flat_map(|proto| proto.lines()) {
         let line = line.trim();
         if let Some(rest) = line.strip_prefix("service ") {
             service = rest.trim_end_matches(['{', ' ']).to_owned();
@@ -125,12 +129,13 @@ const OPEN: [&str; 5] =
 /// Give every user their own part of the answer, and everybody else's to nobody.
 const OWN_PART: [&str; 2] = ["Cluster.ListNodes", "Cluster.ListRecordings"];
 /// For nodes. The CAs' public halves are what they watch anyway.
-const FOR_NODES: [&str; 7] = [
+const FOR_NODES: [&str; 8] = [
     "Admin.ExportCa",
     "Fleet.RenewHost",
     "Fleet.Watch",
     "Fleet.Heartbeat",
     "Fleet.EmitEvents",
+    "Fleet.ReportClients",
     "Fleet.RecordingOffset",
     "Fleet.UploadRecording",
 ];
@@ -315,6 +320,7 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Fleet.Watch", Nothing),
         ("Fleet.Heartbeat", Nothing),
         ("Fleet.EmitEvents", Event("SP2004I")),
+        ("Fleet.ReportClients", Nothing),
         ("Fleet.RecordingOffset", Nothing),
         ("Fleet.UploadRecording", Event("SP2100I")),
         ("Cluster.GetStatus", Called),
@@ -333,6 +339,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Admin.ExportCa", Event("SP1250I")),
         ("Admin.SearchEvents", Called),
         ("Admin.VerifyAudit", Event("SP3100I")),
+        ("Suites.ListSuites", Called),
+        ("Suites.ListClients", Called),
     ])
 }
 
@@ -386,6 +394,24 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
     fleet.emit_events(v1::EmitEventsRequest { events_json }).await.unwrap();
     let twice = all_events(cluster).await.iter().filter(|have| have["id"] == event.id.to_string()).count();
     assert_eq!(twice, 1, "an event that is sent twice is written once");
+
+    let client = v1::SeenClient {
+        kind: "ssh".to_owned(),
+        software: "OpenSSH_9.2p1".to_owned(),
+        key_exchange: vec!["curve25519-sha256".to_owned()],
+        count: 2,
+        users: vec!["alice".to_owned()],
+        // Not for a host to say: the authority knows who reports.
+        seen_by: vec!["proxy:somewhere-else".to_owned()],
+        ..Default::default()
+    };
+    let clients = vec![client.clone(), client.clone()];
+    fleet.report_clients(v1::ReportClientsRequest { clients }).await.unwrap();
+    let unknown = v1::SeenClient { kind: "telnet".to_owned(), ..client.clone() };
+    for clients in [vec![unknown], vec![client; 257]] {
+        let status = fleet.report_clients(v1::ReportClientsRequest { clients }).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    }
 
     // What only the authority may say is not taken from a node.
     let forged = sallyport_audit::Event::new(sallyport_audit::Code::UserLogin, OffsetDateTime::now_utc());
@@ -452,6 +478,17 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     let play = v1::PlayRecordingRequest { session_id: session.to_string(), from: None };
     let mut frames = client.play_recording(play).await.unwrap().into_inner();
     assert!(frames.message().await.unwrap().is_some());
+
+    let mut suites = SuitesClient::new(admin_channel(&cluster.data_dir()).await);
+    let known = suites.list_suites(v1::ListSuitesRequest {}).await.unwrap().into_inner();
+    assert_eq!((known.current.as_str(), known.suites.len()), ("balanced-v1", 5));
+    let seen = suites.list_clients(v1::ListClientsRequest { kinds: vec!["ssh".to_owned()] }).await.unwrap();
+    let seen = seen.into_inner().clients;
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!((seen[0].count, seen[0].users.as_slice()), (4, &["alice".to_owned()][..]));
+    assert_eq!(seen[0].seen_by, ["node:web-1"]);
+    let wrong = suites.list_clients(v1::ListClientsRequest { kinds: vec!["telnet".to_owned()] }).await;
+    assert!(wrong.unwrap_err().message().contains("known are ssh, tls, sallyport, http"));
 
     let yaml = support::role("spare", &["nobody"]);
     let made = admin

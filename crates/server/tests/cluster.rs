@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[path = "cluster/seen.rs"]
+mod seen;
 mod support;
 
 use std::time::Duration;

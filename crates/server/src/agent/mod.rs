@@ -27,6 +27,7 @@ use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Membership, Renewal, load_or_issue, load_or_join};
 use crate::proxy::LocalAuthority;
+use crate::seen::Seen;
 use crate::spool::{self, Spool};
 use crate::view::ClusterView;
 use crate::watching::Watching;
@@ -154,6 +155,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(renewal.run(stop.clone()));
 
+    let seen = Seen::default();
+    tasks.spawn(seen.clone().run(client.clone(), stop.clone()));
     let own = Node { id: identity.id, name: identity.name.clone(), labels: section.labels.clone() };
     let node = SshNode::start(node::Start {
         own,
@@ -162,6 +165,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         credentials: credentials.clone(),
         view: Arc::clone(&view),
         sink: Arc::new(spool.clone()),
+        seen,
         renewed: Arc::clone(&renewed),
         stop: stop.clone(),
         tasks: tasks.clone(),

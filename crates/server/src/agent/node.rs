@@ -10,6 +10,7 @@ use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::Helper;
 use tokio::sync::{Notify, watch};
@@ -23,6 +24,7 @@ use crate::ServerError;
 use crate::config::NodeSection;
 use crate::files;
 use crate::host::{Credentials, certificates};
+use crate::seen::Seen;
 use crate::view::ClusterView;
 
 /// Sessions that are cut get this long to have their ends recorded.
@@ -39,6 +41,7 @@ pub(crate) struct Start<'a> {
     pub(crate) credentials: Credentials,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) seen: Seen,
     pub(crate) renewed: Arc<Notify>,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -49,6 +52,7 @@ pub(crate) struct Start<'a> {
 struct Known {
     view: Arc<ClusterView>,
     own: Arc<Node>,
+    seen: Seen,
 }
 
 impl Directory for Known {
@@ -71,6 +75,10 @@ impl Directory for Known {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.view.changes()
+    }
+
+    fn saw(&self, sighting: Sighting) {
+        self.seen.saw_ssh(sighting);
     }
 }
 
@@ -127,7 +135,7 @@ impl SshNode {
         if let Some(program) = &start.section.helper {
             config.helper = Helper { program: program.clone(), ..Helper::default() };
         }
-        let directory = Known { view: Arc::clone(&start.view), own: Arc::new(start.own) };
+        let directory = Known { view: Arc::clone(&start.view), own: Arc::new(start.own), seen: start.seen };
         let server = NodeServer::new(
             config,
             &host(&start.credentials)?,

@@ -24,6 +24,7 @@ use super::caller::{Caller, caller};
 use super::hosts::storage;
 use super::resources;
 use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord};
+use crate::seen::{self, MOST_REPORTED, Report};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
@@ -108,6 +109,24 @@ impl Fleet for Service {
             }
             Err(status) => Err(self.0.refuse(&caller, "Fleet.EmitEvents", status).await),
         }
+    }
+
+    async fn report_clients(
+        &self,
+        request: Request<v1::ReportClientsRequest>,
+    ) -> Result<Response<v1::ReportClientsResponse>, Status> {
+        const METHOD: &str = "Fleet.ReportClients";
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, METHOD, &[HostRole::Node, HostRole::Proxy]).await?;
+        let now = OffsetDateTime::now_utc();
+        match take_clients(request.into_inner().clients, now) {
+            Ok(reports) => self.0.saw_clients(reports, &identity.display_name(), now).await?,
+            Err(problem) => {
+                let status = Status::invalid_argument(problem);
+                return Err(self.0.refuse(&caller, METHOD, status).await);
+            }
+        }
+        Ok(Response::new(v1::ReportClientsResponse {}))
     }
 
     async fn recording_offset(
@@ -224,7 +243,29 @@ fn take_events(identity: &Identity, texts: Vec<String>) -> Result<Vec<Event>, St
     Ok(events)
 }
 
+/// Clients that a host has seen, within their bounds.
+fn take_clients(clients: Vec<v1::SeenClient>, now: OffsetDateTime) -> Result<Vec<Report>, String> {
+    if clients.len() > MOST_REPORTED {
+        return Err(format!("{} clients in one report, at most {MOST_REPORTED} are allowed", clients.len()));
+    }
+    clients.into_iter().map(|client| seen::from_proto(client, now)).collect()
+}
+
 impl Inner {
+    /// Remembers what clients were seen to be able to do.
+    pub(super) async fn saw_clients(
+        &self,
+        reports: Vec<Report>,
+        by: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let steps = self.clients.take(reports, by, now).map_err(|error| storage(&error))?;
+        if !steps.is_empty() {
+            self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        }
+        Ok(())
+    }
+
     async fn heartbeat(&self, identity: &Identity, request: v1::HeartbeatRequest) -> Result<(), Status> {
         let Principal::Host { id, name, .. } = &identity.principal else {
             return Err(Status::permission_denied("only nodes have a heartbeat"));

@@ -19,8 +19,10 @@ mod login;
 mod open;
 mod passwords;
 mod resources;
+mod seen;
 mod serve;
 mod state;
+mod suites;
 mod view;
 
 use std::net::SocketAddr;
@@ -85,6 +87,9 @@ struct Inner {
     recordings: Arc<RecordingStore>,
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,
+    clients: seen::Clients,
+    /// Of connections to the authority itself.
+    sightings: crate::seen::Seen,
     passwords: passwords::Pool,
     guesses: passwords::Guesses,
     tls: RwLock<Arc<ServerConfig>>,
@@ -134,6 +139,11 @@ impl Authority {
     #[must_use]
     pub fn trust(&self) -> Trust {
         self.inner.authorities().trust().clone()
+    }
+
+    /// Where clients of this process are remembered.
+    pub(crate) fn sightings(&self) -> crate::seen::Seen {
+        self.inner.sightings.clone()
     }
 
     /// Writes an event of this process to the log, without waiting.

@@ -31,8 +31,9 @@ use super::authorities::{self, Authorities};
 use super::custodies::Custodies;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
 use super::view::{self, PAGE, Presence};
-use super::{AuthConfig, Authority, Inner, passwords};
+use super::{AuthConfig, Authority, Inner, passwords, seen};
 use crate::ServerError;
+use crate::seen::Seen;
 
 pub(super) const SELF: &str = "self";
 const RECORDING_KEY: &str = "recording-key";
@@ -63,6 +64,8 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     let view = view::load(&store).await?;
     let presence = Presence::default();
     fill(&store, &presence, now).await?;
+    let clients =
+        seen::Clients::load(&store, now).await.map_err(authority("read the clients that were seen"))?;
     let tls = server_config(&loaded.authorities, loaded.auth_id, now)?;
     let inner = Arc::new(Inner {
         config,
@@ -76,6 +79,8 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
         recordings: Arc::new(recordings),
         view: RwLock::new(Arc::new(view)),
         presence,
+        clients,
+        sightings: Seen::default(),
         passwords: passwords::Pool::new(),
         guesses: passwords::Guesses::default(),
         tls: RwLock::new(Arc::new(tls)),
@@ -96,6 +101,7 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     inner.log.append(events).await.map_err(authority("write its audit log"))?;
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
+    inner.tasks.spawn(Arc::clone(&inner).remember_sightings());
     inner.tasks.spawn(renew_daily(Arc::clone(&inner)));
     inner.tasks.spawn(Arc::clone(&inner).make_the_others());
     Ok(Authority { inner })

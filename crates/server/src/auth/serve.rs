@@ -6,21 +6,26 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
+use axum::middleware::map_request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use sallyport_ssh::capabilities::Whose;
 use sallyport_wire::v1::admin_server::AdminServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
+use sallyport_wire::v1::suites_server::SuitesServer;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
 use tracing::{debug, info, warn};
 
 use super::caller::{Caller, PeerInfo};
-use super::{Inner, admin, cluster, fleet, login};
+use super::{Inner, admin, cluster, fleet, login, suites};
 use crate::ServerError;
+use crate::seen::{Guest, incompatible, of_hello};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A caller who has not proven who they are is not kept for longer.
@@ -38,10 +43,24 @@ where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let config = Arc::clone(&inner.tls.read().unwrap_or_else(PoisonError::into_inner));
-    let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(io)).await;
+    let mut hello = None;
+    let accepting = async {
+        let start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+        hello = Some(of_hello(&start.client_hello()));
+        start.into_stream(config).await
+    };
+    let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, accepting).await;
+    let stranger = Whose::Address(peer.address.ip());
+    let guest = |whose| hello.map(|hello| Guest::new(inner.sightings.clone(), hello, whose));
     let stream = match accepted {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return debug!(peer = %peer.address, %error, "the TLS handshake failed"),
+        Ok(Err(error)) => {
+            if let (Some(reason), Some(guest)) = (incompatible(&error), guest(stranger)) {
+                info!(peer = %peer.address, %reason, "a client cannot talk to the authority");
+                guest.refused(reason);
+            }
+            return debug!(peer = %peer.address, %error, "the TLS handshake failed");
+        }
         Err(_) => return debug!(peer = %peer.address, "the TLS handshake took too long"),
     };
     let caller = match stream.get_ref().1.peer_certificates() {
@@ -55,7 +74,8 @@ where
         Caller::Anonymous { .. } => Some(ANONYMOUS_TIMEOUT),
         Caller::Certified { .. } | Caller::LocalAdmin => None,
     };
-    let served = http(inner, stream, caller);
+    let whose = caller.identity().map_or(stranger, |identity| Whose::User(identity.display_name()));
+    let served = http(inner, stream, caller, guest(whose));
     match limit {
         Some(limit) => {
             let _ = tokio::time::timeout(limit, served).await;
@@ -64,7 +84,7 @@ where
     }
 }
 
-async fn http<T>(inner: &Arc<Inner>, io: T, caller: Caller)
+async fn http<T>(inner: &Arc<Inner>, io: T, caller: Caller, guest: Option<Guest>)
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -74,8 +94,17 @@ where
     )
     .add_service(FleetServer::new(fleet::Service(Arc::clone(inner))).max_decoding_message_size(limit))
     .add_service(ClusterServer::new(cluster::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
-    .add_service(AdminServer::new(admin::Service(Arc::clone(inner))).max_decoding_message_size(limit));
-    let router = routes.into_axum_router().layer(Extension(caller));
+    .add_service(AdminServer::new(admin::Service(Arc::clone(inner))).max_decoding_message_size(limit))
+    .add_service(SuitesServer::new(suites::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024));
+    let guest = guest.map(Arc::new);
+    let router = routes.into_axum_router().layer(Extension(caller)).layer(map_request(
+        move |request: axum::extract::Request| {
+            if let Some(guest) = &guest {
+                guest.asks(request.headers());
+            }
+            std::future::ready(request)
+        },
+    ));
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -134,7 +163,7 @@ pub(super) async fn admin_socket(inner: &Arc<Inner>, path: &Path) -> Result<(), 
         let inner = Arc::clone(inner);
         let tasks = inner.tasks.clone();
         tasks.spawn(async move {
-            http(&inner, stream, Caller::LocalAdmin).await;
+            http(&inner, stream, Caller::LocalAdmin, None).await;
             drop(place);
         });
     }

@@ -4,6 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 use sallyport_wire::alpn;
+use sallyport_wire::client_hello::{self, TlsOffer};
 use sallyport_wire::detect::{Verdict, detect};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::rustls::server::Acceptor;
@@ -32,8 +33,8 @@ pub(crate) enum Wants {
 pub(crate) enum First<T> {
     /// Plain SSH.
     Ssh(Rewind<T>),
-    /// A complete ClientHello.
-    Tls(Wants, Rewind<T>),
+    /// A complete ClientHello, and what it offers.
+    Tls(Wants, TlsOffer, Rewind<T>),
     /// HTTP without TLS.
     PlainHttp(Rewind<T>),
 }
@@ -71,7 +72,7 @@ pub(crate) async fn classify<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) -
             Verdict::NeedMore => {}
             Verdict::Ssh => return Ok(First::Ssh(Rewind::new(ahead.freeze(), stream))),
             Verdict::Http => return Ok(First::PlainHttp(Rewind::new(ahead.freeze(), stream))),
-            Verdict::Tls => return client_hello(ahead, stream).await,
+            Verdict::Tls => return tls(ahead, stream).await,
             Verdict::Unknown => return Err(Dropped::Garbage),
         }
     }
@@ -90,7 +91,7 @@ async fn read_more<T: AsyncRead + Unpin>(stream: &mut T, ahead: &mut BytesMut) -
     }
 }
 
-async fn client_hello<T: AsyncRead + AsyncWrite + Unpin>(
+async fn tls<T: AsyncRead + AsyncWrite + Unpin>(
     mut ahead: BytesMut,
     mut stream: T,
 ) -> Result<First<T>, Dropped> {
@@ -104,7 +105,8 @@ async fn client_hello<T: AsyncRead + AsyncWrite + Unpin>(
         match acceptor.accept() {
             Ok(Some(accepted)) => {
                 let wants = wants(accepted.client_hello().alpn().into_iter().flatten());
-                return Ok(First::Tls(wants, Rewind::new(ahead.freeze(), stream)));
+                let offer = client_hello::read(&ahead).unwrap_or_default();
+                return Ok(First::Tls(wants, offer, Rewind::new(ahead.freeze(), stream)));
             }
             Ok(None) => fresh = read_more(&mut stream, &mut ahead).await?,
             Err((_, mut alert)) => {
@@ -159,6 +161,13 @@ mod tests {
         [&head[..], &body].concat()
     }
 
+    /// What rustls sends is read: TLS 1.3 with a hybrid group.
+    fn told(offer: &TlsOffer, kind: &'static str) -> &'static str {
+        assert!(offer.versions.contains(&0x0304) && offer.groups.contains(&0x11ec), "{kind}: {offer:?}");
+        assert!(offer.signature_schemes.contains(&0x0403), "{kind}: {offer:?}");
+        kind
+    }
+
     async fn classified(bytes: &[u8], step: usize) -> Result<(&'static str, Vec<u8>), Dropped> {
         let (mut near, far) = tokio::io::duplex(256 * 1024);
         let bytes = bytes.to_vec();
@@ -175,10 +184,10 @@ mod tests {
         let (kind, mut stream): (_, Rewind<DuplexStream>) = match first {
             First::Ssh(stream) => ("ssh", stream),
             First::PlainHttp(stream) => ("http", stream),
-            First::Tls(Wants::Authority, stream) => ("authority", stream),
-            First::Tls(Wants::Tunnel, stream) => ("tunnel", stream),
-            First::Tls(Wants::Relay, stream) => ("relay", stream),
-            First::Tls(Wants::Http, stream) => ("https", stream),
+            First::Tls(Wants::Authority, offer, stream) => (told(&offer, "authority"), stream),
+            First::Tls(Wants::Tunnel, offer, stream) => (told(&offer, "tunnel"), stream),
+            First::Tls(Wants::Relay, offer, stream) => (told(&offer, "relay"), stream),
+            First::Tls(Wants::Http, offer, stream) => (told(&offer, "https"), stream),
         };
         let mut all = Vec::new();
         stream.read_to_end(&mut all).await.unwrap();

@@ -11,7 +11,9 @@ use metrics::{counter, gauge};
 use sallyport_access::{HostRole, Identity, Principal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::Trust;
+use sallyport_ssh::capabilities::Whose;
 use sallyport_wire::alpn;
+use sallyport_wire::client_hello::TlsOffer;
 use sallyport_wire::tunnel::{self, Tunnel};
 use time::OffsetDateTime;
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
@@ -28,6 +30,7 @@ use crate::authority_client::{BoxIo, Io, ServeAuthority, dial, handshake};
 use crate::config::HostPort;
 use crate::host::Credentials;
 use crate::listener::{Acceptance, Dropped, First, Rewind, Wants, classify};
+use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::view::ClusterView;
 
@@ -70,6 +73,7 @@ pub(crate) struct Gateway {
     pub(crate) router: Option<Router>,
     pub(crate) ssh: Option<ServeSsh>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) seen: Seen,
     pub(crate) handshake_timeout: Duration,
     /// No new work: HTTP/2 connections say goodbye and finish what they have.
     pub(crate) drain: CancellationToken,
@@ -119,22 +123,23 @@ impl Gateway {
                 }
                 None => dropped("ssh_not_served"),
             },
-            First::Tls(Wants::Authority, stream) => {
+            First::Tls(Wants::Authority, _, stream) => {
                 known("authority");
+                // Who this is, the authority learns; it tells of the client.
                 self.to_authority(Box::new(stream), peer).await;
             }
-            First::Tls(Wants::Tunnel, stream) => {
+            First::Tls(Wants::Tunnel, hello, stream) => {
                 known("tunnel");
                 let span = info_span!("tunnel", node = tracing::field::Empty);
-                self.tunnel(stream, peer).instrument(span).await;
+                self.tunnel(hello, stream, peer).instrument(span).await;
             }
-            First::Tls(Wants::Relay, stream) => {
+            First::Tls(Wants::Relay, hello, stream) => {
                 known("relay");
-                self.relay(stream, peer).instrument(info_span!("relay")).await;
+                self.relay(hello, stream, peer).instrument(info_span!("relay")).await;
             }
-            First::Tls(Wants::Http, stream) => {
+            First::Tls(Wants::Http, hello, stream) => {
                 known("http");
-                self.http(stream, peer).instrument(info_span!("http")).await;
+                self.http(hello, stream, peer).instrument(info_span!("http")).await;
             }
         }
     }
@@ -153,7 +158,9 @@ impl Gateway {
     /// A TLS handshake with the far end proven, within the time that is left for it.
     async fn accept<T: Io>(
         &self,
+        hello: &TlsOffer,
         stream: T,
+        peer: SocketAddr,
         purpose: Purpose,
     ) -> Option<(tokio_rustls::server::TlsStream<T>, Option<Identity>)> {
         let trust: Arc<Trust> = self.view.trust();
@@ -170,6 +177,9 @@ impl Gateway {
             Ok(Err(error)) => {
                 counter!("sallyport_handshake_failures_total").increment(1);
                 info!(%error, "TLS handshake failed");
+                if let Some(reason) = incompatible(&error) {
+                    Guest::new(self.seen.clone(), hello.clone(), Whose::Address(peer.ip())).refused(reason);
+                }
                 return None;
             }
             Err(_) => {
@@ -225,11 +235,13 @@ impl Gateway {
     }
 
     /// The authority's side of a relay: only a proxy may say where its client came from.
-    async fn relay(&self, stream: Rewind<TcpStream>, peer: SocketAddr) {
+    async fn relay(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
         let (AuthorityWay::Here(serve), true) = (&self.authority, self.relays) else {
             return dropped("relay_not_served");
         };
-        let Some((mut tls, Some(identity))) = self.accept(stream, Purpose::Relay).await else { return };
+        let Some((mut tls, Some(identity))) = self.accept(&hello, stream, peer, Purpose::Relay).await else {
+            return;
+        };
         if !matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }) {
             warn!(identity = %identity.display_name(), "only proxies may relay");
             return;
@@ -242,9 +254,11 @@ impl Gateway {
         }
     }
 
-    async fn tunnel(&self, stream: Rewind<TcpStream>, peer: SocketAddr) {
+    async fn tunnel(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
         let Some(hub) = &self.hub else { return dropped("tunnel_not_served") };
-        let Some((tls, Some(identity))) = self.accept(stream, Purpose::Tunnel).await else { return };
+        let Some((tls, Some(identity))) = self.accept(&hello, stream, peer, Purpose::Tunnel).await else {
+            return;
+        };
         let Principal::Host { id, name, role: HostRole::Node } = &identity.principal else {
             warn!(identity = %identity.display_name(), "only nodes may open tunnels");
             return;
@@ -288,12 +302,17 @@ impl Gateway {
         self.sink.emit(event(Code::NodeDisconnected));
     }
 
-    async fn http(&self, stream: Rewind<TcpStream>, peer: SocketAddr) {
+    async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
         let Some(router) = self.router.clone() else { return dropped("http_not_served") };
-        let Some((tls, identity)) = self.accept(stream, Purpose::Http).await else { return };
+        let Some((tls, identity)) = self.accept(&hello, stream, peer, Purpose::Http).await else { return };
         let anonymous = identity.is_none();
+        let whose = identity
+            .as_ref()
+            .map_or(Whose::Address(peer.ip()), |identity| Whose::User(identity.display_name()));
+        let guest = Arc::new(Guest::new(self.seen.clone(), hello, whose));
         let peer = Peer { address: peer, identity: identity.map(Arc::new) };
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+            guest.asks(request.headers());
             request.extensions_mut().insert(peer.clone());
             request.map(axum::body::Body::new)
         });

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
 use sallyport_ssh::BoxedStream;
+use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
@@ -23,21 +24,30 @@ use super::gateway::ServeSsh;
 use super::watcher::Watcher;
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
+use crate::seen::Seen;
 
 /// Finds and opens nodes for the SSH face.
-struct JumpDial(Dialler);
+struct JumpDial {
+    dialler: Dialler,
+    seen: Seen,
+}
 
 #[async_trait]
 impl Dial for JumpDial {
     fn trust(&self) -> Arc<Trust> {
-        self.0.view.trust()
+        self.dialler.view.trust()
     }
 
     async fn dial(&self, identity: &Identity, host: &str, client: SocketAddr) -> Result<BoxedStream, String> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
-        let dialled = self.0.dial(identity, host, None, client, now).map_err(|error| error.to_string())?;
-        Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.0)))
+        let dialled =
+            self.dialler.dial(identity, host, None, client, now).map_err(|error| error.to_string())?;
+        Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.dialler)))
+    }
+
+    fn saw(&self, sighting: Sighting) {
+        self.seen.saw_ssh(sighting);
     }
 }
 
@@ -89,13 +99,17 @@ impl AsyncWrite for Watched {
 }
 
 /// The face, with this proxy's host key.
-pub(crate) fn face(dialler: Dialler, credentials: &Credentials) -> Result<Arc<Jump>, ServerError> {
+pub(crate) fn face(
+    dialler: Dialler,
+    seen: Seen,
+    credentials: &Credentials,
+) -> Result<Arc<Jump>, ServerError> {
     let identity = credentials.identity();
     Jump::new(
         JumpConfig::default(),
         identity.ssh_key.expose(),
         &identity.ssh_certificate,
-        Arc::new(JumpDial(dialler)),
+        Arc::new(JumpDial { dialler, seen }),
     )
     .map(Arc::new)
     .map_err(|error| certificates("cannot use this proxy's SSH host key", error))

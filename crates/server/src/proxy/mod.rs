@@ -38,6 +38,7 @@ use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Issue, Membership, Renewal, load_or_issue, load_or_join};
 use crate::listener::{Limiter, accept_loop};
+use crate::seen::Seen;
 use crate::sessions::Sessions;
 use crate::spool::{self, Spool};
 use crate::tls_settings::TlsSettings;
@@ -57,6 +58,8 @@ pub(crate) struct LocalAuthority {
     pub(crate) serve: ServeAuthority,
     /// Issues host certificates to the services of this process.
     pub(crate) issue: Issue,
+    /// Where it remembers clients.
+    pub(crate) seen: Seen,
 }
 
 /// What a proxy starts from.
@@ -167,6 +170,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         health.ready(PART);
     }
     tasks.spawn(watching.run(stop.clone()));
+    let seen = Seen::default();
+    tasks.spawn(seen.clone().run(client.clone(), stop.clone()));
     let renewed = Arc::new(Notify::new());
     let renewal = Renewal {
         credentials: credentials.clone(),
@@ -185,7 +190,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         sink: Arc::new(spool.clone()),
         stopping: drain.clone(),
     };
-    let jump = jump::face(dialler.clone(), &credentials)?;
+    let jump = jump::face(dialler.clone(), seen.clone(), &credentials)?;
     tasks.spawn(jump::follow_renewals(Arc::clone(&jump), credentials.clone(), renewed, stop.clone()));
     let transport = TransportServer::new(TransportService::new(dialler))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
@@ -205,6 +210,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         router: Some(router),
         ssh: Some(jump::serve(Arc::clone(&jump))),
         sink: Arc::new(spool.clone()),
+        seen,
         handshake_timeout: section.limits.handshake_timeout,
         drain: drain.clone(),
         stop,

@@ -39,6 +39,7 @@ use uuid::Uuid;
 use crate::config::{Limits, ProxySection};
 use crate::health::Health;
 use crate::proxy::{LocalAuthority, Service, Start};
+use crate::seen::Seen;
 use crate::view::{Change, Held};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -105,6 +106,7 @@ impl Rig {
         let cas = Arc::new(Cas::new(&cluster, directory.path()));
         let issuing = Arc::clone(&cas);
         let local = LocalAuthority {
+            seen: Seen::default(),
             // Nobody answers: the proxy must serve without its authority.
             serve: Arc::new(|io, _| {
                 Box::pin(async move {
