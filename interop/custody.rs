@@ -56,7 +56,7 @@ impl Tokens {
             .iter()
             .map(|label| {
                 format!(
-                    "      {label}:\n        module: {}\n        label: {label}\n        pin_file: {}\n",
+                    "      {label}:\n        module: {}\n        token: {{label: {label}}}\n        pin: {{file: {}}}\n",
                     module.display(),
                     self.pin_file().display()
                 )

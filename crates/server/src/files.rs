@@ -65,7 +65,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> 
             path: path.to_owned(),
             problem: format!("others may read this file (mode {mode:03o})"),
             fix: format!(
-                "if nobody has read it, run: chmod 600 {}; else remove it and join again",
+                "if nobody has read it, run: chmod 600 {}; else replace it (a host: remove it and join again)",
                 path.display()
             ),
         });

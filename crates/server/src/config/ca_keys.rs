@@ -99,37 +99,38 @@ fn token(section: &Section<'_>, problems: &mut Problems) -> Option<TokenConfig> 
             "write a path that begins with /, such as /usr/lib/softhsm/libsofthsm2.so",
         );
     }
-    let slot = section.parsed("slot", "write the number of the slot", problems, str::parse::<u64>);
-    let choices: Vec<TokenChoice> = [
-        section.text("label", problems).map(TokenChoice::Label),
-        section.text("serial", problems).map(TokenChoice::Serial),
-        slot.map(TokenChoice::Slot),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let choices: Vec<TokenChoice> = match section.section("token", CHOICE, problems) {
+        Some(choice) => {
+            let slot = choice.parsed("slot", "write the number of the slot", problems, str::parse::<u64>);
+            let label = choice.text("label", problems).map(TokenChoice::Label);
+            let serial = choice.text("serial", problems).map(TokenChoice::Serial);
+            [label, serial, slot.map(TokenChoice::Slot)].into_iter().flatten().collect()
+        }
+        None => Vec::new(),
+    };
     if choices.len() != 1 {
         problems.push(
-            section.at(),
-            &section.name("label"),
+            section.place("token"),
+            &section.name("token"),
             format!("expected one of label, serial and slot, got {}", choices.len()),
-            "name the token by its label; sallyport sal report lists the tokens of a module",
+            "name the token by its label, such as token: {label: sallyport}",
         );
     }
-    let pins: Vec<PinSource> = [
-        section.text("pin_file", problems).map(|path| PinSource::File(path.into())),
-        section.text("pin_env", problems).map(PinSource::Env),
-        section.secret("pin", PIN, problems, |pin| Ok(Pin::new(pin.to_owned()))).map(PinSource::Value),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let pins: Vec<PinSource> = match section.section("pin", PIN, problems) {
+        Some(pin) => {
+            let file = pin.text("file", problems).map(|path| PinSource::File(path.into()));
+            let env = pin.text("env", problems).map(PinSource::Env);
+            let value = pin.secret("value", PIN_FIX, problems, |pin| Ok(Pin::new(pin.to_owned())));
+            [file, env, value.map(PinSource::Value)].into_iter().flatten().collect()
+        }
+        None => Vec::new(),
+    };
     if pins.len() != 1 {
         problems.push(
-            section.at(),
-            &section.name("pin_file"),
-            format!("expected one of pin_file, pin_env and pin, got {}", pins.len()),
-            PIN,
+            section.place("pin"),
+            &section.name("pin"),
+            format!("expected one of file, env and value, got {}", pins.len()),
+            PIN_FIX,
         );
     }
     let sessions = section.count("sessions", 1, MOST_SESSIONS, problems).and_then(NonZeroUsize::new);

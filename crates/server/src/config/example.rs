@@ -51,8 +51,8 @@ auth:
   #   tokens:
   #     main:
   #       module: /usr/lib/softhsm/libsofthsm2.so
-  #       label: sallyport                 # or serial, or slot
-  #       pin_file: /etc/sallyport/pin     # mode 0600; or pin_env
+  #       token: { label: sallyport }           # or serial, or slot
+  #       pin: { file: /etc/sallyport/token.pin } # mode 0600; or env
   #   keep: main                           # sealed or a token; default: the token where there is one
   #   keep_by_ca: { jwt: sealed }          # for single CAs
 
@@ -67,6 +67,9 @@ proxy:
   #   connections_per_address: 1000
   #   handshake_timeout: 15s
   #   sessions_per_user: 1000
+  # A certificate that browsers trust, for the pages of the public address. Read again when the files change. Default:
+  # the proxy's own certificate; under the suite pq-v1, which others cannot read, one that signs itself.
+  # https: { certificate: /etc/sallyport/fullchain.pem, key: /etc/sallyport/privkey.pem }
   # When the authority runs elsewhere:
   # auth_server: auth.internal:3025
   # join:

@@ -223,6 +223,18 @@ pub struct ProxySection {
     pub auth_server: Option<HostPort>,
     /// For the first contact with `auth_server`.
     pub join: JoinConfig,
+    /// A certificate that browsers and other programs trust, for the pages of the public address. Unset: the proxy's own
+    /// certificate, or one that signs itself where others cannot read that.
+    pub https: Option<HttpsFiles>,
+}
+
+/// A certificate from elsewhere. The files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpsFiles {
+    /// PEM, the leaf first.
+    pub certificate: PathBuf,
+    /// PEM; of mode 0600 or stricter.
+    pub key: PathBuf,
 }
 
 impl Default for ProxySection {
@@ -233,6 +245,7 @@ impl Default for ProxySection {
             limits: Limits::default(),
             auth_server: None,
             join: JoinConfig::default(),
+            https: None,
         }
     }
 }

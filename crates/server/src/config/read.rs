@@ -7,8 +7,8 @@ use std::time::Duration;
 use sallyport_access::{ClusterName, NodeName};
 
 use super::{
-    AuthSection, Config, ConfigErrors, HostPort, JoinConfig, Limits, LogConfig, LogFormat, NodeSection,
-    ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, labels,
+    AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, Limits, LogConfig, LogFormat,
+    NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, labels,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -26,7 +26,8 @@ const TOP: &[&str] = &[
 ];
 const LOG: &[&str] = &["level", "format"];
 const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys"];
-const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join"];
+const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https"];
+const HTTPS: &[&str] = &["certificate", "key"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
 const NODE: &[&str] = &["enabled", "name", "labels", "proxy_server", "join", "allow_env", "spool_limit_mib"];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
@@ -175,6 +176,23 @@ fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
     }
 }
 
+fn https(section: &Section<'_>, problems: &mut Problems) -> Option<HttpsFiles> {
+    let path = |key: &str, problems: &mut Problems| {
+        let path = section.text(key, problems).map(PathBuf::from).filter(|path| path.is_absolute());
+        if path.is_none() {
+            problems.push(
+                section.place(key),
+                &section.name(key),
+                "the path of a PEM file is missing or relative",
+                "write certificate: and key: with paths that begin with /, or remove https",
+            );
+        }
+        path
+    };
+    let (certificate, key) = (path("certificate", problems), path("key", problems));
+    Some(HttpsFiles { certificate: certificate?, key: key? })
+}
+
 fn proxy(section: &Section<'_>, authority_here: bool, problems: &mut Problems) -> ProxySection {
     let default = ProxySection::default();
     let auth_server = host_port(section, "auth_server", problems);
@@ -211,7 +229,9 @@ fn proxy(section: &Section<'_>, authority_here: bool, problems: &mut Problems) -
     });
     let join = join(section, problems);
     needs_pin(section, &join, problems);
+    let https = section.section("https", HTTPS, problems).and_then(|section| https(&section, problems));
     ProxySection {
+        https,
         listen: address(section, "listen", problems).unwrap_or(default.listen),
         public_addr: section.several("public_addr", HOST_PORT, problems, str::parse::<HostPort>),
         limits,

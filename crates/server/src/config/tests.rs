@@ -333,8 +333,9 @@ fn ca_keys_are_sealed_unless_a_token_is_named() {
         assert_eq!(auth.suite, Some(sallyport_sal::Suite::HsmV1));
         CaKind::ALL.iter().map(|kind| auth.ca_keys.place(*kind).to_owned()).collect::<Vec<_>>()
     };
-    let token =
-        |name: &str| format!("      {name}: {{module: /lib/m.so, label: {name}, pin_file: /etc/pin}}\n");
+    let token = |name: &str| {
+        format!("      {name}: {{module: /lib/m.so, token: {{label: {name}}}, pin: {{file: /etc/pin}}}}\n")
+    };
     let one = format!("    tokens:\n{}", token("main"));
     assert_eq!(places(&one), ["main"; 8]);
     assert_eq!(
@@ -349,14 +350,14 @@ fn ca_keys_are_sealed_unless_a_token_is_named() {
     );
 
     let lines = refused(&text(
-        "    tokens:\n      sealed: {module: m.so, pin: '1370', pin_env: X, sesions: 3}\n    keep: man\n",
+        "    tokens:\n      sealed: {module: m.so, pin: {value: '1370', env: X}, sesions: 3}\n    keep: man\n",
     ));
     let all = lines.join("\n");
     for part in [
         "name of the state itself",
         "missing or relative",
         "one of label",
-        "one of pin_file",
+        "one of file, env",
         "no token \"man\"",
         "did you mean sessions",
     ] {
