@@ -9,9 +9,10 @@ use sallyport_ca::CaKind;
 use sallyport_sal::custody::token::{Pin, PinSource, TokenChoice, TokenConfig};
 
 const CA_KEYS: &[&str] = &["tokens", "keep", "keep_by_ca"];
-const TOKEN: &[&str] = &["module", "label", "serial", "slot", "pin_file", "pin_env", "pin", "sessions"];
-const PIN: &str =
-    "write pin_file: with the path of a file of mode 0600, or pin_env: with the name of a variable";
+const TOKEN: &[&str] = &["module", "token", "pin", "sessions"];
+const CHOICE: &[&str] = &["label", "serial", "slot"];
+const PIN: &[&str] = &["file", "env", "value"];
+const PIN_FIX: &str = "write pin: {file: PATH} with the path of a file of mode 0600, or pin: {env: NAME} with a variable's name";
 
 /// The name of the custody in the authority's own state.
 pub const SEALED: &str = "sealed";
