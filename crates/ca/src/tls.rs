@@ -39,6 +39,7 @@ use crate::x509::CaCertificate;
 use crate::{CaError, Trust, trust};
 
 pub mod danger;
+pub mod page;
 
 /// Sessions a server remembers for resumption: about 2 KiB each.
 const SERVER_SESSIONS: usize = 4096;

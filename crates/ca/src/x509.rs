@@ -272,6 +272,11 @@ pub(crate) fn pin_of(key: &PublicKey) -> String {
     format!("sha256:{}", data_encoding::HEXLOWER.encode(&key.spki_sha256()))
 }
 
+/// The public key of a certificate.
+pub(crate) fn public_key(der: &[u8]) -> Result<PublicKey, CaError> {
+    Ok(PublicKey::from_spki_der(parse(der)?.public_key().raw)?)
+}
+
 pub(crate) fn to_pem(der: &[u8]) -> String {
     pem("CERTIFICATE", der)
 }

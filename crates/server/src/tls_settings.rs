@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
 use sallyport_ca::tls::ClientAuth;
+use sallyport_ca::tls::page::show_to_others;
 use sallyport_wire::alpn;
 use time::OffsetDateTime;
 use tokio_rustls::rustls::ServerConfig;
@@ -12,6 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::ServerError;
 use crate::host::{Credentials, HostIdentity};
+use crate::proxy::PublicPage;
 
 /// What a TLS connection is accepted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,7 @@ pub(crate) enum Purpose {
 struct Built {
     identity: Arc<HostIdentity>,
     trust: Arc<Trust>,
+    page_version: u64,
     http: Arc<ServerConfig>,
     tunnel: Arc<ServerConfig>,
     relay: Arc<ServerConfig>,
@@ -37,12 +40,19 @@ struct Built {
 #[derive(Debug)]
 pub(crate) struct TlsSettings {
     credentials: Credentials,
+    /// What others than the cluster's own programs are shown.
+    page: Option<Arc<PublicPage>>,
     built: Mutex<Option<Built>>,
 }
 
 impl TlsSettings {
     pub(crate) fn new(credentials: Credentials) -> Self {
-        Self { credentials, built: Mutex::new(None) }
+        Self { credentials, page: None, built: Mutex::new(None) }
+    }
+
+    /// The settings of a listener that others come to as well.
+    pub(crate) fn with_page(credentials: Credentials, page: Arc<PublicPage>) -> Self {
+        Self { page: Some(page), ..Self::new(credentials) }
     }
 
     /// The settings for one connection.
@@ -52,17 +62,32 @@ impl TlsSettings {
         purpose: Purpose,
     ) -> Result<Arc<ServerConfig>, ServerError> {
         let identity = self.credentials.identity();
+        let page_version = self.page.as_ref().map_or(0, |page| page.version());
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = match built.as_ref() {
-            Some(old) => !Arc::ptr_eq(&old.identity, &identity) || !Arc::ptr_eq(&old.trust, trust),
+            Some(old) => {
+                !Arc::ptr_eq(&old.identity, &identity)
+                    || !Arc::ptr_eq(&old.trust, trust)
+                    || old.page_version != page_version
+            }
             None => true,
         };
         if fresh {
             let make = |alpn: &[&[u8]], clients| self.credentials.server(trust, alpn, clients);
+            let mut http = make(&[alpn::H2, alpn::HTTP11], ClientAuth::Optional)?;
+            if let Some(page) = &self.page
+                && let Some(page) = page.certificate(&identity.tls_chain, OffsetDateTime::now_utc())?
+            {
+                // Just made, and nobody else's yet.
+                if let Some(http) = Arc::get_mut(&mut http) {
+                    show_to_others(http, &identity.cluster, &page);
+                }
+            }
             *built = Some(Built {
                 identity,
                 trust: Arc::clone(trust),
-                http: make(&[alpn::H2, alpn::HTTP11], ClientAuth::Optional)?,
+                page_version,
+                http,
                 tunnel: make(&[alpn::TUNNEL], ClientAuth::Required)?,
                 relay: make(&[alpn::RELAY], ClientAuth::Required)?,
             });

@@ -365,3 +365,20 @@ fn ca_keys_are_sealed_unless_a_token_is_named() {
     }
     assert!(!all.contains("1370"), "{all}");
 }
+
+#[test]
+fn the_pages_may_have_a_certificate_of_their_own() {
+    let text = |https: &str| {
+        format!(
+            "version: v1\ncluster: c.example\nauth: {{enabled: true}}\nproxy:\n  enabled: true\n  https: {https}\n"
+        )
+    };
+    let config =
+        Config::parse("x", &text("{certificate: /a.pem, key: /k.pem}")).unwrap_or_else(|e| panic!("{e}"));
+    let files = config.proxy.unwrap().https.unwrap();
+    assert_eq!((files.certificate.to_str(), files.key.to_str()), (Some("/a.pem"), Some("/k.pem")));
+    for bad in ["{certificate: /a.pem}", "{certificate: a.pem, key: /k.pem}", "{}"] {
+        let all = refused(&text(bad)).join("\n");
+        assert!(all.contains("proxy.https.") && all.contains("missing or relative"), "{bad}: {all}");
+    }
+}

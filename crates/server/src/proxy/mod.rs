@@ -4,7 +4,8 @@ pub(crate) mod dial;
 pub(crate) mod gateway;
 pub(crate) mod hub;
 pub(crate) mod jump;
-pub(crate) mod public;
+pub(crate) mod page;
+mod public;
 pub(crate) mod relay;
 pub(crate) mod transport;
 pub(crate) mod watcher;
@@ -29,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use self::dial::Dialler;
 use self::gateway::{AuthorityWay, Gateway};
 use self::hub::Hub;
+pub(crate) use self::page::PublicPage;
 use self::transport::TransportService;
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route, ServeAuthority};
@@ -200,8 +202,11 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         .route_service("/sallyport.v1.Transport/{*method}", transport);
     #[cfg(test)]
     let known = Arc::clone(&view);
+    let page = PublicPage::open(section.https.clone(), membership.public_names.clone())?;
+    let page = Arc::new(page);
+    tasks.spawn(Arc::clone(&page).follow(stop.clone()));
     let gateway = Arc::new(Gateway {
-        settings: TlsSettings::new(credentials.clone()),
+        settings: TlsSettings::with_page(credentials.clone(), page),
         credentials,
         view,
         authority: way,
