@@ -18,6 +18,7 @@
 //! Certificates start [`SKEW_ALLOWANCE`] before they are issued, and every check tolerates the same difference at
 //! both ends. A holder whose clock is a minute off is let in; one that is wrong by more reads which way to turn it.
 
+mod accepted;
 mod authority;
 mod chains;
 mod encoding;
@@ -39,6 +40,7 @@ pub mod rotation;
 pub mod spiffe;
 pub mod tls;
 
+pub use accepted::check_accepted;
 pub use authority::{Authority, AuthorityRecord, JwtSide, SshSide, TlsSide};
 pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
 pub use error::CaError;

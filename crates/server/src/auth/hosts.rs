@@ -2,7 +2,7 @@
 
 use sallyport_access::{HostId, HostRole, Identity, NodeName, Principal};
 use sallyport_audit::{Code, Event};
-use sallyport_ca::{CaKind, HostCertificates, HostRequest, issue_host};
+use sallyport_ca::{CaKind, HostCertificates, HostRequest, check_accepted, issue_host};
 use sallyport_sal::{constant_time_eq, hash, random};
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::{convert, v1};
@@ -277,7 +277,10 @@ impl Inner {
             ssh_public_key,
             tls_spki,
         };
-        issue_host(self.authorities().signer(CaKind::Host)?, &request, now, HOST_TTL)
+        let authorities = self.authorities();
+        check_accepted(authorities.suite(), ssh_public_key, tls_spki)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        issue_host(authorities.signer(CaKind::Host)?, &request, now, HOST_TTL)
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
-use sallyport_ca::{CaKind, SshOptions, UserCertificates, issue_user};
+use sallyport_ca::{CaKind, SshOptions, UserCertificates, check_accepted, issue_user};
 use sallyport_sal::totp;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1::login_server::Login;
@@ -366,6 +366,8 @@ impl Inner {
         // sessions where another role grants it.
         let options = SshOptions { permit_pty: true, port_forwarding: true, agent_forwarding: true };
         let authorities = self.authorities();
+        check_accepted(authorities.suite(), ssh_public_key, tls_spki)
+            .map_err(|error| bad(error.to_string()))?;
         let user_ca = authorities.signer(CaKind::User).map_err(|status| refusal(status, "certificates"))?;
         issue_user(user_ca, identity, ssh_public_key, tls_spki, now, ttl, &options)
             .map_err(|error| bad(error.to_string()))

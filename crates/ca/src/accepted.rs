@@ -1,0 +1,67 @@
+//! Which keys of subjects a suite lets the authorities certify.
+
+use sallyport_sal::{KeyAlgorithm, PublicKey, Suite};
+use ssh_key::Algorithm;
+
+use crate::{CaError, ssh};
+
+/// Whether a suite lets keys be certified that somebody brings: an OpenSSH public key line and a SubjectPublicKeyInfo
+/// (DER). What [`Suite::accepts`] says, with words for the person who brought them.
+///
+/// # Errors
+/// [`CaError::BadPublicKey`] when one of them cannot be read or the suite does not accept it.
+pub fn check_accepted(suite: Suite, ssh_public_key: &str, tls_spki: &[u8]) -> Result<(), CaError> {
+    let refuse = |which, what: &str| CaError::BadPublicKey {
+        which,
+        reason: format!(
+            "the cluster's suite {suite} does not accept {what}; log in again with a program that asks for the suite, or see `sallyport admin suite show {suite}`"
+        ),
+    };
+    let key = ssh_key::PublicKey::from_openssh(ssh_public_key.trim()).map_err(|error| {
+        CaError::BadPublicKey { which: "SSH", reason: format!("not an OpenSSH public key line: {error}") }
+    })?;
+    match key.algorithm() {
+        Algorithm::SkEd25519 if !suite.accepts(KeyAlgorithm::Ed25519) => {
+            return Err(refuse("SSH", "sk-ssh-ed25519@openssh.com"));
+        }
+        // A security key signs on the curve that the suite accepts.
+        Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => {}
+        _ => {
+            let algorithm = ssh::public_key(key.key_data())?.algorithm();
+            if !suite.accepts(algorithm) {
+                return Err(refuse("SSH", algorithm.name()));
+            }
+        }
+    }
+    let algorithm = PublicKey::from_spki_der(tls_spki)
+        .map_err(|error| CaError::BadPublicKey { which: "TLS", reason: error.to_string() })?
+        .algorithm();
+    if suite.accepts(algorithm) { Ok(()) } else { Err(refuse("TLS", algorithm.name())) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use sallyport_sal::{KeyPurpose, MemoryKey, Signer};
+
+    use super::*;
+    use crate::keys::{SshKeyPair, TlsKey};
+
+    #[test]
+    fn fips_accepts_no_ed25519_and_nobody_accepts_weak_keys() {
+        let ed25519 = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+        let p256 = SshKeyPair::generate_for(Suite::FipsV1, KeyPurpose::UserSsh, "x").unwrap();
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let weak = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap().public_key().spki_der();
+        for suite in Suite::ALL {
+            check_accepted(*suite, p256.public_line(), tls.spki_der()).unwrap();
+            let checked = check_accepted(*suite, ed25519.public_line(), tls.spki_der());
+            assert_eq!(checked.is_err(), *suite == Suite::FipsV1, "{suite}");
+            assert_eq!(check_accepted(*suite, p256.public_line(), &weak).is_err(), *suite == Suite::FipsV1);
+            assert!(check_accepted(*suite, "ssh-dss AAAA x", tls.spki_der()).is_err());
+            assert!(check_accepted(*suite, p256.public_line(), b"nothing").is_err());
+        }
+        let error = check_accepted(Suite::FipsV1, ed25519.public_line(), tls.spki_der()).unwrap_err();
+        assert!(error.to_string().contains("fips-v1 does not accept ed25519"), "{error}");
+    }
+}
