@@ -1,19 +1,22 @@
 //! The private keys that clients and hosts keep on disk, in the formats that other tools read.
 
 use std::fmt;
+use std::sync::Arc;
 
+use sallyport_sal::formats::openssh;
 use sallyport_sal::{KeyAlgorithm, KeyPurpose, MemoryKey, PublicKey, Signer, Suite};
 use ssh_key::encoding::Decode;
 use ssh_key::private::{EcdsaKeypair, EcdsaPrivateKey, Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use ssh_key::public::{EcdsaPublicKey, KeyData};
-use ssh_key::{HashAlg, LineEnding, PrivateKey};
+use ssh_key::{HashAlg, PrivateKey};
 use zeroize::Zeroizing;
 
 use crate::{CaError, ssh};
 
-/// An SSH key pair.
+/// An SSH key pair: Ed25519, ECDSA or RSA.
 #[derive(Clone)]
 pub struct SshKeyPair {
+    key: Arc<MemoryKey>,
     private: PrivateKey,
     private_openssh: Zeroizing<String>,
     public_line: String,
@@ -28,26 +31,42 @@ impl SshKeyPair {
         Self::generate_for(suite, KeyPurpose::UserSsh, comment)
     }
 
-    /// Makes a fresh key of the suite's type for a purpose.
+    /// Makes a fresh key of the suite's type for a purpose. RSA takes tens of milliseconds and more.
     ///
     /// # Errors
     /// [`CaError::Keys`] when there is no randomness.
     pub fn generate_for(suite: Suite, purpose: KeyPurpose, comment: &str) -> Result<Self, CaError> {
-        let key = MemoryKey::generate_for(purpose, suite.algorithm(purpose))?;
-        Self::new(to_private(&key, comment)?)
+        Self::from_key(MemoryKey::generate_for(purpose, suite.algorithm(purpose))?, comment)
+    }
+
+    /// Takes a key that was made elsewhere, in a [pool](sallyport_sal::KeyPool) for instance.
+    ///
+    /// # Errors
+    /// [`CaError::Encode`] for ML-DSA keys, which SSH does not have, and for a comment of more than one line.
+    pub fn from_key(key: MemoryKey, comment: &str) -> Result<Self, CaError> {
+        let failed = |error: sallyport_sal::formats::FormatError| CaError::Encode {
+            what: "an SSH key",
+            reason: error.to_string(),
+        };
+        let private_openssh = openssh::encode(key.material(), comment, None).map_err(failed)?;
+        Ok(Self {
+            public_line: openssh::encode_line(&key.public_key(), comment).map_err(failed)?,
+            private: to_private(&key, comment, &private_openssh)?,
+            private_openssh,
+            key: Arc::new(key),
+        })
     }
 
     /// Reads an OpenSSH private key without passphrase (`-----BEGIN OPENSSH PRIVATE KEY-----`).
     ///
     /// # Errors
-    /// [`CaError::BadPrivateKey`] when it is malformed or encrypted.
+    /// [`CaError::BadPrivateKey`] when it is malformed, encrypted, or an RSA key of another size than ours.
     pub fn from_openssh(text: &str) -> Result<Self, CaError> {
         let bad = |reason: String| CaError::BadPrivateKey { which: "SSH", reason };
-        let private = PrivateKey::from_openssh(text).map_err(|error| bad(error.to_string()))?;
-        if private.is_encrypted() {
-            return Err(bad("it is encrypted with a passphrase".to_owned()));
-        }
-        Self::new(private)
+        let (material, comment) =
+            openssh::decode(text.as_bytes(), None).map_err(|error| bad(error.to_string()))?;
+        let key = MemoryKey::from_material(material).map_err(|error| bad(error.to_string()))?;
+        Self::from_key(key, &comment)
     }
 
     /// The public key as an OpenSSH line, without a line end.
@@ -74,14 +93,10 @@ impl SshKeyPair {
         &self.private
     }
 
-    fn new(private: PrivateKey) -> Result<Self, CaError> {
-        let failed =
-            |error: ssh_key::Error| CaError::Encode { what: "an SSH key", reason: error.to_string() };
-        Ok(Self {
-            public_line: private.public_key().to_openssh().map_err(failed)?,
-            private_openssh: private.to_openssh(LineEnding::LF).map_err(failed)?,
-            private,
-        })
+    /// The key as the one that signs.
+    #[must_use]
+    pub fn signer(&self) -> Arc<dyn Signer> {
+        Arc::clone(&self.key) as Arc<dyn Signer>
     }
 }
 
@@ -91,7 +106,7 @@ impl fmt::Debug for SshKeyPair {
     }
 }
 
-/// A key for TLS.
+/// A key for TLS: of any type that suites have, ML-DSA included.
 #[derive(Clone)]
 pub struct TlsKey {
     pkcs8_pem: Zeroizing<String>,
@@ -112,17 +127,25 @@ impl TlsKey {
     /// # Errors
     /// [`CaError::Keys`] when there is no randomness.
     pub fn generate_for(suite: Suite, purpose: KeyPurpose) -> Result<Self, CaError> {
-        Self::new(&MemoryKey::generate_for(purpose, suite.algorithm(purpose))?)
+        Self::from_key(&MemoryKey::generate_for(purpose, suite.algorithm(purpose))?)
+    }
+
+    /// Takes a key that was made elsewhere, in a [pool](sallyport_sal::KeyPool) for instance.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn from_key(key: &MemoryKey) -> Result<Self, CaError> {
+        Ok(Self { pkcs8_pem: key.to_pkcs8_pem()?, spki: key.public_key().spki_der() })
     }
 
     /// Reads PKCS#8 in PEM.
     ///
     /// # Errors
-    /// [`CaError::BadPrivateKey`] when it is malformed or not Ed25519 or P-256.
+    /// [`CaError::BadPrivateKey`] when it is malformed, or of a type or size that we do not use.
     pub fn from_pkcs8_pem(pem: &str) -> Result<Self, CaError> {
         let key = MemoryKey::from_pkcs8_pem(pem)
             .map_err(|error| CaError::BadPrivateKey { which: "TLS", reason: error.to_string() })?;
-        Self::new(&key)
+        Self::from_key(&key)
     }
 
     /// SubjectPublicKeyInfo, DER: what is sent to be certified.
@@ -135,10 +158,6 @@ impl TlsKey {
     #[must_use]
     pub fn pkcs8_pem(&self) -> Zeroizing<String> {
         self.pkcs8_pem.clone()
-    }
-
-    fn new(key: &MemoryKey) -> Result<Self, CaError> {
-        Ok(Self { pkcs8_pem: key.to_pkcs8_pem()?, spki: key.public_key().spki_der() })
     }
 }
 
@@ -165,7 +184,9 @@ pub fn ssh_signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, CaE
     ssh::signature(signer, message)
 }
 
-fn to_private(key: &MemoryKey, comment: &str) -> Result<PrivateKey, CaError> {
+/// The key as the SSH library has it. Its own reader refuses one in 512 of the ECDSA keys that are written by the
+/// standard, those whose scalar is a byte shorter, so that these are put together here.
+fn to_private(key: &MemoryKey, comment: &str, openssh: &str) -> Result<PrivateKey, CaError> {
     let failed = |reason: String| CaError::Encode { what: "an SSH private key", reason };
     let secret = key.secret_bytes()?;
     let pair = match (key.algorithm(), ssh::key_data(&key.public_key())?) {
@@ -174,14 +195,23 @@ fn to_private(key: &MemoryKey, comment: &str) -> Result<PrivateKey, CaError> {
                 Ed25519PrivateKey::try_from(secret.as_slice()).map_err(|error| failed(error.to_string()))?;
             KeypairData::from(Ed25519Keypair { public, private })
         }
-        (KeyAlgorithm::EcdsaP256, KeyData::Ecdsa(EcdsaPublicKey::NistP256(public))) => {
-            let mut mpint = Zeroizing::new(Vec::with_capacity(4 + secret.len()));
-            crate::encoding::put_string(&mut mpint, &secret);
-            let private = EcdsaPrivateKey::<32>::decode(&mut mpint.as_slice())
-                .map_err(|error| failed(error.to_string()))?;
-            KeypairData::from(EcdsaKeypair::NistP256 { public, private })
+        (_, KeyData::Ecdsa(public)) => KeypairData::from(match public {
+            EcdsaPublicKey::NistP256(public) => EcdsaKeypair::NistP256 { public, private: scalar(&secret)? },
+            EcdsaPublicKey::NistP384(public) => EcdsaKeypair::NistP384 { public, private: scalar(&secret)? },
+            EcdsaPublicKey::NistP521(public) => EcdsaKeypair::NistP521 { public, private: scalar(&secret)? },
+        }),
+        (_, KeyData::Rsa(_)) => {
+            return PrivateKey::from_openssh(openssh).map_err(|error| failed(error.to_string()));
         }
         (other, _) => return Err(failed(format!("{other} has no SSH form"))),
     };
     PrivateKey::new(pair, comment).map_err(|error| failed(error.to_string()))
+}
+
+/// A scalar of a curve, at full length.
+fn scalar<const BYTES: usize>(secret: &[u8]) -> Result<EcdsaPrivateKey<BYTES>, CaError> {
+    let mut string = Zeroizing::new(Vec::with_capacity(4 + secret.len()));
+    crate::encoding::put_string(&mut string, secret);
+    EcdsaPrivateKey::decode(&mut string.as_slice())
+        .map_err(|error| CaError::Encode { what: "an SSH private key", reason: error.to_string() })
 }

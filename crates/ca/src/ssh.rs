@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::{HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName};
-use sallyport_sal::algorithm::KeyKind;
+use sallyport_sal::algorithm::{KeyKind, Standing};
 use sallyport_sal::{KeyAlgorithm, PublicKey, Signer};
 use ssh_key::certificate::CertType;
 use ssh_key::public::{EcdsaPublicKey, Ed25519PublicKey, KeyData, RsaPublicKey};
@@ -259,6 +259,8 @@ pub(crate) fn public_key(data: &KeyData) -> Result<PublicKey, CaError> {
     }
 }
 
+const OTHERWISE: &str = "make an ed25519 key, or RSA with 2048, 3072 or 4096 bits";
+
 /// Reads a subject's public key line and says no to what we do not certify.
 pub(crate) fn subject_key(line: &str) -> Result<KeyData, CaError> {
     let bad = |reason: String| CaError::BadPublicKey { which: "SSH", reason };
@@ -269,7 +271,13 @@ pub(crate) fn subject_key(line: &str) -> Result<KeyData, CaError> {
         | Algorithm::Ecdsa { .. }
         | Algorithm::SkEd25519
         | Algorithm::SkEcdsaSha2NistP256 => Ok(key.key_data().clone()),
-        other => Err(bad(format!("{other} keys are not certified; make an ed25519 or ECDSA key"))),
+        // Whoever verifies its signatures is as strict about sizes and exponents.
+        Algorithm::Rsa { .. } => match public_key(key.key_data()) {
+            Ok(rsa) if rsa.algorithm().standing() != Standing::LabOnly => Ok(key.key_data().clone()),
+            Ok(rsa) => Err(bad(format!("{} is too short; {OTHERWISE}", rsa.algorithm()))),
+            Err(error) => Err(bad(format!("{error}; {OTHERWISE}"))),
+        },
+        other => Err(bad(format!("{other} keys are not certified; make an ed25519, ECDSA or RSA key"))),
     }
 }
 

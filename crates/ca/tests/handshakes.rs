@@ -12,6 +12,7 @@ use sallyport_ca::tls::{
     without_resumption,
 };
 use sallyport_ca::{CaError, Trust, server_name};
+use sallyport_sal::Suite;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_sal::tls::rustls::{
     self, ClientConfig, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion, ServerConfig,
@@ -90,6 +91,29 @@ fn users_and_hosts_are_let_in_and_known() {
     let as_node = Arc::new(client_config(trust, Some((&node.certificates.tls_pem, &pem)), ALPN).unwrap());
     let (_, accepted) = connect(&as_node, &server, &name(trust, HostRole::Proxy)).unwrap();
     assert_eq!(identity_of(trust, &accepted, cluster.now).unwrap().display_name(), "node:web-1");
+}
+
+#[test]
+fn every_suite_shakes_hands_with_both_sides_known() {
+    for suite in Suite::ALL {
+        let cluster = Cluster::with_suite("prod", *suite);
+        let proxy = cluster.host("edge", HostRole::Proxy, &[]);
+        let node = cluster.host("web-1", HostRole::Node, &[]);
+        let server = serve(&cluster.trust, &proxy, ClientAuth::Required);
+        let alice_now = cluster.user(&alice());
+        let as_host = client_config(
+            &cluster.trust,
+            Some((&node.certificates.tls_pem, &node.tls.pkcs8_pem())),
+            &[b"sallyport-auth"],
+        );
+        for (client, who) in
+            [(as_user(&cluster.trust, &alice_now), "alice"), (Arc::new(as_host.unwrap()), "node:web-1")]
+        {
+            let (_, accepted) = connect(&client, &server, &name(&cluster.trust, HostRole::Proxy)).unwrap();
+            let identity = identity_of(&cluster.trust, &accepted, cluster.now).unwrap();
+            assert_eq!(identity.display_name(), who, "{suite}");
+        }
+    }
 }
 
 #[test]

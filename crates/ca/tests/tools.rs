@@ -2,38 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)]
 
 mod cluster;
+mod tool;
 
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use cluster::{Cluster, SUITE, alice, leaf, pem};
+use cluster::{Cluster, alice, leaf, pem};
 use sallyport_access::HostRole;
-use sallyport_ca::keys::SshKeyPair;
 use sallyport_ca::{CaKind, IDENTITY_OID_TEXT, known_hosts_lines, trusted_user_ca_lines};
-use sallyport_sal::KeyPurpose;
-
-/// Output of a command, or nothing when it is not installed.
-fn run(program: &str, arguments: &[&str], directory: &Path) -> Option<(bool, String)> {
-    let output =
-        match Command::new(program).args(arguments).current_dir(directory).stdin(Stdio::null()).output() {
-            Ok(output) => output,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                println!("skipped: {program} is not installed");
-                return None;
-            }
-            Err(error) => panic!("{program}: {error}"),
-        };
-    let text = [output.stdout, output.stderr].concat();
-    Some((output.status.success(), String::from_utf8(text).unwrap()))
-}
-
-fn write_secret(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-}
+use tool::{run, write_secret};
 
 #[test]
 fn ssh_keygen_reads_user_and_host_certificates() {
@@ -91,21 +67,6 @@ fn openssh_verifies_the_signature_of_the_user_ca() {
             format!("ssh-keygen -Y verify -f {allowed} -I {login} -n test -s message.sig < message");
         let (ok, text) = run("sh", &["-c", &command], dir.path()).unwrap();
         assert_eq!(ok, good, "{allowed} {login}: {text}");
-    }
-}
-
-#[test]
-fn ssh_keygen_reads_our_private_keys() {
-    let dir = tempfile::tempdir().unwrap();
-    for (purpose, kind) in [(KeyPurpose::UserSsh, "ED25519"), (KeyPurpose::UserTls, "ECDSA")] {
-        let key = SshKeyPair::generate_for(SUITE, purpose, "alice").unwrap();
-        let path = dir.path().join(kind);
-        write_secret(&path, &key.private_openssh());
-        let Some((ok, text)) = run("ssh-keygen", &["-y", "-f", kind], dir.path()) else { return };
-        assert!(ok, "{text}");
-        assert_eq!(text.trim(), key.public_line());
-        let (ok, text) = run("ssh-keygen", &["-l", "-f", kind], dir.path()).unwrap();
-        assert!(ok && text.contains(&key.fingerprint()) && text.contains(kind), "{text}");
     }
 }
 

@@ -20,6 +20,7 @@ use uuid::Uuid;
 pub const SUITE: Suite = Suite::BalancedV1;
 
 pub struct Cluster {
+    pub suite: Suite,
     pub custody: SealedCustody,
     pub users: Authority,
     pub hosts: Authority,
@@ -43,15 +44,19 @@ pub struct Host {
 
 impl Cluster {
     pub fn new(name: &str) -> Self {
+        Self::with_suite(name, SUITE)
+    }
+
+    pub fn with_suite(name: &str, suite: Suite) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let custody = SealedCustody::new(Arc::new(SealingKey::create(&dir.path().join("seal.key")).unwrap()));
         // Whole seconds, as certificates count.
         let now = OffsetDateTime::from_unix_timestamp(OffsetDateTime::now_utc().unix_timestamp()).unwrap();
         let name = ClusterName::new(name).unwrap();
-        let make = |kind| Authority::generate(kind, &name, &custody, SUITE, now).unwrap();
+        let make = |kind| Authority::generate(kind, &name, &custody, suite, now).unwrap();
         let (users, hosts) = (make(CaKind::User), make(CaKind::Host));
         let trust = Trust::from_authorities(&[&users, &hosts], Some([7; 32])).unwrap();
-        Self { custody, users, hosts, trust, now, dir }
+        Self { suite, custody, users, hosts, trust, now, dir }
     }
 
     pub fn user(&self, identity: &Identity) -> User {
@@ -59,7 +64,19 @@ impl Cluster {
     }
 
     pub fn user_at(&self, identity: &Identity, now: OffsetDateTime, ttl: Duration) -> User {
-        let (ssh, tls) = (SshKeyPair::generate(SUITE, "alice").unwrap(), TlsKey::generate(SUITE).unwrap());
+        let (ssh, tls) =
+            (SshKeyPair::generate(self.suite, "alice").unwrap(), TlsKey::generate(self.suite).unwrap());
+        self.certify_user(identity, ssh, tls, now, ttl)
+    }
+
+    pub fn certify_user(
+        &self,
+        identity: &Identity,
+        ssh: SshKeyPair,
+        tls: TlsKey,
+        now: OffsetDateTime,
+        ttl: Duration,
+    ) -> User {
         let certificates = issue_user(
             &self.users,
             identity,
@@ -74,9 +91,20 @@ impl Cluster {
     }
 
     pub fn host(&self, name: &str, role: HostRole, public_names: &[&str]) -> Host {
+        let ssh = SshKeyPair::generate_for(self.suite, KeyPurpose::HostSsh, name).unwrap();
+        let tls = TlsKey::generate_for(self.suite, KeyPurpose::HostTls).unwrap();
+        self.certify_host(name, role, public_names, ssh, tls)
+    }
+
+    pub fn certify_host(
+        &self,
+        name: &str,
+        role: HostRole,
+        public_names: &[&str],
+        ssh: SshKeyPair,
+        tls: TlsKey,
+    ) -> Host {
         let id = HostId::new();
-        let ssh = SshKeyPair::generate_for(SUITE, KeyPurpose::HostSsh, name).unwrap();
-        let tls = TlsKey::generate_for(SUITE, KeyPurpose::HostTls).unwrap();
         let public_names: Vec<String> = public_names.iter().map(ToString::to_string).collect();
         let request = HostRequest {
             id,
