@@ -2,27 +2,36 @@
 
 use std::borrow::Cow;
 
-use russh::keys::{Algorithm, EcdsaCurve};
+use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 use russh::{Preferred, cipher};
 
-use crate::capabilities;
+use crate::{capabilities, rsa_keys};
 
 /// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC, no
 /// plain CTR and no MAC that needs choosing, because every cipher here authenticates by itself.
 const CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
 
-/// Key types of hosts and users: the two that the authorities certify.
-const KEYS: &[Algorithm] = &[Algorithm::Ed25519, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 }];
+/// Key types of hosts and users, as the authorities certify them, with the hash that RSA signs by (RFC 8332 §3): never
+/// SHA-1. A server offers those of its own key for the exchange, and takes all of them from users.
+const KEYS: &[Algorithm] = &[
+    Algorithm::Ed25519,
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
+    Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
+    Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
+];
 
 /// What a server of ours offers.
 pub(crate) fn server() -> Preferred {
+    rsa_keys::register();
     Preferred { cipher: Cow::Borrowed(CIPHERS), key: Cow::Borrowed(KEYS), ..Preferred::DEFAULT }
 }
 
 /// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a
 /// certificate is refused with words rather than with a failed negotiation.
 pub(crate) fn client() -> Preferred {
-    Preferred { host_key_certificates: Cow::Borrowed(KEYS), key: Preferred::DEFAULT.key, ..server() }
+    Preferred { host_key_certificates: Cow::Borrowed(KEYS), ..server() }
 }
 
 /// What the SSH library brings of its own: these do not pass through the abstraction layer.

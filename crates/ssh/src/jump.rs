@@ -24,12 +24,14 @@ use russh::keys::PrivateKey;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
+use sallyport_ca::keys::SshKeyPair;
 use ssh_key::Certificate;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
 use crate::capabilities::Sighting;
+use crate::rsa_keys::{self, HostSigner};
 use crate::{BoxedStream, Stream, algorithms};
 
 /// What this face needs from the proxy.
@@ -109,11 +111,19 @@ pub enum JumpError {
 /// The plain SSH face.
 pub struct Jump {
     config: JumpConfig,
-    ssh: RwLock<Arc<russh::server::Config>>,
+    ssh: RwLock<Face>,
     dial: Arc<dyn Dial>,
     connections: TaskTracker,
     draining: CancellationToken,
     cut: CancellationToken,
+}
+
+/// What connections are begun with. Each keeps it to its end.
+#[derive(Clone)]
+struct Face {
+    config: Arc<russh::server::Config>,
+    /// Keeps an RSA key signing.
+    _signer: Option<Arc<HostSigner>>,
 }
 
 impl fmt::Debug for Jump {
@@ -136,10 +146,10 @@ impl Jump {
         host_certificate: &str,
         dial: Arc<dyn Dial>,
     ) -> Result<Self, JumpError> {
-        let ssh = ssh_config(&config, host_key, host_certificate)?;
+        let ssh = RwLock::new(Face::new(&config, host_key, host_certificate)?);
         Ok(Self {
             config,
-            ssh: RwLock::new(Arc::new(ssh)),
+            ssh,
             dial,
             connections: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -152,7 +162,7 @@ impl Jump {
     /// # Errors
     /// As [`Jump::new`]; the old ones stay in use then.
     pub fn replace_host_key(&self, host_key: &str, host_certificate: &str) -> Result<(), JumpError> {
-        let ssh = Arc::new(ssh_config(&self.config, host_key, host_certificate)?);
+        let ssh = Face::new(&self.config, host_key, host_certificate)?;
         *self.ssh.write().unwrap_or_else(PoisonError::into_inner) = ssh;
         Ok(())
     }
@@ -165,11 +175,11 @@ impl Jump {
         if self.draining.is_cancelled() {
             return Err(JumpError::Draining);
         }
-        let ssh = Arc::clone(&self.ssh.read().unwrap_or_else(PoisonError::into_inner));
+        let face = self.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
         let span = info_span!("ssh_jump", peer = %client, user = tracing::field::Empty);
         let settings = connection::Settings {
             config: self.config.clone(),
-            ssh,
+            ssh: Arc::clone(&face.config),
             dial: Arc::clone(&self.dial),
             client,
             draining: self.draining.clone(),
@@ -202,19 +212,22 @@ impl Jump {
     }
 }
 
-fn ssh_config(
-    config: &JumpConfig,
-    host_key: &str,
-    host_certificate: &str,
-) -> Result<russh::server::Config, JumpError> {
-    let bad = |what, reason: String| JumpError::HostKey { what, reason };
-    let key = PrivateKey::from_openssh(host_key).map_err(|error| bad("key", error.to_string()))?;
-    let certificate = Certificate::from_openssh(host_certificate.trim())
-        .map_err(|error| bad("certificate", error.to_string()))?;
-    if certificate.public_key() != key.public_key().key_data() {
-        return Err(bad("certificate", "it is for another key".to_owned()));
+impl Face {
+    fn new(config: &JumpConfig, host_key: &str, host_certificate: &str) -> Result<Self, JumpError> {
+        let bad = |what, reason: String| JumpError::HostKey { what, reason };
+        let key = SshKeyPair::from_openssh(host_key).and_then(|key| rsa_keys::host_key(&key));
+        let (key, signer) = key.map_err(|error| bad("key", error.to_string()))?;
+        let certificate = Certificate::from_openssh(host_certificate.trim())
+            .map_err(|error| bad("certificate", error.to_string()))?;
+        if certificate.public_key() != key.public_key().key_data() {
+            return Err(bad("certificate", "it is for another key".to_owned()));
+        }
+        Ok(Self { config: Arc::new(ssh_config(config, key, certificate)), _signer: signer })
     }
-    Ok(russh::server::Config {
+}
+
+fn ssh_config(config: &JumpConfig, key: PrivateKey, certificate: Certificate) -> russh::server::Config {
+    russh::server::Config {
         server_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
         // A delay protects passwords; here it would only slow down clients that offer other keys first.
@@ -231,5 +244,5 @@ fn ssh_config(
         keepalive_max: 3,
         nodelay: true,
         ..russh::server::Config::default()
-    })
+    }
 }

@@ -14,6 +14,7 @@ pub mod helper;
 pub mod jump;
 pub mod node;
 mod pump;
+mod rsa_keys;
 pub mod session;
 pub mod sftp;
 

@@ -242,7 +242,10 @@ fn ssh() -> Vec<(&'static str, String)> {
         ("user keys made", "by the layer".to_owned()),
         ("user keys signing", "by the layer, with a key in any custody".to_owned()),
         ("host keys made", "by the layer".to_owned()),
-        ("host keys signing", "by russh, from memory: it has no hook for another custody".to_owned()),
+        (
+            "host keys signing",
+            "RSA by the layer, others by russh; from memory: it has no hook for another custody".to_owned(),
+        ),
         ("key exchange", own(transport.key_exchange.join(" "))),
         ("ciphers", own(transport.ciphers.join(" "))),
     ]

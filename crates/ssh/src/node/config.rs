@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use russh::keys::{Algorithm, EcdsaCurve};
 use russh::server::Config;
 use russh::{MethodKind, MethodSet, SshId};
 
@@ -68,14 +67,6 @@ impl NodeConfig {
     }
 
     pub(super) fn ssh(&self, host: &HostIdentity) -> Config {
-        let mut preferred = algorithms::server();
-        // Key types that a user certificate may have; the host key's own type is among them.
-        preferred.key = vec![
-            Algorithm::Ed25519,
-            Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
-            Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
-        ]
-        .into();
         Config {
             server_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
@@ -89,7 +80,7 @@ impl NodeConfig {
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             event_buffer_size: 32,
-            preferred,
+            preferred: algorithms::server(),
             max_auth_attempts: self.max_auth_attempts,
             // Dead peers are found by keepalives, idle people by the roles' own limit.
             inactivity_timeout: None,

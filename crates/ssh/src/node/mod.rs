@@ -42,6 +42,7 @@ pub use config::NodeConfig;
 
 use crate::Stream;
 use crate::capabilities::Sighting;
+use crate::rsa_keys::{self, HostSigner};
 use connection::Shared;
 
 /// What the node knows of its cluster, and whom it tells of its clients. It answers from memory: the decision waits for
@@ -82,6 +83,8 @@ impl<'a> From<&'a SshKeyPair> for HostKey<'a> {
 pub struct HostIdentity {
     key: PrivateKey,
     certificate: Certificate,
+    /// Keeps an RSA key signing.
+    signer: Option<Arc<HostSigner>>,
 }
 
 impl HostIdentity {
@@ -102,7 +105,9 @@ impl HostIdentity {
         if certificate.public_key() != key.private_key().public_key().key_data() {
             return Err(NodeError::HostCertificate { reason: "it is for another key".to_owned() });
         }
-        Ok(Self { key: key.private_key().clone(), certificate })
+        let (key, signer) = rsa_keys::host_key(key)
+            .map_err(|error| NodeError::HostCertificate { reason: error.to_string() })?;
+        Ok(Self { key, certificate, signer })
     }
 
     /// When the certificate ends.
@@ -155,13 +160,26 @@ pub struct NodeServer(Arc<Inner>);
 
 struct Inner {
     config: NodeConfig,
-    ssh: RwLock<Arc<Config>>,
+    ssh: RwLock<Face>,
     directory: Arc<dyn Directory>,
     sink: Arc<dyn Sink>,
     recorders: Recorders,
     connections: Mutex<HashMap<u64, Arc<Shared>>>,
     next: AtomicU64,
     ended: Notify,
+}
+
+/// What connections are begun with. Each keeps it to its end.
+#[derive(Clone)]
+struct Face {
+    config: Arc<Config>,
+    _signer: Option<Arc<HostSigner>>,
+}
+
+impl Face {
+    fn new(config: &NodeConfig, host: &HostIdentity) -> Self {
+        Self { config: Arc::new(config.ssh(host)), _signer: host.signer.clone() }
+    }
 }
 
 impl NodeServer {
@@ -174,7 +192,7 @@ impl NodeServer {
         sink: Arc<dyn Sink>,
         recorders: Recorders,
     ) -> Self {
-        let ssh = RwLock::new(Arc::new(config.ssh(host)));
+        let ssh = RwLock::new(Face::new(&config, host));
         Self(Arc::new(Inner {
             config,
             ssh,
@@ -189,7 +207,7 @@ impl NodeServer {
 
     /// Proves itself by another key or certificate from the next connection on.
     pub fn set_host(&self, host: &HostIdentity) {
-        *self.0.ssh.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(self.0.config.ssh(host));
+        *self.0.ssh.write().unwrap_or_else(PoisonError::into_inner) = Face::new(&self.0.config, host);
     }
 
     /// Serves one connection to its end.
@@ -198,8 +216,8 @@ impl NodeServer {
         let shared = Shared::new(self.0.clone(), info);
         self.connections().insert(number, shared.clone());
         let _listed = Listed { server: self.0.clone(), number };
-        let ssh = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
-        connection::serve(stream, shared, ssh).await;
+        let face = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
+        connection::serve(stream, shared, Arc::clone(&face.config)).await;
     }
 
     /// Connections that are open.

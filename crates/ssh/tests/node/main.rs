@@ -7,6 +7,7 @@
 mod custody;
 mod denied;
 mod files;
+mod keys;
 mod limits;
 mod running;
 mod world;

@@ -19,7 +19,7 @@ use sallyport_audit::{Code, Event};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Authority, CaKind, HostRequest, SshOptions, Trust};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
-use sallyport_sal::{Suite, hpke};
+use sallyport_sal::{KeyPurpose, Suite, hpke};
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Account, Helper};
@@ -67,6 +67,7 @@ impl Directory for Cluster {
 }
 
 pub(crate) struct World {
+    suite: Suite,
     pub(crate) directory: TempDir,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) server: NodeServer,
@@ -94,6 +95,24 @@ pub(crate) fn role(name: &str, logins: &[&str], options: &str) -> String {
     )
 }
 
+/// A host key of the suite's type for the node, with its certificate.
+fn identity(suite: Suite, host_ca: &Authority, node: &Node) -> HostIdentity {
+    let key = SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, "host").unwrap();
+    let tls = TlsKey::generate_for(suite, KeyPurpose::HostTls).unwrap();
+    let request = HostRequest {
+        id: node.id,
+        name: &node.name,
+        role: HostRole::Node,
+        join_id: Uuid::new_v4(),
+        public_names: &[],
+        ssh_public_key: key.public_line(),
+        tls_spki: tls.spki_der(),
+    };
+    let now = OffsetDateTime::now_utc();
+    let issued = sallyport_ca::issue_host(host_ca, &request, now, time::Duration::hours(1)).unwrap();
+    HostIdentity::new(&key, &issued.ssh).unwrap()
+}
+
 impl World {
     /// A node where alice, who has the role `dev`, may log in as this process's own account.
     pub(crate) async fn new() -> Self {
@@ -106,13 +125,22 @@ impl World {
         Self::with_roles(&[role("dev", &[&own.name], options)], change).await
     }
 
+    /// As [`World::new`], in a cluster of this suite.
+    pub(crate) async fn with_suite(suite: Suite) -> Self {
+        let own = Account::own().unwrap();
+        Self::of(suite, &[role("dev", &[&own.name], "")], |_| {}).await
+    }
+
     pub(crate) async fn with_roles(roles: &[String], change: impl FnOnce(&mut NodeConfig)) -> Self {
+        Self::of(Suite::BalancedV1, roles, change).await
+    }
+
+    async fn of(suite: Suite, roles: &[String], change: impl FnOnce(&mut NodeConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let now = OffsetDateTime::now_utc();
         let name = ClusterName::new("test").unwrap();
         let sealing = Arc::new(SealingKey::create(&directory.path().join("sealing.key")).unwrap());
         let custody = SealedCustody::new(sealing);
-        let suite = Suite::BalancedV1;
         let user_ca = Authority::generate(CaKind::User, &name, &custody, suite, now).unwrap();
         let host_ca = Authority::generate(CaKind::Host, &name, &custody, suite, now).unwrap();
         let recipient = hpke::RecipientKey::generate().unwrap();
@@ -132,19 +160,7 @@ impl World {
             changes: watch::channel(0).0,
             seen: Mutex::default(),
         });
-        let key = SshKeyPair::generate(suite, "host").unwrap();
-        let tls = TlsKey::generate(suite).unwrap();
-        let request = HostRequest {
-            id: node.id,
-            name: &node.name,
-            role: HostRole::Node,
-            join_id: Uuid::new_v4(),
-            public_names: &[],
-            ssh_public_key: key.public_line(),
-            tls_spki: tls.spki_der(),
-        };
-        let issued = sallyport_ca::issue_host(&host_ca, &request, now, time::Duration::hours(1)).unwrap();
-        let host = HostIdentity::new(&key, &issued.ssh).unwrap();
+        let host = identity(suite, &host_ca, &node);
         let spill = directory.path().join("spill");
         std::fs::create_dir(&spill).unwrap();
         let mut config = NodeConfig {
@@ -173,7 +189,8 @@ impl World {
             }
         });
         let own = Account::own().unwrap();
-        let world = Self { directory, cluster, server, sink, address, own, recipient, user_ca, host_ca };
+        let world =
+            Self { suite, directory, cluster, server, sink, address, own, recipient, user_ca, host_ca };
         std::fs::write(
             world.path("known_hosts"),
             sallyport_ca::known_hosts_lines(&world.cluster.trust, &["*".to_owned()]),
@@ -202,9 +219,20 @@ impl World {
     }
 
     pub(crate) fn issue_by(&self, authority: &Authority, name: &str, card: &Card) {
-        let key = SshKeyPair::generate(Suite::BalancedV1, card.user).unwrap();
+        let key = SshKeyPair::generate(self.suite, card.user).unwrap();
         let certificate = Self::certify_by(authority, card, key.public_line());
         self.write_key(name, &key.private_openssh(), &certificate);
+    }
+
+    /// Writes this key as `name`, and a certificate over it.
+    pub(crate) fn issue_key(&self, name: &str, card: &Card, key: &SshKeyPair) {
+        let certificate = Self::certify_by(&self.user_ca, card, key.public_line());
+        self.write_key(name, &key.private_openssh(), &certificate);
+    }
+
+    /// The node proves itself by a fresh key from the next connection on.
+    pub(crate) fn renew_host(&self) {
+        self.server.set_host(&identity(self.suite, &self.host_ca, &self.cluster.node));
     }
 
     /// A certificate over a public key.

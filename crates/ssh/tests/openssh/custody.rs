@@ -45,9 +45,14 @@ async fn says_hello(connection: &Connection) {
 #[tokio::test]
 async fn keys_of_every_type_that_is_certified_log_in() {
     let (cluster, sshd) = stand();
-    for algorithm in
-        [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP256, KeyAlgorithm::EcdsaP384, KeyAlgorithm::EcdsaP521]
-    {
+    for algorithm in [
+        KeyAlgorithm::Ed25519,
+        KeyAlgorithm::EcdsaP256,
+        KeyAlgorithm::EcdsaP384,
+        KeyAlgorithm::EcdsaP521,
+        KeyAlgorithm::Rsa2048,
+        KeyAlgorithm::Rsa3072,
+    ] {
         let key: Arc<dyn Signer> = Arc::new(MemoryKey::generate(algorithm).unwrap());
         let connection = log_in(&cluster, &sshd, &credentials(&cluster, &key)).await.unwrap();
         says_hello(&connection).await;

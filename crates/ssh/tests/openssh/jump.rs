@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::Trust;
+use sallyport_sal::Suite;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::{ClientError, Connection, Settings, connect};
@@ -15,7 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
-use crate::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, ssh_program};
+use crate::rig::{
+    Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, settings, ssh_program,
+};
 
 /// What the proxy would do: one node by name, refusals in words.
 struct Nodes {
@@ -69,7 +72,10 @@ struct Stand {
 
 impl Stand {
     async fn new(config: JumpConfig) -> Self {
-        let cluster = Cluster::new();
+        Self::of(Cluster::new(), config).await
+    }
+
+    async fn of(cluster: Cluster, config: JumpConfig) -> Self {
         let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
         let node = sshd.address;
         let trust = Arc::clone(&cluster.trust);
@@ -176,6 +182,33 @@ async fn stock_ssh_jumps_to_a_node() {
     assert_eq!(asked[1], ("alice".to_owned(), "web-1.example.com".to_owned()));
     let ran = stand.ssh(&user, &["-W", "web-1:22", "jump"], b"SSH-2.0-test\r\n").await;
     assert!(text(&ran.stdout).starts_with("SSH-2.0-OpenSSH"), "{}", text(&ran.stderr));
+}
+
+/// The suites whose SSH keys differ: RSA, Ed25519 and P-256, of authorities, hosts and users alike.
+#[tokio::test]
+async fn every_suite_serves_stock_ssh_and_ours() {
+    for (suite, shown) in [
+        (Suite::Legacy, "rsa-sha2-512-cert-v01@openssh.com"),
+        (Suite::BalancedV1, "ssh-ed25519-cert-v01@openssh.com"),
+        (Suite::FipsV1, "ecdsa-sha2-nistp256-cert-v01@openssh.com"),
+    ] {
+        let stand = Stand::of(Cluster::with_suite(suite), JumpConfig::default()).await;
+        let user = stand.cluster.user();
+        let words = ["-v", "-J", "jump", NODE, "echo hello"];
+        let ran = stand.ssh(&user, &words, b"").await;
+        let said = text(&ran.stderr);
+        assert_eq!(text(&ran.stdout), "hello\n", "{suite}: {said}");
+        // Of the two connections, the inner one is told on this standard error.
+        assert!(said.contains(&format!("kex: host key algorithm: {shown}")), "{suite}: {said}");
+        let outer = stand.ssh(&user, &["-v", "-W", "web-1:22", "jump"], b"SSH-2.0-test\r\n").await;
+        assert!(text(&outer.stdout).starts_with("SSH-2.0-OpenSSH"), "{suite}: {}", text(&outer.stderr));
+        let said = text(&outer.stderr);
+        assert!(said.contains(&format!("kex: host key algorithm: {shown}")), "{suite}: {said}");
+        // A client of ours to the jump host, and through it to the node, which is an sshd.
+        let connection = stand.client().await;
+        let way = connection.open_direct(NODE, 22, "127.0.0.1:1".parse().unwrap()).await.unwrap();
+        connect(way, &user.credentials(), settings(&stand.cluster)).await.unwrap();
+    }
 }
 
 #[tokio::test]

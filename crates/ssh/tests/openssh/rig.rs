@@ -14,8 +14,8 @@ use sallyport_ca::{
     Authority, CaKind, HostRequest, SshOptions, Trust, issue_host, issue_user, known_hosts_lines,
     trusted_user_ca_lines,
 };
-use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_ssh::client::{ClientError, Connection, Credentials, Settings, connect};
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -27,6 +27,7 @@ pub(crate) const NODE: &str = "web-1";
 
 /// A cluster: two CAs and what follows from them.
 pub(crate) struct Cluster {
+    suite: Suite,
     pub(crate) directory: TempDir,
     pub(crate) trust: Arc<Trust>,
     user_ca: Authority,
@@ -57,19 +58,23 @@ pub(crate) fn account() -> String {
 
 impl Cluster {
     pub(crate) fn new() -> Self {
+        Self::with_suite(Suite::BalancedV1)
+    }
+
+    pub(crate) fn with_suite(suite: Suite) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let sealing = SealingKey::create(&directory.path().join("sealing.key")).unwrap();
         let custody = SealedCustody::new(Arc::new(sealing));
         let name = "example.com".parse().unwrap();
-        let make = |kind| Authority::generate(kind, &name, &custody, Suite::BalancedV1, now()).unwrap();
+        let make = |kind| Authority::generate(kind, &name, &custody, suite, now()).unwrap();
         let (user_ca, host_ca) = (make(CaKind::User), make(CaKind::Host));
         let trust = Arc::new(Trust::from_authorities(&[&user_ca, &host_ca], None).unwrap());
-        Self { directory, trust, user_ca, host_ca }
+        Self { suite, directory, trust, user_ca, host_ca }
     }
 
     /// A user's key and certificate, valid for an hour from `from`.
     pub(crate) fn user_from(&self, name: &str, logins: &[&str], from: OffsetDateTime) -> Pair {
-        let key = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+        let key = SshKeyPair::generate(self.suite, name).unwrap();
         let certificate = self.certify(name, logins, from, key.public_line());
         Pair { private: key.private_openssh().to_string(), certificate }
     }
@@ -114,7 +119,7 @@ impl Cluster {
 
     /// A host's key and certificate, valid for an hour from `from`.
     pub(crate) fn host_from(&self, name: &str, role: HostRole, from: OffsetDateTime) -> Pair {
-        let key = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+        let key = SshKeyPair::generate_for(self.suite, KeyPurpose::HostSsh, name).unwrap();
         let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
         let issued = issue_host(
             &self.host_ca,
