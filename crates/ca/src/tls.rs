@@ -8,6 +8,9 @@
 //! * [`pinned_client_config`] for newcomers who were given the CA's pin, with a join token or an invite link.
 //! * [`danger::unverified_client_config`] for newcomers who were given nothing and ask a person.
 //!
+//! Members and listeners follow the suite that the trust names: where it requires hybrid key exchange, they offer nothing
+//! else. Newcomers do not know the suite yet; they offer hybrid groups first.
+//!
 //! # Resumption
 //! A client keeps tickets in its configuration, so connections made from one configuration resume; a renewed
 //! certificate means a new configuration and a full handshake. A resumed handshake does not verify the client's
@@ -20,11 +23,11 @@
 use std::sync::Arc;
 
 use sallyport_access::HostRole;
-use sallyport_sal::tls::provider;
 use sallyport_sal::tls::rustls::client::Resumption;
 use sallyport_sal::tls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
+use sallyport_sal::tls::rustls::crypto::CryptoProvider;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use sallyport_sal::tls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -33,6 +36,7 @@ use sallyport_sal::tls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError, ServerConfig,
     SignatureScheme, version,
 };
+use sallyport_sal::tls::{provider, provider_for};
 use time::OffsetDateTime;
 
 use crate::x509::CaCertificate;
@@ -72,8 +76,35 @@ pub fn server_config(
     alpn: &[&[u8]],
     client_auth: ClientAuth,
 ) -> Result<ServerConfig, CaError> {
+    server(provider_for(trust.suite().key_exchange()), trust, chain_pem, key_pem, alpn, client_auth)
+}
+
+/// The same for a listener that has guests from outside the cluster too: it accepts classical key exchange whatever the
+/// suite requires. Whoever belongs to the cluster is held to it after the handshake: see
+/// [`sallyport_sal::tls::is_hybrid`].
+///
+/// # Errors
+/// As [`server_config`].
+pub fn public_server_config(
+    trust: &Trust,
+    chain_pem: &str,
+    key_pem: &str,
+    alpn: &[&[u8]],
+    client_auth: ClientAuth,
+) -> Result<ServerConfig, CaError> {
+    server(provider(), trust, chain_pem, key_pem, alpn, client_auth)
+}
+
+fn server(
+    provider: Arc<CryptoProvider>,
+    trust: &Trust,
+    chain_pem: &str,
+    key_pem: &str,
+    alpn: &[&[u8]],
+    client_auth: ClientAuth,
+) -> Result<ServerConfig, CaError> {
     let (chain, key) = identity(chain_pem, key_pem)?;
-    let builder = ServerConfig::builder_with_provider(provider())
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?;
     let builder = match client_auth {
@@ -103,7 +134,7 @@ pub fn client_config(
     identity_pem: Option<(&str, &str)>,
     alpn: &[&[u8]],
 ) -> Result<ClientConfig, CaError> {
-    let builder = ClientConfig::builder_with_provider(provider())
+    let builder = ClientConfig::builder_with_provider(provider_for(trust.suite().key_exchange()))
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?
         .dangerous()

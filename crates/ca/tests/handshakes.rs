@@ -8,16 +8,22 @@ use std::sync::Arc;
 use cluster::{Cluster, Host, User, alice};
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::tls::{
-    ClientAuth, client_config, danger, parse_pin, pinned_client_config, refusal, server_config,
-    without_resumption,
+    ClientAuth, client_config, danger, parse_pin, pinned_client_config, public_server_config, refusal,
+    server_config, without_resumption,
 };
 use sallyport_ca::{CaError, Trust, server_name};
 use sallyport_sal::Suite;
-use sallyport_sal::tls::rustls::pki_types::ServerName;
-use sallyport_sal::tls::rustls::{
-    self, ClientConfig, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion, ServerConfig,
-    ServerConnection,
+use sallyport_sal::tls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
+use sallyport_sal::tls::rustls::crypto::CryptoProvider;
+use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::{
+    self, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, PeerIncompatible,
+    ProtocolVersion, ServerConfig, ServerConnection, SignatureScheme,
+};
+use sallyport_sal::tls::{is_hybrid, provider};
 use time::{Duration, OffsetDateTime};
 
 const ALPN: &[&[u8]] = &[b"sallyport-auth", b"h2"];
@@ -91,6 +97,104 @@ fn users_and_hosts_are_let_in_and_known() {
     let as_node = Arc::new(client_config(trust, Some((&node.certificates.tls_pem, &pem)), ALPN).unwrap());
     let (_, accepted) = connect(&as_node, &server, &name(trust, HostRole::Proxy)).unwrap();
     assert_eq!(identity_of(trust, &accepted, cluster.now).unwrap().display_name(), "node:web-1");
+}
+
+/// The same trust under a suite that requires hybrid key exchange.
+fn requiring(trust: &Trust) -> Trust {
+    let mut bundle = trust.to_bundle();
+    Suite::PqV1.name().clone_into(&mut bundle.suite);
+    Trust::from_bundle(&bundle).unwrap()
+}
+
+/// A configuration of a client or server whose machine prefers classical key exchange.
+fn classical<T>(configure: impl FnOnce(Arc<CryptoProvider>) -> T) -> T {
+    let provider = provider();
+    let kx_groups = provider.kx_groups.iter().copied().filter(|group| group.name() == NamedGroup::X25519);
+    configure(Arc::new(CryptoProvider { kx_groups: kx_groups.collect(), ..provider.as_ref().clone() }))
+}
+
+#[test]
+fn a_suite_can_require_hybrid_key_exchange_of_members_and_not_of_guests() {
+    let cluster = Cluster::new("prod");
+    let (trust, strict) = (&cluster.trust, &requiring(&cluster.trust));
+    let proxy = cluster.host("edge", HostRole::Proxy, &[]);
+    let proxy_name = name(trust, HostRole::Proxy);
+    let user = cluster.user(&alice());
+    let server = serve(strict, &proxy, ClientAuth::Optional);
+    // Members that know of the suite, and those that do not yet: hybrid groups are their first choice.
+    for client in [as_user(strict, &user), as_user(trust, &user)] {
+        let (client, accepted) = connect(&client, &server, &proxy_name).unwrap();
+        assert!(is_hybrid(&client) && is_hybrid(&accepted));
+    }
+    let guest = |groups: Arc<CryptoProvider>| {
+        let client = ClientConfig::builder_with_provider(groups)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let mut client = client;
+        client.dangerous().set_certificate_verifier(Arc::new(Anybody));
+        client.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(client)
+    };
+    let refused = connect(&classical(guest), &server, &proxy_name).err().unwrap();
+    assert_eq!(refused, rustls::Error::PeerIncompatible(PeerIncompatible::NoKxGroupsInCommon));
+    let (chain, key) = (&proxy.certificates.tls_pem, proxy.tls.pkcs8_pem());
+    let open = public_server_config(strict, chain, &key, ALPN, ClientAuth::Optional).unwrap();
+    let (_, accepted) = connect(&classical(guest), &Arc::new(open), &proxy_name).unwrap();
+    assert!(!is_hybrid(&accepted));
+    // And a member refuses a server that offers nothing else.
+    let old = classical(|groups| {
+        ServerConfig::builder_with_provider(groups)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().unwrap(),
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+            )
+            .unwrap()
+    });
+    assert!(connect(&as_user(strict, &user), &Arc::new(old), &proxy_name).is_err());
+}
+
+/// Believes every server: only the key exchange is of interest.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
 }
 
 #[test]

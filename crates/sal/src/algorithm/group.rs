@@ -128,6 +128,12 @@ impl KexGroup {
         matches!(self, Self::X25519MlKem768 | Self::P256MlKem768 | Self::MlKem768)
     }
 
+    /// Whether it has a classical and a post-quantum part: safe while either is.
+    #[must_use]
+    pub const fn is_hybrid(self) -> bool {
+        self.has_ml_kem() && self.dh().is_some()
+    }
+
     /// The name of the key exchange method in SSH (RFC 8731, RFC 5656 §4, draft-ietf-sshm-mlkem-hybrid-kex).
     #[must_use]
     pub const fn ssh_name(self) -> Option<&'static str> {

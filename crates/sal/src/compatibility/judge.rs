@@ -158,7 +158,7 @@ fn tls(offer: &Offer, is_own: bool, from: Suite, to: Suite) -> Vec<Finding> {
     };
     if is_own && required(from, to) {
         let hybrid: Vec<&str> =
-            KexGroup::ALL.iter().filter(|group| group.has_ml_kem()).map(|group| group.name()).collect();
+            KexGroup::ALL.iter().filter(|group| group.is_hybrid()).map(|group| group.name()).collect();
         let fails =
             if says_nothing { lacks(Ability::HybridTls) } else { !offers(&offer.key_exchange, &hybrid) };
         if fails {

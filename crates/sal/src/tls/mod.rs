@@ -22,7 +22,7 @@ pub use signing::signing_key;
 
 use crate::algorithm::{AeadAlgorithm, KexGroup};
 use crate::selection::{self, Mode, Selection};
-use crate::{Primitive, SalError};
+use crate::{HybridKeyExchange, Primitive, SalError};
 
 /// The cipher suites, in the order of preference.
 pub const SUITES: &[AeadAlgorithm] =
@@ -41,6 +41,40 @@ pub fn provider() -> Arc<CryptoProvider> {
         compose(selection::global(), groups())
             .expect("some source of AES-GCM and SHA-2 gives the answers of the standards")
     }))
+}
+
+/// The provider for a cluster that demands this of key exchange: [`provider`], or the same with hybrid groups alone. What
+/// a machine prefers gives way to what its cluster requires.
+#[must_use]
+pub fn provider_for(demand: HybridKeyExchange) -> Arc<CryptoProvider> {
+    static HYBRID: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    match demand {
+        HybridKeyExchange::Preferred => provider(),
+        HybridKeyExchange::Required => Arc::clone(HYBRID.get_or_init(|| {
+            let selection = selection::global();
+            let wanted: Vec<KexGroup> = groups().iter().copied().filter(|group| group.is_hybrid()).collect();
+            let groups = match (wanted.is_empty(), &selection.policy().mode) {
+                (false, _) => wanted,
+                (true, Mode::Fips) => vec![KexGroup::P256MlKem768],
+                (true, _) => vec![KexGroup::X25519MlKem768],
+            };
+            let kx_groups = groups
+                .into_iter()
+                .filter(|group| exchange::is_served(selection, *group))
+                .map(|group| exchange::group(selection, group))
+                .collect();
+            Arc::new(CryptoProvider { kx_groups, ..provider().as_ref().clone() })
+        })),
+    }
+}
+
+/// Whether a TLS connection's keys were agreed on with a hybrid group.
+#[must_use]
+pub fn is_hybrid(connection: &rustls::CommonState) -> bool {
+    connection
+        .negotiated_key_exchange_group()
+        .and_then(|group| KexGroup::from_iana(u16::from(group.name())))
+        .is_some_and(KexGroup::is_hybrid)
 }
 
 /// The key exchange groups that [`provider`] offers; the first one with a key share.
