@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
-use russh::{Preferred, cipher};
+use russh::{Preferred, cipher, kex};
+use sallyport_sal::HybridKeyExchange;
 
 use crate::{capabilities, rsa_keys};
 
@@ -22,16 +23,30 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
+/// Key exchange where a cluster requires a hybrid one: the method that the library has, and the flags that share its
+/// list.
+const HYBRID_KEX: &[kex::Name] = &[
+    kex::MLKEM768X25519_SHA256,
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+];
+
 /// What a server of ours offers.
-pub(crate) fn server() -> Preferred {
+pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
     rsa_keys::register();
-    Preferred { cipher: Cow::Borrowed(CIPHERS), key: Cow::Borrowed(KEYS), ..Preferred::DEFAULT }
+    let kex = match demand {
+        HybridKeyExchange::Preferred => Preferred::DEFAULT.kex,
+        HybridKeyExchange::Required => Cow::Borrowed(HYBRID_KEX),
+    };
+    Preferred { kex, cipher: Cow::Borrowed(CIPHERS), key: Cow::Borrowed(KEYS), ..Preferred::DEFAULT }
 }
 
 /// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a
 /// certificate is refused with words rather than with a failed negotiation.
-pub(crate) fn client() -> Preferred {
-    Preferred { host_key_certificates: Cow::Borrowed(KEYS), ..server() }
+pub(crate) fn client(demand: HybridKeyExchange) -> Preferred {
+    Preferred { host_key_certificates: Cow::Borrowed(KEYS), ..server(demand) }
 }
 
 /// What the SSH library brings of its own: these do not pass through the abstraction layer.
@@ -46,7 +61,7 @@ pub struct Transport {
 /// The algorithms of the SSH transport, as a server of ours offers them.
 #[must_use]
 pub fn transport_algorithms() -> Transport {
-    let server = server();
+    let server = server(HybridKeyExchange::Preferred);
     // Entries that are no method but a flag of the protocol, such as `ext-info-s`, are left out.
     let is_method = |name: &&str| !capabilities::is_flag(name);
     Transport {

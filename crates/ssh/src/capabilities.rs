@@ -5,12 +5,14 @@
 //! [`Reader`] is the parser alone. Neither changes, delays or keeps anything of the stream: a peer that sends nonsense
 //! is the SSH library's to refuse, and is only not remembered here.
 
+mod greeting;
 mod tap;
 
 use std::net::IpAddr;
 
 use russh::AlgorithmKind;
 
+pub(crate) use greeting::{Heard, IDENTIFICATION, hear_out};
 pub use tap::{Offered, Tap};
 
 /// Longest identification line, with its line end (RFC 4253 §4.2).

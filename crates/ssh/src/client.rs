@@ -38,6 +38,7 @@ pub use session::{
 
 use crate::Stream;
 use crate::algorithms;
+use crate::capabilities::IDENTIFICATION;
 use crate::pump::Slack;
 use events::{Events, Said};
 
@@ -101,6 +102,7 @@ where
     let span = debug_span!("ssh_connect", host = %settings.host, login = %settings.login);
     async {
         let said = Arc::new(Said::default());
+        let demand = settings.trust.suite().key_exchange();
         let (refusals_in, refusals) = mpsc::unbounded_channel();
         let slack = Slack::default();
         let events = Events {
@@ -112,10 +114,10 @@ where
             slack: slack.clone(),
         };
         let config = russh::client::Config {
-            client_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
+            client_id: SshId::Standard(IDENTIFICATION.into()),
             window_size: algorithms::WINDOW_BYTES,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
-            preferred: algorithms::client(),
+            preferred: algorithms::client(demand),
             keepalive_interval: settings.keepalive,
             keepalive_max: KEEPALIVES_UNANSWERED,
             ..russh::client::Config::default()

@@ -25,12 +25,13 @@ use russh::{MethodKind, MethodSet, SshId};
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_sal::HybridKeyExchange;
 use ssh_key::Certificate;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
-use crate::capabilities::Sighting;
+use crate::capabilities::{IDENTIFICATION, Sighting};
 use crate::rsa_keys::{self, HostSigner};
 use crate::{BoxedStream, Stream, algorithms};
 
@@ -103,6 +104,14 @@ pub enum JumpError {
     /// The proxy is shutting down.
     #[error("the proxy is shutting down")]
     Draining,
+    /// The client does not offer what the cluster requires; it was told.
+    #[error("{software} was sent away: {reason}")]
+    KeyExchange {
+        /// What it calls itself.
+        software: String,
+        /// Why.
+        reason: String,
+    },
     /// The client went away, or did not speak SSH properly.
     #[error("the SSH connection ended")]
     Ssh(#[from] russh::Error),
@@ -121,7 +130,9 @@ pub struct Jump {
 /// What connections are begun with. Each keeps it to its end.
 #[derive(Clone)]
 struct Face {
-    config: Arc<russh::server::Config>,
+    any: Arc<russh::server::Config>,
+    /// Where the suite requires hybrid key exchange.
+    hybrid: Arc<russh::server::Config>,
     /// Keeps an RSA key signing.
     _signer: Option<Arc<HostSigner>>,
 }
@@ -176,10 +187,16 @@ impl Jump {
             return Err(JumpError::Draining);
         }
         let face = self.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
+        // Asked for every connection, so that a change of suite is felt at once.
+        let demand = self.dial.trust().suite().key_exchange();
         let span = info_span!("ssh_jump", peer = %client, user = tracing::field::Empty);
         let settings = connection::Settings {
             config: self.config.clone(),
-            ssh: Arc::clone(&face.config),
+            ssh: match demand {
+                HybridKeyExchange::Preferred => face.any.clone(),
+                HybridKeyExchange::Required => face.hybrid.clone(),
+            },
+            demand,
             dial: Arc::clone(&self.dial),
             client,
             draining: self.draining.clone(),
@@ -222,13 +239,23 @@ impl Face {
         if certificate.public_key() != key.public_key().key_data() {
             return Err(bad("certificate", "it is for another key".to_owned()));
         }
-        Ok(Self { config: Arc::new(ssh_config(config, key, certificate)), _signer: signer })
+        let with = |demand| Arc::new(ssh_config(config, key.clone(), certificate.clone(), demand));
+        Ok(Self {
+            any: with(HybridKeyExchange::Preferred),
+            hybrid: with(HybridKeyExchange::Required),
+            _signer: signer,
+        })
     }
 }
 
-fn ssh_config(config: &JumpConfig, key: PrivateKey, certificate: Certificate) -> russh::server::Config {
+fn ssh_config(
+    config: &JumpConfig,
+    key: PrivateKey,
+    certificate: Certificate,
+    demand: HybridKeyExchange,
+) -> russh::server::Config {
     russh::server::Config {
-        server_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
+        server_id: SshId::Standard(IDENTIFICATION.into()),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
         // A delay protects passwords; here it would only slow down clients that offer other keys first.
         auth_rejection_time: Duration::ZERO,
@@ -238,7 +265,7 @@ fn ssh_config(config: &JumpConfig, key: PrivateKey, certificate: Certificate) ->
         certificates: vec![certificate],
         window_size: algorithms::WINDOW_BYTES,
         channel_buffer_size: algorithms::CHANNEL_PACKETS,
-        preferred: algorithms::server(),
+        preferred: algorithms::server(demand),
         inactivity_timeout: None,
         keepalive_interval: Some(config.keepalive),
         keepalive_max: 3,

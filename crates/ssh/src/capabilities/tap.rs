@@ -19,6 +19,11 @@ impl Offered {
     pub fn offer(&self) -> Option<&SshOffer> {
         self.0.get()
     }
+
+    /// Known from elsewhere. The first to be known stays.
+    pub(crate) fn set(&self, offer: SshOffer) {
+        let _ = self.0.set(offer);
+    }
 }
 
 /// `stream`, unchanged, with an eye on the beginning of what is read from it. Afterwards a read costs one comparison.
@@ -33,7 +38,12 @@ impl<S> Tap<S> {
     /// Reads along with what comes out of `stream`.
     pub fn new(stream: S) -> (Self, Offered) {
         let offered = Offered::default();
-        (Self { stream, reader: Some(Reader::default()), offered: offered.clone() }, offered)
+        (Self::along(stream, &offered), offered)
+    }
+
+    /// The same, for a place that waits for it already.
+    pub(crate) fn along(stream: S, offered: &Offered) -> Self {
+        Self { stream, reader: Some(Reader::default()), offered: offered.clone() }
     }
 }
 
@@ -51,10 +61,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
         {
             self.reader = None;
             match answer {
-                Ok(offer) => {
-                    // Only this reader sets it, and it has just ended.
-                    let _ = self.offered.0.set(offer);
-                }
+                Ok(offer) => self.offered.set(offer),
                 Err(reason) => tracing::debug!(%reason, "the peer's algorithms are not known"),
             }
         }

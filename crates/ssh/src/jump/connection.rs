@@ -9,6 +9,7 @@ use russh::keys::Certificate;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, Disconnect, Pty};
 use sallyport_access::Identity;
+use sallyport_sal::HybridKeyExchange;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use tracing::{Instrument, Span, debug, debug_span, info, warn};
 use super::gate::Gate;
 use super::{Dial, JumpConfig, JumpError};
 use crate::Stream;
-use crate::capabilities::{Offered, Sighting, Tap, Whose, no_common_algorithm};
+use crate::capabilities::{Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::pump::{Slack, pump};
 
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 §5.1), the code that goes with words of our own.
@@ -42,6 +43,7 @@ const DRAINING: &str = "the proxy is shutting down; try again in a moment";
 pub(super) struct Settings {
     pub(super) config: JumpConfig,
     pub(super) ssh: Arc<russh::server::Config>,
+    pub(super) demand: HybridKeyExchange,
     pub(super) dial: Arc<dyn Dial>,
     pub(super) client: SocketAddr,
     pub(super) draining: CancellationToken,
@@ -70,15 +72,16 @@ impl Drop for CutOnDrop {
 
 pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) -> Result<(), JumpError> {
     let cut = CutOnDrop(settings.cut.clone());
-    let (stream, offered) = Tap::new(stream);
-    let shared = Arc::new(Shared { offered, ..Shared::default() });
+    let shared = Arc::new(Shared::default());
     let (dial, client) = (Arc::clone(&settings.dial), settings.client);
-    let ended = supervise(stream, settings, Arc::clone(&shared), &cut).await;
+    let gate = Gate::new(stream, cut.0.clone());
+    let ended = greet(gate, settings, Arc::clone(&shared)).await;
     if shared.identity.get().is_none()
         && let Some(offer) = shared.offered.offer()
     {
         let refused = match &ended {
             Err(JumpError::Ssh(error)) => no_common_algorithm(error),
+            Err(JumpError::KeyExchange { reason, .. }) => Some(reason.clone()),
             _ => None,
         };
         let whose = Some(Whose::Address(client.ip()));
@@ -87,11 +90,39 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
     ended
 }
 
+/// Hears the client out first where not every one fits.
+async fn greet<S: Stream + 'static>(
+    gate: Gate<S>,
+    settings: Settings,
+    shared: Arc<Shared>,
+) -> Result<(), JumpError> {
+    match settings.demand {
+        HybridKeyExchange::Preferred => {
+            let tap = Tap::along(gate, &shared.offered);
+            supervise(tap, settings, shared).await
+        }
+        HybridKeyExchange::Required => {
+            let limit = settings.config.auth_timeout;
+            let heard = tokio::time::timeout(limit, hear_out(gate)).await;
+            match heard.map_err(|_| JumpError::AuthTimeout(limit))?.map_err(russh::Error::from)? {
+                Heard::Fits(greeted) => {
+                    let tap = Tap::along(greeted, &shared.offered);
+                    supervise(tap, settings, shared).await
+                }
+                Heard::Refused { offer, reason } => {
+                    let software = offer.software.clone();
+                    shared.offered.set(offer);
+                    Err(JumpError::KeyExchange { software, reason })
+                }
+            }
+        }
+    }
+}
+
 async fn supervise<S: Stream + 'static>(
     stream: S,
     settings: Settings,
     shared: Arc<Shared>,
-    cut: &CutOnDrop,
 ) -> Result<(), JumpError> {
     let config = settings.config.clone();
     let draining = settings.draining.clone();
@@ -105,8 +136,7 @@ async fn supervise<S: Stream + 'static>(
     };
     let deadline = tokio::time::Instant::now() + config.auth_timeout;
     let late = || JumpError::AuthTimeout(config.auth_timeout);
-    let gate = Gate::new(stream, cut.0.clone());
-    let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), gate, handler);
+    let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), stream, handler);
     let mut session = tokio::time::timeout_at(deadline, started).await.map_err(|_| late())??;
     let handle = session.handle();
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use russh::server::Config;
 use russh::{MethodKind, MethodSet, SshId};
+use sallyport_sal::HybridKeyExchange;
 
 use super::HostIdentity;
 use crate::algorithms;
+use crate::capabilities::IDENTIFICATION;
 use crate::session::Helper;
 
 /// Settings of a node's SSH server.
@@ -66,9 +68,9 @@ impl NodeConfig {
         })
     }
 
-    pub(super) fn ssh(&self, host: &HostIdentity) -> Config {
+    pub(super) fn ssh(&self, host: &HostIdentity, demand: HybridKeyExchange) -> Config {
         Config {
-            server_id: SshId::Standard(concat!("SSH-2.0-Sallyport_", env!("CARGO_PKG_VERSION")).into()),
+            server_id: SshId::Standard(IDENTIFICATION.into()),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
             // Refusals are prompt: guessing a certificate's private key is not made harder by waiting, and every
             // OpenSSH client begins with an attempt that is bound to be refused.
@@ -80,7 +82,7 @@ impl NodeConfig {
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             event_buffer_size: 32,
-            preferred: algorithms::server(),
+            preferred: algorithms::server(demand),
             max_auth_attempts: self.max_auth_attempts,
             // Dead peers are found by keepalives, idle people by the roles' own limit.
             inactivity_timeout: None,

@@ -14,6 +14,7 @@ use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect
 use sallyport_access::permit::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
+use sallyport_sal::HybridKeyExchange;
 use ssh_key::{Certificate, HashAlg};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -25,7 +26,7 @@ use super::channel::{self, Door};
 use super::inbox::{Inbox, Pressure};
 use super::record::Record;
 use super::{ConnectionInfo, Inner, forward};
-use crate::capabilities::{Offered, Sighting, Tap, Whose, no_common_algorithm};
+use crate::capabilities::{Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::session::{Account, Incoming, Kind, Signal, Size, Terminal};
 use crate::{Stream, algorithms};
 
@@ -58,7 +59,7 @@ pub(super) struct Shared {
     pub(super) info: ConnectionInfo,
     pub(super) access: OnceLock<Access>,
     /// What the client says it can do.
-    offered: OnceLock<Offered>,
+    offered: Offered,
     /// Why the key exchange failed, when it was for want of an algorithm in common.
     no_common: OnceLock<String>,
     known: AtomicBool,
@@ -86,7 +87,7 @@ impl Shared {
             server,
             info,
             access: OnceLock::new(),
-            offered: OnceLock::new(),
+            offered: Offered::default(),
             no_common: OnceLock::new(),
             known: AtomicBool::new(false),
             pressure: Arc::default(),
@@ -160,7 +161,7 @@ impl Shared {
         if self.known.fetch_or(user.is_some(), Ordering::Relaxed) {
             return;
         }
-        if let Some(offer) = self.offered.get().and_then(Offered::offer) {
+        if let Some(offer) = self.offered.offer() {
             let refused = self.no_common.get().cloned();
             self.server.directory.saw(Sighting { offer: offer.clone(), whose, refused });
         }
@@ -257,22 +258,24 @@ impl Shared {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(stream: impl Stream + 'static, shared: Arc<Shared>, config: Arc<Config>) {
+pub(super) async fn serve(
+    stream: impl Stream + 'static,
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    demand: HybridKeyExchange,
+) {
     let span = tracing::info_span!(
         "ssh",
         peer = %shared.source(),
         user = tracing::field::Empty,
         login = tracing::field::Empty
     );
-    let (stream, offered) = Tap::new(stream);
-    let _ = shared.offered.set(offered);
     let line = Line::new(stream, shared.line.clone());
-    let connection = Connection { shared: shared.clone(), channels: HashMap::new() };
-    supervise(line, connection, &shared, config).instrument(span).await;
+    greet(line, &shared, config, demand).instrument(span).await;
     shared.saw(None);
     if shared.access.get().is_none() && !shared.refused.load(Ordering::Relaxed) {
         let event = shared.event(Code::SessionRefused);
-        let event = match (shared.no_common.get(), shared.offered.get().and_then(Offered::offer)) {
+        let event = match (shared.no_common.get(), shared.offered.offer()) {
             (Some(reason), Some(offer)) => event
                 .message(format!("the client cannot talk to this node: {reason}"))
                 .field("client", offer.software.as_str()),
@@ -282,12 +285,35 @@ pub(super) async fn serve(stream: impl Stream + 'static, shared: Arc<Shared>, co
     }
 }
 
-async fn supervise(
+/// Hears the client out first where not every one fits.
+async fn greet(
     line: Line<impl Stream + 'static>,
-    connection: Connection,
     shared: &Arc<Shared>,
     config: Arc<Config>,
+    demand: HybridKeyExchange,
 ) {
+    match demand {
+        HybridKeyExchange::Preferred => supervise(Tap::along(line, &shared.offered), shared, config).await,
+        HybridKeyExchange::Required => {
+            let heard = tokio::time::timeout(shared.server.config.login_timeout, hear_out(line)).await;
+            match heard {
+                Ok(Ok(Heard::Fits(greeted))) => {
+                    supervise(Tap::along(greeted, &shared.offered), shared, config).await;
+                }
+                Ok(Ok(Heard::Refused { offer, reason })) => {
+                    tracing::info!(client = offer.software, %reason, "a client was sent away");
+                    shared.offered.set(offer);
+                    let _ = shared.no_common.set(reason);
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "no SSH connection"),
+                Err(_) => tracing::debug!("the client said nothing"),
+            }
+        }
+    }
+}
+
+async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Arc<Config>) {
+    let connection = Connection { shared: shared.clone(), channels: HashMap::new() };
     let login_timeout = shared.server.config.login_timeout;
     let began = tokio::time::Instant::now();
     let greeting = tokio::time::timeout(login_timeout, russh::server::run_stream(config, line, connection));

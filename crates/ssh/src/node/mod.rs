@@ -33,7 +33,7 @@ use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
-use sallyport_sal::{KeyAlgorithm, Signer};
+use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer};
 use ssh_key::{Certificate, PrivateKey};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
@@ -172,13 +172,20 @@ struct Inner {
 /// What connections are begun with. Each keeps it to its end.
 #[derive(Clone)]
 struct Face {
-    config: Arc<Config>,
+    any: Arc<Config>,
+    /// Where the suite requires hybrid key exchange.
+    hybrid: Arc<Config>,
     _signer: Option<Arc<HostSigner>>,
 }
 
 impl Face {
     fn new(config: &NodeConfig, host: &HostIdentity) -> Self {
-        Self { config: Arc::new(config.ssh(host)), _signer: host.signer.clone() }
+        let with = |demand| Arc::new(config.ssh(host, demand));
+        Self {
+            any: with(HybridKeyExchange::Preferred),
+            hybrid: with(HybridKeyExchange::Required),
+            _signer: host.signer.clone(),
+        }
     }
 }
 
@@ -217,7 +224,13 @@ impl NodeServer {
         self.connections().insert(number, shared.clone());
         let _listed = Listed { server: self.0.clone(), number };
         let face = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
-        connection::serve(stream, shared, Arc::clone(&face.config)).await;
+        // Asked for every connection, so that a change of suite is felt at once.
+        let demand = self.0.directory.trust().suite().key_exchange();
+        let config = match demand {
+            HybridKeyExchange::Preferred => face.any.clone(),
+            HybridKeyExchange::Required => face.hybrid.clone(),
+        };
+        connection::serve(stream, shared, config, demand).await;
     }
 
     /// Connections that are open.

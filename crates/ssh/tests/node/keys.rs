@@ -30,7 +30,7 @@ fn user_key(algorithm: KeyAlgorithm) -> SshKeyPair {
     SshKeyPair::from_key(MemoryKey::generate(algorithm).unwrap(), "alice").unwrap()
 }
 
-async fn own_client_says_hello(world: &World, with: &Credentials) {
+pub(crate) async fn own_client_says_hello(world: &World, with: &Credentials) {
     let settings = Settings {
         login: world.own.name.clone(),
         host: "web-1".to_owned(),

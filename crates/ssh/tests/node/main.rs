@@ -6,6 +6,7 @@
 
 mod custody;
 mod denied;
+mod exchange;
 mod files;
 mod keys;
 mod limits;

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    trust: Arc<Trust>,
+    trust: Mutex<Arc<Trust>>,
     node: Arc<Node>,
     policies: Mutex<Arc<Policies>>,
     locks: Mutex<Arc<[Lock]>>,
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
 
 impl Directory for Cluster {
     fn trust(&self) -> Arc<Trust> {
-        self.trust.clone()
+        self.trust.lock().unwrap().clone()
     }
     fn policies(&self) -> Arc<Policies> {
         self.policies.lock().unwrap().clone()
@@ -64,6 +64,13 @@ impl Directory for Cluster {
     fn saw(&self, sighting: Sighting) {
         self.seen.lock().unwrap().push(sighting);
     }
+}
+
+/// The same trust under another suite.
+fn under(trust: &Trust, suite: Suite) -> Arc<Trust> {
+    let mut bundle = trust.to_bundle();
+    suite.name().clone_into(&mut bundle.suite);
+    Arc::new(Trust::from_bundle(&bundle).unwrap())
 }
 
 pub(crate) struct World {
@@ -144,8 +151,8 @@ impl World {
         let user_ca = Authority::generate(CaKind::User, &name, &custody, suite, now).unwrap();
         let host_ca = Authority::generate(CaKind::Host, &name, &custody, suite, now).unwrap();
         let recipient = hpke::RecipientKey::generate().unwrap();
-        let trust =
-            Arc::new(Trust::from_authorities(&[&user_ca, &host_ca], Some(recipient.public())).unwrap());
+        let trust = Trust::from_authorities(&[&user_ca, &host_ca], Some(recipient.public())).unwrap();
+        let trust = under(&trust, suite);
         let node = Arc::new(Node {
             id: HostId::new(),
             name: NodeName::new("web-1").unwrap(),
@@ -153,7 +160,7 @@ impl World {
         });
         let roles: Vec<Role> = roles.iter().map(|text| Role::parse(text).unwrap()).collect();
         let cluster = Arc::new(Cluster {
-            trust,
+            trust: Mutex::new(trust),
             node: node.clone(),
             policies: Mutex::new(Arc::new(Policies::compile(&roles).unwrap())),
             locks: Mutex::new(Arc::from([])),
@@ -193,7 +200,7 @@ impl World {
             Self { suite, directory, cluster, server, sink, address, own, recipient, user_ca, host_ca };
         std::fs::write(
             world.path("known_hosts"),
-            sallyport_ca::known_hosts_lines(&world.cluster.trust, &["*".to_owned()]),
+            sallyport_ca::known_hosts_lines(&world.cluster.trust(), &["*".to_owned()]),
         )
         .unwrap();
         world.issue("alice", &world.card("alice"));
@@ -300,6 +307,11 @@ impl World {
         let name = ClusterName::new("test").unwrap();
         Authority::generate(CaKind::User, &name, &custody, Suite::BalancedV1, OffsetDateTime::now_utc())
             .unwrap()
+    }
+
+    pub(crate) fn set_suite(&self, suite: Suite) {
+        let mut trust = self.cluster.trust.lock().unwrap();
+        *trust = under(&trust, suite);
     }
 
     pub(crate) fn set_locks(&self, locks: &[&str]) {

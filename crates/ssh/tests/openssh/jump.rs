@@ -211,6 +211,34 @@ async fn every_suite_serves_stock_ssh_and_ours() {
     }
 }
 
+/// A suite that requires hybrid key exchange: stock ssh without it reads why, and clients of ours go on.
+#[tokio::test]
+async fn a_client_without_hybrid_key_exchange_is_sent_away_with_words() {
+    let kex = Command::new(ssh_program("ssh")).args(["-Q", "kex"]).output().await.unwrap();
+    if text(&kex.stdout).contains("mlkem768x25519-sha256") {
+        eprintln!("skipped: the ssh of this machine has hybrid key exchange, so it is not sent away");
+        return;
+    }
+    let stand = Stand::of(Cluster::with_suite(Suite::PqV1), JumpConfig::default()).await;
+    let ran = stand.ssh(&stand.cluster.user(), &["jump", "ls"], b"").await;
+    let said = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(255), "{said}");
+    assert!(
+        said.contains(
+            "this cluster requires post-quantum key exchange (mlkem768x25519-sha256), which OpenSSH_"
+        ) && said.contains("does not offer; use OpenSSH 9.9 or newer, or: sallyport ssh"),
+        "{said}"
+    );
+    stand.client().await;
+    let sighting = stand.nodes.seen.lock().unwrap()[0].clone();
+    assert_eq!(
+        sighting.refused.as_deref(),
+        Some("it offers no mlkem768x25519-sha256, which the cluster's suite requires")
+    );
+    let ended = stand.ended.lock().unwrap()[0].clone();
+    assert!(ended.contains("was sent away: it offers no mlkem768x25519-sha256"), "{ended}");
+}
+
 #[tokio::test]
 async fn what_a_client_can_do_is_seen_and_whose_it_is() {
     let stand = Stand::new(JumpConfig::default()).await;

@@ -68,7 +68,9 @@ impl Cluster {
         let name = "example.com".parse().unwrap();
         let make = |kind| Authority::generate(kind, &name, &custody, suite, now()).unwrap();
         let (user_ca, host_ca) = (make(CaKind::User), make(CaKind::Host));
-        let trust = Arc::new(Trust::from_authorities(&[&user_ca, &host_ca], None).unwrap());
+        let mut bundle = Trust::from_authorities(&[&user_ca, &host_ca], None).unwrap().to_bundle();
+        suite.name().clone_into(&mut bundle.suite);
+        let trust = Arc::new(Trust::from_bundle(&bundle).unwrap());
         Self { suite, directory, trust, user_ca, host_ca }
     }
 
