@@ -46,6 +46,7 @@ pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
 pub use error::CaError;
 pub use export::{authorized_keys_lines, known_hosts_lines, trusted_user_ca_lines};
 pub use extension::{IDENTITY_OID, IDENTITY_OID_TEXT};
+pub use issue::measure;
 pub use issue::{
     DatabaseServerRequest, Form, HostCertificates, HostRequest, Issued, MAX_HOST_TTL, MAX_USER_TTL,
     OpensshHostRequest, Serials, SshCertificate, SshOptions, TlsCertificate, Token, TokenSubject,

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::{HostId, HostRole, NodeName, Principal};
+use sallyport_sal::PublicKey;
+use ssh_key::public::KeyData;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-use super::{Issued, Job, Serials, SshCertificate, tls_key};
+use super::{Issued, Job, Serials, SshCertificate, TlsCertificate, tls_key};
 use crate::lifetimes::CertificateKind;
 use crate::names::{self, HostName};
 use crate::x509::{Name, Profile};
@@ -72,40 +74,8 @@ pub fn issue_host(
     let job = Job::new(authority, CertificateKind::Host, now, ttl)?.of_login(request.join_id);
     let ssh_key = ssh::subject_key(request.ssh_public_key)?;
     let tls_key = tls_key(request.tls_spki)?;
-    let cluster = authority.cluster();
-    let principal = Principal::Host { id: request.id, name: request.name.clone(), role: request.role };
-
-    // In TLS a host is its id and its role; in SSH, what people type.
-    let mut tls_names = vec![
-        HostName::Dns(format!("{}.{cluster}.{}", request.id, names::DOMAIN)),
-        HostName::Dns(names::server_name(request.role, cluster)),
-    ];
-    let mut principals =
-        vec![request.name.to_string(), request.id.to_string(), format!("{}.{cluster}", request.name)];
-    if request.role == HostRole::Proxy {
-        for public in request.public_names.iter().map(String::as_str).chain(["localhost", "127.0.0.1", "::1"])
-        {
-            let name = HostName::parse(public)?;
-            if !principals.contains(&name.to_string()) {
-                principals.push(name.to_string());
-            }
-            if !tls_names.contains(&name) {
-                tls_names.push(name);
-            }
-        }
-    }
-
-    let extensions = ssh::identity_extensions(cluster.as_str(), request.join_id, &principal)?;
-    let (ssh_serial, ssh) = job.ssh(&ssh_key, request.name.as_str(), &principals, &extensions)?;
-    let mark = extension::Mark::default();
-    let identity_json = extension::to_json(cluster.as_str(), request.join_id, &principal, mark)?;
-    let tls = job.tls(
-        &tls_key,
-        request.name.as_str(),
-        Name::new(request.name.as_str(), cluster.as_str()),
-        tls_names.iter().map(ToString::to_string).collect(),
-        Profile::Host { identity_json: &identity_json, names: &tls_names },
-    )?;
+    let (ssh_serial, ssh) = host_ssh(&job, request, &ssh_key)?;
+    let tls = host_tls(&job, request, &tls_key)?;
     Ok(HostCertificates {
         ssh: ssh.line,
         valid_after: job.validity.after,
@@ -114,6 +84,64 @@ pub fn issue_host(
         tls_pem: tls.pem + &tls.ca_pem,
         issued: vec![ssh.issued, tls.issued],
     })
+}
+
+/// The SSH certificate of the pair: in SSH a host is what people type.
+pub(super) fn host_ssh(
+    job: &Job<'_>,
+    request: &HostRequest<'_>,
+    key: &KeyData,
+) -> Result<(u64, SshCertificate), CaError> {
+    let cluster = job.cluster();
+    let mut principals =
+        vec![request.name.to_string(), request.id.to_string(), format!("{}.{cluster}", request.name)];
+    for name in public_names(request)? {
+        if !principals.contains(&name.to_string()) {
+            principals.push(name.to_string());
+        }
+    }
+    let extensions = ssh::identity_extensions(cluster, request.join_id, &principal(request))?;
+    job.ssh(key, request.name.as_str(), &principals, &extensions)
+}
+
+/// The X.509 certificate of the pair: in TLS a host is its id and its role.
+pub(super) fn host_tls(
+    job: &Job<'_>,
+    request: &HostRequest<'_>,
+    key: &PublicKey,
+) -> Result<TlsCertificate, CaError> {
+    let (name, cluster) = (request.name.as_str(), job.authority.cluster());
+    let mut names = vec![
+        HostName::Dns(format!("{}.{cluster}.{}", request.id, names::DOMAIN)),
+        HostName::Dns(names::server_name(request.role, cluster)),
+    ];
+    for name in public_names(request)? {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mark = extension::Mark::default();
+    let identity_json = extension::to_json(cluster.as_str(), request.join_id, &principal(request), mark)?;
+    job.tls(
+        key,
+        name,
+        Name::new(name, cluster.as_str()),
+        names.iter().map(ToString::to_string).collect(),
+        Profile::Host { identity_json: &identity_json, names: &names },
+    )
+}
+
+fn principal(request: &HostRequest<'_>) -> Principal {
+    Principal::Host { id: request.id, name: request.name.clone(), role: request.role }
+}
+
+/// What users reach a proxy by.
+fn public_names(request: &HostRequest<'_>) -> Result<Vec<HostName>, CaError> {
+    if request.role != HostRole::Proxy {
+        return Ok(Vec::new());
+    }
+    let local = ["localhost", "127.0.0.1", "::1"];
+    request.public_names.iter().map(String::as_str).chain(local).map(HostName::parse).collect()
 }
 
 /// Certifies a stock OpenSSH server. It is no host of the cluster: nothing of Sallyport's takes it for one.

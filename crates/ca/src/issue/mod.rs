@@ -6,6 +6,7 @@
 
 mod database;
 mod host;
+pub mod measure;
 mod proxied;
 mod token;
 mod user;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::{Identity, Principal};
+use sallyport_sal::PublicKey;
+use ssh_key::public::KeyData;
 use time::{Duration, OffsetDateTime};
 
-use super::{Issued, Job, SshCertificate, tls_key};
+use super::{Issued, Job, SshCertificate, TlsCertificate, tls_key};
 use crate::lifetimes::CertificateKind;
 use crate::x509::{Name, Profile};
 use crate::{Authority, CaError, CaKind, extension, ssh};
@@ -108,28 +110,12 @@ pub fn issue_user_as(
     ttl: Duration,
     options: &SshOptions,
 ) -> Result<UserCertificates, CaError> {
-    let Principal::User { name, logins, .. } = &identity.principal else {
-        return Err(CaError::WrongAuthority { asked: CaKind::Host, authority: authority.kind() });
-    };
     let job = Job::new(authority, kind.certificate(), now, ttl)?.of_login(identity.login_id);
     let ssh_key = ssh::subject_key(ssh_public_key)?;
     let tls_key = tls_key(tls_spki)?;
-    let cluster = job.cluster();
-
-    let mut extensions = ssh::identity_extensions(cluster, identity.login_id, &identity.principal)?;
-    extensions.extend(permissions(options));
-    let mut principals: Vec<String> = logins.iter().map(ToString::to_string).collect();
-    let logins = principals.clone();
-    if principals.is_empty() {
-        principals.push(ssh::NO_LOGIN.to_owned());
-    }
-    let (ssh_serial, mut ssh) = job.ssh(&ssh_key, name.as_str(), &principals, &extensions)?;
-    ssh.issued.names.clone_from(&logins);
-
+    let (ssh_serial, ssh) = user_ssh(&job, identity, &ssh_key, options)?;
     let mark = extension::Mark { renewable: kind == UserKind::Bot, via: None };
-    let identity_json = extension::to_json(cluster, identity.login_id, &identity.principal, mark)?;
-    let profile = Profile::User { identity_json: &identity_json };
-    let tls = job.tls(&tls_key, name.as_str(), Name::new(name.as_str(), cluster), logins, profile)?;
+    let tls = user_tls(&job, identity, &tls_key, mark)?;
     Ok(UserCertificates {
         ssh: ssh.line,
         tls_pem: tls.pem,
@@ -139,6 +125,48 @@ pub fn issue_user_as(
         serials: Serials { ssh: ssh_serial, tls: tls.issued.serial.clone() },
         issued: vec![ssh.issued, tls.issued],
     })
+}
+
+/// The SSH certificate of the pair.
+pub(super) fn user_ssh(
+    job: &Job<'_>,
+    identity: &Identity,
+    key: &KeyData,
+    options: &SshOptions,
+) -> Result<(u64, SshCertificate), CaError> {
+    let (name, logins) = person(job.authority, identity)?;
+    let mut extensions = ssh::identity_extensions(job.cluster(), identity.login_id, &identity.principal)?;
+    extensions.extend(permissions(options));
+    let principals = if logins.is_empty() { vec![ssh::NO_LOGIN.to_owned()] } else { logins.clone() };
+    let (serial, mut certificate) = job.ssh(key, name, &principals, &extensions)?;
+    certificate.issued.names = logins;
+    Ok((serial, certificate))
+}
+
+/// The X.509 certificate of the pair.
+pub(super) fn user_tls(
+    job: &Job<'_>,
+    identity: &Identity,
+    key: &PublicKey,
+    mark: extension::Mark,
+) -> Result<TlsCertificate, CaError> {
+    let (name, logins) = person(job.authority, identity)?;
+    let cluster = job.cluster();
+    let identity_json = extension::to_json(cluster, identity.login_id, &identity.principal, mark)?;
+    let profile = Profile::User { identity_json: &identity_json };
+    job.tls(key, name, Name::new(name, cluster), logins, profile)
+}
+
+/// A user's name and logins.
+fn person<'a>(authority: &Authority, identity: &'a Identity) -> Result<(&'a str, Vec<String>), CaError> {
+    match &identity.principal {
+        Principal::User { name, logins, .. } => {
+            Ok((name.as_str(), logins.iter().map(ToString::to_string).collect()))
+        }
+        Principal::Host { .. } => {
+            Err(CaError::WrongAuthority { asked: CaKind::Host, authority: authority.kind() })
+        }
+    }
 }
 
 /// Certifies a person for stock OpenSSH servers, which trust the openssh CA. Such servers ask nobody: they know the
@@ -155,17 +183,14 @@ pub fn issue_openssh_user(
     ttl: Duration,
     options: &SshOptions,
 ) -> Result<SshCertificate, CaError> {
-    let Principal::User { name, logins, .. } = &identity.principal else {
-        return Err(CaError::WrongAuthority { asked: CaKind::Host, authority: authority.kind() });
-    };
+    let (name, principals) = person(authority, identity)?;
     let job = Job::new(authority, CertificateKind::OpensshUser, now, ttl)?;
     let key = ssh::subject_key(ssh_public_key)?;
-    let principals: Vec<String> = logins.iter().map(ToString::to_string).collect();
     if principals.is_empty() {
         return Err(CaError::NoLogins { user: name.to_string() });
     }
     let extensions: BTreeMap<String, String> = permissions(options).collect();
-    job.ssh(&key, name.as_str(), &principals, &extensions).map(|(_, certificate)| certificate)
+    job.ssh(&key, name, &principals, &extensions).map(|(_, certificate)| certificate)
 }
 
 fn permissions(options: &SshOptions) -> impl Iterator<Item = (String, String)> {
