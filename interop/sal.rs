@@ -152,3 +152,31 @@ fn handshakes_are_compared_with_each_source_alone() {
         assert!(rates["ring alone"].as_str().unwrap().contains("X25519MLKEM768"), "{row}");
     }
 }
+
+#[test]
+fn issuing_is_measured_for_every_suite() {
+    let home = TempDir::new().unwrap();
+    let rows = json(&ok(run(home.path(), &["issuance", "--seconds", "2", "--format", "json"])));
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 5 * 4);
+    for row in rows {
+        let rate = |name: &str| row[name].as_f64().unwrap();
+        let (ready, anew) = (rate("certificates_per_second"), rate("certificates_per_second_with_a_new_key"));
+        assert!(ready > 0.0 && anew > 0.0, "{row}");
+        let share = rate("share_in_signature");
+        assert!(share > 0.0 && share < 1.0, "{row}");
+        if row["suite"] == "legacy" {
+            assert_eq!(
+                (row["authority_key"].as_str(), row["subject_key"].as_str()),
+                (Some("rsa-2048"), Some("rsa-2048"))
+            );
+            assert!(ready > 5.0 * anew, "making an RSA key is most of it: {row}");
+        }
+    }
+    let one = run(home.path(), &["issuance", "--seconds", "1", "--suite", "hsm-v1"]);
+    let text = stdout(&ok(one));
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(text.contains("ecdsa-p256") && text.lines().nth(1).unwrap().contains("ed25519"), "{text}");
+    let wrong = refused(&run(home.path(), &["issuance", "--suite", "modern"]), 2);
+    assert!(wrong.contains("this build knows legacy, balanced-v1"), "{wrong}");
+}

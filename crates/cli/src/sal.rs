@@ -1,6 +1,7 @@
 //! `sallyport sal`: what the cryptography here is made of, and what it costs.
 
 mod handshakes;
+mod issuance;
 mod plot;
 mod report;
 mod speed;
@@ -22,6 +23,8 @@ pub(crate) enum Sal {
     Speed(speed::Args),
     /// TLS 1.3 handshakes a second: composed of the best sources, by each source alone, by rustls' default, and by Go.
     Handshakes(handshakes::Args),
+    /// Certificates a second on one core, for each suite, and how much of that is the signature.
+    Issuance(issuance::Args),
 }
 
 /// Runs one of them. They take no connection and no login.
@@ -31,6 +34,7 @@ pub(crate) fn run(global: &Global, command: Sal) -> CliResult {
         Sal::Tune(args) => tune::run(global, &args),
         Sal::Speed(args) => speed::run(&args),
         Sal::Handshakes(args) => handshakes::run(&args),
+        Sal::Issuance(args) => issuance::run(&args),
     }
 }
 
