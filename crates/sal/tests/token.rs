@@ -563,6 +563,21 @@ fn a_deleted_key_is_named_while_the_token_stays() {
 }
 
 #[test]
+fn keys_that_nobody_knows_are_removed_by_their_label() {
+    alone("keys_that_nobody_knows_are_removed_by_their_label", "", |hsm| {
+        let custody = hsm.custody();
+        let kept = custody.generate("prod user ca ssh", KeyAlgorithm::EcdsaP256).unwrap();
+        let attempt = ["prod user ca ssh #1", "prod user ca tls #1"].map(str::to_owned);
+        for label in &attempt {
+            custody.generate(label, KeyAlgorithm::EcdsaP256).unwrap();
+        }
+        assert_eq!(custody.discard(&attempt).unwrap(), 2);
+        assert_eq!(custody.discard(&attempt).unwrap(), 0);
+        custody.load(&kept).unwrap().sign(b"still there").unwrap();
+    });
+}
+
+#[test]
 fn a_damaged_record_is_refused() {
     alone("a_damaged_record_is_refused", "", |hsm| {
         let custody = hsm.custody();

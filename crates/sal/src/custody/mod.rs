@@ -84,4 +84,14 @@ pub trait Custody: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`SalError`] when the record belongs to another custody, was damaged, or its key is gone.
     fn load(&self, key: &StoredKey) -> Result<Arc<dyn Signer>, SalError>;
+
+    /// Removes keys that were made with one of these labels, which must be of keys that nobody has a record of; gives
+    /// how many there were. For a custody that keeps nothing itself there is nothing to do.
+    ///
+    /// # Errors
+    /// [`SalError`] when the custody cannot be asked.
+    fn discard(&self, labels: &[String]) -> Result<usize, SalError> {
+        let _ = labels;
+        Ok(0)
+    }
 }

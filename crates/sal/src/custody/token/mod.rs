@@ -149,6 +149,16 @@ impl Custody for TokenCustody {
         }
         Ok(Arc::new(signer))
     }
+
+    fn discard(&self, labels: &[String]) -> Result<usize, SalError> {
+        self.link.run("remove a key", |connection, entered| {
+            let mut keys = 0;
+            for label in labels {
+                keys += object::discard(connection, entered, label)?;
+            }
+            Ok(keys)
+        })
+    }
 }
 
 /// A private key in a token.

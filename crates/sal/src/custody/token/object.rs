@@ -146,6 +146,24 @@ fn find(
     }
 }
 
+/// Removes both halves of every key pair of ours with this label; gives how many private keys there were.
+pub(super) fn discard(connection: &Connection, entered: &Entered<'_>, label: &str) -> Result<usize, Fault> {
+    let lease = connection.writing_lease(entered)?;
+    let session = lease.session()?;
+    let failed = |error| connection.fault("remove a key", &error);
+    let mut keys = 0;
+    // The private half last: while it is there, a second attempt finds what is left of the pair.
+    for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
+        let wanted =
+            [Attribute::Class(class), Attribute::Token(true), Attribute::Label(label.as_bytes().to_vec())];
+        for handle in session.find_objects(&wanted).map_err(failed)? {
+            session.destroy_object(handle).map_err(failed)?;
+            keys += usize::from(class == ObjectClass::PRIVATE_KEY);
+        }
+    }
+    Ok(keys)
+}
+
 /// Checks that a private key is the kind that we asked for: of this label and type, able to sign, unable to leave.
 pub(super) fn check_private(
     connection: &Connection,
