@@ -8,7 +8,7 @@ use sallyport_sal::custody::{Custody, StoredKey};
 use sallyport_sal::formats::jwk;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
-use sallyport_sal::{KeyAlgorithm, KeyPurpose, Signer, Suite, random};
+use sallyport_sal::{KeyAlgorithm, KeyPurpose, PublicKey, Signer, Suite, random};
 use serde::{Deserialize, Serialize};
 use ssh_key::HashAlg;
 use time::{Duration, OffsetDateTime};
@@ -274,6 +274,12 @@ impl TlsSide {
     /// Its name as its certificate has it, in DER.
     pub(crate) fn name_der(&self) -> &[u8] {
         &self.certificate.subject
+    }
+
+    /// The public key.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        self.signer.public_key()
     }
 
     /// When its own certificate ends.

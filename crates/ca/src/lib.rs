@@ -28,6 +28,7 @@ mod extension;
 mod issue;
 mod kind;
 mod names;
+mod reissue;
 mod ssh;
 mod trust;
 mod x509;
@@ -57,6 +58,7 @@ pub use issue::{
 pub use kind::{CaKind, UnknownCa};
 pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL};
 pub use names::{DOMAIN, name_covers, server_name};
+pub use reissue::UserPair;
 pub use spiffe::SpiffeId;
 pub use ssh::NO_LOGIN;
 pub use trust::{PublicKeys, RotationStatus, Trust, TrustBundle, is_renewable};

@@ -22,10 +22,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use sallyport_sal::tls::rustls::pki_types::CertificateDer;
+use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use crate::{AuthorityRecord, CaError, CaKind, RotationStatus, x509};
+use crate::x509::{self, CaCertificate};
+use crate::{AuthorityRecord, CaError, CaKind, RotationStatus};
 
 /// Where a rotation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -391,6 +394,16 @@ impl CaState {
 #[must_use]
 pub fn pin_of(record: &AuthorityRecord) -> Option<String> {
     record.tls_key.as_ref()?.public_key().ok().map(|key| x509::pin_of(&key))
+}
+
+/// The pin of the CA in a host's chain (PEM), which is the one that signed it; none when the chain has none.
+#[must_use]
+pub fn signed_by(chain_pem: &str) -> Option<String> {
+    CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+        .skip(1)
+        .filter_map(Result::ok)
+        .find_map(|der| CaCertificate::parse(&der).ok())
+        .map(|ca| ca.pin())
 }
 
 /// Whole seconds.

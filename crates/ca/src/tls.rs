@@ -52,6 +52,9 @@ const CLIENT_SESSIONS: usize = 64;
 /// Tickets a server gives per handshake: each is used once, and clients open few connections.
 const TICKETS: usize = 2;
 
+/// Pins that a newcomer may be given: two are enough for a rotation.
+const MOST_PINS: usize = 4;
+
 /// Whether clients must show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
@@ -151,7 +154,8 @@ pub fn client_config(
     Ok(config)
 }
 
-/// The configuration of a newcomer who knows only the pin of the host CA (`sha256:` and 64 hexadecimal digits). The
+/// The configuration of a newcomer who knows only the pin of the host CA (`sha256:` and 64 hexadecimal digits), or the
+/// pins of two while one replaces the other, with a comma between them. The
 /// server must be the authority service itself, with a chain whose CA has that pin; the name connected with does not
 /// matter, because a newcomer does not know the cluster's name yet. Nodes and proxies hold certificates of the same
 /// CA, and are refused: a password or a join token goes to nobody but the authority.
@@ -159,28 +163,34 @@ pub fn client_config(
 /// # Errors
 /// [`CaError::BadPin`] when the pin is malformed.
 pub fn pinned_client_config(pin: &str, alpn: &[&[u8]]) -> Result<ClientConfig, CaError> {
-    let pin = parse_pin(pin)?;
+    let pins = parse_pin(pin)?.split(',').map(str::to_owned).collect();
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(PinnedVerifier { pin }))
+        .with_custom_certificate_verifier(Arc::new(PinnedVerifier { pins }))
         .with_no_client_auth();
     config.alpn_protocols = protocols(alpn);
     config.resumption = Resumption::disabled();
     Ok(config)
 }
 
-/// Turns a pin into the form that [`Trust::pin`] gives.
+/// Turns a pin, or several with commas between them, into the form that [`Trust::pin`] gives.
 ///
 /// # Errors
-/// [`CaError::BadPin`] when it is malformed.
+/// [`CaError::BadPin`] when one is malformed, and when there are more than four.
 pub fn parse_pin(pin: &str) -> Result<String, CaError> {
-    let lower = pin.trim().to_ascii_lowercase();
-    let well_formed = lower
-        .strip_prefix("sha256:")
-        .is_some_and(|digits| digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-    if well_formed { Ok(lower) } else { Err(CaError::BadPin { got: pin.to_owned() }) }
+    let lower = pin.to_ascii_lowercase();
+    let pins: Vec<&str> = lower.split(',').map(str::trim).collect();
+    let well_formed = |pin: &&str| {
+        pin.strip_prefix("sha256:")
+            .is_some_and(|digits| digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    };
+    if pins.len() <= MOST_PINS && pins.iter().all(well_formed) {
+        Ok(pins.join(","))
+    } else {
+        Err(CaError::BadPin { got: pin.to_owned() })
+    }
 }
 
 /// Why a connection failed, when it was because of a certificate that one of these configurations refused. The error
@@ -305,7 +315,7 @@ impl ServerCertVerifier for ServerVerifier {
 
 #[derive(Debug)]
 struct PinnedVerifier {
-    pin: String,
+    pins: Vec<String>,
 }
 
 impl PinnedVerifier {
@@ -317,13 +327,13 @@ impl PinnedVerifier {
     ) -> Result<(), CaError> {
         let cas: Vec<CaCertificate> =
             intermediates.iter().filter_map(|der| CaCertificate::parse(der).ok()).collect();
-        let Some(ca) = cas.iter().find(|ca| ca.pin() == self.pin) else {
+        let Some(ca) = cas.iter().find(|ca| self.pins.contains(&ca.pin())) else {
             return Err(CaError::Refused {
                 reason: match cas.first() {
                     Some(other) => format!(
                         "the server's CA has the pin {}, expected {}; the pin is for another cluster, or something stands between you and it",
                         other.pin(),
-                        self.pin
+                        self.pins.join(" or ")
                     ),
                     None => "the server shows no CA certificate, so it is not a Sallyport cluster".to_owned(),
                 },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal};
 use sallyport_sal::formats::jwk;
@@ -13,7 +13,7 @@ use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime
 use sallyport_sal::tls::rustls::server::WebPkiClientVerifier;
 use sallyport_sal::tls::rustls::server::danger::ClientCertVerifier;
 use sallyport_sal::tls::rustls::{self, CertificateError, RootCertStore};
-use sallyport_sal::{PublicKey, Suite, hpke, tls};
+use sallyport_sal::{PublicKey, Suite, hash, hpke, tls};
 use serde::{Deserialize, Serialize};
 use ssh_key::Certificate;
 use ssh_key::certificate::CertType;
@@ -104,6 +104,7 @@ struct Anchors {
     others: BTreeMap<CaKind, PublicKeys>,
     suite: Suite,
     rotations: BTreeMap<CaKind, RotationStatus>,
+    version: OnceLock<String>,
     users: Arc<dyn ClientCertVerifier>,
     hosts: Arc<dyn ClientCertVerifier>,
     servers: Arc<dyn ServerCertVerifier>,
@@ -190,6 +191,7 @@ impl Trust {
             // A suite that only a newer release knows must not make an older host distrust everybody.
             suite: bundle.suite.parse().unwrap_or_default(),
             rotations: bundle.rotations.clone(),
+            version: OnceLock::new(),
         };
         Ok(Self { anchors: Arc::new(anchors), chains: Arc::new(Chains::new(Remember::default())) })
     }
@@ -233,6 +235,17 @@ impl Trust {
             suite: self.anchors.suite.name().to_owned(),
             rotations: self.anchors.rotations.clone(),
         }
+    }
+
+    /// Changes with everything that the bundle says: who has this version has this bundle. Sixteen hexadecimal digits.
+    #[must_use]
+    pub fn version(&self) -> String {
+        let version = self.anchors.version.get_or_init(|| {
+            // Maps are sorted and strings always encode.
+            let json = serde_json::to_vec(&self.to_bundle()).unwrap_or_default();
+            data_encoding::HEXLOWER.encode(&hash::sha256(&json)).chars().take(16).collect()
+        });
+        version.clone()
     }
 
     /// The cluster's suite: what keys are made for it, and whether key exchange must be hybrid.

@@ -6,7 +6,7 @@
 use sallyport_sal::algorithm::KeyKind;
 use sallyport_sal::{KeyAlgorithm, PublicKey, Signer, hash};
 use time::OffsetDateTime;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate};
 use yasna::{DERWriter, Tag};
 
 use crate::extension::{self, Claims, IDENTITY_OID, is_identity};
@@ -267,6 +267,20 @@ pub(crate) fn validity(der: &[u8]) -> Result<(OffsetDateTime, OffsetDateTime), C
     Ok((validity.not_before.to_datetime(), validity.not_after.to_datetime()))
 }
 
+/// The id of the key that signed a certificate, as the certificate says it.
+pub(crate) fn signed_by_key_id(der: &[u8]) -> Option<Vec<u8>> {
+    let certificate = parse(der).ok()?;
+    certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(found) => Some(found.key_identifier.as_ref()?.0.to_vec()),
+        _ => None,
+    })
+}
+
+/// The certified key of a certificate, DER.
+pub(crate) fn subject_public_key_info(der: &[u8]) -> Result<Vec<u8>, CaError> {
+    Ok(parse(der)?.public_key().raw.to_vec())
+}
+
 /// `sha256:` and the digest of a SubjectPublicKeyInfo.
 pub(crate) fn pin_of(key: &PublicKey) -> String {
     format!("sha256:{}", data_encoding::HEXLOWER.encode(&key.spki_sha256()))
@@ -417,7 +431,7 @@ fn alt_uri(uri: &str) -> Vec<u8> {
 }
 
 /// The first 160 bits of the SHA-256 of the key (RFC 7093 §2 method 1).
-fn key_id(key: &PublicKey) -> Vec<u8> {
+pub(crate) fn key_id(key: &PublicKey) -> Vec<u8> {
     let mut id = hash::sha256(key.raw()).to_vec();
     id.truncate(20);
     id

@@ -321,6 +321,13 @@ fn a_pin_lets_in_the_authority_of_one_cluster_alone() {
     connect(&newcomer, &authority, "127.0.0.1").unwrap();
     let upper = Arc::new(pinned_client_config(&trust.pin().to_uppercase(), ALPN).unwrap());
     connect(&upper, &authority, "127.0.0.1").unwrap();
+    // While one CA replaces another, newcomers get the pins of both.
+    let (old, new) = (format!("sha256:{:064}", 1), format!("sha256:{:064}", 2));
+    let both = Arc::new(pinned_client_config(&format!("{old}, {}", trust.pin()), ALPN).unwrap());
+    connect(&both, &authority, "127.0.0.1").unwrap();
+    let neither = Arc::new(pinned_client_config(&format!("{old},{new}"), ALPN).unwrap());
+    let error = connect(&neither, &authority, "127.0.0.1").unwrap_err();
+    assert!(format!("{error:?}").contains(&format!("expected {old} or {new}")), "{error:?}");
 
     // Hosts of the cluster that are not the authority never see a password.
     for role in [HostRole::Node, HostRole::Proxy] {
@@ -346,7 +353,10 @@ fn a_pin_lets_in_the_authority_of_one_cluster_alone() {
     let error = connect(&newcomer, &serve(trust, &bare, ClientAuth::None), "127.0.0.1").unwrap_err();
     assert!(format!("{error:?}").contains("no CA certificate"), "{error:?}");
 
-    for pin in ["", "sha256:", "sha256:12", "md5:00", &trust.pin()[7..], &format!("{}0", trust.pin())] {
+    let (trailing, many) = (format!("{},", trust.pin()), vec![trust.pin(); 5].join(","));
+    let cut = &trust.pin()[7..];
+    let long = format!("{}0", trust.pin());
+    for pin in ["", ",", "sha256:", "sha256:12", "md5:00", cut, &long, &trailing, &many] {
         assert!(matches!(parse_pin(pin), Err(CaError::BadPin { .. })), "{pin}");
         assert!(pinned_client_config(pin, ALPN).is_err());
     }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use cluster::{Cluster, SUITE, alice, leaf};
 use sallyport_access::{ClusterName, HostId, HostRole, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_ca::rotation::{CaState, Mode, Phase, pin_of};
+use sallyport_ca::rotation::{CaState, Mode, Phase, pin_of, signed_by};
 use sallyport_ca::{
-    Authority, AuthorityRecord, CaError, CaKind, HostRequest, RotationStatus, SshOptions, Trust, issue_host,
-    issue_user,
+    Authority, AuthorityRecord, CaError, CaKind, HostRequest, RotationStatus, SshOptions, Trust, UserPair,
+    issue_host, issue_user,
 };
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use ssh_key::Certificate;
@@ -376,6 +376,15 @@ fn confirmations_are_of_this_phase_and_of_the_right_certificate() {
 }
 
 #[test]
+fn a_host_sees_in_its_chain_who_signed_it() {
+    let cluster = Cluster::new("prod");
+    let node = cluster.host("web-1", HostRole::Node, &[]);
+    assert_eq!(signed_by(&node.certificates.tls_pem), pin_of(cluster.hosts.record()));
+    let bare = cluster::pem(&leaf(&node.certificates.tls_pem));
+    assert_eq!((signed_by(&bare), signed_by("")), (None, None));
+}
+
+#[test]
 fn the_grace_is_split_over_the_phases() {
     let (_dir, custody, old) = authority(CaKind::User);
     let new = another(&custody, CaKind::User);
@@ -435,4 +444,43 @@ fn phases_are_typed_as_they_are_shown() {
     assert_eq!("update-clients".parse::<Phase>().unwrap(), Phase::UpdateClients);
     let error = "later".parse::<Phase>().unwrap_err().to_string();
     assert!(error.contains("update_servers"), "{error}");
+}
+
+#[test]
+fn certificates_are_signed_anew_with_the_same_end() {
+    let cluster = Cluster::new("prod");
+    let new = another(&cluster.custody, CaKind::User);
+    let trust = Trust::from_authorities(&[&new, &cluster.users, &cluster.hosts], None).unwrap();
+    let old = cluster.user(&alice()).certificates;
+    let later = cluster.now + Duration::minutes(10) + Duration::milliseconds(1);
+    let pair = UserPair::verify(&trust, &old.ssh, &old.tls_pem, later).unwrap();
+    assert!(pair.is_signed_by(&cluster.users) && !pair.is_signed_by(&new));
+
+    let issued = pair.reissue(&new, later).unwrap();
+    assert_eq!(issued.valid_before, old.valid_before);
+    assert_eq!(issued.ssh_fingerprint, old.ssh_fingerprint);
+    let after = Trust::from_authorities(&[&new, &cluster.hosts], None).unwrap();
+    assert!(UserPair::verify(&after, &old.ssh, &old.tls_pem, later).is_err());
+    let again = UserPair::verify(&after, &issued.ssh, &issued.tls_pem, later).unwrap();
+    assert!(again.is_signed_by(&new) && !again.is_signed_by(&cluster.users));
+    assert_eq!(again.identity().principal, pair.identity().principal);
+    assert_eq!(again.identity().login_id, pair.identity().login_id);
+    let (before, now) =
+        (Certificate::from_openssh(&old.ssh).unwrap(), Certificate::from_openssh(&issued.ssh).unwrap());
+    assert_eq!(before.valid_before(), now.valid_before());
+    assert_eq!((before.extensions(), before.public_key()), (now.extensions(), now.public_key()));
+
+    // What ends in seconds is not worth it, and what has ended is refused.
+    let end = cluster.now + Duration::hours(1);
+    assert!(matches!(pair.reissue(&new, end - Duration::seconds(30)), Err(CaError::BadLifetime { .. })));
+    assert!(pair.reissue(&new, end).is_err());
+    let over = UserPair::verify(&trust, &old.ssh, &old.tls_pem, end + Duration::hours(1));
+    assert!(matches!(over, Err(CaError::Expired { .. })), "{over:?}");
+
+    // Certificates of two logins, or of a host, are nobody's pair.
+    let bob = cluster.user(&cluster::user("bob", &["root"])).certificates;
+    assert!(UserPair::verify(&trust, &old.ssh, &bob.tls_pem, later).is_err());
+    let node = cluster.host("web-1", HostRole::Node, &[]).certificates;
+    assert!(UserPair::verify(&trust, &node.ssh, &node.tls_pem, later).is_err());
+    assert!(UserPair::verify(&trust, &old.ssh, &node.tls_pem, later).is_err());
 }

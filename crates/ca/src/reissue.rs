@@ -1,0 +1,83 @@
+//! A user's certificates, signed anew by the CA that has taken over: the same login, the same keys and the same end.
+
+use sallyport_access::{Identity, Principal};
+use sallyport_sal::tls::rustls::pki_types::CertificateDer;
+use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
+use ssh_key::Certificate;
+use time::{Duration, OffsetDateTime};
+
+use crate::x509;
+use crate::{Authority, CaError, CaKind, SshOptions, Trust, UserCertificates, issue_user};
+
+/// The certificates of one login, verified.
+#[derive(Debug, Clone)]
+pub struct UserPair {
+    identity: Identity,
+    ssh: Certificate,
+    tls: CertificateDer<'static>,
+}
+
+impl UserPair {
+    /// Verifies an OpenSSH certificate line and a PEM chain as the two certificates of one login.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason why one of them is refused, or [`CaError::Malformed`] when they are not of the same
+    /// login of a user.
+    pub fn verify(trust: &Trust, ssh: &str, tls_pem: &str, now: OffsetDateTime) -> Result<Self, CaError> {
+        let malformed = |reason: String| CaError::Malformed { reason };
+        let ssh = Certificate::from_openssh(ssh.trim())
+            .map_err(|error| malformed(format!("the SSH certificate cannot be read: {error}")))?;
+        let tls = CertificateDer::from_pem_slice(tls_pem.as_bytes())
+            .map_err(|error| malformed(format!("the TLS certificate cannot be read: {error}")))?;
+        let by_ssh = trust.verify_user_ssh(&ssh, now)?;
+        let by_tls = trust.identify_tls(&tls, now)?;
+        if !matches!(by_tls.principal, Principal::User { .. }) {
+            return Err(CaError::WrongKind { got: CaKind::Host, expected: CaKind::User });
+        }
+        if (by_ssh.login_id, &by_ssh.principal) != (by_tls.login_id, &by_tls.principal) {
+            return Err(malformed("the SSH and the TLS certificate are not of the same login".to_owned()));
+        }
+        let valid_before = by_ssh.valid_before.min(by_tls.valid_before);
+        Ok(Self { identity: Identity { valid_before, ..by_tls }, ssh, tls })
+    }
+
+    /// Whose they are, and until when.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether both were signed by this authority.
+    #[must_use]
+    pub fn is_signed_by(&self, authority: &Authority) -> bool {
+        let by_ssh = authority
+            .ssh()
+            .ok()
+            .and_then(|side| ssh_key::PublicKey::from_openssh(side.public_line()).ok())
+            .is_some_and(|key| key.key_data() == self.ssh.signature_key());
+        let by_tls = authority
+            .tls()
+            .is_ok_and(|side| x509::signed_by_key_id(&self.tls) == Some(x509::key_id(&side.public_key())));
+        by_ssh && by_tls
+    }
+
+    /// Signs for the same keys again. The certificates end when the old ones would have, to the second.
+    ///
+    /// # Errors
+    /// [`CaError::BadLifetime`] when they end so soon that it is not worth it; else as [`issue_user`].
+    pub fn reissue(&self, authority: &Authority, now: OffsetDateTime) -> Result<UserCertificates, CaError> {
+        let public = ssh_key::PublicKey::new(self.ssh.public_key().clone(), self.ssh.comment())
+            .to_openssh()
+            .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })?;
+        let has = |name: &str| self.ssh.extensions().contains_key(name);
+        let options = SshOptions {
+            permit_pty: has("permit-pty"),
+            port_forwarding: has("permit-port-forwarding"),
+            agent_forwarding: has("permit-agent-forwarding"),
+        };
+        let now = now - Duration::nanoseconds(i64::from(now.nanosecond()));
+        let left = self.identity.valid_before - now;
+        let spki = x509::subject_public_key_info(&self.tls)?;
+        issue_user(authority, &self.identity, &public, &spki, now, left, &options)
+    }
+}
