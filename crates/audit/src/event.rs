@@ -121,6 +121,20 @@ codes! {
     NodeDeleted = "SP1240I", "node.deleted";
     /// The public half of a certificate authority was exported.
     CaExported = "SP1250I", "ca.exported";
+    /// The rotation of a certificate authority began: a new one is trusted and signs nothing yet.
+    CaRotationBegun = "SP1260I", "ca.rotation_begun";
+    /// The rotation of a certificate authority went on to its next phase.
+    CaRotationAdvanced = "SP1261I", "ca.rotation_advanced";
+    /// The rotation of a certificate authority ended: one of the two is no longer trusted.
+    CaRotationFinished = "SP1262I", "ca.rotation_finished";
+    /// The rotation of a certificate authority was rolled back: the old one signs again.
+    CaRotationRolledBack = "SP1263W", "ca.rotation_rolled_back";
+    /// An automatic rotation is due and waits for hosts that have not confirmed its phase.
+    CaRotationWaiting = "SP1264W", "ca.rotation_waiting";
+    /// The rotation of a certificate authority was made automatic or manual.
+    CaRotationMode = "SP1265I", "ca.rotation_mode";
+    /// A host confirmed which trust it has applied.
+    CaConfirmed = "SP1266I", "ca.confirmed";
 
     /// A host joined with a token.
     NodeJoined = "SP1300I", "node.joined";

@@ -9,11 +9,13 @@ use sallyport_ca::Trust;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::warn;
 
 use crate::ServerError;
+use crate::auth::Authority;
 use crate::config::Limits;
 use crate::files;
-use crate::host::certificates;
+use crate::host::{Credentials, certificates};
 use crate::joining::{Membership, keep_issued, load_or_issue};
 use crate::listener::{Limiter, accept_loop};
 use crate::proxy::LocalAuthority;
@@ -27,6 +29,8 @@ pub(crate) struct Start {
     pub(crate) directory: PathBuf,
     pub(crate) listener: TcpListener,
     pub(crate) authority: LocalAuthority,
+    /// The same authority, whose trust this listener follows.
+    pub(crate) rotating: Authority,
     pub(crate) drain: CancellationToken,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -51,17 +55,18 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         public_names: Vec::new(),
     };
     let path = start.directory.join("listener.json");
-    let credentials = load_or_issue(&path, &membership, &start.authority.issue).await?;
+    let credentials = load_or_issue(&path, &membership, &start.authority).await?;
     let identity = credentials.identity();
     let trust = Trust::from_bundle(&identity.trust)
         .map_err(|error| certificates("the authority's own trust cannot be used", error))?;
     let view = ClusterView::new(start.cluster, identity.trust.clone(), trust)
         .map_err(|problem| certificates("cannot prepare the policy", problem))?;
+    let view = Arc::new(view);
     let limits = Limits::default();
     let gateway = Arc::new(Gateway {
         settings: TlsSettings::new(credentials.clone()),
         credentials: credentials.clone(),
-        view: Arc::new(view),
+        view: Arc::clone(&view),
         authority: AuthorityWay::Here(start.authority.serve),
         relays: true,
         hub: None,
@@ -75,10 +80,12 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
     });
     start.tasks.spawn(keep_issued(
         credentials.clone(),
+        Arc::clone(&view),
         membership,
         start.authority.issue,
         start.stop.clone(),
     ));
+    start.tasks.spawn(follow_trust(start.rotating, credentials, view, start.stop.clone()));
     // Each proxy relays the connections of all its clients, so one address gets the whole.
     let limiter = Limiter::new(limits.connections, limits.connections);
     let serving = start.tasks.clone();
@@ -86,4 +93,40 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         Arc::clone(&gateway).serve(acceptance)
     }));
     Ok(())
+}
+
+/// What other hosts learn by the watch, and confirm, the listener of the authority's own process is told.
+async fn follow_trust(
+    authority: Authority,
+    credentials: Credentials,
+    view: Arc<ClusterView>,
+    stop: CancellationToken,
+) {
+    let mut renewed = credentials.changes();
+    let mut trusted = authority.follow_trust();
+    let forever = async {
+        loop {
+            let bundle = trusted.current();
+            renewed.mark_unchanged();
+            view.trust_in(&bundle);
+            let stored = credentials.adopt(bundle.clone());
+            match stored {
+                Ok(()) => {
+                    let id = credentials.identity().id;
+                    authority.confirm_trust(id, &bundle, credentials.presented()).await;
+                }
+                Err(error) => {
+                    warn!(error = %ServerError::chain(&error), "a changed trust cannot be stored, so it is not confirmed");
+                }
+            }
+            tokio::select! {
+                () = trusted.changed() => {}
+                changed = renewed.changed() => if changed.is_err() { return },
+            }
+        }
+    };
+    tokio::select! {
+        () = forever => {}
+        () = stop.cancelled() => {}
+    }
 }

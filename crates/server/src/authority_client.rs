@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_wire::alpn;
 use sallyport_wire::v1::fleet_client::FleetClient;
+use sallyport_wire::v1::rotation_client::RotationClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -129,18 +130,34 @@ fn channel(connect: impl Fn() -> SettingsFuture + Clone + Send + Sync + 'static)
         }))
 }
 
-/// Calls to the authority with this host's identity, always the newest.
-#[derive(Debug, Clone)]
+/// Calls to the authority with this host's identity, always the newest: a connection is good for no longer than the
+/// certificate that it was made with.
+#[derive(Clone)]
 pub(crate) struct AuthorityClient {
+    connect: Arc<dyn Fn() -> SettingsFuture + Send + Sync>,
+    credentials: Credentials,
+    current: Arc<Mutex<Option<Current>>>,
+}
+
+/// The channel in use, and the certificate that it was made for.
+struct Current {
+    chain: String,
     channel: Channel,
 }
 
+impl std::fmt::Debug for AuthorityClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthorityClient").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
 impl AuthorityClient {
-    /// Connects when first used and again after every loss.
+    /// Connects when first used and again after every loss and every renewal.
     pub(crate) fn new(route: Route, credentials: Credentials, view: Arc<ClusterView>) -> Self {
         let server = sallyport_ca::server_name(HostRole::Auth, view.cluster());
+        let own = credentials.clone();
         let connect = move || -> SettingsFuture {
-            let (route, credentials) = (route.clone(), credentials.clone());
+            let (route, credentials) = (route.clone(), own.clone());
             let (view, server) = (Arc::clone(&view), server.clone());
             Box::pin(async move {
                 let config = credentials.client(&view.trust(), alpn::AUTH).map_err(io::Error::other)?;
@@ -148,12 +165,30 @@ impl AuthorityClient {
                 Ok(Box::new(tls) as BoxIo)
             })
         };
-        Self { channel: channel(connect) }
+        Self { connect: Arc::new(connect), credentials, current: Arc::default() }
     }
 
     /// The service for hosts.
     pub(crate) fn fleet(&self) -> FleetClient<Channel> {
-        FleetClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+        FleetClient::new(self.channel()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+    }
+
+    /// The service that rotations go by.
+    pub(crate) fn rotation(&self) -> RotationClient<Channel> {
+        RotationClient::new(self.channel())
+    }
+
+    fn channel(&self) -> Channel {
+        let identity = self.credentials.identity();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = current.as_ref().filter(|current| current.chain == identity.tls_chain) {
+            return current.channel.clone();
+        }
+        // Calls that are under way hold on to the former one.
+        let connect = Arc::clone(&self.connect);
+        let channel = channel(move || connect());
+        *current = Some(Current { chain: identity.tls_chain.clone(), channel: channel.clone() });
+        channel
     }
 }
 
@@ -179,10 +214,10 @@ pub(crate) async fn first_contact(
     let tls = handshake(tcp, Arc::clone(&config), &server)
         .await
         .map_err(|error| refused(format!("{address} did not prove to be the pinned cluster: {error}")))?;
-    let first = Arc::new(std::sync::Mutex::new(Some(Box::new(tls) as BoxIo)));
+    let first = Arc::new(Mutex::new(Some(Box::new(tls) as BoxIo)));
     let address = address.clone();
     Ok(channel(move || {
-        let ready = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (address, config, server) = (address.clone(), Arc::clone(&config), server.clone());
         Box::pin(async move {
             match ready {

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sallyport_access::{ClusterName, HostId, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_ca::{CaKind, PublicKeys, RotationStatus, Trust, TrustBundle};
-use sallyport_sal::Suite;
+use sallyport_ca::{CaKind, PublicKeys, RotationStatus, Trust, TrustBundle, rotation};
+use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use tracing::warn;
 
 use crate::ServerError;
 use crate::config::Secret;
@@ -33,6 +35,8 @@ pub(crate) struct HostIdentity {
     /// PEM, leaf first.
     pub(crate) tls_chain: String,
     pub(crate) trust: TrustBundle,
+    /// The suite that chose the algorithms of the keys.
+    pub(crate) suite: Suite,
     pub(crate) issued: OffsetDateTime,
     pub(crate) valid_until: OffsetDateTime,
 }
@@ -50,6 +54,9 @@ struct Stored {
     tls_key: String,
     tls_chain: String,
     trust: TrustBundle,
+    /// Releases that did not say knew one suite.
+    #[serde(default = "only_suite")]
+    suite: Suite,
     #[serde(with = "time::serde::rfc3339")]
     issued: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
@@ -57,6 +64,10 @@ struct Stored {
 }
 
 const STORED_VERSION: u32 = 1;
+
+fn only_suite() -> Suite {
+    Suite::BalancedV1
+}
 
 impl HostIdentity {
     /// When to ask for new certificates: well before two thirds of the life are over, so that a week-long outage of
@@ -96,6 +107,7 @@ impl HostIdentity {
             tls_key: Secret::new(stored.tls_key),
             tls_chain: stored.tls_chain,
             trust: stored.trust,
+            suite: stored.suite,
             issued: stored.issued,
             valid_until: stored.valid_until,
         }))
@@ -113,6 +125,7 @@ impl HostIdentity {
             tls_key: self.tls_key.expose().to_owned(),
             tls_chain: self.tls_chain.clone(),
             trust: self.trust.clone(),
+            suite: self.suite,
             issued: self.issued,
             valid_until: self.valid_until,
         };
@@ -129,14 +142,16 @@ impl HostIdentity {
 pub(crate) struct FreshKeys {
     ssh: SshKeyPair,
     tls: TlsKey,
+    suite: Suite,
 }
 
 impl FreshKeys {
-    pub(crate) fn generate(name: &str) -> Result<Self, ServerError> {
-        let failed = |source| certificates("cannot make host keys", source);
+    pub(crate) fn generate(name: &str, suite: Suite) -> Result<Self, ServerError> {
+        let failed = |source| certificates(format!("cannot make host keys of the suite {suite}"), source);
         Ok(Self {
-            ssh: SshKeyPair::generate(Suite::BalancedV1, name).map_err(failed)?,
-            tls: TlsKey::generate(Suite::BalancedV1).map_err(failed)?,
+            ssh: SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, name).map_err(failed)?,
+            tls: TlsKey::generate_for(suite, KeyPurpose::HostTls).map_err(failed)?,
+            suite,
         })
     }
 
@@ -186,6 +201,7 @@ impl FreshKeys {
             tls_key: Secret::new(self.tls.pkcs8_pem().as_str()),
             tls_chain: issued.tls_certificate_pem,
             trust,
+            suite: self.suite,
             issued: now,
             valid_until,
         })
@@ -224,27 +240,100 @@ pub(crate) fn certificates(
     ServerError::Certificates { context: context.into(), source: source.into() }
 }
 
+/// Puts an identity to use where it is not asked for with every connection.
+pub(crate) type Present = Box<dyn Fn(&HostIdentity) -> Result<(), ServerError> + Send + Sync>;
+
 /// The identity in force, shared by everything that makes or accepts TLS connections; changes when it is renewed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Credentials {
     path: PathBuf,
-    current: Arc<RwLock<Arc<HostIdentity>>>,
+    current: Arc<watch::Sender<Arc<HostIdentity>>>,
+    use_of: Arc<Mutex<Use>>,
+}
+
+/// Held while the identity changes, so that one change follows the other.
+#[derive(Default)]
+struct Use {
+    presenters: Vec<Present>,
+    /// The pin of the CA behind what every presenter presents.
+    presented: Option<String>,
+}
+
+impl Use {
+    fn present(&mut self, identity: &HostIdentity) {
+        let mut all = true;
+        for present in &self.presenters {
+            if let Err(error) = present(identity) {
+                warn!(error = %ServerError::chain(&error), "a part of this process keeps its old host certificate");
+                all = false;
+            }
+        }
+        if all {
+            self.presented = rotation::signed_by(&identity.tls_chain);
+        }
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Credentials {
     pub(crate) fn new(path: PathBuf, identity: HostIdentity) -> Self {
-        Self { path, current: Arc::new(RwLock::new(Arc::new(identity))) }
+        let presented = rotation::signed_by(&identity.tls_chain);
+        let use_of = Use { presenters: Vec::new(), presented };
+        Self {
+            path,
+            current: Arc::new(watch::Sender::new(Arc::new(identity))),
+            use_of: Arc::new(Mutex::new(use_of)),
+        }
     }
 
     pub(crate) fn identity(&self) -> Arc<HostIdentity> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.borrow())
+    }
+
+    /// Wakes whenever the identity was replaced.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<HostIdentity>> {
+        self.current.subscribe()
+    }
+
+    /// Has every later identity put to use by `present`, before anybody is told of it.
+    pub(crate) fn present_with(&self, present: Present) {
+        self.lock().presenters.push(present);
+    }
+
+    /// The pin of the host CA that signed what this process presents to whoever connects next.
+    pub(crate) fn presented(&self) -> Option<String> {
+        self.lock().presented.clone()
     }
 
     /// Stores and uses a renewed identity.
     pub(crate) fn replace(&self, identity: HostIdentity) -> Result<(), ServerError> {
+        let mut use_of = self.lock();
         identity.store(&self.path)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
+        use_of.present(&identity);
+        self.current.send_replace(Arc::new(identity));
         Ok(())
+    }
+
+    /// Stores a newer trust beside the identity, so that the next start has it.
+    pub(crate) fn adopt(&self, trust: TrustBundle) -> Result<(), ServerError> {
+        let _use_of = self.lock();
+        let current = self.identity();
+        if current.trust == trust {
+            return Ok(());
+        }
+        let identity = HostIdentity { trust, ..(*current).clone() };
+        identity.store(&self.path)?;
+        self.current.send_replace(Arc::new(identity));
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Use> {
+        self.use_of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Settings to dial a host of the cluster with this identity.

@@ -2,15 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use metrics::counter;
 use sallyport_access::{ClusterName, HostRole, NodeName};
+use sallyport_ca::{Trust, rotation};
+use sallyport_sal::Suite;
 use sallyport_wire::v1;
 use sallyport_wire::v1::login_client::LoginClient;
 use time::OffsetDateTime;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tracing::{info, instrument, warn};
@@ -20,13 +22,19 @@ use crate::authority_client::{AuthorityClient, first_contact};
 use crate::backoff::{Backoff, chance};
 use crate::config::{HostPort, JoinConfig};
 use crate::host::{Credentials, FreshKeys, HostIdentity, certificates};
+use crate::proxy::LocalAuthority;
+use crate::view::ClusterView;
 
 /// An answer to a join or renewal takes two signatures.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Timers of the runtime do not count suspended time; looking at the clock now and then does.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
+/// How long the news of a CA may be behind a certificate of it.
+const NEWS_PATIENCE: Duration = Duration::from_secs(10);
+/// Whatever the authority says: a rotation waits for the last host.
+const LONGEST_SPREAD: Duration = Duration::from_secs(900);
 
 /// Which member this host becomes.
 #[derive(Debug, Clone)]
@@ -91,6 +99,13 @@ pub(crate) async fn load_or_join(
     Ok(Credentials::new(path.to_owned(), identity))
 }
 
+/// Keys may be slow to make: no thread that serves connections waits for them.
+async fn fresh_keys(name: &str, suite: Suite) -> Result<FreshKeys, ServerError> {
+    let name = name.to_owned();
+    let made = tokio::task::spawn_blocking(move || FreshKeys::generate(&name, suite)).await;
+    made.map_err(|error| certificates("cannot make host keys", error))?
+}
+
 /// Makes certificates for a member of the authority's own process.
 pub(crate) type Issue = Arc<
     dyn Fn(v1::JoinRequest) -> BoxFuture<'static, Result<v1::HostCertificates, ServerError>> + Send + Sync,
@@ -101,22 +116,34 @@ pub(crate) type Issue = Arc<
 pub(crate) async fn load_or_issue(
     path: &Path,
     membership: &Membership,
-    issue: &Issue,
+    authority: &LocalAuthority,
 ) -> Result<Credentials, ServerError> {
     let now = OffsetDateTime::now_utc();
     if let Some(identity) = HostIdentity::load(path, &membership.cluster)?
         && now < identity.renew_at()
         && identity.name == membership.name
     {
-        return Ok(Credentials::new(path.to_owned(), identity));
+        // A rotation may have ended while this service was not part of the process.
+        let trust = (authority.trust)();
+        let pins = Trust::from_bundle(&trust).map(|trust| trust.pins()).unwrap_or_default();
+        if rotation::signed_by(&identity.tls_chain).is_some_and(|pin| pins.contains(&pin)) {
+            let credentials = Credentials::new(path.to_owned(), identity);
+            credentials.adopt(trust)?;
+            return Ok(credentials);
+        }
     }
-    let identity = issue_afresh(membership, issue).await?;
+    let suite = (authority.trust)().suite.parse().unwrap_or_default();
+    let identity = issue_afresh(membership, &authority.issue, suite).await?;
     identity.store(path)?;
     Ok(Credentials::new(path.to_owned(), identity))
 }
 
-async fn issue_afresh(membership: &Membership, issue: &Issue) -> Result<HostIdentity, ServerError> {
-    let keys = FreshKeys::generate(membership.name.as_str())?;
+async fn issue_afresh(
+    membership: &Membership,
+    issue: &Issue,
+    suite: Suite,
+) -> Result<HostIdentity, ServerError> {
+    let keys = fresh_keys(membership.name.as_str(), suite).await?;
     let issued = issue(membership.request(String::new(), &keys)).await?;
     keys.certified(issued, &membership.cluster, OffsetDateTime::now_utc())
 }
@@ -124,17 +151,20 @@ async fn issue_afresh(membership: &Membership, issue: &Issue) -> Result<HostIden
 /// Has the authority in this process issue new certificates whenever they are due, until `stop`.
 pub(crate) async fn keep_issued(
     credentials: Credentials,
+    view: Arc<ClusterView>,
     membership: Membership,
     issue: Issue,
     stop: CancellationToken,
 ) {
+    let due = Due { credentials: credentials.clone(), view, spread: Spread::default() };
     let forever = async {
         loop {
-            wait_until_due(&credentials).await;
-            let renewed = issue_afresh(&membership, &issue).await;
+            due.wait().await;
+            let suite = due.view.trust().suite();
+            let renewed = issue_afresh(&membership, &issue, suite).await;
             if let Err(error) = renewed.and_then(|identity| credentials.replace(identity)) {
                 warn!(error = %ServerError::chain(&error), "host certificates not renewed; trying again");
-                tokio::time::sleep(LONGEST_PAUSE).await;
+                tokio::time::sleep(FIRST_PAUSE).await;
             }
         }
     };
@@ -144,15 +174,98 @@ pub(crate) async fn keep_issued(
     }
 }
 
-async fn wait_until_due(credentials: &Credentials) {
-    loop {
-        let left = credentials.identity().renew_at() - OffsetDateTime::now_utc();
-        if left <= time::Duration::ZERO {
-            return;
+/// Over which time the hosts of a cluster spread renewals that a rotation asks of all of them at once; the authority
+/// says, because it knows how many they are. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spread(Arc<AtomicU64>);
+
+impl Spread {
+    pub(crate) fn set(&self, spread: Duration) {
+        let milliseconds = u64::try_from(spread.as_millis()).unwrap_or(u64::MAX);
+        self.0.store(milliseconds, Ordering::Relaxed);
+    }
+
+    fn pause(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed)).min(LONGEST_SPREAD).mul_f64(chance())
+    }
+}
+
+/// What the trust in force says of the CA that signed this host's certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It is the one that signs.
+    Good,
+    /// Another one signs, or the suite wants other keys.
+    Left,
+    /// It is not trusted: forgotten before this host knew, or so new that the news are still on their way.
+    Unknown,
+}
+
+/// When new certificates are due.
+struct Due {
+    credentials: Credentials,
+    view: Arc<ClusterView>,
+    spread: Spread,
+}
+
+impl Due {
+    /// Waits until they are: because of their age, because the host CA that signed them is being left, or because the
+    /// cluster's suite has changed.
+    async fn wait(&self) {
+        let mut trusted = self.view.changes();
+        loop {
+            trusted.mark_unchanged();
+            match self.standing() {
+                Standing::Good => {}
+                Standing::Left => {
+                    tokio::time::sleep(self.spread.pause()).await;
+                    // The rotation may have been rolled back meanwhile.
+                    if self.standing() != Standing::Good {
+                        return;
+                    }
+                    continue;
+                }
+                Standing::Unknown => {
+                    tokio::time::sleep(NEWS_PATIENCE).await;
+                    if self.standing() == Standing::Unknown {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = self.of_age() => return,
+                changed = trusted.changed() => if changed.is_err() {
+                    return self.of_age().await;
+                },
+            }
         }
-        let left = left.unsigned_abs().min(LONGEST_SLEEP);
-        // A thousand agents that joined together need not renew together.
-        tokio::time::sleep(left.mul_f64(1.0 - 0.05 * chance())).await;
+    }
+
+    fn standing(&self) -> Standing {
+        let (trust, identity) = (self.view.trust(), self.credentials.identity());
+        if identity.suite != trust.suite() {
+            return Standing::Left;
+        }
+        let pins = trust.pins();
+        let Some(signed_by) = rotation::signed_by(&identity.tls_chain) else { return Standing::Good };
+        match pins.iter().position(|trusted| *trusted == signed_by) {
+            Some(0) => Standing::Good,
+            Some(_) => Standing::Left,
+            None => Standing::Unknown,
+        }
+    }
+
+    async fn of_age(&self) {
+        loop {
+            let left = self.credentials.identity().renew_at() - OffsetDateTime::now_utc();
+            if left <= time::Duration::ZERO {
+                return;
+            }
+            let left = left.unsigned_abs().min(LONGEST_SLEEP);
+            // A thousand agents that joined together need not renew together.
+            tokio::time::sleep(left.mul_f64(1.0 - 0.05 * chance())).await;
+        }
     }
 }
 
@@ -183,9 +296,14 @@ async fn with_token(
     };
     let pin = join.ca_pin.as_deref().ok_or_else(|| missing("no CA pin is configured"))?;
     let channel = first_contact(address, pin, &membership.cluster).await?;
-    let keys = FreshKeys::generate(membership.name.as_str())?;
-    let request = membership.request(token.expose().to_owned(), &keys);
     let mut login = LoginClient::<Channel>::new(channel);
+    // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
+    let suite = match tokio::time::timeout(CALL_TIMEOUT, login.ping(v1::PingRequest {})).await {
+        Ok(Ok(answer)) => answer.into_inner().suite.parse().unwrap_or_default(),
+        _ => Suite::default(),
+    };
+    let keys = fresh_keys(membership.name.as_str(), suite).await?;
+    let request = membership.request(token.expose().to_owned(), &keys);
     let answer = tokio::time::timeout(CALL_TIMEOUT, login.join(request)).await;
     let issued = match answer {
         Ok(Ok(issued)) => issued.into_inner(),
@@ -212,10 +330,10 @@ async fn with_token(
 /// Renews certificates for as long as the process runs.
 pub(crate) struct Renewal {
     pub(crate) credentials: Credentials,
+    pub(crate) view: Arc<ClusterView>,
     pub(crate) client: AuthorityClient,
     pub(crate) public_names: Vec<String>,
-    /// Told after each renewal.
-    pub(crate) renewed: Arc<Notify>,
+    pub(crate) spread: Spread,
 }
 
 impl Renewal {
@@ -228,14 +346,18 @@ impl Renewal {
     }
 
     async fn forever(&self) {
+        let due = Due {
+            credentials: self.credentials.clone(),
+            view: Arc::clone(&self.view),
+            spread: self.spread.clone(),
+        };
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            wait_until_due(&self.credentials).await;
+            due.wait().await;
             match self.renew().await {
                 Ok(valid_until) => {
                     info!(%valid_until, "host certificates renewed");
                     backoff.reset();
-                    self.renewed.notify_waiters();
                 }
                 Err(error) => {
                     let until = self.credentials.identity().valid_until;
@@ -248,7 +370,7 @@ impl Renewal {
 
     async fn renew(&self) -> Result<OffsetDateTime, ServerError> {
         let old = self.credentials.identity();
-        let keys = FreshKeys::generate(old.name.as_str())?;
+        let keys = fresh_keys(old.name.as_str(), self.view.trust().suite()).await?;
         let request = v1::RenewHostRequest {
             ssh_public_key: keys.ssh_public(),
             tls_public_key: keys.tls_public().into(),

@@ -12,6 +12,7 @@ mod agent;
 mod auth_listener;
 mod authority_client;
 mod backoff;
+mod confirming;
 mod crypto;
 mod files;
 mod health;

@@ -14,6 +14,7 @@ use crate::proxy::LocalAuthority;
 pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> LocalAuthority {
     let served = authority.clone();
     let issuing = authority.clone();
+    let trusting = authority.clone();
     LocalAuthority {
         seen: authority.sightings(),
         serve: Arc::new(move |io, address| {
@@ -33,6 +34,7 @@ pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> Local
             let authority = issuing.clone();
             Box::pin(async move { authority.issue_host(request).await })
         }),
+        trust: Arc::new(move || trusting.trust().to_bundle()),
     }
 }
 

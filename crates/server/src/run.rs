@@ -286,13 +286,14 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
         let local = local::authority(&authority, running.stop.clone());
         running.authority = Some(authority.clone());
         let socket = config.data_dir.join("admin.sock");
-        running.tasks.spawn(local::admin_socket(authority, socket, running.stop.clone()));
+        running.tasks.spawn(local::admin_socket(authority.clone(), socket, running.stop.clone()));
         if let Some(listener) = sockets.auth {
             auth_listener::start(auth_listener::Start {
                 cluster: config.cluster.clone(),
                 directory: config.data_dir.join("auth"),
                 listener,
                 authority: local.clone(),
+                rotating: authority,
                 drain: running.drain.clone(),
                 stop: running.stop.clone(),
                 tasks: running.tasks.clone(),

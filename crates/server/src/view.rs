@@ -242,6 +242,12 @@ impl ClusterView {
         true
     }
 
+    /// Applies a trust that came by another way than the watch.
+    pub(crate) fn trust_in(&self, bundle: &TrustBundle) {
+        let yaml = serde_json::to_string(bundle).unwrap_or_default();
+        self.apply(Change::Put(Held { kind: "trust".to_owned(), name: "trust".to_owned(), yaml }));
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -59,7 +59,10 @@ impl Watching {
             Err(error) => Err(error.to_string()),
         };
         match loaded {
-            Ok(cache) if cache.version == CACHE_VERSION => {
+            Ok(mut cache) if cache.version == CACHE_VERSION => {
+                // The trust is stored beside the host's identity, before anybody hears that it is in force here; what
+                // is in this file may be older.
+                cache.held.retain(|held| held.kind != "trust");
                 self.view.replace(cache.held);
                 true
             }

@@ -20,6 +20,7 @@ use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use serde_json::Value;
 use support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};
@@ -28,8 +29,10 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
+/// The files whose services the authority serves.
 const PROTOS: &[&str] = &[
     include_str!("../../wire/proto/sallyport/v1/auth.proto"),
+    include_str!("../../wire/proto/sallyport/v1/rotation.proto"),
     include_str!("../../wire/proto/sallyport/v1/suites.proto"),
 ];
 
@@ -127,9 +130,9 @@ fn request(method: &str) -> Vec<u8> {
 const OPEN: [&str; 5] =
     ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
 /// Give every user their own part of the answer, and everybody else's to nobody.
-const OWN_PART: [&str; 2] = ["Cluster.ListNodes", "Cluster.ListRecordings"];
+const OWN_PART: [&str; 3] = ["Cluster.ListNodes", "Cluster.ListRecordings", "Rotation.Follow"];
 /// For nodes. The CAs' public halves are what they watch anyway.
-const FOR_NODES: [&str; 8] = [
+const FOR_NODES: [&str; 9] = [
     "Admin.ExportCa",
     "Fleet.RenewHost",
     "Fleet.Watch",
@@ -138,6 +141,7 @@ const FOR_NODES: [&str; 8] = [
     "Fleet.ReportClients",
     "Fleet.RecordingOffset",
     "Fleet.UploadRecording",
+    "Rotation.Confirm",
 ];
 
 /// A member of the cluster that joined by the API alone.
@@ -339,6 +343,10 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Admin.ExportCa", Event("SP1250I")),
         ("Admin.SearchEvents", Called),
         ("Admin.VerifyAudit", Event("SP3100I")),
+        ("Rotation.Confirm", Event("SP1266I")),
+        ("Rotation.Follow", Called),
+        ("Rotation.ListCas", Called),
+        ("Rotation.RotateCa", Event("SP1260I")),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
     ])
@@ -350,7 +358,8 @@ async fn every_method_leaves_its_event() {
     let mut admin = cluster.admin().await;
     let pin = pin(&mut admin).await;
     // CreateUser, BeginInvite, FinishInvite, LoginWithPassword, CreateResource, CreateToken.
-    cluster.user("alice", &["alice"]).await;
+    let mut alice = cluster.user("alice", &["alice"]).await;
+    assert!(!alice.follow().await.unwrap(), "nothing is to be signed anew");
     LoginClient::new(pinned(&cluster.proxy(), &pin).await).ping(v1::PingRequest {}).await.unwrap();
     let node = join(&cluster, "web-1").await;
     let session = as_a_node(&cluster, &node).await;
@@ -387,6 +396,8 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
     let mut watch = fleet.watch(v1::WatchRequest { kinds }).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
     fleet.heartbeat(v1::HeartbeatRequest::default()).await.unwrap();
+    let mut rotation = RotationClient::new(node.channel.clone());
+    rotation.confirm(v1::ConfirmRequest::default()).await.unwrap();
     let event =
         sallyport_audit::Event::new(sallyport_audit::Code::SessionPortForward, OffsetDateTime::now_utc());
     let events_json = vec![event.to_json()];
@@ -517,6 +528,13 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     admin.reset_user(v1::ResetUserRequest { name: "alice".to_owned() }).await.unwrap();
     let export = v1::ExportCaRequest { kind: "user".to_owned(), format: "openssh".to_owned() };
     assert!(admin.export_ca(export).await.unwrap().into_inner().text.contains("ssh-ed25519"));
+    let mut rotation = RotationClient::new(admin_channel(&cluster.data_dir()).await);
+    assert!(rotation.list_cas(v1::ListCasRequest {}).await.unwrap().into_inner().cas.len() >= 2);
+    let step = Some(v1::rotate_ca_request::Step::Phase("init".to_owned()));
+    let rotate = v1::RotateCaRequest { kind: "user".to_owned(), step, force: false };
+    let ca = rotation.rotate_ca(rotate).await.unwrap().into_inner();
+    assert_eq!(ca.next_phase, "update_clients");
+    assert!(ca.lagging.iter().any(|host| host.name == "web-1"), "{ca:?}");
     let verified = admin.verify_audit(v1::VerifyAuditRequest {}).await.unwrap().into_inner();
     assert!(verified.intact, "{verified:?}");
 }

@@ -6,6 +6,10 @@ pub mod convert;
 pub mod detect;
 pub mod tunnel;
 
+/// The header of answers from proxies and the authority that tells a user's program which trust is in force: when it is
+/// not the one that the program holds, `Rotation.Follow` gives the new one.
+pub const TRUST_HEADER: &str = "sallyport-trust";
+
 /// Messages, clients and servers generated from `proto/sallyport/v1`.
 #[allow(
     missing_docs,

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use sallyport_access::{ClusterName, HostId, HostRole, Node};
 use sallyport_ca::Trust;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,10 +21,11 @@ use self::upload::Uploader;
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route};
 use crate::config::{HostPort, NodeSection};
+use crate::confirming::Confirming;
 use crate::files;
 use crate::health::Health;
 use crate::host::certificates;
-use crate::joining::{Membership, Renewal, load_or_issue, load_or_join};
+use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::proxy::LocalAuthority;
 use crate::seen::Seen;
 use crate::spool::{self, Spool};
@@ -118,7 +118,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         Membership { cluster: cluster.clone(), role: HostRole::Node, name, public_names: Vec::new() };
     let identity_path = directory.join("identity.json");
     let credentials = match &authority {
-        Some(local) => load_or_issue(&identity_path, &membership, &local.issue).await?,
+        Some(local) => load_or_issue(&identity_path, &membership, local).await?,
         None => load_or_join(&identity_path, &membership, &proxy, &section.join).await?,
     };
     let identity = credentials.identity();
@@ -146,12 +146,13 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     }
     tasks.spawn(watching.run(stop.clone()));
 
-    let renewed = Arc::new(Notify::new());
+    let spread = Spread::default();
     let renewal = Renewal {
         credentials: credentials.clone(),
+        view: Arc::clone(&view),
         client: client.clone(),
         public_names: Vec::new(),
-        renewed: Arc::clone(&renewed),
+        spread: spread.clone(),
     };
     tasks.spawn(renewal.run(stop.clone()));
 
@@ -166,10 +167,16 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         view: Arc::clone(&view),
         sink: Arc::new(spool.clone()),
         seen,
-        renewed: Arc::clone(&renewed),
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;
+    let confirming = Confirming {
+        credentials: credentials.clone(),
+        view: Arc::clone(&view),
+        client: client.clone(),
+        spread,
+    };
+    tasks.spawn(confirming.run(stop.clone()));
     let uploader = Uploader::new(
         node.recordings().to_owned(),
         spool_bytes - spool_bytes / EVENT_SHARE,
@@ -184,17 +191,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     };
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
-    let dialling = Dialling {
-        proxy,
-        credentials,
-        view,
-        serve: node.serve(),
-        renewed,
-        health,
-        drain,
-        stop,
-        tasks: tasks.clone(),
-    };
+    let dialling =
+        Dialling { proxy, credentials, view, serve: node.serve(), health, drain, stop, tasks: tasks.clone() };
     tasks.spawn(dialling.run());
     let host = format!("node:{}", identity.name);
     Ok(Service { id: identity.id, host, node, spool, uploader })

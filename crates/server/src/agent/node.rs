@@ -13,7 +13,7 @@ use sallyport_ca::keys::SshKeyPair;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::Helper;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
@@ -42,7 +42,6 @@ pub(crate) struct Start<'a> {
     pub(crate) view: Arc<ClusterView>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) seen: Seen,
-    pub(crate) renewed: Arc<Notify>,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
@@ -98,8 +97,7 @@ impl std::fmt::Debug for SshNode {
     }
 }
 
-fn host(credentials: &Credentials) -> Result<HostIdentity, ServerError> {
-    let identity = credentials.identity();
+fn host(identity: &crate::host::HostIdentity) -> Result<HostIdentity, ServerError> {
     let key = SshKeyPair::from_openssh(identity.ssh_key.expose())
         .map_err(|error| certificates("the SSH host key cannot be used", error))?;
     HostIdentity::new(&key, &identity.ssh_certificate)
@@ -138,33 +136,26 @@ impl SshNode {
         let directory = Known { view: Arc::clone(&start.view), own: Arc::new(start.own), seen: start.seen };
         let server = NodeServer::new(
             config,
-            &host(&start.credentials)?,
+            &host(&start.credentials.identity())?,
             Arc::new(directory),
             start.sink,
             recorders.clone(),
         );
         let node = Self { server, recorders, recordings, full: Arc::default() };
-        start.tasks.spawn(node.clone().follow(start.credentials, start.view, start.renewed, start.stop));
+        let server = node.server.clone();
+        start.credentials.present_with(Box::new(move |identity| {
+            server.set_host(&host(identity)?);
+            Ok(())
+        }));
+        start.tasks.spawn(node.clone().follow(start.view, start.stop));
         Ok(node)
     }
 
-    /// Uses renewed certificates and recording keys.
-    async fn follow(
-        self,
-        credentials: Credentials,
-        view: Arc<ClusterView>,
-        renewed: Arc<Notify>,
-        stop: CancellationToken,
-    ) {
+    /// Uses changed recording keys.
+    async fn follow(self, view: Arc<ClusterView>, stop: CancellationToken) {
         let mut changes = view.changes();
         loop {
             tokio::select! {
-                () = renewed.notified() => match host(&credentials) {
-                    Ok(host) => self.server.set_host(&host),
-                    Err(error) => {
-                        warn!(error = %ServerError::chain(&error), "the SSH server keeps its old host certificate");
-                    }
-                },
                 changed = changes.changed() => match (changed, recording_key(&view)) {
                     (Err(_), _) => return,
                     (Ok(()), Ok(recipient)) => self.recorders.set_recipient(recipient),

@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 use sallyport_access::HostRole;
 use sallyport_wire::alpn;
 use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,7 +41,6 @@ pub(crate) struct Dialling {
     pub(crate) credentials: Credentials,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) serve: ServeStream,
-    pub(crate) renewed: Arc<Notify>,
     pub(crate) health: Health,
     /// No new sessions.
     pub(crate) drain: CancellationToken,
@@ -54,10 +52,20 @@ pub(crate) struct Dialling {
 /// The readiness part of the tunnel.
 pub(crate) const PART: &str = "node";
 
+/// A tunnel that has just been opened.
+struct Dialled {
+    handle: Handle,
+    incoming: tunnel::Incoming,
+    /// The certificate that it was opened with.
+    chain: String,
+}
+
 /// Why a tunnel is no longer the current one.
 enum Ended {
-    /// The proxy said that it is leaving, or the certificate was renewed; sessions go on.
+    /// The proxy said that it is leaving; sessions go on.
     Retired,
+    /// The certificate was renewed, and a tunnel with the new one is there; sessions go on.
+    Replaced(Box<Dialled>),
     /// It is gone.
     Closed(TunnelError),
 }
@@ -87,19 +95,22 @@ impl Dialling {
         loop {
             let began = Instant::now();
             match self.connect().await {
-                Ok((handle, incoming)) => {
+                Ok(mut tunnel) => {
                     info!("connected to the proxy");
                     self.health.ready(PART);
-                    let ended = self.serve_tunnel(handle, incoming).await;
-                    if began.elapsed() >= GOOD_LIFE {
+                    let ended = loop {
+                        match self.serve_tunnel(tunnel).await {
+                            Ended::Replaced(next) => tunnel = *next,
+                            Ended::Retired => break None,
+                            Ended::Closed(error) => break Some(error),
+                        }
+                    };
+                    if began.elapsed() >= GOOD_LIFE || ended.is_none() {
                         backoff.reset();
                     }
                     match ended {
-                        Ended::Retired => {
-                            backoff.reset();
-                            info!("opening a fresh tunnel");
-                        }
-                        Ended::Closed(error) => {
+                        None => info!("opening a fresh tunnel"),
+                        Some(error) => {
                             self.health.waiting(PART, "the tunnel to the proxy was lost");
                             warn!(%error, "the tunnel to the proxy was lost; dialling again");
                         }
@@ -118,17 +129,41 @@ impl Dialling {
         }
     }
 
-    async fn connect(&self) -> io::Result<(Handle, tunnel::Incoming)> {
+    async fn connect(&self) -> io::Result<Dialled> {
+        let chain = self.credentials.identity().tls_chain.clone();
         let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
         let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
         let tls = handshake(dial(&self.proxy).await?, config, &server).await?;
-        Ok(Tunnel::client(tls, tunnel::Config::default()))
+        let (handle, incoming) = Tunnel::client(tls, tunnel::Config::default());
+        Ok(Dialled { handle, incoming, chain })
     }
 
-    /// Serves streams until the tunnel ends or another should take its place.
-    async fn serve_tunnel(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming) -> Ended {
-        let renewed = self.renewed.notified();
-        tokio::pin!(renewed);
+    /// A tunnel with the certificate that has just been renewed. The old one serves until this one is there; when it
+    /// cannot be had, the old one is as good as ever.
+    async fn replacement(&self, chain: &str) -> Dialled {
+        let mut renewed = self.credentials.changes();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            if renewed.borrow_and_update().tls_chain == chain {
+                // The trust was replaced, or nothing yet.
+                if renewed.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+                continue;
+            }
+            match self.connect().await {
+                Ok(tunnel) => return tunnel,
+                Err(error) => warn!(%error, "no tunnel with the renewed certificate yet; trying again"),
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Serves streams until the tunnel ends or another takes its place.
+    async fn serve_tunnel(self: &Arc<Self>, tunnel: Dialled) -> Ended {
+        let Dialled { handle, mut incoming, chain } = tunnel;
+        let replacement = self.replacement(&chain);
+        tokio::pin!(replacement);
         loop {
             tokio::select! {
                 opened = incoming.next() => match opened {
@@ -142,9 +177,12 @@ impl Dialling {
                     self.retire(handle, incoming);
                     return Ended::Retired;
                 }
-                () = renewed.as_mut() => {
+                next = replacement.as_mut() => {
+                    info!("a tunnel with the renewed certificate takes over");
+                    // The proxy opens no more streams on this one, once it has heard.
+                    handle.drain("the node has a newer tunnel");
                     self.retire(handle, incoming);
-                    return Ended::Retired;
+                    return Ended::Replaced(Box::new(next));
                 }
                 () = self.drain.cancelled() => {
                     handle.drain("the node is shutting down");

@@ -453,6 +453,9 @@ impl Inner {
         };
         self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         self.refresh_after(kind).await?;
+        if kind == "node" {
+            self.confirmations.look_again();
+        }
         let event =
             self.event(code, caller).message(format!("{kind}/{shown_name}")).field("name", shown_name);
         self.record(vec![event]).await
@@ -554,7 +557,7 @@ impl Inner {
             if self.config.public_addr.is_empty() { "PROXY:3080" } else { &self.config.public_addr };
         Ok(v1::InviteResponse {
             user: user.to_string(),
-            link: format!("https://{address}/invite/{token}#{}", self.authorities().trust().pin()),
+            link: format!("https://{address}/invite/{token}#{}", self.authorities().trust().pins().join(",")),
             token,
             expires: Some(convert::time_to_proto(expires)),
         })
@@ -601,7 +604,8 @@ impl Inner {
         self.record(vec![event]).await?;
         Ok(v1::CreateTokenResponse {
             token: text,
-            ca_pin: self.authorities().trust().pin(),
+            // While one host CA replaces the other, whoever joins may meet either.
+            ca_pin: self.authorities().trust().pins().join(","),
             expires: Some(convert::time_to_proto(expires)),
         })
     }

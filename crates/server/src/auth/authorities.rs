@@ -4,7 +4,7 @@
 //! channel that wakes with each replacement.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use sallyport_access::ClusterName;
@@ -18,7 +18,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::Inner;
-use super::custodies::Custodies;
+use super::custodies::{CaCustody, Custodies};
 use super::hosts::storage;
 use super::state::{CaRecord, ClusterRecord};
 use crate::ServerError;
@@ -118,13 +118,40 @@ impl Inner {
         self.reload_locked().await
     }
 
-    async fn reload_locked(&self) -> Result<Arc<Authorities>, ServerError> {
+    /// As [`Inner::reload_authorities`], for a caller that holds the lock. What is there already stays in force when
+    /// they cannot be read.
+    pub(super) async fn reload_locked(&self) -> Result<Arc<Authorities>, ServerError> {
         let now = OffsetDateTime::now_utc();
         let before = self.authorities();
         let loaded = load(&self.store, &self.custodies, self.recording_key, Some(&before), now).await?;
         let loaded = Arc::new(loaded);
+        if loaded.trust().version() != before.trust().version() {
+            self.present(&loaded).await;
+        }
         self.authorities.send_replace(Arc::clone(&loaded));
         Ok(loaded)
+    }
+
+    /// Has the authority's own connections follow: certified by the host CA that signs now, and asking for
+    /// certificates of everybody who is trusted now.
+    pub(super) async fn present(&self, authorities: &Arc<Authorities>) {
+        let (shared, id) = (Arc::clone(authorities), self.auth_id);
+        // A key may be slow to make, and a token slow to sign.
+        let made = tokio::task::spawn_blocking(move || {
+            super::open::server_config(&shared, id, OffsetDateTime::now_utc())
+        });
+        match made.await {
+            Ok(Ok(config)) => {
+                *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+            }
+            Ok(Err(problem)) => {
+                warn!(
+                    problem = ServerError::chain(&problem),
+                    "the authority's own certificate was not renewed"
+                );
+            }
+            Err(error) => warn!(%error, "the authority's own certificate was not renewed"),
+        }
     }
 
     /// A snapshot with a CA that signs for this kind, made now if there was none.
@@ -142,7 +169,7 @@ impl Inner {
         if authorities.entry(kind).is_some() {
             return Ok(authorities);
         }
-        let made = make(kind, &self.config.cluster, &self.custodies, authorities.suite());
+        let made = make(kind, &self.config.cluster, self.custodies.of(kind), authorities.suite());
         let made = made.await.map_err(failed)?;
         let now = OffsetDateTime::now_utc();
         match self.store.create(kind.name(), &CaRecord(CaState::new(made.record().clone())), None, now).await
@@ -172,10 +199,10 @@ impl Inner {
 pub(super) async fn make(
     kind: CaKind,
     cluster: &ClusterName,
-    custodies: &Arc<Custodies>,
+    custody: CaCustody,
     suite: Suite,
 ) -> Result<CertAuthority, ServerError> {
-    let (cluster, custody) = (cluster.clone(), custodies.of(kind));
+    let cluster = cluster.clone();
     let now = OffsetDateTime::now_utc();
     let made =
         tokio::task::spawn_blocking(move || CertAuthority::generate(kind, &cluster, &custody, suite, now));
@@ -212,7 +239,7 @@ pub(super) async fn load(
             known.and_then(|known| known.entry(*kind)).filter(|entry| entry.revision == stored.revision);
         let entry = match same {
             Some(entry) => entry.clone(),
-            None => entry(stored, custodies.of(*kind)).await.map_err(|error| failed(error.into()))?,
+            None => entry(stored, custodies.of(*kind)).await.map_err(failed)?,
         };
         entries.insert(*kind, entry);
     }
@@ -221,7 +248,7 @@ pub(super) async fn load(
 
 async fn entry(
     stored: typed::Stored<CaRecord>,
-    custody: super::custodies::CaCustody,
+    custody: CaCustody,
 ) -> Result<Entry, Box<dyn std::error::Error + Send + Sync>> {
     let (revision, state) = (stored.revision, stored.value.0);
     tokio::task::spawn_blocking(move || {

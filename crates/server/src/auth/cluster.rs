@@ -9,7 +9,7 @@ use sallyport_audit::Code;
 use sallyport_audit::recording::{
     Body, RecordingEntry, RecordingState, StoreError as RecordingStoreError, export,
 };
-use sallyport_ca::{CaKind, JwtSide, SshSide, TlsSide, Trust};
+use sallyport_ca::{Authority as CertAuthority, JwtSide, SshSide, TlsSide, Trust};
 use sallyport_sal::KeyAlgorithm;
 use sallyport_store::Kind;
 use sallyport_wire::v1::cluster_server::Cluster;
@@ -19,7 +19,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::authorities::Entry;
 use super::caller::{Caller, caller};
 use super::fleet::OFFLINE_AFTER;
 use super::hosts::{shown, storage};
@@ -137,7 +136,7 @@ impl Inner {
             audit_head: data_encoding::HEXLOWER.encode(&head),
             cas: authorities
                 .entries()
-                .map(|(kind, entry)| ca_status(self, kind, entry, authorities.trust()))
+                .map(|(_, entry)| ca_status(self, &entry.signer, authorities.trust()))
                 .collect(),
             suite: authorities.suite().name().to_owned(),
             recordings: recordings.unwrap_or(0) as u64,
@@ -427,8 +426,8 @@ fn glob(pattern: &str, text: &str) -> bool {
     true
 }
 
-fn ca_status(inner: &Inner, kind: CaKind, entry: &Entry, trust: &Trust) -> v1::CaStatus {
-    let ca = &entry.signer;
+pub(super) fn ca_status(inner: &Inner, ca: &CertAuthority, trust: &Trust) -> v1::CaStatus {
+    let kind = ca.kind();
     let (ssh, tls, jwt) = (ca.ssh().ok(), ca.tls().ok(), ca.jwt().ok());
     let algorithm =
         |algorithm: Option<KeyAlgorithm>| algorithm.map(KeyAlgorithm::name).unwrap_or_default().to_owned();

@@ -45,7 +45,12 @@ impl Custodies {
 
     /// Makes and finds the keys of a CA.
     pub(super) fn of(self: &Arc<Self>, kind: CaKind) -> CaCustody {
-        CaCustody { all: Arc::clone(self), kind }
+        CaCustody { all: Arc::clone(self), kind, attempt: String::new() }
+    }
+
+    /// Removes keys with these labels from every token; gives how many there were.
+    pub(super) fn discard(&self, labels: &[String]) -> Result<usize, SalError> {
+        self.tokens.values().map(|token| token.discard(labels)).sum()
     }
 
     /// The name of the place where a key is.
@@ -63,6 +68,15 @@ impl Custodies {
 pub(super) struct CaCustody {
     all: Arc<Custodies>,
     kind: CaKind,
+    /// Ends the label of every key that is made.
+    attempt: String,
+}
+
+impl CaCustody {
+    /// The same, with keys whose labels tell them from those of every other attempt to make them.
+    pub(super) fn attempt(self, attempt: &str) -> Self {
+        Self { attempt: format!(" {attempt}"), ..self }
+    }
 }
 
 impl Custody for CaCustody {
@@ -72,10 +86,11 @@ impl Custody for CaCustody {
         label: &str,
         algorithm: KeyAlgorithm,
     ) -> Result<StoredKey, SalError> {
+        let label = format!("{label}{}", self.attempt);
         match self.all.tokens.get(self.all.place(self.kind)) {
-            Some(token) => token.generate_for(purpose, label, algorithm),
+            Some(token) => token.generate_for(purpose, &label, algorithm),
             // The configuration was checked: what is not the name of a token is "sealed".
-            None => self.all.sealed.generate_for(purpose, label, algorithm),
+            None => self.all.sealed.generate_for(purpose, &label, algorithm),
         }
     }
 

@@ -246,6 +246,7 @@ impl Inner {
             steps.push(typed::put(&id, &node, None).map_err(|error| storage(&error))?);
         }
         self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        self.note_certificates(host.id, issued.valid_before, now).await?;
         if is_new_node {
             self.presence.put(node);
         }
@@ -332,6 +333,7 @@ impl Inner {
             &request.public_names,
             now,
         )?;
+        self.note_certificates(host.id, issued.valid_before, now).await?;
         self.record(vec![self.issued_event(&host, &issued, caller)]).await?;
         Ok(self.host_answer(&host, issued))
     }

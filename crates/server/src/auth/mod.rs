@@ -19,6 +19,7 @@ mod login;
 mod open;
 mod passwords;
 mod resources;
+mod rotation;
 mod seen;
 mod serve;
 mod state;
@@ -29,10 +30,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sallyport_access::{ClusterName, HostRole};
+use sallyport_access::{ClusterName, HostId, HostRole};
 use sallyport_audit::log::AuditLog;
 use sallyport_audit::recording::RecordingStore;
-use sallyport_ca::{PublicKeys, RotationStatus, Trust};
+use sallyport_ca::{PublicKeys, RotationStatus, Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::SealingKey;
 use sallyport_store::Store;
@@ -92,6 +93,7 @@ struct Inner {
     sightings: crate::seen::Seen,
     passwords: passwords::Pool,
     guesses: passwords::Guesses,
+    confirmations: rotation::Confirmations,
     tls: RwLock<Arc<ServerConfig>>,
     auth_id: sallyport_access::HostId,
     stop: CancellationToken,
@@ -146,6 +148,21 @@ impl Authority {
         self.inner.sightings.clone()
     }
 
+    /// The trust as it changes, for a host of this process.
+    pub(crate) fn follow_trust(&self) -> FollowTrust {
+        FollowTrust(self.inner.follow_authorities())
+    }
+
+    /// What a host of this process confirms, who has no connection to do it by.
+    pub(crate) async fn confirm_trust(&self, id: HostId, bundle: &TrustBundle, signed_by: Option<String>) {
+        let now = OffsetDateTime::now_utc();
+        let confirmed =
+            self.inner.confirm(id, bundle.rotations.clone(), signed_by.unwrap_or_default(), now).await;
+        if let Err(status) = confirmed {
+            tracing::warn!(message = status.message(), "a host of this process could not confirm its trust");
+        }
+    }
+
     /// Writes an event of this process to the log, without waiting.
     pub fn emit(&self, event: sallyport_audit::Event) {
         let log = self.inner.log.clone();
@@ -175,28 +192,51 @@ impl Authority {
     }
 }
 
+/// The trust as it changes.
+#[derive(Debug)]
+pub(crate) struct FollowTrust(watch::Receiver<Arc<authorities::Authorities>>);
+
+impl FollowTrust {
+    /// The trust now.
+    pub(crate) fn current(&mut self) -> TrustBundle {
+        self.0.borrow_and_update().trust().to_bundle()
+    }
+
+    /// Waits for another one; for ever when the authority has gone.
+    pub(crate) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
 impl Inner {
     fn view(&self) -> Arc<view::View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn trust_bundle(&self) -> v1::TrustBundle {
-        let bundle = self.authorities().trust().to_bundle();
-        let keys = |keys: PublicKeys| v1::CaPublicKeys { ssh: keys.ssh, tls: keys.tls, jwt: keys.jwt };
-        v1::TrustBundle {
-            user_ssh_keys: bundle.user_ssh_keys,
-            host_ssh_keys: bundle.host_ssh_keys,
-            user_tls_certificates: bundle.user_tls_certificates,
-            host_tls_certificates: bundle.host_tls_certificates,
-            recording_key: bundle.recording_key.into(),
-            others: bundle.others.into_iter().map(|(kind, of)| (kind.name().to_owned(), keys(of))).collect(),
-            suite: bundle.suite,
-            rotations: bundle
-                .rotations
-                .into_iter()
-                .map(|(kind, status)| (kind.name().to_owned(), rotation(status)))
-                .collect(),
-        }
+        wire_bundle(self.authorities().trust())
+    }
+}
+
+/// A trust in the words of the API.
+fn wire_bundle(trust: &Trust) -> v1::TrustBundle {
+    let bundle = trust.to_bundle();
+    let keys = |keys: PublicKeys| v1::CaPublicKeys { ssh: keys.ssh, tls: keys.tls, jwt: keys.jwt };
+    v1::TrustBundle {
+        user_ssh_keys: bundle.user_ssh_keys,
+        host_ssh_keys: bundle.host_ssh_keys,
+        user_tls_certificates: bundle.user_tls_certificates,
+        host_tls_certificates: bundle.host_tls_certificates,
+        recording_key: bundle.recording_key.into(),
+        others: bundle.others.into_iter().map(|(kind, of)| (kind.name().to_owned(), keys(of))).collect(),
+        suite: bundle.suite,
+        rotations: bundle
+            .rotations
+            .into_iter()
+            .map(|(kind, status)| (kind.name().to_owned(), rotation(status)))
+            .collect(),
     }
 }
 

@@ -17,7 +17,7 @@ use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 use sallyport_sal::hpke::RecipientKey;
 use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::{KeyPurpose, Suite};
-use sallyport_store::{Kind, SqliteBackend, Store, typed};
+use sallyport_store::{Backend, Kind, SqliteBackend, Store, typed};
 use sallyport_wire::alpn;
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use super::authorities::{self, Authorities};
 use super::custodies::Custodies;
+use super::rotation::Confirmations;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
 use super::view::{self, PAGE, Presence};
 use super::{AuthConfig, Authority, Inner, passwords, seen};
@@ -42,13 +43,22 @@ const CHECKPOINT_KEY: &str = "audit-checkpoint";
 const OWN_TTL: time::Duration = time::Duration::days(30);
 
 pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Authority, ServerError> {
+    open_with(config, |backend| backend, now).await
+}
+
+/// [`open`] with something between the authority and its state.
+pub(super) async fn open_with(
+    config: AuthConfig,
+    wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    now: OffsetDateTime,
+) -> Result<Authority, ServerError> {
     let directory = config.data_dir.join("auth");
     private_directory(&config.data_dir)?;
     private_directory(&directory)?;
     let seal = Arc::new(seal_key(&directory)?);
     let state_path = directory.join("state.db");
     let backend = SqliteBackend::open(&state_path).map_err(authority("open its state"))?;
-    let store = Store::new(Arc::new(backend));
+    let store = Store::new(wrap(Arc::new(backend)));
     let custodies = Arc::new(Custodies::open(Arc::clone(&seal), config.ca_keys.clone())?);
     let first = store.get::<ClusterRecord>(SELF, now).await.map_err(authority("read its state"))?.is_none();
     if first {
@@ -66,6 +76,7 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     fill(&store, &presence, now).await?;
     let clients =
         seen::Clients::load(&store, now).await.map_err(authority("read the clients that were seen"))?;
+    let confirmations = Confirmations::load(&store, now).await?;
     let tls = server_config(&loaded.authorities, loaded.auth_id, now)?;
     let inner = Arc::new(Inner {
         config,
@@ -83,6 +94,7 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
         sightings: Seen::default(),
         passwords: passwords::Pool::new(),
         guesses: passwords::Guesses::default(),
+        confirmations,
         tls: RwLock::new(Arc::new(tls)),
         auth_id: loaded.auth_id,
         stop: CancellationToken::new(),
@@ -104,6 +116,8 @@ pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Auth
     inner.tasks.spawn(Arc::clone(&inner).remember_sightings());
     inner.tasks.spawn(renew_daily(Arc::clone(&inner)));
     inner.tasks.spawn(Arc::clone(&inner).make_the_others());
+    inner.resume_rotations().await;
+    inner.tasks.spawn(Arc::clone(&inner).rotate_automatically());
     Ok(Authority { inner })
 }
 
@@ -154,7 +168,7 @@ async fn create(
     let mut steps = Vec::new();
     let encode = authority::<sallyport_store::StoreError>;
     for kind in authorities::FROM_BIRTH {
-        let made = authorities::make(kind, &config.cluster, custodies, suite).await?;
+        let made = authorities::make(kind, &config.cluster, custodies.of(kind), suite).await?;
         steps.push(
             typed::create(kind.name(), &CaRecord(CaState::new(made.record().clone())), None)
                 .map_err(encode("store a certificate authority"))?,
@@ -296,7 +310,7 @@ async fn fill(store: &Store, presence: &Presence, now: OffsetDateTime) -> Result
 }
 
 /// The authority's own TLS: a fresh key and a certificate from its host CA.
-fn server_config(
+pub(super) fn server_config(
     authorities: &Authorities,
     id: HostId,
     now: OffsetDateTime,
@@ -329,13 +343,6 @@ async fn renew_daily(inner: Arc<Inner>) {
             _ = days.tick() => {}
             () = inner.stop.cancelled() => return,
         }
-        match server_config(&inner.authorities(), inner.auth_id, OffsetDateTime::now_utc()) {
-            Ok(config) => {
-                *inner.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(config);
-            }
-            Err(problem) => {
-                warn!(problem = ServerError::chain(&problem), "the authority's certificate was not renewed")
-            }
-        }
+        inner.present(&inner.authorities()).await;
     }
 }

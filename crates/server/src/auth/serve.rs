@@ -6,14 +6,16 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
-use axum::middleware::map_request;
+use axum::middleware::{map_request, map_response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use sallyport_ssh::capabilities::Whose;
+use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::admin_server::AdminServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
+use sallyport_wire::v1::rotation_server::RotationServer;
 use sallyport_wire::v1::suites_server::SuitesServer;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,7 +25,7 @@ use tokio_rustls::rustls::server::Acceptor;
 use tracing::{debug, info, warn};
 
 use super::caller::{Caller, PeerInfo};
-use super::{Inner, admin, cluster, fleet, login, suites};
+use super::{Inner, admin, cluster, fleet, login, rotation, suites};
 use crate::ServerError;
 use crate::seen::{Guest, incompatible, of_hello};
 
@@ -95,9 +97,19 @@ where
     .add_service(FleetServer::new(fleet::Service(Arc::clone(inner))).max_decoding_message_size(limit))
     .add_service(ClusterServer::new(cluster::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
     .add_service(AdminServer::new(admin::Service(Arc::clone(inner))).max_decoding_message_size(limit))
-    .add_service(SuitesServer::new(suites::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024));
+    .add_service(SuitesServer::new(suites::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
+    .add_service(
+        RotationServer::new(rotation::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024),
+    );
     let guest = guest.map(Arc::new);
-    let router = routes.into_axum_router().layer(Extension(caller)).layer(map_request(
+    let said = Arc::clone(inner);
+    let said = map_response(move |mut response: axum::response::Response| {
+        if let Ok(version) = said.authorities().trust().version().parse() {
+            response.headers_mut().insert(TRUST_HEADER, version);
+        }
+        std::future::ready(response)
+    });
+    let router = routes.into_axum_router().layer(Extension(caller)).layer(said).layer(map_request(
         move |request: axum::extract::Request| {
             if let Some(guest) = &guest {
                 guest.asks(request.headers());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sallyport_access::{HostId, HostRole, Labels, NodeName, RoleName, Traits, UserName};
 use sallyport_ca::rotation::CaState;
+use sallyport_ca::{CaKind, RotationStatus};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::StoredKey;
 use sallyport_store::Kind;
@@ -32,6 +33,47 @@ pub(super) struct CaRecord(pub(super) CaState);
 
 impl Kind for CaRecord {
     const KIND: &'static str = "ca";
+}
+
+/// Keys of a CA that are being made outside the state, under a name of their own: until the CA's record names them,
+/// they are nobody's, and are removed with this record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct CaAttemptRecord {
+    /// Their labels.
+    pub(super) labels: Vec<String>,
+}
+
+impl Kind for CaAttemptRecord {
+    const KIND: &'static str = "ca_attempt";
+}
+
+/// An audit event about a change that is in the state, written with it, under the event's id. It is here until it is
+/// in the log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct AnnouncementRecord {
+    pub(super) event: String,
+}
+
+impl Kind for AnnouncementRecord {
+    const KIND: &'static str = "announcement";
+}
+
+/// What a host has confirmed of rotations, under its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ConfirmationRecord {
+    /// When the newest of its certificates ends: from then on nobody waits for it.
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) valid_until: OffsetDateTime,
+    /// The pin of the host CA that signed what it presents; empty when it never said.
+    #[serde(default)]
+    pub(super) signed_by: String,
+    /// What it has applied; none when it never said. A CA that is missing was never rotated.
+    #[serde(default)]
+    pub(super) applied: Option<BTreeMap<CaKind, RotationStatus>>,
+}
+
+impl Kind for ConfirmationRecord {
+    const KIND: &'static str = "confirmation";
 }
 
 /// A signing key that belongs to no CA, by what it is for.

@@ -371,11 +371,9 @@ impl JoinConfig {
 
 /// Checks `sha256:` and 64 hexadecimal digits.
 pub(crate) fn check_pin(text: &str) -> Result<String, &'static str> {
-    let digits = text.strip_prefix("sha256:").ok_or("does not begin with sha256:")?;
-    if digits.len() != 64 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-        return Err("is not sha256: and 64 hexadecimal digits");
-    }
-    Ok(text.to_ascii_lowercase())
+    sallyport_ca::tls::parse_pin(text).map_err(
+        |_| "is not sha256: and 64 hexadecimal digits, nor several such pins with commas between them",
+    )
 }
 
 /// The machine's name, made fit for a node name.

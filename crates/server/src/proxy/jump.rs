@@ -15,9 +15,7 @@ use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::dial::{Dialled, Dialler};
 use super::gateway::ServeSsh;
@@ -127,21 +125,11 @@ pub(crate) fn serve(jump: Arc<Jump>) -> ServeSsh {
     })
 }
 
-/// Uses each renewed host key, until `stop`.
-pub(crate) async fn follow_renewals(
-    jump: Arc<Jump>,
-    credentials: Credentials,
-    renewed: Arc<Notify>,
-    stop: CancellationToken,
-) {
-    loop {
-        tokio::select! {
-            () = renewed.notified() => {}
-            () = stop.cancelled() => return,
-        }
-        let identity = credentials.identity();
-        if let Err(error) = jump.replace_host_key(identity.ssh_key.expose(), &identity.ssh_certificate) {
-            warn!(%error, "the SSH face keeps its old host key");
-        }
-    }
+/// Uses each renewed host key.
+pub(crate) fn follow_renewals(jump: &Arc<Jump>, credentials: &Credentials) {
+    let jump = Arc::clone(jump);
+    credentials.present_with(Box::new(move |identity| {
+        jump.replace_host_key(identity.ssh_key.expose(), &identity.ssh_certificate)
+            .map_err(|error| certificates("the SSH face cannot use the renewed host key", error))
+    }));
 }

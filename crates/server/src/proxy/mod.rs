@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_access::{ClusterName, HostRole, NodeName};
-use sallyport_ca::Trust;
+use sallyport_ca::{Trust, TrustBundle};
 use sallyport_ssh::jump::Jump;
+use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::transport_server::TransportServer;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,10 +35,11 @@ use self::transport::TransportService;
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route, ServeAuthority};
 use crate::config::{HostPort, ProxySection};
+use crate::confirming::Confirming;
 use crate::files;
 use crate::health::Health;
 use crate::host::certificates;
-use crate::joining::{Issue, Membership, Renewal, load_or_issue, load_or_join};
+use crate::joining::{Issue, Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::listener::{Limiter, accept_loop};
 use crate::seen::Seen;
 use crate::sessions::Sessions;
@@ -62,6 +63,8 @@ pub(crate) struct LocalAuthority {
     pub(crate) issue: Issue,
     /// Where it remembers clients.
     pub(crate) seen: Seen,
+    /// The trust in force.
+    pub(crate) trust: Arc<dyn Fn() -> TrustBundle + Send + Sync>,
 }
 
 /// What a proxy starts from.
@@ -134,7 +137,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let identity_path = directory.join("identity.json");
     let (credentials, route, way) = match (&authority, &section.auth_server) {
         (Some(local), _) => (
-            load_or_issue(&identity_path, &membership, &local.issue).await?,
+            load_or_issue(&identity_path, &membership, local).await?,
             Route::Here(Arc::clone(&local.serve)),
             AuthorityWay::Here(Arc::clone(&local.serve)),
         ),
@@ -174,12 +177,13 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     tasks.spawn(watching.run(stop.clone()));
     let seen = Seen::default();
     tasks.spawn(seen.clone().run(client.clone(), stop.clone()));
-    let renewed = Arc::new(Notify::new());
+    let spread = Spread::default();
     let renewal = Renewal {
         credentials: credentials.clone(),
-        client,
+        view: Arc::clone(&view),
+        client: client.clone(),
         public_names: membership.public_names.clone(),
-        renewed: Arc::clone(&renewed),
+        spread: spread.clone(),
     };
     tasks.spawn(renewal.run(stop.clone()));
 
@@ -193,11 +197,22 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         stopping: drain.clone(),
     };
     let jump = jump::face(dialler.clone(), seen.clone(), &credentials)?;
-    tasks.spawn(jump::follow_renewals(Arc::clone(&jump), credentials.clone(), renewed, stop.clone()));
+    jump::follow_renewals(&jump, &credentials);
+    let confirming = Confirming { credentials: credentials.clone(), view: Arc::clone(&view), client, spread };
+    tasks.spawn(confirming.run(stop.clone()));
     let transport = TransportServer::new(TransportService::new(dialler))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let shown = public_addr.first().map(HostPort::to_string).unwrap_or_default();
+    let said = Arc::clone(&view);
+    let transport = tower::ServiceBuilder::new()
+        .map_response(move |mut response: http::Response<tonic::body::Body>| {
+            if let Ok(version) = said.trust().version().parse() {
+                response.headers_mut().insert(TRUST_HEADER, version);
+            }
+            response
+        })
+        .service(transport);
     let router = public::routes(Arc::clone(&view), &shown, health)
         .route_service("/sallyport.v1.Transport/{*method}", transport);
     #[cfg(test)]

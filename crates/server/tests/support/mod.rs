@@ -29,6 +29,7 @@ use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Ask;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answer;
+use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::transport_client::TransportClient;
 use sallyport_wire::{alpn, v1};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
@@ -296,9 +297,21 @@ pub(crate) async fn log_in(
         })
         .await?
         .into_inner();
-    let wire = answer.trust.unwrap();
+    Ok(User {
+        name: name.to_owned(),
+        proxy: proxy.clone(),
+        trust: trust(answer.trust.unwrap()),
+        ssh_key: ssh.private_openssh().to_string(),
+        ssh_certificate: answer.ssh_certificate,
+        tls_key: tls_key.pkcs8_pem().to_string(),
+        tls_chain: answer.tls_certificate_pem,
+    })
+}
+
+/// The wire's trust of the test cluster.
+fn trust(wire: v1::TrustBundle) -> Trust {
     let bundle = TrustBundle {
-        cluster: answer.cluster,
+        cluster: CLUSTER.to_owned(),
         user_ssh_keys: wire.user_ssh_keys,
         host_ssh_keys: wire.host_ssh_keys,
         user_tls_certificates: wire.user_tls_certificates,
@@ -306,15 +319,7 @@ pub(crate) async fn log_in(
         recording_key: wire.recording_key.to_vec(),
         ..TrustBundle::default()
     };
-    Ok(User {
-        name: name.to_owned(),
-        proxy: proxy.clone(),
-        trust: Trust::from_bundle(&bundle).unwrap(),
-        ssh_key: ssh.private_openssh().to_string(),
-        ssh_certificate: answer.ssh_certificate,
-        tls_key: tls_key.pkcs8_pem().to_string(),
-        tls_chain: answer.tls_certificate_pem,
-    })
+    Trust::from_bundle(&bundle).unwrap()
 }
 
 impl User {
@@ -334,6 +339,30 @@ impl User {
     pub(crate) async fn authority(&self) -> Channel {
         let server = sallyport_ca::server_name(HostRole::Auth, &cluster());
         channel(tls(&self.proxy, self.tls(alpn::AUTH), &server).await.unwrap()).await
+    }
+
+    /// What a user's program does when it learns that another trust is in force; whether the certificates are new.
+    pub(crate) async fn follow(&mut self) -> Result<bool, Status> {
+        let asked = v1::FollowRequest {
+            ssh_certificate: self.ssh_certificate.clone(),
+            tls_certificate_pem: self.tls_chain.clone(),
+        };
+        let answer = RotationClient::new(self.authority().await).follow(asked).await?.into_inner();
+        self.trust = trust(answer.trust.unwrap());
+        if answer.ssh_certificate.is_empty() {
+            return Ok(false);
+        }
+        self.ssh_certificate = answer.ssh_certificate;
+        self.tls_chain = answer.tls_certificate_pem;
+        Ok(true)
+    }
+
+    /// The certificates, as the authority takes them to sign them anew.
+    pub(crate) fn certificates(&self) -> v1::FollowRequest {
+        v1::FollowRequest {
+            ssh_certificate: self.ssh_certificate.clone(),
+            tls_certificate_pem: self.tls_chain.clone(),
+        }
     }
 
     pub(crate) async fn open(&self, node: &str, login: &str) -> Result<NodeStream, Status> {

@@ -105,6 +105,7 @@ impl Rig {
         let cluster = ClusterName::new("test.example").unwrap();
         let cas = Arc::new(Cas::new(&cluster, directory.path()));
         let issuing = Arc::clone(&cas);
+        let trusting = Arc::clone(&cas);
         let local = LocalAuthority {
             seen: Seen::default(),
             // Nobody answers: the proxy must serve without its authority.
@@ -118,6 +119,7 @@ impl Rig {
                 let cas = Arc::clone(&issuing);
                 Box::pin(async move { Ok(certify(&cas, HostId::new(), HostRole::Proxy, &request)) })
             }),
+            trust: Arc::new(move || trusting.bundle()),
         };
         let listener = crate::listener::bind("the proxy", "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();

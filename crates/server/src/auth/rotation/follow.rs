@@ -1,0 +1,81 @@
+//! Users' programs that follow a rotation: the trust in force, and certificates of the CA that has taken over.
+
+use sallyport_access::Identity;
+use sallyport_audit::Code;
+use sallyport_ca::{CaError, CaKind, UserPair};
+use sallyport_wire::v1;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::super::Inner;
+use super::super::caller::Caller;
+use super::super::hosts::storage;
+use super::super::state::UserRecord;
+
+impl Inner {
+    /// The trust, and new certificates where the caller's were signed by a CA that does not sign any more. They are of
+    /// the same login, keys and rights, and end when the old ones would have: nobody gains a minute by it.
+    pub(super) async fn follow_rotation(
+        &self,
+        caller: &Caller,
+        identity: &Identity,
+        request: &v1::FollowRequest,
+    ) -> Result<v1::FollowResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let Some(user) = identity.user() else {
+            return Err(Status::permission_denied("hosts renew their own certificates; this is for users"));
+        };
+        let authorities = self.authorities();
+        let trust = authorities.trust();
+        let mut answer = v1::FollowResponse {
+            trust: Some(super::super::wire_bundle(trust)),
+            version: trust.version(),
+            ..v1::FollowResponse::default()
+        };
+        if request.ssh_certificate.is_empty() && request.tls_certificate_pem.is_empty() {
+            return Ok(answer);
+        }
+        let pair = UserPair::verify(trust, &request.ssh_certificate, &request.tls_certificate_pem, now)
+            .map_err(|error| Status::permission_denied(error.to_string()))?;
+        let same =
+            pair.identity().login_id == identity.login_id && pair.identity().principal == identity.principal;
+        if !same {
+            return Err(Status::permission_denied(
+                "these certificates are not of the login that this connection was made with",
+            ));
+        }
+        let signer = authorities.signer(CaKind::User)?;
+        if pair.is_signed_by(signer) {
+            return Ok(answer);
+        }
+        let known =
+            self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| storage(&error))?;
+        if known.is_none() {
+            return Err(Status::permission_denied(format!("there is no user {user} any more")));
+        }
+        let issued = match pair.reissue(signer, now) {
+            Ok(issued) => issued,
+            // What is left of them is over before it matters.
+            Err(CaError::BadLifetime { .. }) => return Ok(answer),
+            Err(error) => {
+                tracing::error!(%error, "a user's certificates were not signed anew");
+                return Err(Status::unavailable(
+                    "the certificates cannot be signed; the authority's log says why",
+                ));
+            }
+        };
+        let event = self
+            .event(Code::CertIssued, caller)
+            .user(user.as_str())
+            .field("login_id", identity.login_id.to_string())
+            .field("ssh_serial", issued.serials.ssh.to_string())
+            .field("tls_serial", issued.serials.tls.clone())
+            .field("ssh_fingerprint", issued.ssh_fingerprint.clone())
+            .field("ttl_seconds", (issued.valid_before - now).whole_seconds())
+            .field("reissued", true);
+        self.record(vec![event]).await?;
+        answer.ssh_certificate = issued.ssh;
+        answer.tls_certificate_pem = issued.tls_pem;
+        Ok(answer)
+    }
+}
