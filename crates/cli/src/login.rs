@@ -9,6 +9,7 @@ use sallyport_wire::convert;
 use sallyport_wire::v1::{LoginRequest, LoginResponse, PingRequest};
 use serde_json::json;
 use time::OffsetDateTime;
+use tokio::task::JoinHandle;
 
 use crate::Global;
 use crate::connect::{self, FirstTrust};
@@ -98,6 +99,8 @@ pub(crate) async fn log_in(
         .map_err(|status| CliError::from_status("reach the authority", &status))?
         .into_inner();
     warn_about_the_clock(ping.time.as_ref());
+    // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
+    let keys = fresh_keys(user, ping.suite.parse().unwrap_or_default());
     let (password, otp) = match credentials {
         Credentials::Given { password, otp } => (password, otp),
         Credentials::Ask { otp, password_stdin } => {
@@ -114,10 +117,7 @@ pub(crate) async fn log_in(
             (password, otp)
         }
     };
-    // Two fresh keys for each login: a certificate never outlives the one login that it came from.
-    let suite = Suite::BalancedV1;
-    let ssh = keys::SshKeyPair::generate(suite, user.as_str()).doing("make an SSH key")?;
-    let tls = keys::TlsKey::generate(suite).doing("make a TLS key")?;
+    let (ssh, tls) = keys.await.doing("make keys")??;
     let response = client
         .login_with_password(LoginRequest {
             user: user.to_string(),
@@ -144,6 +144,16 @@ pub(crate) async fn log_in(
             trust: &trust,
         },
     )
+}
+
+/// Two fresh keys for each login: a certificate never outlives the one login that it came from. They are made while the
+/// person types, because RSA takes a moment that nobody should wait for.
+fn fresh_keys(user: &UserName, suite: Suite) -> JoinHandle<CliResult<(keys::SshKeyPair, keys::TlsKey)>> {
+    let comment = user.to_string();
+    tokio::task::spawn_blocking(move || {
+        let ssh = keys::SshKeyPair::generate(suite, &comment).doing("make an SSH key")?;
+        Ok((ssh, keys::TlsKey::generate(suite).doing("make a TLS key")?))
+    })
 }
 
 fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> CliResult<Profile> {

@@ -11,11 +11,13 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use sallyport_sal::economy;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::host_keys;
 use crate::run::Readiness;
 
 /// What every part of the process still waits for.
@@ -105,7 +107,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 20] = [
+const METRICS: [(Shape, &str, &str); 25] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -150,6 +152,32 @@ const METRICS: [(Shape, &str, &str); 20] = [
         "sallyport_tls_chains_total",
         "Certificate chains of peers, verified or known from before (`result`).",
     ),
+    (
+        Shape::Counter,
+        "sallyport_keys_generated_total",
+        "Keys that this process made (`algorithm`, `purpose`).",
+    ),
+    // The recorder's counters hold whole numbers.
+    (
+        Shape::Gauge,
+        "sallyport_key_generation_cpu_seconds_total",
+        "Processor time that went into them (`algorithm`, `purpose`).",
+    ),
+    (
+        Shape::Gauge,
+        "sallyport_key_pool_ready",
+        "Keys that were made ahead and wait for a host (`algorithm`, `purpose`).",
+    ),
+    (
+        Shape::Gauge,
+        "sallyport_key_pool_capacity",
+        "Keys that are made ahead, none where that is quick (`algorithm`, `purpose`).",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_key_pool_taken_total",
+        "Keys that hosts took, ready or made on demand (`algorithm`, `purpose`, `source`).",
+    ),
 ];
 
 fn describe() {
@@ -173,6 +201,7 @@ pub(crate) async fn keep_metrics(stop: CancellationToken) {
         tokio::select! {
             _ = upkeep.tick() => {
                 count_chains();
+                count_keys();
                 handle.run_upkeep();
             }
             () = stop.cancelled() => return,
@@ -187,8 +216,31 @@ fn count_chains() {
     metrics::counter!("sallyport_tls_chains_total", "result" => "remembered").absolute(counts.remembered);
 }
 
+/// Keys are counted where they are made, which knows nothing of metrics either.
+fn count_keys() {
+    for count in economy::snapshot() {
+        let labels = [("algorithm", count.algorithm.name()), ("purpose", count.purpose_name())];
+        metrics::counter!("sallyport_keys_generated_total", &labels).absolute(count.generated);
+        metrics::gauge!("sallyport_key_generation_cpu_seconds_total", &labels).set(count.cpu.as_secs_f64());
+    }
+    for count in host_keys::counts() {
+        let labels = [("algorithm", count.algorithm.name()), ("purpose", count.purpose.name())];
+        // There are never more of them than fit into any float.
+        #[allow(clippy::cast_precision_loss)]
+        let gauge = |number: usize| number as f64;
+        metrics::gauge!("sallyport_key_pool_ready", &labels).set(gauge(count.ready));
+        metrics::gauge!("sallyport_key_pool_capacity", &labels).set(gauge(count.capacity));
+        for (source, taken) in [("pool", count.from_pool), ("on_demand", count.on_demand)] {
+            let [algorithm, purpose] = labels;
+            let labels = [algorithm, purpose, ("source", source)];
+            metrics::counter!("sallyport_key_pool_taken_total", &labels).absolute(taken);
+        }
+    }
+}
+
 async fn render() -> impl IntoResponse {
     count_chains();
+    count_keys();
     let text = metrics_handle().map(PrometheusHandle::render).unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }
@@ -226,6 +278,22 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("sallyport_connections_total{kind=\"test\"}"), "{text}");
+    }
+
+    #[test]
+    fn keys_are_counted_by_type_and_purpose() {
+        let handle = metrics_handle().expect("a recorder");
+        host_keys::take(sallyport_sal::Suite::FipsV1).expect("keys");
+        count_keys();
+        let text = handle.render();
+        for sample in [
+            "sallyport_keys_generated_total{algorithm=\"ecdsa-p256\",purpose=\"host-ssh\"}",
+            "sallyport_key_generation_cpu_seconds_total{algorithm=\"ecdsa-p256\",purpose=\"host-tls\"}",
+            "sallyport_key_pool_capacity{algorithm=\"ecdsa-p256\",purpose=\"host-ssh\"} 0",
+            "sallyport_key_pool_taken_total{algorithm=\"ecdsa-p256\",purpose=\"host-ssh\",source=\"on_demand\"}",
+        ] {
+            assert!(text.contains(sample), "{sample} not in\n{text}");
+        }
     }
 
     #[test]

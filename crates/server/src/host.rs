@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sallyport_access::{ClusterName, HostId, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_ca::{CaKind, PublicKeys, RotationStatus, Trust, TrustBundle, rotation};
-use sallyport_sal::{KeyPurpose, Suite};
+use sallyport_ca::{CaError, CaKind, PublicKeys, RotationStatus, Trust, TrustBundle, rotation};
+use sallyport_sal::Suite;
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::ServerError;
 use crate::config::Secret;
-use crate::files;
+use crate::{files, host_keys};
 
 /// What a host proves itself with.
 #[derive(Debug, Clone)]
@@ -147,10 +147,12 @@ pub(crate) struct FreshKeys {
 
 impl FreshKeys {
     pub(crate) fn generate(name: &str, suite: Suite) -> Result<Self, ServerError> {
-        let failed = |source| certificates(format!("cannot make host keys of the suite {suite}"), source);
+        let failed =
+            |source: CaError| certificates(format!("cannot make host keys of the suite {suite}"), source);
+        let (ssh, tls) = host_keys::take(suite).map_err(|error| failed(error.into()))?;
         Ok(Self {
-            ssh: SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, name).map_err(failed)?,
-            tls: TlsKey::generate_for(suite, KeyPurpose::HostTls).map_err(failed)?,
+            ssh: SshKeyPair::from_key(ssh, name).map_err(failed)?,
+            tls: TlsKey::from_key(&tls).map_err(failed)?,
             suite,
         })
     }

@@ -17,6 +17,7 @@ mod crypto;
 mod files;
 mod health;
 mod host;
+mod host_keys;
 mod joining;
 mod listener;
 mod local;
