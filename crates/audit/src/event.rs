@@ -136,6 +136,9 @@ codes! {
     /// A host confirmed which trust it has applied.
     CaConfirmed = "SP1266I", "ca.confirmed";
 
+    /// The cluster's suite was changed: which algorithms serve which purpose.
+    SuiteChanged = "SP1270I", "suite.changed";
+
     /// A host joined with a token.
     NodeJoined = "SP1300I", "node.joined";
     /// A join was refused: the token is wrong, stale, spent or for another role.

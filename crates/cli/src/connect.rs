@@ -11,6 +11,7 @@ use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -181,6 +182,10 @@ impl Authority {
 
     pub(crate) fn admin(&self) -> AdminClient<Channel> {
         AdminClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    pub(crate) fn suites(&self) -> SuitesClient<Channel> {
+        SuitesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {

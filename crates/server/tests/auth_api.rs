@@ -349,6 +349,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Rotation.RotateCa", Event("SP1260I")),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
+        ("Suites.PreflightSuite", Called),
+        ("Suites.SetSuite", Event("SP1270I")),
     ])
 }
 
@@ -498,6 +500,35 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!((seen[0].count, seen[0].users.as_slice()), (4, &["alice".to_owned()][..]));
     assert_eq!(seen[0].seen_by, ["node:web-1"]);
+    let to = |name: &str| v1::PreflightSuiteRequest { to: name.to_owned() };
+    let preflight = suites.preflight_suite(to("pq-v1")).await.unwrap().into_inner();
+    assert_eq!((preflight.from.as_str(), preflight.breaks.len()), ("balanced-v1", 1), "{preflight:?}");
+    assert!(preflight.breaks[0].reason.starts_with("offers no mlkem768x25519-sha256"), "{preflight:?}");
+    let change = |purpose: &str| {
+        let change = preflight.changes.iter().find(|change| change.purpose == purpose).unwrap();
+        (change.from.as_str(), change.to.as_str(), change.takes_effect.as_str(), change.command.as_str())
+    };
+    assert_eq!(change("key-exchange"), ("preferred", "required", "now", ""));
+    assert_eq!(change("host-tls"), ("ecdsa-p256", "ml-dsa-65", "now", ""));
+    let rotate = "sallyport admin ca rotate --type host";
+    assert_eq!(change("host-ca-tls"), ("ecdsa-p256", "ml-dsa-65", "rotation", rotate));
+    assert_eq!(suites.preflight_suite(to("best")).await.unwrap_err().code(), Code::InvalidArgument);
+    let set = |from: &str, to: &str, accept_breaks| v1::SetSuiteRequest {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        accept_breaks,
+    };
+    let refused = suites.set_suite(set("balanced-v1", "pq-v1", false)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains("OpenSSH_9.2p1 offers no mlkem768x25519-sha256"), "{refused:?}");
+    let stale = suites.set_suite(set("legacy", "fips-v1", false)).await.unwrap_err();
+    assert!(stale.message().contains("the suite is balanced-v1 by now, not legacy"), "{stale:?}");
+    for (from, to) in [("balanced-v1", "fips-v1"), ("fips-v1", "balanced-v1")] {
+        suites.set_suite(set(from, to, false)).await.unwrap();
+        let known = suites.list_suites(v1::ListSuitesRequest {}).await.unwrap().into_inner();
+        assert_eq!(known.current, to);
+        assert_eq!(cluster.running.authority().unwrap().trust().suite().name(), to);
+    }
     let wrong = suites.list_clients(v1::ListClientsRequest { kinds: vec!["telnet".to_owned()] }).await;
     assert!(wrong.unwrap_err().message().contains("known are ssh, tls, sallyport, http"));
 

@@ -5,6 +5,7 @@ mod audit;
 mod ca;
 mod resources;
 mod status;
+mod suite;
 mod tokens;
 mod users;
 
@@ -48,6 +49,9 @@ enum Admin {
     /// The certificate authorities.
     #[command(subcommand)]
     Ca(ca::Ca),
+    /// Which algorithms the cluster uses, and who could follow a change.
+    #[command(subcommand)]
+    Suite(suite::Suite),
     /// The audit log.
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -94,6 +98,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Rm(args) => resources::rm(&authority, &args).await.map(done),
         Admin::Lock(args) => resources::lock(&authority, &args).await.map(done),
         Admin::Ca(command) => ca::run(&authority, command).await.map(done),
+        Admin::Suite(command) => suite::run(&authority, command).await,
         Admin::Audit(command) => audit::run(&authority, command).await,
     }
 }

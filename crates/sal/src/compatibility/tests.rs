@@ -256,6 +256,17 @@ fn numbers_have_names_and_unknown_ones_stay_numbers() {
 }
 
 #[test]
+fn notes_say_who_is_concerned_whether_seen_or_not() {
+    let pq = notes(Suite::BalancedV1, Suite::PqV1).join("\n");
+    assert!(pq.contains("OpenSSH 9.9, PuTTY 0.83, libssh 0.12"), "{pq}");
+    assert!(pq.contains("Go x/crypto/ssh (first choice when built with Go 1.24"), "{pq}");
+    let legacy = notes(Suite::BalancedV1, Suite::Legacy).join("\n");
+    assert!(legacy.contains("RequiredRSASize") && !legacy.contains("mlkem"), "{legacy}");
+    assert!(notes(Suite::Legacy, Suite::BalancedV1).join("\n").contains("ES256"));
+    assert_eq!(notes(Suite::PqV1, Suite::PqV1), Vec::<String>::new());
+}
+
+#[test]
 fn the_facts_are_in_order_each_once_and_sourced() {
     let rank = |product| Product::ALL.iter().position(|known| *known == product).unwrap();
     let place = |ability| Ability::ALL.iter().position(|known| *known == ability).unwrap();

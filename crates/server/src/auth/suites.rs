@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use sallyport_access::Verb;
-use sallyport_sal::compatibility::Kind;
+use sallyport_audit::Code;
+use sallyport_ca::{Authority as CertAuthority, CaKind, JwtSide, SshSide, TlsSide};
+use sallyport_sal::compatibility::{Effect, Kind, Verdict, judge, notes};
 use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::suite::TABLE;
-use sallyport_sal::{HybridKeyExchange, Suite};
+use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, KeyPurpose, Suite, UnknownSuite};
+use sallyport_store::StoreError;
 use sallyport_wire::convert::time_to_proto;
 use sallyport_wire::v1;
 use sallyport_wire::v1::suites_server::Suites;
@@ -14,8 +17,11 @@ use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
 use super::Inner;
-use super::caller::caller;
+use super::caller::{Caller, caller};
+use super::hosts::storage;
+use super::open::SELF;
 use super::seen::SeenRecord;
+use super::state::ClusterRecord;
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
@@ -35,6 +41,32 @@ impl Suites for Service {
         let suites = Suite::ALL.iter().map(|suite| self.0.suite_info(*suite)).collect();
         let current = self.0.authorities().suite().name().to_owned();
         Ok(Response::new(v1::ListSuitesResponse { suites, current }))
+    }
+
+    async fn preflight_suite(
+        &self,
+        request: Request<v1::PreflightSuiteRequest>,
+    ) -> Result<Response<v1::PreflightSuiteResponse>, Status> {
+        const METHOD: &str = "Suites.PreflightSuite";
+        let caller = caller(&request);
+        self.0.allow(&caller, METHOD, RESOURCE, Verb::Read).await?;
+        let asked = request.into_inner();
+        self.0.called(&caller, METHOD, &super::hosts::shown(&asked.to)).await?;
+        let to = suite(&asked.to)?;
+        Ok(Response::new(self.0.preflight(self.0.authorities().suite(), to)))
+    }
+
+    async fn set_suite(
+        &self,
+        request: Request<v1::SetSuiteRequest>,
+    ) -> Result<Response<v1::SetSuiteResponse>, Status> {
+        const METHOD: &str = "Suites.SetSuite";
+        let caller = caller(&request);
+        self.0.allow(&caller, METHOD, RESOURCE, Verb::Update).await?;
+        match self.0.set_suite(&caller, &request.into_inner()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
+        }
     }
 
     async fn list_clients(
@@ -64,7 +96,11 @@ impl Suites for Service {
     }
 }
 
-pub(super) fn client_to_proto(record: &SeenRecord) -> v1::SeenClient {
+fn suite(name: &str) -> Result<Suite, Status> {
+    name.parse().map_err(|error: UnknownSuite| Status::invalid_argument(error.to_string()))
+}
+
+fn client_to_proto(record: &SeenRecord) -> v1::SeenClient {
     let offer = record.offer.clone();
     v1::SeenClient {
         kind: offer.kind.name().to_owned(),
@@ -86,10 +122,45 @@ pub(super) fn client_to_proto(record: &SeenRecord) -> v1::SeenClient {
 }
 
 /// The word for what a suite demands of key exchange.
-pub(super) fn hybrid(suite: Suite) -> &'static str {
+fn hybrid(suite: Suite) -> &'static str {
     match suite.key_exchange() {
         HybridKeyExchange::Preferred => "preferred",
         HybridKeyExchange::Required => "required",
+    }
+}
+
+/// The CA that has the keys of a purpose.
+fn ca_of(purpose: KeyPurpose) -> Option<CaKind> {
+    let name = purpose.name();
+    CaKind::ALL.iter().copied().find(|kind| {
+        let prefix = kind.name().replace('_', "-");
+        purpose.is_ca()
+            && (name == format!("{prefix}-ca")
+                || ["ssh", "tls", "jwt"].iter().any(|side| name == format!("{prefix}-ca-{side}")))
+    })
+}
+
+/// The algorithm that a CA has for a purpose today, which may be of an earlier suite.
+fn algorithm_of(ca: &CertAuthority, purpose: KeyPurpose) -> Option<KeyAlgorithm> {
+    let name = purpose.name();
+    if name.ends_with("-ssh") {
+        ca.ssh().ok().map(SshSide::algorithm)
+    } else if name.ends_with("-tls") {
+        ca.tls().ok().map(TlsSide::algorithm)
+    } else {
+        ca.jwt().ok().map(JwtSide::algorithm)
+    }
+}
+
+/// When an effect is felt, in words.
+fn felt(effect: Effect) -> String {
+    match effect {
+        Effect::AtOnce => "at once".to_owned(),
+        Effect::NextLogin => "at the next login".to_owned(),
+        Effect::Rotation(purpose) => match ca_of(purpose) {
+            Some(kind) => format!("after the rotation of the {kind} CA"),
+            None => "after a rotation".to_owned(),
+        },
     }
 }
 
@@ -127,4 +198,162 @@ impl Inner {
         }
         None
     }
+
+    /// What would change, and for whom it would not work.
+    fn preflight(&self, from: Suite, to: Suite) -> v1::PreflightSuiteResponse {
+        let (clients, _) = self.clients.list(OffsetDateTime::now_utc());
+        let (mut breaks, mut unsure, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
+        for client in &clients {
+            for finding in judge(&client.offer, from, to) {
+                let obstacle = v1::SuiteObstacle {
+                    client: Some(client_to_proto(client)),
+                    reason: finding.reason,
+                    felt: felt(finding.effect),
+                };
+                // Whoever scans the Internet has never been able to log in, and loses nothing.
+                if client.users.is_empty() {
+                    strangers.push(obstacle);
+                } else if finding.verdict == Verdict::Breaks {
+                    breaks.push(obstacle);
+                } else {
+                    unsure.push(obstacle);
+                }
+            }
+        }
+        let mut notes = notes(from, to);
+        if from.algorithm(KeyPurpose::AuditCheckpoint) != to.algorithm(KeyPurpose::AuditCheckpoint) {
+            notes.push("the key that signs checkpoints of the audit log stays what it is".to_owned());
+        }
+        v1::PreflightSuiteResponse {
+            from: from.name().to_owned(),
+            to: to.name().to_owned(),
+            changes: self.suite_changes(from, to),
+            breaks,
+            unsure,
+            strangers,
+            notes,
+            seen: clients.len() as u64,
+            unavailable: self.unavailable(to).unwrap_or_default(),
+        }
+    }
+
+    fn suite_changes(&self, from: Suite, to: Suite) -> Vec<v1::SuiteChange> {
+        let mut changes = Vec::new();
+        if from.key_exchange() != to.key_exchange() {
+            changes.push(v1::SuiteChange {
+                purpose: "key-exchange".to_owned(),
+                what: "hybrid ML-KEM key exchange within the cluster".to_owned(),
+                from: hybrid(from).to_owned(),
+                to: hybrid(to).to_owned(),
+                takes_effect: "now".to_owned(),
+                command: String::new(),
+                why: to.summary().to_owned(),
+            });
+        }
+        let authorities = self.authorities();
+        for purpose in KeyPurpose::ALL {
+            let cell = to.cell(*purpose);
+            let mut before = from.algorithm(*purpose);
+            let (takes_effect, command) = match purpose {
+                KeyPurpose::AuditCheckpoint => continue,
+                KeyPurpose::HostSsh | KeyPurpose::HostTls | KeyPurpose::ProxyToAgent => {
+                    ("now", String::new())
+                }
+                KeyPurpose::Svid | KeyPurpose::DatabaseServer | KeyPurpose::AgentToDatabase => {
+                    ("renewal", String::new())
+                }
+                purpose if purpose.is_ca() => {
+                    let Some(kind) = ca_of(*purpose) else { continue };
+                    match authorities.entry(kind).and_then(|entry| algorithm_of(&entry.signer, *purpose)) {
+                        Some(has) => {
+                            before = has;
+                            ("rotation", format!("sallyport admin ca rotate --type {kind}"))
+                        }
+                        // It was not made yet, and is made by the suite of the day.
+                        None => ("now", String::new()),
+                    }
+                }
+                _ => ("next login", String::new()),
+            };
+            if before != cell.algorithm {
+                changes.push(v1::SuiteChange {
+                    purpose: purpose.name().to_owned(),
+                    what: purpose.what().to_owned(),
+                    from: before.name().to_owned(),
+                    to: cell.algorithm.name().to_owned(),
+                    takes_effect: takes_effect.to_owned(),
+                    command,
+                    why: cell.reason.why.to_owned(),
+                });
+            }
+        }
+        changes
+    }
+
+    async fn set_suite(
+        &self,
+        caller: &Caller,
+        asked: &v1::SetSuiteRequest,
+    ) -> Result<v1::SetSuiteResponse, Status> {
+        let (from, to) = (suite(&asked.from)?, suite(&asked.to)?);
+        if let Some(reason) = self.unavailable(to) {
+            return Err(Status::failed_precondition(format!("the suite {to} cannot be set: {reason}")));
+        }
+        let preflight = self.preflight(from, to);
+        if !preflight.breaks.is_empty() && !asked.accept_breaks {
+            let names: Vec<String> = preflight.breaks.iter().take(3).map(obstacle_text).collect();
+            return Err(Status::failed_precondition(format!(
+                "{} of the clients that were seen cannot follow to {to}: {}; see sallyport admin suite preflight --to {to}",
+                preflight.breaks.len(),
+                names.join("; ")
+            )));
+        }
+        let now = OffsetDateTime::now_utc();
+        let failed = |error: StoreError| storage(&error);
+        let stored = self.store.get::<ClusterRecord>(SELF, now).await.map_err(failed)?;
+        let stored = stored.ok_or_else(|| Status::internal("the cluster has no record of itself"))?;
+        let moved = |is: Suite| {
+            Status::aborted(format!(
+                "the suite is {is} by now, not {from}; look again: sallyport admin suite ls"
+            ))
+        };
+        if stored.value.suite != from {
+            return Err(moved(stored.value.suite));
+        }
+        let record = ClusterRecord { suite: to, ..stored.value };
+        match self.store.update(SELF, stored.revision, &record, None, now).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict { .. }) => {
+                let stored = self.store.get::<ClusterRecord>(SELF, now).await.map_err(failed)?;
+                return Err(moved(stored.map_or(from, |stored| stored.value.suite)));
+            }
+            Err(error) => return Err(storage(&error)),
+        }
+        let event = self
+            .event(Code::SuiteChanged, caller)
+            .message(format!("{from} to {to}"))
+            .field("from", from.name())
+            .field("to", to.name())
+            .field("breaks", preflight.breaks.len() as u64)
+            .field("unsure", preflight.unsure.len() as u64);
+        self.record(vec![event]).await?;
+        // From here on hosts hear of it by their watch, and logins by the first answer that they get.
+        self.reload_authorities().await.map_err(|error| {
+            tracing::error!(
+                problem = crate::ServerError::chain(&error),
+                "the new suite is stored and not in force"
+            );
+            Status::unavailable(
+                "the suite is stored, but the authority cannot put it in force; its log says why",
+            )
+        })?;
+        Ok(v1::SetSuiteResponse { from: from.name().to_owned(), to: to.name().to_owned() })
+    }
+}
+
+/// One line about a client that cannot follow.
+fn obstacle_text(obstacle: &v1::SuiteObstacle) -> String {
+    let client = obstacle.client.as_ref();
+    let name = client.map(|client| client.software.as_str()).filter(|name| !name.is_empty());
+    format!("{} {}", name.unwrap_or("a client without a name"), obstacle.reason)
 }
