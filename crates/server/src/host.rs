@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sallyport_access::{ClusterName, HostId, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::tls::ClientAuth;
 use sallyport_ca::{CaError, CaKind, PublicKeys, RotationStatus, Trust, TrustBundle, rotation};
 use sallyport_sal::Suite;
 use sallyport_wire::convert::time_from_proto;
@@ -352,10 +353,30 @@ impl Credentials {
         &self,
         trust: &Trust,
         alpn: &[&[u8]],
-        clients: sallyport_ca::tls::ClientAuth,
+        clients: ClientAuth,
+    ) -> Result<Arc<ServerConfig>, ServerError> {
+        self.serve_by(sallyport_ca::tls::server_config, trust, alpn, clients)
+    }
+
+    /// The same for a listener that has guests from outside the cluster, who need not follow its suite.
+    pub(crate) fn public_server(
+        &self,
+        trust: &Trust,
+        alpn: &[&[u8]],
+        clients: ClientAuth,
+    ) -> Result<Arc<ServerConfig>, ServerError> {
+        self.serve_by(sallyport_ca::tls::public_server_config, trust, alpn, clients)
+    }
+
+    fn serve_by(
+        &self,
+        configure: fn(&Trust, &str, &str, &[&[u8]], ClientAuth) -> Result<ServerConfig, CaError>,
+        trust: &Trust,
+        alpn: &[&[u8]],
+        clients: ClientAuth,
     ) -> Result<Arc<ServerConfig>, ServerError> {
         let identity = self.identity();
-        sallyport_ca::tls::server_config(trust, &identity.tls_chain, identity.tls_key.expose(), alpn, clients)
+        configure(trust, &identity.tls_chain, identity.tls_key.expose(), alpn, clients)
             .map(Arc::new)
             .map_err(|error| certificates("cannot use this host's certificate as a server", error))
     }

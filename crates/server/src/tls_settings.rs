@@ -74,7 +74,9 @@ impl TlsSettings {
         };
         if fresh {
             let make = |alpn: &[&[u8]], clients| self.credentials.server(trust, alpn, clients);
-            let mut http = make(&[alpn::H2, alpn::HTTP11], ClientAuth::Optional)?;
+            // Others read pages here; whoever belongs to the cluster is held to its suite after the handshake.
+            let http = self.credentials.public_server(trust, &[alpn::H2, alpn::HTTP11], ClientAuth::Optional);
+            let mut http = http?;
             if let Some(page) = &self.page
                 && let Some(page) = page.certificate(&identity.tls_chain, OffsetDateTime::now_utc())?
             {

@@ -11,6 +11,8 @@ use metrics::{counter, gauge};
 use sallyport_access::{HostRole, Identity, Principal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::Trust;
+use sallyport_sal::HybridKeyExchange;
+use sallyport_sal::tls::is_hybrid;
 use sallyport_ssh::capabilities::Whose;
 use sallyport_wire::alpn;
 use sallyport_wire::client_hello::TlsOffer;
@@ -310,7 +312,16 @@ impl Gateway {
             .as_ref()
             .map_or(Whose::Address(peer.ip()), |identity| Whose::User(identity.display_name()));
         let guest = Arc::new(Guest::new(self.seen.clone(), hello, whose));
-        let peer = Peer { address: peer, identity: identity.map(Arc::new) };
+        let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
+        let unfit = (required && !anonymous && !is_hybrid(tls.get_ref().1)).then(|| {
+            guest.refused("it offers no hybrid key exchange, which the cluster's suite requires".to_owned());
+            info!("a member of the cluster came with classical key exchange");
+            Arc::from(
+                "this cluster requires post-quantum key exchange (X25519MLKEM768), which your program did not offer; \
+                 update it: sallyport version",
+            )
+        });
+        let peer = Peer { address: peer, identity: identity.map(Arc::new), unfit };
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
             guest.asks(request.headers());
             request.extensions_mut().insert(peer.clone());

@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use sallyport_access::Identity;
+use sallyport_audit::{Code, Event};
 use sallyport_ca::Trust;
+use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::BoxedStream;
-use sallyport_ssh::capabilities::Sighting;
+use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
@@ -45,6 +47,19 @@ impl Dial for JumpDial {
     }
 
     fn saw(&self, sighting: Sighting) {
+        // Under other suites those who fail here are scanners, which a public address has many of.
+        let required = self.dialler.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
+        if let (true, Some(reason)) = (required, &sighting.refused) {
+            let source = match &sighting.whose {
+                Some(Whose::Address(address)) => address.to_string(),
+                Some(Whose::User(_)) | None => String::new(),
+            };
+            let event = Event::new(Code::SessionRefused, OffsetDateTime::now_utc())
+                .source(source)
+                .message(format!("the client cannot talk to this proxy: {reason}"))
+                .field("client", sighting.offer.software.as_str());
+            self.dialler.sink.emit(event);
+        }
         self.seen.saw_ssh(sighting);
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Whom its certificate proves; `None` without one.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// Why this connection may carry nothing of the cluster's, whoever it is.
+    pub(crate) unfit: Option<Arc<str>>,
 }
 
 /// Serves `ProxySsh`.
@@ -61,9 +63,12 @@ pub(crate) fn status(error: &DialError) -> Status {
 /// Whoever may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
 /// may outlive it.
 fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, SocketAddr), Status> {
-    let Some(Peer { address, identity: Some(identity) }) = peer else {
+    let Some(Peer { address, identity: Some(identity), unfit }) = peer else {
         return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
     };
+    if let Some(reason) = unfit {
+        return Err(Status::failed_precondition(reason.as_ref()));
+    }
     if identity.user().is_none() {
         return Err(Status::permission_denied("hosts do not open sessions; log in as a user"));
     }
