@@ -144,8 +144,8 @@ impl Verb {
 }
 
 /// The kinds of resource that rules may name.
-pub const RESOURCES: [&str; 10] =
-    ["access", "ca", "cluster", "event", "lock", "node", "recording", "role", "token", "user"];
+pub const RESOURCES: [&str; 11] =
+    ["access", "ca", "certificate", "cluster", "event", "lock", "node", "recording", "role", "token", "user"];
 
 /// Limits of the sessions that a role grants. What no granting role says has the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -100,6 +100,10 @@ codes! {
     CertIssued = "SP1100I", "cert.issued";
     /// Certificates were issued to a host.
     HostCertIssued = "SP1101I", "cert.host_issued";
+    /// A certificate or token was made by hand, for somebody who cannot ask for it.
+    CertSigned = "SP1102I", "cert.signed";
+    /// A certificate was denied, and whoever holds it.
+    CertDenied = "SP1103I", "cert.denied";
 
     /// A role was created.
     RoleCreated = "SP1200I", "role.created";

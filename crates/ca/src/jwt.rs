@@ -142,6 +142,14 @@ pub fn key_id(key: &PublicKey) -> Result<String, CaError> {
     jwk::thumbprint(key).map_err(|error| encode(error.to_string()))
 }
 
+/// The issuer of a cluster's tokens, from its public address (`host:port`): a URL whose port is left out where it is that
+/// of HTTPS. None where there is no address.
+#[must_use]
+pub fn issuer(public_addr: &str) -> Option<String> {
+    let address = public_addr.strip_suffix(":443").unwrap_or(public_addr);
+    (!address.is_empty()).then(|| format!("https://{address}"))
+}
+
 /// Makes a token.
 ///
 /// # Errors

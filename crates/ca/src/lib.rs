@@ -56,7 +56,7 @@ pub use issue::{
     issue_user, issue_user_as,
 };
 pub use kind::{CaKind, UnknownCa};
-pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL};
+pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL, UnknownKind};
 pub use names::{DOMAIN, name_covers, server_name};
 pub use reissue::UserPair;
 pub use spiffe::SpiffeId;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use sallyport_sal::KeyPurpose;
 use serde::{Deserialize, Serialize};
 use time::Duration;
 
@@ -206,6 +207,34 @@ impl CertificateKind {
         self.row().authority
     }
 
+    /// The purpose of the SSH key that it certifies, if it does.
+    #[must_use]
+    pub const fn ssh_purpose(self) -> Option<KeyPurpose> {
+        match self {
+            Self::User | Self::OpensshUser => Some(KeyPurpose::UserSsh),
+            Self::WebSession => Some(KeyPurpose::WebSessionSsh),
+            Self::Bot => Some(KeyPurpose::BotSsh),
+            Self::Host | Self::OpensshHost => Some(KeyPurpose::HostSsh),
+            _ => None,
+        }
+    }
+
+    /// The purpose of the TLS key that it certifies, if it does.
+    #[must_use]
+    pub const fn tls_purpose(self) -> Option<KeyPurpose> {
+        match self {
+            Self::User => Some(KeyPurpose::UserTls),
+            Self::WebSession => Some(KeyPurpose::WebSessionTls),
+            Self::Bot => Some(KeyPurpose::BotTls),
+            Self::Host => Some(KeyPurpose::HostTls),
+            Self::ProxyToAgent => Some(KeyPurpose::ProxyToAgent),
+            Self::AgentToDatabase => Some(KeyPurpose::AgentToDatabase),
+            Self::DatabaseServer => Some(KeyPurpose::DatabaseServer),
+            Self::Svid => Some(KeyPurpose::Svid),
+            _ => None,
+        }
+    }
+
     /// Refuses a lifetime that no configuration could allow.
     pub(crate) fn check(self, ttl: Duration) -> Result<(), CaError> {
         within(ttl, MIN_TTL, self.row().limit)
@@ -384,6 +413,18 @@ mod tests {
             assert!(MIN_TTL <= min && min <= default && default <= max && max <= row.limit, "{}", row.kind);
         }
         assert!("cat".parse::<CertificateKind>().unwrap_err().to_string().contains("agent_to_database"));
+    }
+
+    #[test]
+    fn every_subject_of_the_suites_has_a_certificate() {
+        let keys = CertificateKind::all().flat_map(|kind| [kind.ssh_purpose(), kind.tls_purpose()]).flatten();
+        let mut certified: Vec<KeyPurpose> = keys.collect();
+        certified.sort_unstable();
+        certified.dedup();
+        let subjects = KeyPurpose::ALL.iter().copied();
+        let subjects: Vec<KeyPurpose> =
+            subjects.filter(|purpose| !purpose.is_ca() && *purpose != KeyPurpose::AuditCheckpoint).collect();
+        assert_eq!(certified, subjects);
     }
 
     #[test]

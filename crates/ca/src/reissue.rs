@@ -7,7 +7,7 @@ use ssh_key::Certificate;
 use time::{Duration, OffsetDateTime};
 
 use crate::x509;
-use crate::{Authority, CaError, CaKind, SshOptions, Trust, UserCertificates, issue_user};
+use crate::{Authority, CaError, CaKind, SshOptions, Trust, UserCertificates, UserKind, issue_user_as};
 
 /// The certificates of one login, verified.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl UserPair {
     /// Signs for the same keys again. The certificates end when the old ones would have, to the second.
     ///
     /// # Errors
-    /// [`CaError::BadLifetime`] when they end so soon that it is not worth it; else as [`issue_user`].
+    /// [`CaError::BadLifetime`] when they end so soon that it is not worth it; else as [`issue_user_as`].
     pub fn reissue(&self, authority: &Authority, now: OffsetDateTime) -> Result<UserCertificates, CaError> {
         let public = ssh_key::PublicKey::new(self.ssh.public_key().clone(), self.ssh.comment())
             .to_openssh()
@@ -78,6 +78,7 @@ impl UserPair {
         let now = now - Duration::nanoseconds(i64::from(now.nanosecond()));
         let left = self.identity.valid_before - now;
         let spki = x509::subject_public_key_info(&self.tls)?;
-        issue_user(authority, &self.identity, &public, &spki, now, left, &options)
+        let kind = if crate::is_renewable(&self.tls)? { UserKind::Bot } else { UserKind::Person };
+        issue_user_as(kind, authority, &self.identity, &public, &spki, now, left, &options)
     }
 }

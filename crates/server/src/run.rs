@@ -279,6 +279,7 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
                 public_addr: shown.map(|address| address.to_string()).unwrap_or_default(),
                 suite: section.suite,
                 ca_keys: section.ca_keys.clone(),
+                lifetimes: section.lifetimes.clone(),
             },
             OffsetDateTime::now_utc(),
         )

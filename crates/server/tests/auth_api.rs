@@ -17,6 +17,7 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
@@ -33,6 +34,7 @@ use tonic::{Code, Request, Status};
 const PROTOS: &[&str] = &[
     include_str!("../../wire/proto/sallyport/v1/auth.proto"),
     include_str!("../../wire/proto/sallyport/v1/rotation.proto"),
+    include_str!("../../wire/proto/sallyport/v1/certificates.proto"),
     include_str!("../../wire/proto/sallyport/v1/suites.proto"),
 ];
 
@@ -347,6 +349,11 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Rotation.Follow", Called),
         ("Rotation.ListCas", Called),
         ("Rotation.RotateCa", Event("SP1260I")),
+        ("Certificates.ListCertificates", Called),
+        ("Certificates.GetCertificate", Called),
+        ("Certificates.GetIssuance", Called),
+        ("Certificates.SignCertificate", Event("SP1102I")),
+        ("Certificates.DenyCertificate", Event("SP1103I")),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
         ("Suites.PreflightSuite", Called),
@@ -566,6 +573,23 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     let ca = rotation.rotate_ca(rotate).await.unwrap().into_inner();
     assert_eq!(ca.next_phase, "update_clients");
     assert!(ca.lagging.iter().any(|host| host.name == "web-1"), "{ca:?}");
+    let mut certificates = CertificatesClient::new(admin_channel(&cluster.data_dir()).await);
+    let issuance = certificates.get_issuance(v1::GetIssuanceRequest {}).await.unwrap().into_inner();
+    assert_eq!(issuance.kinds.len(), 13);
+    let svid = v1::SignCertificateRequest {
+        kind: "svid".to_owned(),
+        subject: "/web".to_owned(),
+        tls_public_key: TlsKey::generate(Suite::BalancedV1).unwrap().spki_der().to_vec().into(),
+        ..Default::default()
+    };
+    let made = certificates.sign_certificate(svid).await.unwrap().into_inner();
+    let id = made.issued[0].serial.clone();
+    certificates.get_certificate(v1::GetCertificateRequest { id: id.clone() }).await.unwrap();
+    let reason = "it was a test".to_owned();
+    let denied =
+        certificates.deny_certificate(v1::DenyCertificateRequest { id, reason }).await.unwrap().into_inner();
+    assert_eq!((denied.certificates.len(), denied.lock.as_str()), (1, ""));
+    certificates.list_certificates(v1::ListCertificatesRequest::default()).await.unwrap();
     let verified = admin.verify_audit(v1::VerifyAuditRequest {}).await.unwrap().into_inner();
     assert!(verified.intact, "{verified:?}");
 }

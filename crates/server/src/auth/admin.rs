@@ -10,7 +10,6 @@ use futures::Stream;
 use sallyport_access::{HostRole, Role, RoleName, Traits, UserName, Verb};
 use sallyport_audit::Code;
 use sallyport_audit::log::{Filter, Record};
-use sallyport_ca::{CaKind, UnknownCa, known_hosts_lines, trusted_user_ca_lines};
 use sallyport_sal::random;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1::admin_server::Admin;
@@ -156,11 +155,11 @@ impl Admin for Service {
         let caller = caller(&request);
         self.0.allow(&caller, "Admin.ExportCa", "ca", Verb::Read).await?;
         let asked = request.into_inner();
-        let text = self.0.export(&asked)?;
+        let answer = self.0.export_ca(&asked).await?;
         let event =
             self.0.event(Code::CaExported, &caller).field("ca", asked.kind).field("format", asked.format);
         self.0.record(vec![event]).await?;
-        Ok(Response::new(v1::ExportCaResponse { text }))
+        Ok(Response::new(answer))
     }
 
     type SearchEventsStream = Events;
@@ -397,7 +396,7 @@ impl Inner {
         )))
     }
 
-    async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
+    pub(super) async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
         if matches!(kind, "role" | "lock") {
             self.refresh().await.map_err(|problem| {
                 tracing::error!(
@@ -608,32 +607,6 @@ impl Inner {
             ca_pin: self.authorities().trust().pins().join(","),
             expires: Some(convert::time_to_proto(expires)),
         })
-    }
-
-    fn export(&self, asked: &v1::ExportCaRequest) -> Result<String, Status> {
-        let kind: CaKind =
-            asked.kind.parse().map_err(|error: UnknownCa| Status::invalid_argument(error.to_string()))?;
-        let authorities = self.authorities();
-        let trust = authorities.trust();
-        let lines = |lines: Vec<&str>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-        match (asked.format.as_str(), kind) {
-            ("openssh" | "", CaKind::User) => Ok(trusted_user_ca_lines(trust)),
-            ("openssh" | "", _) => {
-                Ok(lines(trust.public_keys(kind).ssh.iter().map(String::as_str).collect()))
-            }
-            ("known_hosts", CaKind::Host) => {
-                let patterns = [format!("*.{}", self.config.cluster), self.config.cluster.to_string()];
-                Ok(known_hosts_lines(trust, &patterns))
-            }
-            ("known_hosts", _) => {
-                Err(Status::invalid_argument("known_hosts is about hosts: use the host CA"))
-            }
-            ("tls", kind) => Ok(trust.tls_certificates_pem(kind)),
-            (other, _) => Err(Status::invalid_argument(format!(
-                "there is no format {:?}; expected openssh, known_hosts or tls",
-                shown(other)
-            ))),
-        }
     }
 
     async fn verify(&self, caller: &Caller) -> Result<v1::VerifyAuditResponse, Status> {

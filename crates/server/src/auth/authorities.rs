@@ -136,12 +136,18 @@ impl Inner {
     /// certificates of everybody who is trusted now.
     pub(super) async fn present(&self, authorities: &Arc<Authorities>) {
         let (shared, id) = (Arc::clone(authorities), self.auth_id);
+        let ttl = super::open::own_ttl(&self.config);
         // A key may be slow to make, and a token slow to sign.
         let made = tokio::task::spawn_blocking(move || {
-            super::open::server_config(&shared, id, OffsetDateTime::now_utc())
+            super::open::server_config(&shared, id, ttl, OffsetDateTime::now_utc())
         });
         match made.await {
-            Ok(Ok(config)) => {
+            Ok(Ok((config, issued))) => {
+                let event = super::open::own_certificate(&issued, OffsetDateTime::now_utc());
+                if let Err(error) = self.log.append(vec![event]).await {
+                    warn!(%error, "the authority's own certificate is not on record and not used");
+                    return;
+                }
                 *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
             }
             Ok(Err(problem)) => {

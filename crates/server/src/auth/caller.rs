@@ -176,7 +176,7 @@ impl Inner {
         Err(self.refuse(caller, method, status).await)
     }
 
-    fn check_valid(&self, identity: &Identity) -> Result<(), Status> {
+    pub(super) fn check_valid(&self, identity: &Identity) -> Result<(), Status> {
         let now = OffsetDateTime::now_utc();
         if identity.valid_before + sallyport_ca::SKEW_ALLOWANCE <= now {
             return Err(Status::unauthenticated(

@@ -36,6 +36,8 @@ pub(super) const OFFLINE_AFTER: time::Duration = time::Duration::seconds(40);
 const MOST_EVENTS: usize = 10_000;
 /// Changes that a watcher may be behind before the watch ends.
 const WATCH_QUEUE: usize = 1024;
+/// How often it is asked whether a watcher may go on.
+const STILL_VALID: Duration = Duration::from_secs(2);
 /// Labels of a node, and the length of one.
 const MOST_LABELS: usize = 128;
 const LONGEST_LABEL: usize = 1024;
@@ -415,6 +417,8 @@ async fn watch(
     first.push(WatchChange::SnapshotDone(v1::SnapshotDone {}));
     let stop = inner.stop.clone();
     let watched = Arc::clone(inner);
+    let watcher = caller.identity().cloned();
+    let mut still_valid = tokio::time::interval(STILL_VALID);
     inner.tasks.spawn(async move {
         for change in first {
             if sender.send(Ok(event(change))).await.is_err() {
@@ -426,6 +430,15 @@ async fn watch(
                 change = watch.changes.next() => change,
                 () = changed(&mut trust) => {
                     if sender.send(Ok(event(WatchChange::Put(trust_resource(&watched))))).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                // A stream that is open all the time outlives locks and certificates unless it is asked.
+                _ = still_valid.tick() => {
+                    let refused = watcher.as_ref().and_then(|identity| watched.check_valid(identity).err());
+                    if let Some(refused) = refused {
+                        let _ = sender.send(Err(refused)).await;
                         return;
                     }
                     continue;

@@ -1,8 +1,8 @@
 //! Tokens, and certificates for hosts.
 
-use sallyport_access::{HostId, HostRole, Identity, NodeName, Principal};
+use sallyport_access::{HostId, HostRole, Identity, LockTarget, NodeName, Principal};
 use sallyport_audit::{Code, Event};
-use sallyport_ca::{CaKind, HostCertificates, HostRequest, check_accepted, issue_host};
+use sallyport_ca::{CaKind, CertificateKind, HostCertificates, HostRequest, check_accepted, issue_host};
 use sallyport_sal::{constant_time_eq, hash, random};
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::{convert, v1};
@@ -11,12 +11,11 @@ use tonic::Status;
 use uuid::Uuid;
 
 use super::caller::Caller;
+use super::issued::with_certificates;
 use super::state::{HostRecord, NodeRecord, TokenRecord};
 use super::view::PAGE;
 use super::{Inner, host_role, host_role_name};
 
-/// Lifetime of a host's certificates; agents renew them before two thirds of it.
-const HOST_TTL: time::Duration = time::Duration::days(7);
 /// The public part of a token is its first characters.
 pub(super) const TOKEN_NAME: usize = 8;
 /// A token is remembered for so long after its end, to say "stale" and not "unknown".
@@ -281,18 +280,21 @@ impl Inner {
         let authorities = self.authorities();
         check_accepted(authorities.suite(), ssh_public_key, tls_spki)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        issue_host(authorities.signer(CaKind::Host)?, &request, now, HOST_TTL)
+        let ttl = self.config.lifetimes.bounds(CertificateKind::Host).default;
+        issue_host(authorities.signer(CaKind::Host)?, &request, now, ttl)
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
     fn issued_event(&self, host: &HostRecord, issued: &HostCertificates, caller: &Caller) -> Event {
-        self.event(Code::HostCertIssued, caller)
+        let event = self
+            .event(Code::HostCertIssued, caller)
             .user(format!("{}:{}", host_role_name(host.role), host.name))
             .node(host.name.as_str())
             .field("host_id", host.id.to_string())
             .field("ssh_serial", issued.serials.ssh.to_string())
             .field("tls_serial", issued.serials.tls.clone())
-            .field("ttl_seconds", HOST_TTL.whole_seconds())
+            .field("ttl_seconds", (issued.valid_before - issued.valid_after).whole_seconds());
+        with_certificates(event, &issued.issued)
     }
 
     fn host_answer(&self, host: &HostRecord, issued: HostCertificates) -> v1::HostCertificates {
@@ -354,10 +356,16 @@ impl Inner {
         let name = NodeName::new(request.name.clone())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let known = self.store.list::<HostRecord>(None, PAGE, now).await.map_err(|error| storage(&error))?;
-        let known = known
+        let mut known = known
             .into_iter()
             .map(|stored| stored.value)
             .find(|host| host.in_process && host.role == role && host.name == name);
+        // A denied certificate of this host must not keep the host itself out for ever: it begins anew.
+        if let Some(host) = &mut known
+            && self.view().locks.iter().any(|lock| lock.target == LockTarget::LoginId(host.join_id))
+        {
+            host.join_id = Uuid::new_v4();
+        }
         let host = known.unwrap_or_else(|| HostRecord {
             id: HostId::new(),
             name,

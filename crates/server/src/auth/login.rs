@@ -5,7 +5,7 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
-use sallyport_ca::{CaKind, SshOptions, UserCertificates, check_accepted, issue_user};
+use sallyport_ca::{CaKind, CertificateKind, SshOptions, UserCertificates, check_accepted, issue_user};
 use sallyport_sal::totp;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1::login_server::Login;
@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use super::caller::{Caller, caller};
 use super::hosts::{hash_of, shown, storage};
+use super::issued::with_certificates;
 use super::passwords::{FAILURE_WINDOW, LENGTHS, LOCKOUT, MOST_FAILURES};
 use super::state::{CredentialRecord, InviteRecord, UserRecord};
 use super::{Inner, NOWHERE};
@@ -185,7 +186,7 @@ impl Inner {
             let text = "this cluster requires a second factor and you have none; ask an administrator for a reset link";
             return Err(refusal(Status::failed_precondition(text), "no second factor"));
         }
-        let ttl = request.ttl.as_ref().and_then(convert::duration_from_proto);
+        let asked = request.ttl.as_ref().and_then(convert::duration_from_proto);
         let identity = self.identity_of(&user, now);
         let view = self.view();
         if let Some(locked) = view.policies.locked(&identity, None, None, &view.locks, now) {
@@ -193,8 +194,11 @@ impl Inner {
         }
         let ttl = view
             .policies
-            .session_ttl(&user.roles, ttl)
+            .session_ttl(&user.roles, asked)
             .map_err(|error| refusal(Status::invalid_argument(error.public_message()), "lifetime"))?;
+        let ttl = self
+            .within_policy(CertificateKind::User, ttl, asked.is_some())
+            .map_err(|status| refusal(status, "lifetime"))?;
         let issued =
             self.certify_user(&identity, &request.ssh_public_key, &request.tls_public_key, ttl, now)?;
         self.note_success(&user.name, credential, revision, step, now).await?;
@@ -210,7 +214,8 @@ impl Inner {
             .field("ssh_serial", issued.serials.ssh.to_string())
             .field("tls_serial", issued.serials.tls.clone())
             .field("ssh_fingerprint", issued.ssh_fingerprint.clone())
-            .field("ttl_seconds", ttl.as_secs());
+            .field("ttl_seconds", ttl.whole_seconds());
+        let certified = with_certificates(certified, &issued.issued);
         self.record(vec![logged_in, certified]).await?;
         Ok(self.login_answer(&identity, issued))
     }
@@ -356,12 +361,10 @@ impl Inner {
         identity: &Identity,
         ssh_public_key: &str,
         tls_spki: &[u8],
-        ttl: std::time::Duration,
+        ttl: time::Duration,
         now: OffsetDateTime,
     ) -> Result<UserCertificates, LoginRefusal> {
         let bad = |text: String| refusal(Status::invalid_argument(text), "certificates");
-        let ttl =
-            time::Duration::try_from(ttl).map_err(|_| bad("the lifetime is out of range".to_owned()))?;
         // What a role forbids is decided at each session; a certificate that lacks the permission would take it from
         // sessions where another role grants it.
         let options = SshOptions { permit_pty: true, port_forwarding: true, agent_forwarding: true };

@@ -11,10 +11,12 @@
 mod admin;
 mod authorities;
 mod caller;
+mod certificates;
 mod cluster;
 mod custodies;
 mod fleet;
 mod hosts;
+mod issued;
 mod login;
 mod open;
 mod passwords;
@@ -33,7 +35,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sallyport_access::{ClusterName, HostId, HostRole};
 use sallyport_audit::log::AuditLog;
 use sallyport_audit::recording::RecordingStore;
-use sallyport_ca::{PublicKeys, RotationStatus, Trust, TrustBundle};
+use sallyport_ca::{Lifetimes, PublicKeys, RotationStatus, Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::SealingKey;
 use sallyport_store::Store;
@@ -66,6 +68,8 @@ pub struct AuthConfig {
     pub suite: Option<Suite>,
     /// Where CA keys are made.
     pub ca_keys: CaKeysSection,
+    /// How long what is issued may live.
+    pub lifetimes: Lifetimes,
 }
 
 /// The authority. Clones share it.
@@ -85,6 +89,7 @@ struct Inner {
     changing_authorities: tokio::sync::Mutex<()>,
     recording_key: [u8; 32],
     log: AuditLog,
+    index: issued::Index,
     recordings: Arc<RecordingStore>,
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,

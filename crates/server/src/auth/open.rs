@@ -12,7 +12,7 @@ use sallyport_audit::recording::RecordingStore;
 use sallyport_audit::{Code, Event};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::rotation::CaState;
-use sallyport_ca::{CaKind, HostRequest, issue_host, tls};
+use sallyport_ca::{CaKind, CertificateKind, HostRequest, Issued, issue_host, tls};
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 use sallyport_sal::hpke::RecipientKey;
 use sallyport_sal::selection::{self, Mode};
@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use super::authorities::{self, Authorities};
 use super::custodies::Custodies;
+use super::issued::with_certificates;
 use super::rotation::Confirmations;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
 use super::view::{self, PAGE, Presence};
@@ -39,7 +40,7 @@ use crate::seen::Seen;
 pub(super) const SELF: &str = "self";
 const RECORDING_KEY: &str = "recording-key";
 const CHECKPOINT_KEY: &str = "audit-checkpoint";
-/// Lifetime of the authority's own certificate; renewed at every start and every day.
+/// Lifetime of the authority's own certificate, within the bounds of every host's; renewed at every start and every day.
 const OWN_TTL: time::Duration = time::Duration::days(30);
 
 pub(super) async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Authority, ServerError> {
@@ -77,7 +78,8 @@ pub(super) async fn open_with(
     let clients =
         seen::Clients::load(&store, now).await.map_err(authority("read the clients that were seen"))?;
     let confirmations = Confirmations::load(&store, now).await?;
-    let tls = server_config(&loaded.authorities, loaded.auth_id, now)?;
+    let own_ttl = own_ttl(&config);
+    let (tls, own) = server_config(&loaded.authorities, loaded.auth_id, own_ttl, now)?;
     let inner = Arc::new(Inner {
         config,
         store,
@@ -87,6 +89,7 @@ pub(super) async fn open_with(
         changing_authorities: tokio::sync::Mutex::new(()),
         recording_key: recording_public,
         log,
+        index: super::issued::Index::new(),
         recordings: Arc::new(recordings),
         view: RwLock::new(Arc::new(view)),
         presence,
@@ -105,6 +108,7 @@ pub(super) async fn open_with(
             .user("auth")
             .field("version", env!("CARGO_PKG_VERSION"))
             .field("first", first),
+        own_certificate(&own, now),
     ];
     if let Some(repair) = repair {
         warn!(bytes = repair.bytes, "an unfinished record at the end of the audit log was cut off");
@@ -113,6 +117,10 @@ pub(super) async fn open_with(
     inner.log.append(events).await.map_err(authority("write its audit log"))?;
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
+    let indexing = Arc::clone(&inner);
+    inner
+        .tasks
+        .spawn(async move { indexing.index.follow(&indexing.store, &indexing.log, &indexing.stop).await });
     inner.tasks.spawn(Arc::clone(&inner).remember_sightings());
     inner.tasks.spawn(renew_daily(Arc::clone(&inner)));
     inner.tasks.spawn(Arc::clone(&inner).make_the_others());
@@ -313,8 +321,9 @@ async fn fill(store: &Store, presence: &Presence, now: OffsetDateTime) -> Result
 pub(super) fn server_config(
     authorities: &Authorities,
     id: HostId,
+    ttl: time::Duration,
     now: OffsetDateTime,
-) -> Result<ServerConfig, ServerError> {
+) -> Result<(ServerConfig, Vec<Issued>), ServerError> {
     let (suite, trust) = (authorities.suite(), authorities.trust());
     let host_ca = authorities.signer(CaKind::Host).map_err(authority("certify itself"))?;
     let ssh =
@@ -330,9 +339,21 @@ pub(super) fn server_config(
         ssh_public_key: ssh.public_line(),
         tls_spki: key.spki_der(),
     };
-    let issued = issue_host(host_ca, &request, now, OWN_TTL).map_err(authority("certify itself"))?;
-    tls::server_config(trust, &issued.tls_pem, &key.pkcs8_pem(), &[alpn::AUTH], tls::ClientAuth::Optional)
-        .map_err(authority("set up TLS"))
+    let issued = issue_host(host_ca, &request, now, ttl).map_err(authority("certify itself"))?;
+    let auth = tls::ClientAuth::Optional;
+    let config = tls::server_config(trust, &issued.tls_pem, &key.pkcs8_pem(), &[alpn::AUTH], auth);
+    Ok((config.map_err(authority("set up TLS"))?, issued.issued))
+}
+
+/// How long the authority's own certificate lives.
+pub(super) fn own_ttl(config: &AuthConfig) -> time::Duration {
+    config.lifetimes.bounded(CertificateKind::Host, OWN_TTL)
+}
+
+/// The event of the authority's own certificate.
+pub(super) fn own_certificate(issued: &[Issued], now: OffsetDateTime) -> Event {
+    let event = Event::new(Code::HostCertIssued, now).user("auth:auth").node("auth").origin("auth");
+    with_certificates(event, issued)
 }
 
 async fn renew_daily(inner: Arc<Inner>) {

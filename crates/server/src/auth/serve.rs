@@ -12,6 +12,7 @@ use hyper_util::service::TowerToHyperService;
 use sallyport_ssh::capabilities::Whose;
 use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::admin_server::AdminServer;
+use sallyport_wire::v1::certificates_server::CertificatesServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
@@ -25,7 +26,7 @@ use tokio_rustls::rustls::server::Acceptor;
 use tracing::{debug, info, warn};
 
 use super::caller::{Caller, PeerInfo};
-use super::{Inner, admin, cluster, fleet, login, rotation, suites};
+use super::{Inner, admin, certificates, cluster, fleet, login, rotation, suites};
 use crate::ServerError;
 use crate::seen::{Guest, incompatible, of_hello};
 
@@ -97,6 +98,10 @@ where
     .add_service(FleetServer::new(fleet::Service(Arc::clone(inner))).max_decoding_message_size(limit))
     .add_service(ClusterServer::new(cluster::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
     .add_service(AdminServer::new(admin::Service(Arc::clone(inner))).max_decoding_message_size(limit))
+    .add_service(
+        CertificatesServer::new(certificates::Service(Arc::clone(inner)))
+            .max_decoding_message_size(64 * 1024),
+    )
     .add_service(SuitesServer::new(suites::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
     .add_service(
         RotationServer::new(rotation::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024),

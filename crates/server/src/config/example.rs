@@ -55,6 +55,10 @@ auth:
   #       pin: { file: /etc/sallyport/token.pin } # mode 0600; or env
   #   keep: main                           # sealed or a token; default: the token where there is one
   #   keep_by_ca: { jwt: sealed }          # for single CAs
+  # How long certificates and tokens live, by kind: docs/certificates.md has the kinds and the limits.
+  # lifetimes:
+  #   user: { max: 24h }                   # roles bound users further
+  #   database_server: { default: 30d, max: 90d }
 
 # The proxy: the one address that users and agents dial, for everything.
 proxy:

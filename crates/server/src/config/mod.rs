@@ -6,6 +6,7 @@
 mod ca_keys;
 mod crypto;
 mod example;
+mod lifetimes;
 mod read;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -19,6 +20,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sallyport_access::{ClusterName, IdError, Labels, NodeName};
+use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
 pub use ca_keys::{CaKeysSection, SEALED};
@@ -160,6 +162,8 @@ pub struct AuthSection {
     pub suite: Option<Suite>,
     /// Where CA keys are made.
     pub ca_keys: CaKeysSection,
+    /// How long what is issued may live. Default: the table in docs/certificates.md.
+    pub lifetimes: Lifetimes,
 }
 
 impl Default for AuthSection {
@@ -170,6 +174,7 @@ impl Default for AuthSection {
             public_addr: None,
             suite: None,
             ca_keys: CaKeysSection::default(),
+            lifetimes: Lifetimes::default(),
         }
     }
 }

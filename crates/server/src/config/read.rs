@@ -8,7 +8,7 @@ use sallyport_access::{ClusterName, NodeName};
 
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, Limits, LogConfig, LogFormat,
-    NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, labels,
+    NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, labels, lifetimes,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -25,7 +25,7 @@ const TOP: &[&str] = &[
     "node",
 ];
 const LOG: &[&str] = &["level", "format"];
-const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys"];
+const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys", "lifetimes"];
 const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https"];
 const HTTPS: &[&str] = &["certificate", "key"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
@@ -173,6 +173,7 @@ fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
             str::parse,
         ),
         ca_keys: ca_keys::read(section, problems),
+        lifetimes: lifetimes::read(section, problems),
     }
 }
 

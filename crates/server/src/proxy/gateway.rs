@@ -266,6 +266,12 @@ impl Gateway {
             return;
         };
         tracing::Span::current().record("node", name.as_str());
+        // Subscribed before the locks are asked, so that none comes in between.
+        let mut changes = self.view.changes();
+        if let Some(reason) = self.locked(&identity) {
+            counter!("sallyport_tunnels_refused_total").increment(1);
+            return warn!(%reason, "a node that is locked may not open a tunnel");
+        }
         let (handle, mut incoming) = Tunnel::server(tls, tunnel::Config::default());
         if self.drain.is_cancelled() {
             handle.drain("the proxy is shutting down");
@@ -297,11 +303,26 @@ impl Gateway {
                     drained.drain("the node's certificate has expired");
                     registration = None;
                 }
+                // The view outlives the gateway.
+                Ok(()) = changes.changed() => {
+                    if let Some(reason) = self.locked(&identity) {
+                        warn!(%reason, "the tunnel of a node is cut");
+                        drained.close();
+                        break;
+                    }
+                }
             }
         }
         drop(registration);
         info!(%id, "node disconnected");
         self.sink.emit(event(Code::NodeDisconnected));
+    }
+
+    /// The lock that keeps out the holder of a certificate, if there is one.
+    fn locked(&self, identity: &Identity) -> Option<String> {
+        let (policies, locks) = (self.view.policies(), self.view.locks());
+        let locked = policies.locked(identity, None, None, &locks, OffsetDateTime::now_utc());
+        locked.map(|refusal| refusal.to_string())
     }
 
     async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {

@@ -10,6 +10,7 @@ use tonic::Status;
 use super::super::Inner;
 use super::super::caller::Caller;
 use super::super::hosts::storage;
+use super::super::issued::with_certificates;
 use super::super::state::UserRecord;
 
 impl Inner {
@@ -73,6 +74,7 @@ impl Inner {
             .field("ssh_fingerprint", issued.ssh_fingerprint.clone())
             .field("ttl_seconds", (issued.valid_before - now).whole_seconds())
             .field("reissued", true);
+        let event = with_certificates(event, &issued.issued);
         self.record(vec![event]).await?;
         answer.ssh_certificate = issued.ssh;
         answer.tls_certificate_pem = issued.tls_pem;

@@ -94,6 +94,7 @@ impl Backend for Mortal {
 
 fn config(directory: &Path) -> AuthConfig {
     AuthConfig {
+        lifetimes: sallyport_ca::Lifetimes::default(),
         cluster: ClusterName::new("test.example").unwrap(),
         data_dir: directory.to_owned(),
         second_factor: SecondFactor::Optional,

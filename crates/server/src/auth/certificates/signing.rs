@@ -1,0 +1,306 @@
+//! Certifying those who cannot ask for it themselves.
+
+use sallyport_access::{Identity, Principal, UserName};
+use sallyport_audit::Code;
+use sallyport_ca::{
+    Authority as CertAuthority, CaError, CaKind, CertificateKind, DatabaseServerRequest, Issued,
+    OpensshHostRequest, SpiffeId, SshOptions, TokenSubject, issue_database_client, issue_database_server,
+    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_svid, issue_user,
+    name_covers,
+};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::info;
+use crate::auth::Inner;
+use crate::auth::caller::Caller;
+use crate::auth::hosts::{shown, storage};
+use crate::auth::issued::{CertificateRecord, with_certificates};
+use crate::auth::state::{HostRecord, UserRecord};
+use crate::auth::view::PAGE;
+use crate::auth::{HostRole, host_role_name};
+
+/// Names of a server, or audiences, in one certificate.
+const MOST_NAMES: usize = 100;
+
+/// What an authority made, before it is known how it travels.
+#[derive(Default)]
+struct Made {
+    ssh: String,
+    tls_pem: String,
+    token: String,
+    issued: Vec<Issued>,
+}
+
+impl Inner {
+    pub(super) async fn sign_certificate(
+        &self,
+        caller: &Caller,
+        asked: v1::SignCertificateRequest,
+    ) -> Result<v1::SignCertificateResponse, Status> {
+        let bad = |text: String| Status::invalid_argument(text);
+        let kind: CertificateKind =
+            asked.kind.parse().map_err(|error: sallyport_ca::UnknownKind| bad(error.to_string()))?;
+        if asked.names.len() > MOST_NAMES {
+            return Err(bad(format!(
+                "{} names in one certificate, at most {MOST_NAMES} are allowed",
+                asked.names.len()
+            )));
+        }
+        let now = OffsetDateTime::now_utc();
+        let ttl = asked.ttl.as_ref().and_then(convert::duration_from_proto);
+        let identity = match kind {
+            CertificateKind::User | CertificateKind::OpensshUser | CertificateKind::Jwt => {
+                Some(self.known_user(&asked.subject, now).await?)
+            }
+            CertificateKind::DatabaseServer | CertificateKind::OpensshHost => {
+                self.check_foreign(kind, &asked.names, now).await?;
+                None
+            }
+            _ => None,
+        };
+        let ttl = self.lifetime(kind, ttl, identity.as_ref())?;
+        let authorities = self.with_signer(kind.authority()).await?;
+        let signer = authorities.signer(kind.authority())?;
+        let made = self.make(kind, signer, &asked, identity.as_ref(), now, ttl)?;
+        let peers = match kind {
+            CertificateKind::DatabaseServer => Some(CaKind::DbClient),
+            CertificateKind::AgentToDatabase => Some(CaKind::Db),
+            CertificateKind::OpensshHost => Some(CaKind::Openssh),
+            CertificateKind::OpensshUser => Some(CaKind::Host),
+            _ => None,
+        };
+        let peers = match peers {
+            Some(kind) => self.with_signer(kind).await?.trust().public_keys(kind),
+            None => sallyport_ca::PublicKeys::default(),
+        };
+        let own = authorities.trust().public_keys(kind.authority());
+
+        let subject = made.issued.first().map(|issued| issued.subject.clone()).unwrap_or_default();
+        let event = self
+            .event(Code::CertSigned, caller)
+            .message(format!("{kind} {}", shown(&subject)))
+            .field("kind", kind.name())
+            .field("subject", subject)
+            .field("ttl_seconds", ttl.whole_seconds());
+        let event = with_certificates(event, &made.issued);
+        let record = |issued: &Issued| CertificateRecord {
+            issued: issued.clone(),
+            at: event.time,
+            by: event.user.clone(),
+            source: event.source.clone(),
+        };
+        let issued = made.issued.iter().map(|issued| info(&record(issued), None)).collect();
+        let end = made.issued.iter().map(|issued| issued.valid_before).min();
+        self.record(vec![event]).await?;
+        Ok(v1::SignCertificateResponse {
+            ssh_certificate: made.ssh,
+            tls_certificate_pem: made.tls_pem,
+            token: made.token,
+            ca_certificates_pem: own.tls,
+            ca_ssh_keys: own.ssh,
+            peer_certificates_pem: peers.tls,
+            peer_ssh_keys: peers.ssh,
+            valid_until: end.map(convert::time_to_proto),
+            issued,
+        })
+    }
+
+    fn make(
+        &self,
+        kind: CertificateKind,
+        signer: &CertAuthority,
+        asked: &v1::SignCertificateRequest,
+        identity: Option<&Identity>,
+        now: OffsetDateTime,
+        ttl: time::Duration,
+    ) -> Result<Made, Status> {
+        let wrong = |error: CaError| Status::invalid_argument(error.to_string());
+        // As for a login: what a role forbids is decided at each session. Stock servers ask nobody, so that their
+        // certificates have the default.
+        let (line, spki) = (asked.ssh_public_key.as_str(), asked.tls_public_key.as_ref());
+        let ssh = |made: sallyport_ca::SshCertificate| Made {
+            ssh: made.line,
+            issued: vec![made.issued],
+            ..Made::default()
+        };
+        let tls = |made: sallyport_ca::TlsCertificate| Made {
+            tls_pem: made.pem,
+            issued: vec![made.issued],
+            ..Made::default()
+        };
+        let token = |made: sallyport_ca::Token| Made {
+            token: made.text,
+            issued: vec![made.issued],
+            ..Made::default()
+        };
+        let user = || identity.ok_or_else(|| Status::internal("a user is needed"));
+        match kind {
+            CertificateKind::User => {
+                let options = SshOptions { agent_forwarding: true, ..SshOptions::default() };
+                let made = issue_user(signer, user()?, line, spki, now, ttl, &options).map_err(wrong)?;
+                Ok(Made { ssh: made.ssh, tls_pem: made.tls_pem, token: String::new(), issued: made.issued })
+            }
+            CertificateKind::OpensshUser => {
+                issue_openssh_user(signer, user()?, line, now, ttl, &SshOptions::default())
+                    .map(ssh)
+                    .map_err(wrong)
+            }
+            CertificateKind::OpensshHost => {
+                let request = OpensshHostRequest { names: &asked.names, ssh_public_key: line };
+                issue_openssh_host(signer, &request, now, ttl).map(ssh).map_err(wrong)
+            }
+            CertificateKind::DatabaseServer => {
+                let request = DatabaseServerRequest { names: &asked.names, tls_spki: spki };
+                issue_database_server(signer, &request, now, ttl).map(tls).map_err(wrong)
+            }
+            CertificateKind::AgentToDatabase => {
+                issue_database_client(signer, &asked.subject, spki, now, ttl).map(tls).map_err(wrong)
+            }
+            CertificateKind::Svid => {
+                let id = self.spiffe_id(&asked.subject)?;
+                issue_svid(signer, &id, spki, now, ttl).map(tls).map_err(wrong)
+            }
+            CertificateKind::JwtSvid => {
+                let id = self.spiffe_id(&asked.subject)?;
+                issue_jwt_svid(signer, &id, &asked.names, now, ttl).map(token).map_err(wrong)
+            }
+            CertificateKind::Jwt => {
+                let issuer = self.issuer()?;
+                let subject = TokenSubject { issuer: &issuer, audience: &asked.names };
+                issue_jwt(signer, subject, user()?, now, ttl).map(token).map_err(wrong)
+            }
+            CertificateKind::Oidc => {
+                let issuer = self.issuer()?;
+                let subject = TokenSubject { issuer: &issuer, audience: &asked.names };
+                issue_oidc(signer, subject, &asked.subject, now, ttl).map(token).map_err(wrong)
+            }
+            other => Err(Status::invalid_argument(format!(
+                "{other} certificates are not made by hand; whoever holds one asks for it with its own key"
+            ))),
+        }
+    }
+
+    /// The lifetime that is asked for, within the policy; for a user also within the roles.
+    fn lifetime(
+        &self,
+        kind: CertificateKind,
+        asked: Option<std::time::Duration>,
+        identity: Option<&Identity>,
+    ) -> Result<time::Duration, Status> {
+        let range = |_| Status::invalid_argument("the lifetime is out of range");
+        let asked = asked.map(time::Duration::try_from).transpose().map_err(range)?;
+        let policy = &self.config.lifetimes;
+        let ttl = policy
+            .choose(kind, asked)
+            .map_err(|error| Status::invalid_argument(format!("{kind}: {error}")))?;
+        let Some(Principal::User { roles, .. }) = identity.map(|identity| &identity.principal) else {
+            return Ok(ttl);
+        };
+        let view = self.view();
+        let longest = view
+            .policies
+            .session_ttl(roles, None)
+            .map_err(|error| Status::invalid_argument(error.public_message()))?;
+        let longest = time::Duration::try_from(longest).map_err(range)?;
+        match asked {
+            Some(asked) if asked > longest => Err(Status::invalid_argument(format!(
+                "the roles of the user allow {} s at most",
+                longest.whole_seconds()
+            ))),
+            _ => Ok(policy.bounded(kind, ttl.min(longest))),
+        }
+    }
+
+    /// A lifetime that the roles allow, within the policy. One that was asked for is refused rather than cut.
+    pub(in crate::auth) fn within_policy(
+        &self,
+        kind: CertificateKind,
+        ttl: std::time::Duration,
+        asked: bool,
+    ) -> Result<time::Duration, Status> {
+        let ttl = time::Duration::try_from(ttl)
+            .map_err(|_| Status::invalid_argument("the lifetime is out of range"))?;
+        if asked {
+            let chosen = self.config.lifetimes.choose(kind, Some(ttl));
+            return chosen.map_err(|error| Status::invalid_argument(error.to_string()));
+        }
+        Ok(self.config.lifetimes.bounded(kind, ttl))
+    }
+
+    /// A user of the cluster with today's roles, unless a lock keeps them out.
+    async fn known_user(&self, name: &str, now: OffsetDateTime) -> Result<Identity, Status> {
+        let name = UserName::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let stored =
+            self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
+        let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {name}")))?;
+        let identity = self.identity_of(&stored.value, now);
+        let view = self.view();
+        match view.policies.locked(&identity, None, None, &view.locks, now) {
+            Some(locked) => Err(Status::failed_precondition(locked.public_message())),
+            None => Ok(identity),
+        }
+    }
+
+    /// Refuses names by which the cluster's own hosts are reached: one of the two would be taken for the other. In TLS
+    /// that is what proxies are called in public; in SSH every host answers to its name.
+    async fn check_foreign(
+        &self,
+        kind: CertificateKind,
+        names: &[String],
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let cluster = self.config.cluster.as_str();
+        let mut after = None::<String>;
+        loop {
+            let page = self
+                .store
+                .list::<HostRecord>(after.as_deref(), PAGE, now)
+                .await
+                .map_err(|error| storage(&error))?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.name.clone());
+            for host in page.into_iter().map(|stored| stored.value) {
+                let mut own =
+                    if host.role == HostRole::Proxy { host.public_names.clone() } else { Vec::new() };
+                if kind == CertificateKind::OpensshHost {
+                    own.extend([
+                        host.name.to_string(),
+                        host.id.to_string(),
+                        format!("{}.{cluster}", host.name),
+                    ]);
+                }
+                // Every proxy is `localhost` to itself, and so is every database.
+                own.retain(|name| {
+                    name != "localhost" && !name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+                });
+                let taken = names.iter().find(|name| own.iter().any(|own| name_covers(name, own)));
+                if let Some(taken) = taken {
+                    return Err(Status::invalid_argument(format!(
+                        "{} is a name of the {} {} of this cluster; its certificate comes with its own key",
+                        shown(taken),
+                        host_role_name(host.role),
+                        host.name
+                    )));
+                }
+            }
+        }
+    }
+
+    /// A whole SPIFFE ID, or the path of one of this cluster.
+    fn spiffe_id(&self, text: &str) -> Result<SpiffeId, Status> {
+        let id = if text.starts_with('/') { SpiffeId::new(&self.config.cluster, text) } else { text.parse() };
+        id.map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    /// The issuer that tokens name: where the keys can be had that verify them.
+    fn issuer(&self) -> Result<String, Status> {
+        sallyport_ca::jwt::issuer(&self.config.public_addr).ok_or_else(|| {
+            Status::failed_precondition(
+                "tokens name the cluster's public address as their issuer, and the authority knows none; set \
+                 proxy.public_addr, or auth.public_addr where no proxy runs in its process",
+            )
+        })
+    }
+}
