@@ -155,13 +155,22 @@ impl Cluster {
 
     /// The same, with variables in the environment of authority and proxy.
     pub fn with_environment(settings: &str, environment: Vec<(String, String)>) -> Self {
+        Self::with_all(settings, "", environment)
+    }
+
+    /// `settings` are further lines of the `proxy` section, indented by two.
+    pub fn with_proxy_settings(settings: &str) -> Self {
+        Self::with_all("", settings, Vec::new())
+    }
+
+    fn with_all(settings: &str, proxy: &str, environment: Vec<(String, String)>) -> Self {
         let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
         let port = free_port();
         let settings = format!("{settings}{}", suite_setting(settings));
         let yaml = format!(
             "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\nauth:\n  \
              enabled: true\n  second_factor: optional\n{settings}proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  \
-             public_addr: 127.0.0.1:{port}\nnode:\n  enabled: false\n",
+             public_addr: 127.0.0.1:{port}\n{proxy}node:\n  enabled: false\n",
             data = directory.path().join("data").display(),
         );
         fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
@@ -394,6 +403,12 @@ impl User {
             .env_remove("SSH_AUTH_SOCK")
             .stdin(Stdio::null());
         command
+    }
+
+    /// The certificate and the key of TLS.
+    pub fn tls_files(&self) -> (PathBuf, PathBuf) {
+        let profile = self.home.join(self.proxy.replace(':', "_"));
+        (profile.join("tls_cert.pem"), profile.join("tls_key.pem"))
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {

@@ -15,7 +15,7 @@ use crate::files;
 use crate::host::certificates;
 
 /// A renewed certificate is found within this time.
-const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// One that signs itself is made anew after this time; it lives twice as long.
 const REMAKE_AFTER: time::Duration = time::Duration::days(45);
 /// Chains have a few KiB.
