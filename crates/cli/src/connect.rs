@@ -11,16 +11,18 @@ use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{self, Endpoint, Uri};
 
 use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit, chain};
+use crate::follow::Channel;
 use crate::profile::{self, Stored};
 
 /// Long enough for a distant cluster, short enough for a person.
@@ -93,7 +95,7 @@ fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
     }
 }
 
-async fn channel_over(stream: TlsStream<TcpStream>, doing: &'static str) -> CliResult<Channel> {
+async fn channel_over(stream: TlsStream<TcpStream>, doing: &'static str) -> CliResult<transport::Channel> {
     let stream = std::sync::Mutex::new(Some(stream));
     // One connection is made by hand for its errors; a lost one is not silently dialled again.
     let connector = tower::service_fn(move |_: Uri| {
@@ -117,6 +119,11 @@ fn endpoint() -> Endpoint {
 
 /// A channel to the authority with the certificates of a login.
 pub(crate) async fn authority(stored: &Stored) -> CliResult<Channel> {
+    authority_plain(stored).await.map(|channel| Channel::following(channel, stored))
+}
+
+/// As [`authority`], for whoever keeps the profile up to date.
+pub(crate) async fn authority_plain(stored: &Stored) -> CliResult<transport::Channel> {
     let identity = stored.tls_identity()?;
     let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::AUTH])
         .doing("use the stored certificates")?;
@@ -132,7 +139,7 @@ pub(crate) async fn proxy(stored: &Stored) -> CliResult<Channel> {
         .doing("use the stored certificates")?;
     let name = server_name(HostRole::Proxy, &stored.profile.cluster);
     let stream = tls_connect(&stored.profile.proxy, config, &name).await?;
-    channel_over(stream, "talk to the proxy").await
+    channel_over(stream, "talk to the proxy").await.map(|channel| Channel::following(channel, stored))
 }
 
 /// A channel to the authority without a certificate, for logging in.
@@ -153,7 +160,7 @@ pub(crate) async fn login(proxy: &str, first: &FirstTrust) -> CliResult<LoginCli
             tls_connect(proxy, config, &server_name(HostRole::Auth, cluster)).await?
         }
     };
-    Ok(LoginClient::new(channel_over(stream, "talk to the authority").await?))
+    Ok(LoginClient::new(Channel::plain(channel_over(stream, "talk to the authority").await?)))
 }
 
 /// The pin of whatever answers at an address: only to be shown to a person who can compare it.
@@ -182,6 +189,10 @@ impl Authority {
 
     pub(crate) fn admin(&self) -> AdminClient<Channel> {
         AdminClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    pub(crate) fn rotation(&self) -> RotationClient<Channel> {
+        RotationClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     pub(crate) fn suites(&self) -> SuitesClient<Channel> {
@@ -215,7 +226,7 @@ async fn socket(path: &Path) -> CliResult<Channel> {
         let taken = stream.lock().ok().and_then(|mut slot| slot.take());
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
     });
-    endpoint().connect_with_connector(connector).await.map_err(|error| {
+    endpoint().connect_with_connector(connector).await.map(Channel::plain).map_err(|error| {
         CliError::new(format!("cannot talk to {}: {}", path.display(), chain(&error, &error.to_string())))
             .exit(Exit::Connection)
     })

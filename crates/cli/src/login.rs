@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use crate::Global;
 use crate::connect::{self, FirstTrust};
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::follow;
 use crate::profile::{self, Material, Profile, Stored};
 use crate::ui::{self, Format};
 
@@ -174,17 +175,8 @@ fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> CliResu
 
 fn trust_of(response: &LoginResponse) -> CliResult<TrustBundle> {
     let trust =
-        response.trust.as_ref().ok_or_else(|| CliError::new("the authority's answer names no trust"))?;
-    Ok(TrustBundle {
-        cluster: response.cluster.clone(),
-        user_ssh_keys: trust.user_ssh_keys.clone(),
-        host_ssh_keys: trust.host_ssh_keys.clone(),
-        user_tls_certificates: trust.user_tls_certificates.clone(),
-        host_tls_certificates: trust.host_tls_certificates.clone(),
-        recording_key: trust.recording_key.to_vec(),
-        suite: trust.suite.clone(),
-        ..TrustBundle::default()
-    })
+        response.trust.clone().ok_or_else(|| CliError::new("the authority's answer names no trust"))?;
+    Ok(follow::bundle(trust, &response.cluster.parse().doing("understand the authority's answer")?))
 }
 
 /// How to know the cluster: by pin, by an earlier login, or by asking the person.
@@ -273,6 +265,26 @@ async fn offer_to_agent(stored: &Stored, how: AddKeys) -> CliResult {
     }
     ui::say(format!("note: ssh-agent did not take the key: {problem}"));
     Ok(())
+}
+
+/// Whether the running ssh-agent holds the certificate of this login.
+pub(crate) fn is_in_agent(stored: &Stored) -> bool {
+    if std::env::var_os("SSH_AUTH_SOCK").is_none() {
+        return false;
+    }
+    let Ok(certificate) = stored.read("ssh_key-cert.pub") else { return false };
+    let Some(blob) = certificate.split_whitespace().nth(1) else { return false };
+    let listed = std::process::Command::new("ssh-add")
+        .arg("-L")
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .output();
+    listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains(blob))
+}
+
+/// Puts the certificate that was signed anew into the agent. The old one ends there by itself.
+pub(crate) async fn replace_in_agent(stored: &Stored) {
+    let _ = offer_to_agent(stored, AddKeys::Auto).await;
 }
 
 fn report(stored: &Stored, format: Format) -> CliResult {

@@ -11,6 +11,7 @@ mod configure;
 mod connect;
 mod crypto;
 mod error;
+mod follow;
 mod login;
 mod ls;
 mod nodes;
@@ -158,7 +159,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
     .doing("start the asynchronous runtime")?;
     let outcome = runtime.block_on(async {
         let done = |()| ExitCode::SUCCESS;
-        match cli.command {
+        let outcome = match cli.command {
             Command::Login(args) => login::run(&global, args).await.map(done),
             Command::Signup(args) => signup::run(&global, args).await.map(done),
             Command::Logout(args) => login::logout(&global, &args).map(done),
@@ -176,7 +177,9 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Start(args) => start::run(args).await.map(done),
             Command::Configure(args) => configure::run(&args).map(done),
             Command::Quickstart(args) => quickstart::run(args).await.map(done),
-        }
+        };
+        follow::finish().await;
+        outcome
     });
     // A prompt or a stuck look-up on a blocking thread must not keep the process.
     runtime.shutdown_background();

@@ -9,11 +9,11 @@ use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::PlayRecordingRequest;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
 use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::follow::Channel;
 use crate::ui;
 
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@
 //! ~/.sallyport/current            the address used when none is given
 //! ~/.sallyport/HOST_PORT/profile.json
 //!                        trust.json     what the cluster's certificates are checked against
+//!                        trust_version  which one that is, as the cluster calls it; see `follow`
 //!                        ssh_key, ssh_key.pub, ssh_key-cert.pub
 //!                        tls_key.pem, tls_cert.pem
 //!                        known_hosts
@@ -21,6 +22,8 @@ use time::OffsetDateTime;
 
 use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit};
+
+const TRUST_VERSION: &str = "trust_version";
 
 /// The facts of one login.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -186,6 +189,12 @@ impl Stored {
         })
     }
 
+    /// Which trust is stored, as the cluster calls it; none where an earlier release stored it.
+    pub(crate) fn trust_version(&self) -> Option<String> {
+        let text = fs::read_to_string(self.directory.join(TRUST_VERSION)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
     /// What the cluster's certificates are checked against.
     pub(crate) fn trust(&self) -> CliResult<Trust> {
         let text = self.read("trust.json")?;
@@ -210,14 +219,8 @@ pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) 
     let directory = home.join(directory_name(&profile.proxy));
     private_directory(&directory)?;
     let stored = Stored { profile: profile.clone(), directory };
-    let host = profile.proxy.rsplit_once(':').map_or(profile.proxy.as_str(), |(host, _)| host);
-    let port = profile.proxy.rsplit_once(':').map_or("", |(_, port)| port);
-    let host = host.trim_matches(['[', ']']);
-    // As ssh writes it: the port only where it is not the default one.
-    let address = if port == "22" { host.to_owned() } else { format!("[{host}]:{port}") };
-    let patterns = [format!("*.{}", profile.cluster), profile.cluster.to_string(), address];
     let trust = Trust::from_bundle(material.trust).doing("understand the cluster's certificates")?;
-    let known_hosts = sallyport_ca::known_hosts_lines(&trust, &patterns);
+    let known_hosts = known_hosts(profile, &trust);
     let trust_json = serde_json::to_string_pretty(material.trust).doing("encode the trust bundle")?;
     let profile_json = serde_json::to_string_pretty(profile).doing("encode the profile")?;
     // The profile goes last: where it is, the rest is complete.
@@ -229,12 +232,46 @@ pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) 
         ("tls_cert.pem", material.tls_certificate_pem),
         ("trust.json", &trust_json),
         ("known_hosts", &known_hosts),
+        (TRUST_VERSION, &trust.version()),
         ("profile.json", &profile_json),
     ] {
         write_private(&stored.directory.join(name), content)?;
     }
     write_private(&home.join("current"), &profile.proxy)?;
     Ok(stored)
+}
+
+/// Stores another trust, and certificates (SSH line, TLS chain) for the same keys where there are new ones. What was
+/// there and what is put in its place are good at the same time, so files may be read in between.
+pub(crate) fn update(
+    stored: &Stored,
+    bundle: &TrustBundle,
+    version: &str,
+    certificates: Option<(&str, &str)>,
+) -> CliResult {
+    let trust = Trust::from_bundle(bundle).doing("understand the cluster's certificates")?;
+    let trust_json = serde_json::to_string_pretty(bundle).doing("encode the trust bundle")?;
+    let known_hosts = known_hosts(&stored.profile, &trust);
+    let mut files = vec![("trust.json", trust_json.as_str()), ("known_hosts", known_hosts.as_str())];
+    if let Some((ssh, tls)) = certificates {
+        files.extend([("ssh_key-cert.pub", ssh), ("tls_cert.pem", tls)]);
+    }
+    // The version goes last: where it is, the rest is complete.
+    files.push((TRUST_VERSION, version));
+    for (name, content) in files {
+        write_private(&stored.directory.join(name), content)?;
+    }
+    Ok(())
+}
+
+fn known_hosts(profile: &Profile, trust: &Trust) -> String {
+    let host = profile.proxy.rsplit_once(':').map_or(profile.proxy.as_str(), |(host, _)| host);
+    let port = profile.proxy.rsplit_once(':').map_or("", |(_, port)| port);
+    let host = host.trim_matches(['[', ']']);
+    // As ssh writes it: the port only where it is not the default one.
+    let address = if port == "22" { host.to_owned() } else { format!("[{host}]:{port}") };
+    let patterns = [format!("*.{}", profile.cluster), profile.cluster.to_string(), address];
+    sallyport_ca::known_hosts_lines(trust, &patterns)
 }
 
 /// Removes a login's files.

@@ -15,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::PollSender;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
 use crate::error::{CliError, Exit};
+use crate::follow::Channel;
 
 /// Bytes in one message at most.
 const CHUNK_BYTES: usize = 64 * 1024;

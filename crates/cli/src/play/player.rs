@@ -8,10 +8,10 @@ use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 use super::Frames;
 use crate::error::{CliResult, Context};
+use crate::follow::Channel;
 use crate::ui;
 
 pub(super) struct Settings {
