@@ -2,6 +2,7 @@
 
 use sallyport_wire::v1::ExportCaRequest;
 
+use super::rotation;
 use crate::connect::Authority;
 use crate::error::{CliError, CliResult};
 use crate::ui;
@@ -10,6 +11,12 @@ use crate::ui;
 pub(super) enum Ca {
     /// Print the public half of a certificate authority.
     Export(Export),
+    /// List them: phases, suites, algorithms, and where the keys are.
+    Ls(rotation::Ls),
+    /// How far rotations are, who has not confirmed, and what is left to do by hand.
+    Status(rotation::Status),
+    /// Take a step of a rotation.
+    Rotate(rotation::Rotate),
 }
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +46,12 @@ enum ExportFormat {
 }
 
 pub(super) async fn run(authority: &Authority, command: Ca) -> CliResult {
-    let Ca::Export(args) = command;
+    let args = match command {
+        Ca::Export(args) => args,
+        Ca::Ls(args) => return rotation::ls(authority, &args).await,
+        Ca::Status(args) => return rotation::status(authority, &args).await,
+        Ca::Rotate(args) => return rotation::rotate(authority, &args).await,
+    };
     let kind = match args.kind {
         Kind::User => "user",
         Kind::Host => "host",

@@ -4,6 +4,7 @@
 mod audit;
 mod ca;
 mod resources;
+mod rotation;
 mod status;
 mod suite;
 mod tokens;

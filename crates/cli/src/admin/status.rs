@@ -4,6 +4,7 @@ use sallyport_wire::convert;
 use sallyport_wire::v1::{CaStatus, GetStatusRequest};
 use serde_json::json;
 
+use super::rotation;
 use crate::connect::Authority;
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
@@ -39,11 +40,14 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
                 })
             })
             .collect();
+        let rotating = rotation::fetch(authority).await?;
+        let rotations: Vec<_> =
+            rotating.cas.iter().filter(|details| details.other.is_some()).map(rotation::to_json).collect();
         return ui::json(&json!({
             "cluster": status.cluster, "version": status.version, "nodes": status.nodes,
             "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles,
             "locks": status.locks, "recordings": status.recordings, "audit_events": status.audit_events,
-            "audit_head": status.audit_head, "suite": status.suite, "cas": cas, "time": valid(&status.time),
+            "audit_head": status.audit_head, "suite": status.suite, "cas": cas, "rotations": rotations, "time": valid(&status.time),
         }));
     }
     ui::data(format!("cluster     {} (version {})", status.cluster, status.version))?;
@@ -54,6 +58,12 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     ui::data(format!("recordings  {}", status.recordings))?;
     ui::data(format!("audit log   {} events, head {}", status.audit_events, status.audit_head))?;
     ui::data(format!("suite       {}", status.suite))?;
+    let rotating = rotation::fetch(authority).await?;
+    for details in rotating.cas.iter().filter(|details| details.other.is_some()) {
+        for line in rotation::lines(details, rotating.hosts) {
+            ui::data(line)?;
+        }
+    }
     for ca in &status.cas {
         ui::data(format!("{} CA", ca.kind))?;
         if !ca.ssh_algorithm.is_empty() {

@@ -318,7 +318,7 @@ fn refusal(state: &CaState, behind: &[Lagging], now: OffsetDateTime) -> String {
     let hosts = if behind.len() == 1 { "1 host has" } else { &format!("{} hosts have", behind.len()) };
     format!(
         "the {kind} CA cannot leave the phase {}: {hosts} not confirmed it: {}; bring them back, remove them \
-         (sallyport admin nodes rm NAME), or leave them behind with --force",
+         (sallyport admin rm node/NAME), or leave them behind with --force",
         rotation.phase,
         listed(behind, |host| host.in_words(now))
     )
