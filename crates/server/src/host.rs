@@ -283,6 +283,9 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+/// Makes the settings of a listener from trust, chain, key, protocols and what is asked of clients.
+type Configure = fn(&Trust, &str, &str, &[&[u8]], ClientAuth) -> Result<ServerConfig, CaError>;
+
 impl Credentials {
     pub(crate) fn new(path: PathBuf, identity: HostIdentity) -> Self {
         let presented = rotation::signed_by(&identity.tls_chain);
@@ -370,7 +373,7 @@ impl Credentials {
 
     fn serve_by(
         &self,
-        configure: fn(&Trust, &str, &str, &[&[u8]], ClientAuth) -> Result<ServerConfig, CaError>,
+        configure: Configure,
         trust: &Trust,
         alpn: &[&[u8]],
         clients: ClientAuth,

@@ -117,15 +117,15 @@ async fn ls(authority: &Authority, args: &Plain) -> CliResult {
         return ui::json(&suites);
     }
     let rows = known.suites.iter().map(|suite| {
-        let mark = if suite.name == known.current { "*" } else { "" };
+        let current = if suite.name == known.current { "in force" } else { "-" };
         let unavailable = if suite.unavailable.is_empty() {
             String::new()
         } else {
             format!(" (cannot be set here: {})", suite.unavailable)
         };
-        vec![mark.to_owned(), suite.name.clone(), format!("{}{unavailable}", suite.summary)]
+        vec![suite.name.clone(), current.to_owned(), format!("{}{unavailable}", suite.summary)]
     });
-    ui::table(&["", "suite", "what for"], rows.collect(), "The authority knows no suites.")
+    ui::table(&["suite", "now", "what for"], rows.collect(), "The authority knows no suites.")
 }
 
 async fn show(authority: &Authority, args: &Show) -> CliResult {
