@@ -51,8 +51,8 @@ pub use issue::measure;
 pub use issue::{
     DatabaseServerRequest, Form, HostCertificates, HostRequest, Issued, MAX_HOST_TTL, MAX_USER_TTL,
     OpensshHostRequest, Serials, SshCertificate, SshOptions, TlsCertificate, Token, TokenSubject,
-    UserCertificates, UserKind, issue_database_client, issue_database_server, issue_host, issue_jwt,
-    issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid,
+    UserCertificates, UserKind, issue_database_client, issue_database_server, issue_host, issue_host_tls,
+    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid,
     issue_user, issue_user_as,
 };
 pub use kind::{CaKind, UnknownCa};

@@ -171,7 +171,7 @@ const METRICS: [(Shape, &str, &str); 25] = [
     (
         Shape::Gauge,
         "sallyport_key_pool_capacity",
-        "Keys that are made ahead, none where that is quick (`algorithm`, `purpose`).",
+        "Keys that are made ahead now, none where that is quick (`algorithm`, `purpose`).",
     ),
     (
         Shape::Counter,

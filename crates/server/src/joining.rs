@@ -22,6 +22,7 @@ use crate::authority_client::{AuthorityClient, first_contact};
 use crate::backoff::{Backoff, chance};
 use crate::config::{HostPort, JoinConfig};
 use crate::host::{Credentials, FreshKeys, HostIdentity, certificates};
+use crate::host_keys;
 use crate::proxy::LocalAuthority;
 use crate::view::ClusterView;
 
@@ -218,6 +219,7 @@ impl Due {
             match self.standing() {
                 Standing::Good => {}
                 Standing::Left => {
+                    host_keys::prepare(self.view.trust().suite());
                     tokio::time::sleep(self.spread.pause()).await;
                     // The rotation may have been rolled back meanwhile.
                     if self.standing() != Standing::Good {
@@ -262,7 +264,11 @@ impl Due {
             if left <= time::Duration::ZERO {
                 return;
             }
-            let left = left.unsigned_abs().min(LONGEST_SLEEP);
+            let left = left.unsigned_abs();
+            if left <= LONGEST_SLEEP {
+                host_keys::prepare(self.view.trust().suite());
+            }
+            let left = left.min(LONGEST_SLEEP);
             // A thousand agents that joined together need not renew together.
             tokio::time::sleep(left.mul_f64(1.0 - 0.05 * chance())).await;
         }

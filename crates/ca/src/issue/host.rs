@@ -86,6 +86,20 @@ pub fn issue_host(
     })
 }
 
+/// Certifies a host for TLS alone: one that speaks no SSH. The SSH key of the request is not looked at.
+///
+/// # Errors
+/// As [`issue_host`].
+pub fn issue_host_tls(
+    authority: &Authority,
+    request: &HostRequest<'_>,
+    now: OffsetDateTime,
+    ttl: Duration,
+) -> Result<TlsCertificate, CaError> {
+    let job = Job::new(authority, CertificateKind::Host, now, ttl)?.of_login(request.join_id);
+    host_tls(&job, request, &tls_key(request.tls_spki)?)
+}
+
 /// The SSH certificate of the pair: in SSH a host is what people type.
 pub(super) fn host_ssh(
     job: &Job<'_>,

@@ -10,9 +10,9 @@ use sallyport_access::{HostId, HostRole, NodeName, Role, role};
 use sallyport_audit::log::AuditLog;
 use sallyport_audit::recording::RecordingStore;
 use sallyport_audit::{Code, Event};
-use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::keys::TlsKey;
 use sallyport_ca::rotation::CaState;
-use sallyport_ca::{CaKind, CertificateKind, HostRequest, Issued, issue_host, tls};
+use sallyport_ca::{CaKind, CertificateKind, HostRequest, Issued, issue_host_tls, tls};
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 use sallyport_sal::hpke::RecipientKey;
 use sallyport_sal::selection::{self, Mode};
@@ -326,8 +326,6 @@ pub(super) fn server_config(
 ) -> Result<(ServerConfig, Vec<Issued>), ServerError> {
     let (suite, trust) = (authorities.suite(), authorities.trust());
     let host_ca = authorities.signer(CaKind::Host).map_err(authority("certify itself"))?;
-    let ssh =
-        SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, "auth").map_err(authority("make its key"))?;
     let key = TlsKey::generate_for(suite, KeyPurpose::HostTls).map_err(authority("make its key"))?;
     let name = NodeName::new("auth").map_err(authority("name itself"))?;
     let request = HostRequest {
@@ -336,13 +334,14 @@ pub(super) fn server_config(
         role: HostRole::Auth,
         join_id: Uuid::nil(),
         public_names: &[],
-        ssh_public_key: ssh.public_line(),
+        ssh_public_key: "",
         tls_spki: key.spki_der(),
     };
-    let issued = issue_host(host_ca, &request, now, ttl).map_err(authority("certify itself"))?;
+    let issued = issue_host_tls(host_ca, &request, now, ttl).map_err(authority("certify itself"))?;
+    let chain = issued.pem + &issued.ca_pem;
     let auth = tls::ClientAuth::Optional;
-    let config = tls::server_config(trust, &issued.tls_pem, &key.pkcs8_pem(), &[alpn::AUTH], auth);
-    Ok((config.map_err(authority("set up TLS"))?, issued.issued))
+    let config = tls::server_config(trust, &chain, &key.pkcs8_pem(), &[alpn::AUTH], auth);
+    Ok((config.map_err(authority("set up TLS"))?, vec![issued.issued]))
 }
 
 /// How long the authority's own certificate lives.
