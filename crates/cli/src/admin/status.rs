@@ -1,7 +1,9 @@
 //! `sallyport admin status`.
 
+use std::collections::BTreeMap;
+
 use sallyport_wire::convert;
-use sallyport_wire::v1::{CaStatus, GetStatusRequest};
+use sallyport_wire::v1::{CaStatus, GetStatusRequest, KeyCost};
 use serde_json::json;
 
 use super::rotation;
@@ -47,7 +49,11 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
             "cluster": status.cluster, "version": status.version, "nodes": status.nodes,
             "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles,
             "locks": status.locks, "recordings": status.recordings, "audit_events": status.audit_events,
-            "audit_head": status.audit_head, "suite": status.suite, "cas": cas, "rotations": rotations, "time": valid(&status.time),
+            "audit_head": status.audit_head, "suite": status.suite, "cas": cas, "rotations": rotations,
+            "keys_made": status.keys_made.iter().map(|keys| json!({
+                "purpose": keys.purpose, "algorithm": keys.algorithm, "generated": keys.generated,
+                "cpu_seconds": seconds(keys.cpu_microseconds),
+            })).collect::<Vec<_>>(), "time": valid(&status.time),
         }));
     }
     ui::data(format!("cluster     {} (version {})", status.cluster, status.version))?;
@@ -58,6 +64,7 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     ui::data(format!("recordings  {}", status.recordings))?;
     ui::data(format!("audit log   {} events, head {}", status.audit_events, status.audit_head))?;
     ui::data(format!("suite       {}", status.suite))?;
+    ui::data(format!("keys made   {}", costs(&status.keys_made)))?;
     let rotating = rotation::fetch(authority).await?;
     for details in rotating.cas.iter().filter(|details| details.other.is_some()) {
         for line in rotation::lines(details, rotating.hosts) {
@@ -81,6 +88,29 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     Ok(())
 }
 
+/// What the keys cost that the authority's process made, by type.
+fn costs(keys: &[KeyCost]) -> String {
+    let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for cost in keys {
+        let (generated, microseconds) = types.entry(&cost.algorithm).or_default();
+        *generated += cost.generated;
+        *microseconds += cost.cpu_microseconds;
+    }
+    let each = types.iter().map(|(algorithm, (generated, microseconds))| {
+        format!("{generated} {algorithm} in {:.3} s", seconds(*microseconds))
+    });
+    let each: Vec<String> = each.collect();
+    if each.is_empty() {
+        "none since the start".to_owned()
+    } else {
+        format!("{} since the start", each.join(", "))
+    }
+}
+
+fn seconds(microseconds: u64) -> f64 {
+    std::time::Duration::from_micros(microseconds).as_secs_f64()
+}
+
 /// Where the keys of a CA are, and what has to be done about it.
 fn whereabouts(ca: &CaStatus) -> String {
     let places = ca.custodies.join(", ");
@@ -91,4 +121,26 @@ fn whereabouts(ca: &CaStatus) -> String {
         "{places}; the configuration wants them in {}: sallyport admin ca rotate --type {}",
         ca.configured_custody, ca.kind
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_summed_by_type() {
+        let cost = |purpose: &str, algorithm: &str, generated, cpu_microseconds| KeyCost {
+            purpose: purpose.to_owned(),
+            algorithm: algorithm.to_owned(),
+            generated,
+            cpu_microseconds,
+        };
+        let keys = [
+            cost("host-ssh", "rsa-2048", 2, 130_000),
+            cost("user-ca-ssh", "rsa-2048", 1, 70_500),
+            cost("audit-checkpoint", "ed25519", 1, 40),
+        ];
+        assert_eq!(costs(&keys), "1 ed25519 in 0.000 s, 3 rsa-2048 in 0.201 s since the start");
+        assert_eq!(costs(&[]), "none since the start");
+    }
 }

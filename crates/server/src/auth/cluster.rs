@@ -11,6 +11,7 @@ use sallyport_audit::recording::{
 };
 use sallyport_ca::{Authority as CertAuthority, JwtSide, SshSide, TlsSide, Trust};
 use sallyport_sal::KeyAlgorithm;
+use sallyport_sal::economy::{self, KeyCount};
 use sallyport_store::Kind;
 use sallyport_wire::v1::cluster_server::Cluster;
 use sallyport_wire::{convert, v1};
@@ -141,6 +142,7 @@ impl Inner {
             suite: authorities.suite().name().to_owned(),
             recordings: recordings.unwrap_or(0) as u64,
             time: Some(convert::time_to_proto(now)),
+            keys_made: economy::snapshot().iter().map(key_cost).collect(),
         })
     }
 
@@ -424,6 +426,15 @@ fn glob(pattern: &str, text: &str) -> bool {
         }
     }
     true
+}
+
+fn key_cost(count: &KeyCount) -> v1::KeyCost {
+    v1::KeyCost {
+        purpose: count.purpose_name().to_owned(),
+        algorithm: count.algorithm.name().to_owned(),
+        generated: count.generated,
+        cpu_microseconds: u64::try_from(count.cpu.as_micros()).unwrap_or(u64::MAX),
+    }
 }
 
 pub(super) fn ca_status(inner: &Inner, ca: &CertAuthority, trust: &Trust) -> v1::CaStatus {
