@@ -229,6 +229,25 @@ impl KeySet {
         self.keys.iter().map(|(id, _)| id.as_str())
     }
 
+    /// Whether there is no key in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The algorithms that tokens may be signed by, each once.
+    #[must_use]
+    pub fn algorithms(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (_, key) in &self.keys {
+            let name = key.algorithm().jose_name();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
     /// The set as a JSON document (RFC 7517 §5), for `/.well-known/jwks.json` and its like.
     ///
     /// # Errors

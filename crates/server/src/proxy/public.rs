@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 
+use super::well_known;
 use crate::health::{Health, health_routes};
 use crate::view::ClusterView;
 
@@ -32,14 +33,15 @@ const HEADERS: [(header::HeaderName, &str); 6] = [
     (header::STRICT_TRANSPORT_SECURITY, "max-age=31536000"),
 ];
 
-/// `/`, `/invite/{token}`, `/ca/{kind}/{format}`, `/healthz` and `/readyz`.
+/// `/`, `/invite/{token}`, `/ca/{kind}/{format}`, `/healthz`, `/readyz`, and what [`well_known`] has.
 pub(crate) fn routes(view: Arc<ClusterView>, address: &str, health: Health) -> Router {
+    let keys = well_known::routes(Arc::clone(&view), address);
     let pages = Pages { view, address: Arc::from(address) };
     Router::new()
         .route("/", get(front))
         .route("/invite/{token}", get(invite))
-        .route("/ca/{kind}/{format}", get(export))
         .with_state(pages)
+        .merge(keys)
         .merge(health_routes(health))
         .layer(axum::middleware::map_response(harden))
 }
@@ -111,33 +113,6 @@ async fn invite(State(pages): State<Pages>, Path(token): Path<String>) -> Respon
         ),
     )
     .into_response()
-}
-
-async fn export(State(pages): State<Pages>, Path((kind, format)): Path<(String, String)>) -> Response {
-    let bundle = pages.view.bundle();
-    let lines = |items: &[String]| {
-        let mut text = String::new();
-        for item in items {
-            text.push_str(item.trim_end());
-            text.push('\n');
-        }
-        text
-    };
-    let text = match (kind.as_str(), format.as_str()) {
-        ("user", "openssh") => lines(&bundle.user_ssh_keys),
-        ("host", "openssh") => lines(&bundle.host_ssh_keys),
-        ("host", "known_hosts") => {
-            let cluster = format!("*.{}", pages.view.cluster());
-            sallyport_ca::known_hosts_lines(&pages.view.trust(), &[cluster])
-        }
-        ("user", "tls") => lines(&bundle.user_tls_certificates),
-        ("host", "tls") => lines(&bundle.host_tls_certificates),
-        _ => {
-            let known = "known are /ca/user/openssh, /ca/user/tls, /ca/host/openssh, /ca/host/known_hosts, /ca/host/tls\n";
-            return (StatusCode::NOT_FOUND, known).into_response();
-        }
-    };
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
 #[cfg(test)]
