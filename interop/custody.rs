@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Cluster, User, me, ok, stderr, stdout};
+use support::{Cluster, User, me, ok, stderr, stdout, wait_for};
 use tempfile::TempDir;
 
 const PIN: &str = "271828";
@@ -141,7 +141,7 @@ fn a_suite_that_no_token_holds_is_refused_at_birth() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("cluster.yaml");
     let yaml = format!(
-        "version: v1\ncluster: c.test\ndata_dir: {}\nauth:\n  enabled: true\n  suite: balanced-v1\n  listen: \
+        "version: v1\ncluster: c.test\ndata_dir: {}\nauth:\n  enabled: true\n  suite: pq-v1\n  listen: \
          127.0.0.1:0\n{}",
         directory.path().join("data").display(),
         tokens.settings(&["main"], "")
@@ -149,7 +149,66 @@ fn a_suite_that_no_token_holds_is_refused_at_birth() {
     fs::write(&config, yaml).unwrap();
     let conf = tokens.configuration().display().to_string();
     let said = start_refused(&config, &[("SOFTHSM2_CONF", conf.as_str())]);
-    assert!(said.contains("balanced-v1") && said.contains("hsm-v1"), "{said}");
+    assert!(
+        said.contains("pq-v1 in the token main") && said.contains("hsm-v1") && said.contains("ml-dsa-65"),
+        "{said}"
+    );
+}
+
+/// A whole rotation, step by step as hosts confirm; `user` reaches `node` in every phase.
+fn rotate(cluster: &Cluster, kind: &str, user: &User, node: &str) {
+    for phase in ["init", "update_clients", "update_servers", "standby"] {
+        wait_for(&format!("the {kind} CA to enter {phase}"), || {
+            let step = cluster.admin(&["ca", "rotate", "--type", kind, "--phase", phase]);
+            step.status.success().then_some(())
+        });
+        reaches(user, node);
+    }
+}
+
+#[test]
+fn a_cluster_moves_into_a_token_and_out_again() {
+    let tokens = Tokens::new(&["main"]);
+    let mut cluster = Cluster::with_environment("  suite: balanced-v1\n", tokens.environment());
+    cluster.add_node("web-1", "env: prod");
+    let alice = cluster.add_user("alice", "access", &me());
+    reaches(&alice, "web-1");
+    let config = cluster.path("cluster.yaml");
+    let sealed = fs::read_to_string(&config).unwrap();
+    let with = |more: &str| {
+        let settings = tokens.settings(&["main"], more);
+        sealed.replace("  second_factor: optional\n", &format!("  second_factor: optional\n{settings}"))
+    };
+    let restart = |cluster: &mut Cluster, yaml: &str| {
+        cluster.services.take();
+        fs::write(&config, yaml).unwrap();
+        cluster.start_services();
+        cluster.wait_online("web-1");
+    };
+
+    // The token alone changes nothing.
+    restart(&mut cluster, &with(""));
+    assert_eq!(ca(&cluster, "user")["custodies"], serde_json::json!(["sealed"]));
+    let said = stdout(&ok(cluster.admin(&["status"])));
+    assert!(said.contains("the configuration wants them in main"), "{said}");
+    reaches(&alice, "web-1");
+
+    ok(cluster.admin(&["suite", "set", "hsm-v1", "--yes"]));
+    for kind in ["user", "host"] {
+        rotate(&cluster, kind, &alice, "web-1");
+        let moved = ca(&cluster, kind);
+        assert_eq!(moved["custodies"], serde_json::json!(["main"]), "{moved}");
+        assert_eq!(moved["ssh_algorithm"], "ecdsa-p256", "{moved}");
+    }
+
+    // And back; the token may be gone when nothing is in it.
+    restart(&mut cluster, &with("    keep: sealed\n"));
+    for kind in ["user", "host"] {
+        rotate(&cluster, kind, &alice, "web-1");
+        assert_eq!(ca(&cluster, kind)["custodies"], serde_json::json!(["sealed"]));
+    }
+    restart(&mut cluster, &sealed);
+    reaches(&alice, "web-1");
 }
 
 fn start_refused(config: &Path, environment: &[(&str, &str)]) -> String {

@@ -210,10 +210,18 @@ pub(super) async fn make(
 ) -> Result<CertAuthority, ServerError> {
     let cluster = cluster.clone();
     let now = OffsetDateTime::now_utc();
+    let place = custody.token().map(|token| {
+        let hint = if suite.is_for_tokens() {
+            String::new()
+        } else {
+            format!(" ({} is the suite whose keys every token holds)", Suite::HsmV1)
+        };
+        format!(" in the token {token}{hint}")
+    });
     let made =
         tokio::task::spawn_blocking(move || CertAuthority::generate(kind, &cluster, &custody, suite, now));
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| ServerError::Authority {
-        action: format!("make the {kind} CA under the suite {suite}"),
+        action: format!("make the {kind} CA under the suite {suite}{}", place.unwrap_or_default()),
         source,
     };
     match made.await {

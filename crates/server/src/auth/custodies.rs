@@ -77,6 +77,11 @@ impl CaCustody {
     pub(super) fn attempt(self, attempt: &str) -> Self {
         Self { attempt: format!(" {attempt}"), ..self }
     }
+
+    /// The name of the token that new keys are made in; none where they are sealed in the state.
+    pub(super) fn token(&self) -> Option<&str> {
+        Some(self.all.place(self.kind)).filter(|place| *place != SEALED)
+    }
 }
 
 impl Custody for CaCustody {

@@ -210,17 +210,6 @@ fn suite_of_new_cluster(config: &AuthConfig, custodies: &Custodies) -> Result<Su
     let fips = matches!(selection::global().policy().mode, Mode::Fips);
     let suite = config.suite.unwrap_or_else(|| Suite::of_new_cluster(fips, custodies.uses_tokens()));
     check_fips(suite)?;
-    if custodies.uses_tokens() && !suite.is_for_tokens() {
-        return Err(ServerError::Authority {
-            action: "make a new cluster".to_owned(),
-            source: format!(
-                "the suite {suite} has CA keys that no token makes, and auth.ca_keys puts CA keys into a token; write \
-                 auth.suite: {}",
-                Suite::HsmV1
-            )
-            .into(),
-        });
-    }
     Ok(suite)
 }
 
