@@ -207,15 +207,19 @@ async fn create(
 
 /// The suite that a new cluster is made with.
 fn suite_of_new_cluster(config: &AuthConfig, custodies: &Custodies) -> Result<Suite, ServerError> {
-    let fips = matches!(selection::global().policy().mode, Mode::Fips);
+    let fips = in_fips_mode();
     let suite = config.suite.unwrap_or_else(|| Suite::of_new_cluster(fips, custodies.uses_tokens()));
-    check_fips(suite)?;
+    check_fips(fips, suite)?;
     Ok(suite)
 }
 
+/// Whether this process takes cryptography from the approved provider only.
+pub(super) fn in_fips_mode() -> bool {
+    matches!(selection::global().policy().mode, Mode::Fips)
+}
+
 /// In FIPS mode only some suites start: the others have keys that the approved provider does not make.
-pub(super) fn check_fips(suite: Suite) -> Result<(), ServerError> {
-    let fips = matches!(selection::global().policy().mode, Mode::Fips);
+pub(super) fn check_fips(fips: bool, suite: Suite) -> Result<(), ServerError> {
     if !fips || suite.is_for_fips() {
         return Ok(());
     }
@@ -264,7 +268,7 @@ async fn load(
         problem: format!("does not open what is sealed in state.db ({source})"),
         fix: "restore the seal key that belongs to this state".to_owned(),
     };
-    check_fips(cluster.suite)?;
+    check_fips(in_fips_mode(), cluster.suite)?;
     for kind in authorities::FROM_BIRTH {
         need::<CaRecord>(store, kind.name(), directory, now).await?;
     }
@@ -353,5 +357,23 @@ async fn renew_daily(inner: Arc<Inner>) {
             () = inner.stop.cancelled() => return,
         }
         inner.present(&inner.authorities()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fips_mode_starts_with_two_suites_only() {
+        for suite in Suite::ALL {
+            check_fips(false, *suite).unwrap();
+            let refused = check_fips(true, *suite);
+            assert_eq!(refused.is_ok(), matches!(suite, Suite::FipsV1 | Suite::Legacy), "{suite}");
+            if let Err(error) = refused {
+                let text = ServerError::chain(&error);
+                assert!(text.contains("admin suite set fips-v1"), "{text}");
+            }
+        }
     }
 }
