@@ -1,12 +1,21 @@
 //! What the cluster remembers of clients that were really there.
 
 use std::process::Stdio;
+use std::sync::Arc;
 
+use sallyport_sal::tls::provider;
+use sallyport_sal::tls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use sallyport_sal::tls::rustls::crypto::CryptoProvider;
+use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::{self, ClientConfig, DigitallySignedStruct, NamedGroup, SignatureScheme};
 use sallyport_wire::v1;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::process::Command;
 
-use crate::support::{self, Cluster, os_login, until};
+use crate::support::{self, Cluster, User, os_login, until};
 
 async fn clients(cluster: &Cluster) -> Vec<v1::SeenClient> {
     let mut suites = SuitesClient::new(support::admin_channel(&cluster.data_dir()).await);
@@ -92,4 +101,95 @@ async fn clients_are_remembered_with_what_they_can_do_and_whose_they_are() {
     assert_eq!(tls.protocols, ["http/1.1"]);
     assert_eq!(tls.refused, "it offers no key exchange that is spoken here");
     assert!(has(&tls.signatures, "ecdsa_secp256r1_sha256"), "{:?}", tls.signatures);
+
+    // All of it outlives a restart.
+    let Cluster { directory, running } = cluster;
+    running.shutdown(true).await;
+    let mut again = support::config(&directory.path().join("cluster"));
+    again.auth = Some(support::auth_section());
+    again.proxy = Some(support::proxy_section());
+    let running = sallyport_server::start(again).await.unwrap();
+    let cluster = Cluster { directory, running };
+    let stock = seen(&cluster, "stock ssh, from before", |client| client.seen_by.len() == 2).await;
+    assert_eq!((stock.users.as_slice(), stock.count), (&["alice".to_owned()][..], 2));
+}
+
+/// Believes every server: only the key exchange is of interest.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A member's program without hybrid key exchange.
+fn classical(user: &User) -> ClientConfig {
+    let provider = provider();
+    let groups = provider.kx_groups.iter().copied().filter(|group| group.name() == NamedGroup::X25519);
+    let classical = CryptoProvider { kx_groups: groups.collect(), ..provider.as_ref().clone() };
+    let chain = CertificateDer::pem_slice_iter(user.tls_chain.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(user.tls_key.as_bytes()).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(classical))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_client_auth_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_hybrid_key_exchange_is_told_where_the_suite_requires_it() {
+    let cluster = Cluster::all_in_one().await;
+    let login = os_login();
+    let alice = cluster.user("alice", &[&login]).await;
+    let open =
+        async || support::open(alice.connect_by(classical(&alice)).await.unwrap(), "web-1", &login).await;
+    assert!(open().await.is_ok(), "any other suite takes it");
+    let mut suites = SuitesClient::new(support::admin_channel(&cluster.data_dir()).await);
+    let (from, to) = ("balanced-v1".to_owned(), "pq-v1".to_owned());
+    suites.set_suite(v1::SetSuiteRequest { from, to, accept_breaks: true }).await.unwrap();
+    let refused = until("the refusal", async || open().await.err()).await;
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains("this cluster requires post-quantum key exchange"), "{refused:?}");
+    let told = seen(&cluster, "the sighting", |client| !client.refused.is_empty()).await;
+    assert_eq!(
+        (told.users.as_slice(), told.key_exchange),
+        (&["alice".to_owned()][..], vec!["x25519".to_owned()])
+    );
+    // With a program of today it goes on.
+    assert!(alice.open("web-1", &login).await.is_ok());
 }

@@ -273,8 +273,8 @@ pub(crate) struct User {
     pub(crate) trust: Trust,
     ssh_key: String,
     pub(crate) ssh_certificate: String,
-    tls_key: String,
-    tls_chain: String,
+    pub(crate) tls_key: String,
+    pub(crate) tls_chain: String,
 }
 
 pub(crate) async fn log_in(
@@ -330,9 +330,13 @@ impl User {
     }
 
     pub(crate) async fn connect(&self) -> std::io::Result<Channel> {
+        self.connect_by(self.tls(alpn::H2)).await
+    }
+
+    /// The same with other TLS settings.
+    pub(crate) async fn connect_by(&self, config: ClientConfig) -> std::io::Result<Channel> {
         let server = sallyport_ca::server_name(HostRole::Proxy, &cluster());
-        let stream = tls(&self.proxy, self.tls(alpn::H2), &server).await?;
-        Ok(channel(stream).await)
+        Ok(channel(tls(&self.proxy, config, &server).await?).await)
     }
 
     /// To the authority, as this user.
