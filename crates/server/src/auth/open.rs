@@ -182,8 +182,9 @@ async fn create(
                 .map_err(encode("store a certificate authority"))?,
         );
     }
+    let purpose = KeyPurpose::AuditCheckpoint;
     let checkpoint = custody
-        .generate(CHECKPOINT_KEY, suite.algorithm(KeyPurpose::AuditCheckpoint))
+        .generate_for(Some(purpose), CHECKPOINT_KEY, suite.algorithm(purpose))
         .map_err(authority("make the audit key"))?;
     steps.push(
         typed::create(CHECKPOINT_KEY, &KeyRecord(checkpoint), None).map_err(encode("store the audit key"))?,
