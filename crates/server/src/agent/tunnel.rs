@@ -29,6 +29,10 @@ const GOOD_LIFE: Duration = Duration::from_secs(30);
 /// A tunnel whose proxy is leaving, or whose certificate was renewed, keeps its sessions for at most this long.
 const RETIRED_LIFE: Duration = Duration::from_secs(24 * 3600);
 
+/// A tunnel that was replaced is let go in two steps, each after it was not used for this time: longer than a stream
+/// that was opened on it can take to arrive, on whatever machine.
+const UNUSED: Duration = Duration::from_secs(15);
+
 /// How often a tunnel is asked whether its proxy is leaving, and a retired one whether its last session has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -179,9 +183,7 @@ impl Dialling {
                 }
                 next = replacement.as_mut() => {
                     info!("a tunnel with the renewed certificate takes over");
-                    // The proxy opens no more streams on this one, once it has heard.
-                    handle.drain("the node has a newer tunnel");
-                    self.retire(handle, incoming);
+                    self.give_way(handle, incoming);
                     return Ended::Replaced(Box::new(next));
                 }
                 () = self.drain.cancelled() => {
@@ -210,6 +212,48 @@ impl Dialling {
                         None => return,
                     },
                     _ = look.tick() => if handle.streams() == 0 { break },
+                    () = &mut deadline => break,
+                    () = this.stop.cancelled() => break,
+                }
+            }
+            handle.close();
+        });
+    }
+
+    /// Lets a tunnel end that a newer one has replaced. The proxy prefers the newer one as soon as it knows it; until
+    /// then, however long that takes, this one serves. Only when it was not used for a while is the proxy told to open
+    /// no more streams here, and only after another while is it closed: no stream is on its way then.
+    fn give_way(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming) {
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let deadline = tokio::time::sleep(RETIRED_LIFE);
+            tokio::pin!(deadline);
+            let mut look = tokio::time::interval(LOOK_INTERVAL);
+            let mut used = Instant::now();
+            let mut drained = false;
+            loop {
+                tokio::select! {
+                    opened = incoming.next() => match opened {
+                        Some((header, stream)) => {
+                            used = Instant::now();
+                            this.serve_stream(&header, stream);
+                        }
+                        None => return,
+                    },
+                    _ = look.tick() => {
+                        if handle.streams() > 0 {
+                            used = Instant::now();
+                        } else if used.elapsed() >= UNUSED && drained {
+                            break;
+                        } else if used.elapsed() >= UNUSED {
+                            handle.drain("the node has a newer tunnel");
+                            (drained, used) = (true, Instant::now());
+                        }
+                    }
+                    () = this.drain.cancelled(), if !drained => {
+                        handle.drain("the node is shutting down");
+                        drained = true;
+                    }
                     () = &mut deadline => break,
                     () = this.stop.cancelled() => break,
                 }
