@@ -9,6 +9,7 @@ use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::{Trust, server_name, tls};
 use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
@@ -189,6 +190,10 @@ impl Authority {
 
     pub(crate) fn admin(&self) -> AdminClient<Channel> {
         AdminClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    pub(crate) fn certificates(&self) -> CertificatesClient<Channel> {
+        CertificatesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     pub(crate) fn rotation(&self) -> RotationClient<Channel> {

@@ -2,7 +2,9 @@
 //! the rights of the logged-in user.
 
 mod audit;
+mod auth;
 mod ca;
+mod certs;
 mod resources;
 mod rotation;
 mod status;
@@ -50,6 +52,12 @@ enum Admin {
     /// The certificate authorities.
     #[command(subcommand)]
     Ca(ca::Ca),
+    /// What the authorities have issued: find it, and take it back.
+    #[command(subcommand)]
+    Certs(certs::Certs),
+    /// Certificates and tokens by hand, for those who cannot ask for them.
+    #[command(subcommand)]
+    Auth(auth::Auth),
     /// Which algorithms the cluster uses, and who could follow a change.
     #[command(subcommand)]
     Suite(suite::Suite),
@@ -99,6 +107,8 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Rm(args) => resources::rm(&authority, &args).await.map(done),
         Admin::Lock(args) => resources::lock(&authority, &args).await.map(done),
         Admin::Ca(command) => ca::run(&authority, command).await.map(done),
+        Admin::Certs(command) => certs::run(&authority, command).await.map(done),
+        Admin::Auth(command) => auth::run(&authority, command).await.map(done),
         Admin::Suite(command) => suite::run(&authority, command).await,
         Admin::Audit(command) => audit::run(&authority, command).await,
     }
