@@ -1,5 +1,6 @@
 //! CA keys in PKCS#11 tokens, with real clusters and SoftHSM2.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "the log of a failing cluster is shown")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! The pages of the public address, for programs that are not of the cluster.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "the log of a failing cluster is shown")]
 
 mod support;
 
