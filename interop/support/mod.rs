@@ -1,5 +1,6 @@
 //! A real cluster for one test: real processes of the real binary, on loopback, in a directory of its own.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each suite uses its part")]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
