@@ -19,6 +19,7 @@ mod connection;
 mod forward;
 mod inbox;
 mod record;
+mod signals;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -219,6 +220,7 @@ impl NodeServer {
 
     /// Serves one connection to its end.
     pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
+        signals::default_for_sessions();
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let shared = Shared::new(self.0.clone(), info);
         self.connections().insert(number, shared.clone());
