@@ -1,5 +1,6 @@
 //! The certificate authorities of a cluster, by what they sign.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -54,6 +55,15 @@ impl CaKind {
             Self::OidcIdp => "oidc_idp",
             Self::Spiffe => "spiffe",
         }
+    }
+
+    /// What was keyed by the names of CAs, by CA. A name that only a newer release knows is left out and not refused,
+    /// and so is a value that `read` does not understand.
+    pub fn keyed<V, T>(
+        named: impl IntoIterator<Item = (String, V)>,
+        read: impl Fn(V) -> Option<T>,
+    ) -> BTreeMap<Self, T> {
+        named.into_iter().filter_map(|(name, value)| Some((name.parse().ok()?, read(value)?))).collect()
     }
 
     /// The purpose of its SSH key, if it has one.

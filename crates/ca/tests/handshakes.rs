@@ -5,7 +5,7 @@ mod cluster;
 
 use std::sync::Arc;
 
-use cluster::{Cluster, Host, User, alice};
+use cluster::{Cluster, Host, User, alice, connect};
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::tls::{
     ClientAuth, client_config, danger, parse_pin, pinned_client_config, public_server_config, refusal,
@@ -20,46 +20,13 @@ use sallyport_sal::tls::rustls::crypto::CryptoProvider;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use sallyport_sal::tls::rustls::{
-    self, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, PeerIncompatible,
-    ProtocolVersion, ServerConfig, ServerConnection, SignatureScheme,
+    self, ClientConfig, DigitallySignedStruct, HandshakeKind, NamedGroup, PeerIncompatible, ProtocolVersion,
+    ServerConfig, ServerConnection, SignatureScheme,
 };
 use sallyport_sal::tls::{is_hybrid, provider};
 use time::{Duration, OffsetDateTime};
 
 const ALPN: &[&[u8]] = &[b"sallyport-auth", b"h2"];
-
-/// Runs a handshake and a byte in each direction. The error is of whoever failed first.
-fn connect(
-    client: &Arc<ClientConfig>,
-    server: &Arc<ServerConfig>,
-    name: &str,
-) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
-    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
-    for _ in 0..10 {
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut bytes).unwrap();
-        }
-        let mut input = bytes.as_slice();
-        while !input.is_empty() {
-            server.read_tls(&mut input).unwrap();
-            server.process_new_packets()?;
-        }
-        let mut bytes = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut bytes).unwrap();
-        }
-        let mut input = bytes.as_slice();
-        while !input.is_empty() {
-            client.read_tls(&mut input).unwrap();
-            client.process_new_packets()?;
-        }
-    }
-    assert!(!client.is_handshaking() && !server.is_handshaking());
-    Ok((client, server))
-}
 
 fn serve(trust: &Trust, host: &Host, auth: ClientAuth) -> Arc<ServerConfig> {
     Arc::new(server_config(trust, &host.certificates.tls_pem, &host.tls.pkcs8_pem(), ALPN, auth).unwrap())

@@ -6,7 +6,7 @@ mod cluster;
 use std::process::Command;
 use std::sync::Arc;
 
-use cluster::{Cluster, leaf};
+use cluster::{Cluster, connect, leaf};
 use sallyport_access::HostRole;
 use sallyport_ca::server_name;
 use sallyport_ca::tls::page::{Page, is_read_by_others, show_to_others};
@@ -14,32 +14,14 @@ use sallyport_ca::tls::{ClientAuth, client_config, server_config};
 use sallyport_ca::{Authority, CaKind};
 use sallyport_sal::Suite;
 use sallyport_sal::tls::provider;
-use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
-use sallyport_sal::tls::rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
-};
+use sallyport_sal::tls::rustls::pki_types::CertificateDer;
+use sallyport_sal::tls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 const ALPN: &[&[u8]] = &[b"h2"];
 
 /// The certificate that a client sees, when it accepts it.
 fn shown(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> Option<Vec<u8>> {
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
-    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
-    for _ in 0..4 {
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut bytes).unwrap();
-        }
-        server.read_tls(&mut bytes.as_slice()).unwrap();
-        server.process_new_packets().ok()?;
-        let mut bytes = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut bytes).unwrap();
-        }
-        client.read_tls(&mut bytes.as_slice()).unwrap();
-        client.process_new_packets().ok()?;
-    }
+    let (client, _) = connect(client, server, name).ok()?;
     Some(client.peer_certificates()?[0].to_vec())
 }
 

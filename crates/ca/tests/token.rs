@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use cluster::{Cluster, SUITE, User, alice, leaf, pem};
+use cluster::{Cluster, SUITE, User, alice, connect, leaf, pem};
 use sallyport_access::{HostId, HostRole, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::tls::client_config;
@@ -24,10 +24,10 @@ use sallyport_ca::{
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::custody::Custody;
 use sallyport_sal::custody::token::TokenCustody;
+use sallyport_sal::tls::rustls::pki_types::CertificateDer;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
-use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::tls::rustls::sign::{CertifiedKey, SingleCertAndKey};
-use sallyport_sal::tls::rustls::{self, ClientConnection, ServerConfig, ServerConnection, version};
+use sallyport_sal::tls::rustls::{ServerConfig, version};
 use sallyport_sal::tls::{provider, signing_key};
 use softhsm::{SoftHsm, alone, soon};
 use ssh_key::Certificate;
@@ -184,35 +184,6 @@ fn an_authority_survives_its_token_being_pulled_out() {
             cluster.trust.identify_tls(&leaf(&after.tls_pem), cluster.now).unwrap();
         }
     });
-}
-
-/// Runs a handshake in memory.
-fn connect(
-    client: &Arc<rustls::ClientConfig>,
-    server: &Arc<ServerConfig>,
-    name: &str,
-) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
-    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
-    while client.is_handshaking() || server.is_handshaking() {
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut bytes).unwrap();
-        }
-        server.read_tls(&mut bytes.as_slice()).unwrap();
-        server.process_new_packets()?;
-        let mut bytes = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut bytes).unwrap();
-        }
-        let mut input = bytes.as_slice();
-        while !input.is_empty() {
-            client.read_tls(&mut input).unwrap();
-            client.process_new_packets()?;
-        }
-    }
-    Ok((client, server))
 }
 
 #[test]

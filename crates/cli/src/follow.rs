@@ -4,7 +4,6 @@
 //! The keys stay, and old and new certificates are both good while a rotation lasts: a program that reads the files at
 //! the same moment gets something that works.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::pin::Pin;
@@ -137,18 +136,12 @@ pub(crate) fn bundle(wire: v1::TrustBundle, cluster: &ClusterName) -> TrustBundl
         user_tls_certificates: wire.user_tls_certificates,
         host_tls_certificates: wire.host_tls_certificates,
         recording_key: wire.recording_key.to_vec(),
-        // What only a newer release knows is left out.
-        others: known(wire.others, |keys| Some(PublicKeys { ssh: keys.ssh, tls: keys.tls, jwt: keys.jwt })),
+        others: CaKind::keyed(wire.others, |keys| {
+            Some(PublicKeys { ssh: keys.ssh, tls: keys.tls, jwt: keys.jwt })
+        }),
         suite: wire.suite,
-        rotations: known(wire.rotations, |status| {
+        rotations: CaKind::keyed(wire.rotations, |status| {
             Some(RotationStatus { generation: status.generation, phase: status.phase.parse().ok()? })
         }),
     }
-}
-
-fn known<W, T>(
-    wire: impl IntoIterator<Item = (String, W)>,
-    read: impl Fn(W) -> Option<T>,
-) -> BTreeMap<CaKind, T> {
-    wire.into_iter().filter_map(|(kind, value)| Some((kind.parse().ok()?, read(value)?))).collect()
 }

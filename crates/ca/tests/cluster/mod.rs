@@ -13,6 +13,8 @@ use sallyport_ca::{
     issue_user,
 };
 use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_sal::tls::rustls::pki_types::ServerName;
+use sallyport_sal::tls::rustls::{self, ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use sallyport_sal::{KeyPurpose, Suite};
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -147,4 +149,37 @@ pub fn leaf(pem: &str) -> Vec<u8> {
 
 pub fn pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", data_encoding::BASE64.encode(der))
+}
+
+/// Runs a handshake and a byte in each direction. The error is of whoever failed first.
+pub fn connect(
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+    name: &str,
+) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+    for _ in 0..10 {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        let mut input = bytes.as_slice();
+        while !input.is_empty() {
+            server.read_tls(&mut input).unwrap();
+            server.process_new_packets()?;
+        }
+        let mut bytes = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).unwrap();
+        }
+        let mut input = bytes.as_slice();
+        while !input.is_empty() {
+            client.read_tls(&mut input).unwrap();
+            client.process_new_packets()?;
+        }
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok((client, server))
 }

@@ -91,7 +91,7 @@ impl Authorities {
         self.entries.iter().map(|(kind, entry)| (*kind, entry))
     }
 
-    /// The CA that signs for a kind, which every cluster is born with or which [`Inner::signer`] has made.
+    /// The CA that signs for a kind, which every cluster is born with or which [`Inner::with_signer`] has made.
     pub(super) fn signer(&self, kind: CaKind) -> Result<&CertAuthority, Status> {
         let entry = self.entries.get(&kind);
         entry

@@ -48,6 +48,21 @@ pub(super) struct SeenRecord {
     pub(super) refused: Option<String>,
 }
 
+impl SeenRecord {
+    /// What the hosts that saw it have told, together.
+    pub(super) fn report(&self) -> Report {
+        Report {
+            offer: self.offer.clone(),
+            first: self.first,
+            last: self.last,
+            count: self.count,
+            users: self.users.clone(),
+            addresses: self.addresses.clone(),
+            refused: self.refused.clone(),
+        }
+    }
+}
+
 impl Kind for SeenRecord {
     const KIND: &'static str = "seen";
 }

@@ -6,11 +6,9 @@ use sallyport_access::Verb;
 use sallyport_audit::Code;
 use sallyport_ca::{Authority as CertAuthority, CaKind, JwtSide, SshSide, TlsSide};
 use sallyport_sal::compatibility::{Effect, Kind, Verdict, judge, notes};
-use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::suite::TABLE;
 use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, KeyPurpose, Suite, UnknownSuite};
 use sallyport_store::StoreError;
-use sallyport_wire::convert::time_to_proto;
 use sallyport_wire::v1;
 use sallyport_wire::v1::suites_server::Suites;
 use time::OffsetDateTime;
@@ -19,9 +17,10 @@ use tonic::{Request, Response, Status};
 use super::Inner;
 use super::caller::{Caller, caller};
 use super::hosts::storage;
-use super::open::SELF;
+use super::open::{SELF, in_fips_mode};
 use super::seen::SeenRecord;
 use super::state::ClusterRecord;
+use crate::seen::to_proto;
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
@@ -101,24 +100,7 @@ fn suite(name: &str) -> Result<Suite, Status> {
 }
 
 fn client_to_proto(record: &SeenRecord) -> v1::SeenClient {
-    let offer = record.offer.clone();
-    v1::SeenClient {
-        kind: offer.kind.name().to_owned(),
-        software: offer.software,
-        key_exchange: offer.key_exchange,
-        signatures: offer.signatures,
-        ciphers: offer.ciphers,
-        macs: offer.macs,
-        protocols: offer.protocols,
-        versions: offer.versions,
-        first_seen: Some(time_to_proto(record.first)),
-        last_seen: Some(time_to_proto(record.last)),
-        count: record.count,
-        users: record.users.clone(),
-        addresses: record.addresses.iter().map(ToString::to_string).collect(),
-        seen_by: record.seen_by.clone(),
-        refused: record.refused.clone().unwrap_or_default(),
-    }
+    v1::SeenClient { seen_by: record.seen_by.clone(), ..to_proto(&record.report()) }
 }
 
 /// The word for what a suite demands of key exchange.
@@ -187,8 +169,7 @@ impl Inner {
 
     /// Why a suite cannot be in force on this cluster.
     pub(super) fn unavailable(&self, suite: Suite) -> Option<String> {
-        let fips = matches!(selection::global().policy().mode, Mode::Fips);
-        if fips && !suite.is_for_fips() {
+        if in_fips_mode() && !suite.is_for_fips() {
             return Some("in FIPS mode only fips-v1 and legacy are allowed".to_owned());
         }
         if self.custodies.uses_tokens() && !suite.is_for_tokens() {
