@@ -1,0 +1,390 @@
+//! What a client asks for, as russh tells it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
+use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
+use sallyport_audit::Code;
+use ssh_key::Certificate;
+use tracing::Instrument;
+
+use super::login::authorise;
+use super::shared::Shared;
+use crate::algorithms;
+use crate::node::channel::{self, Door};
+use crate::node::inbox::Inbox;
+use crate::node::{config, forward};
+use crate::session::{Incoming, Kind, Signal, Size, Terminal};
+
+/// Variables that one session may set, and their bytes altogether.
+const MAX_VARIABLES: usize = 64;
+const MAX_VARIABLE_BYTES: usize = 32 * 1024;
+
+/// What a channel has asked for before it starts something.
+#[derive(Default)]
+struct Wishes {
+    variables: Vec<(String, String)>,
+    variable_bytes: usize,
+    terminal: Option<Terminal>,
+    agent: bool,
+}
+
+/// A channel of the client's.
+struct Open {
+    inbox: Arc<Inbox>,
+    /// Taken when the session starts.
+    write: Option<ChannelWriteHalf<Msg>>,
+    wishes: Wishes,
+}
+
+/// russh's view of the connection. Its methods run one at a time and hold the connection up: none of them waits for
+/// anything but room for input.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    channels: HashMap<ChannelId, Open>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        for open in self.channels.values() {
+            open.inbox.leave();
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, channels: HashMap::new() }
+    }
+
+    /// Lets a channel in and keeps its sending half; what it receives comes through the methods below.
+    fn register(&mut self, channel: Channel<Msg>) -> Arc<Inbox> {
+        let inbox = Inbox::new(self.shared.pressure.clone(), &self.shared.server.config.spill_directory);
+        let id = channel.id();
+        // The reading half is dropped: russh would wait on its queue.
+        let (_, write) = channel.split();
+        self.channels
+            .insert(id, Open { inbox: inbox.clone(), write: Some(write), wishes: Wishes::default() });
+        inbox
+    }
+    /// Starts what a channel asks for.
+    fn start(&mut self, id: ChannelId, kind: Kind, session: &mut Session) -> Result<(), russh::Error> {
+        let Some(open) = self.channels.get_mut(&id) else { return session.channel_failure(id) };
+        // RFC 4254 §6.5: one program a channel.
+        let Some(write) = open.write.take() else { return session.channel_failure(id) };
+        let wishes = std::mem::take(&mut open.wishes);
+        let inbox = open.inbox.clone();
+        session.channel_success(id)?;
+        let door = Door::new(write, session.handle(), inbox, self.shared.clone());
+        let wanted = channel::Wanted {
+            kind,
+            terminal: wishes.terminal,
+            variables: wishes.variables,
+            agent: wishes.agent,
+        };
+        tokio::spawn(channel::session(door, wanted).in_current_span());
+        Ok(())
+    }
+
+    fn request(&mut self, id: ChannelId, request: Incoming) -> Result<(), russh::Error> {
+        self.shared.touch();
+        if let Some(open) = self.channels.get(&id)
+            && let Err(error) = open.inbox.request(request)
+        {
+            open.inbox.cut(&error.to_string());
+        }
+        Ok(())
+    }
+}
+
+impl Handler for Connection {
+    type Error = russh::Error;
+
+    async fn auth_openssh_certificate(
+        &mut self,
+        user: &str,
+        certificate: &Certificate,
+    ) -> Result<Auth, Self::Error> {
+        match authorise(&self.shared, user, certificate).await {
+            Ok(access) => {
+                // Once authenticated, a client cannot come back here (RFC 4252 §5.1).
+                let _ = self.shared.access.set(access);
+                Ok(Auth::Accept)
+            }
+            Err(reason) => {
+                tracing::info!(%reason, login = user, "refused a certificate");
+                Ok(Auth::reject())
+            }
+        }
+    }
+
+    async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), Self::Error> {
+        self.shared.touch();
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.shared.touch();
+        let most = self.shared.max_sessions();
+        if self.channels.len() >= most.saturating_add(self.shared.server.config.max_forwards) {
+            reply.reject(prohibited("too many channels are open on this connection; close some")).await;
+            return Ok(());
+        }
+        if self.shared.sessions_running() >= most {
+            reply.reject(prohibited(&self.shared.too_many_sessions())).await;
+            return Ok(());
+        }
+        self.register(channel);
+        // Here and now: what the client has sent after this without waiting finds the channel open.
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn channel_open_direct_tcpip(
+        &mut self,
+        channel: Channel<Msg>,
+        host: &str,
+        port: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.shared.touch();
+        let target = match forward::check(&self.shared, host, port) {
+            Ok(target) => target,
+            Err(message) => {
+                reply.reject(prohibited(&message)).await;
+                return Ok(());
+            }
+        };
+        let id = channel.id();
+        let inbox = self.register(channel);
+        if let Some(write) = self.channels.get_mut(&id).and_then(|open| open.write.take()) {
+            let door = Door::new(write, session.handle(), inbox, self.shared.clone());
+            tokio::spawn(forward::run(door, reply, target).in_current_span());
+        }
+        Ok(())
+    }
+
+    async fn channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        reply.reject(prohibited("Unix sockets are not forwarded by this node")).await;
+        Ok(())
+    }
+
+    async fn channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        reply.reject(prohibited("X11 is not forwarded by this node")).await;
+        Ok(())
+    }
+
+    async fn tcpip_forward(
+        &mut self,
+        address: &str,
+        port: &mut u32,
+        session: &mut Session,
+    ) -> Result<bool, Self::Error> {
+        let message = "remote forwarding (-R) is not served by this node";
+        self.shared.refused(
+            self.shared
+                .event(Code::SessionRefused)
+                .message(message)
+                .field("target", format!("{address}:{port}")),
+        );
+        session.debug(true, message, "")?;
+        Ok(false)
+    }
+
+    async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Self::Error> {
+        self.shared.touch();
+        let Some(open) = self.channels.get(&id) else { return Ok(()) };
+        if open.write.is_some() && open.inbox.is_full() {
+            // Input for a program that was never started: nobody would take it.
+            return session.close(id);
+        }
+        let inbox = open.inbox.clone();
+        if let Err(error) = inbox.accept(Bytes::copy_from_slice(data)).await {
+            inbox.cut(&error.to_string());
+        }
+        Ok(())
+    }
+
+    fn adjust_window(&mut self, channel: ChannelId, current: u32) -> u32 {
+        // A reader that keeps up gets more at once, for long fast links; one that is behind gets little, so that what
+        // its client wants to say besides is near.
+        match self.channels.get(&channel) {
+            Some(open) if open.inbox.is_behind() => 128 * 1024,
+            Some(open) if open.inbox.is_empty() => {
+                current.saturating_mul(2).clamp(config::FIRST_WINDOW_BYTES, algorithms::WINDOW_BYTES)
+            }
+            _ => current,
+        }
+    }
+
+    async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
+        if let Some(open) = self.channels.get(&id) {
+            open.inbox.end();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
+        if let Some(open) = self.channels.remove(&id) {
+            open.inbox.leave();
+        }
+        Ok(())
+    }
+
+    async fn pty_request(
+        &mut self,
+        id: ChannelId,
+        term: &str,
+        columns: u32,
+        rows: u32,
+        width: u32,
+        height: u32,
+        modes: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        match self.channels.get_mut(&id) {
+            Some(open) if open.write.is_some() && term.len() <= 256 && !term.contains('\0') => {
+                open.wishes.terminal = Some(Terminal {
+                    term: term.to_owned(),
+                    size: Size { columns, rows, width, height },
+                    modes: modes.iter().map(|(code, value)| (*code as u8, *value)).collect(),
+                });
+                session.channel_success(id)
+            }
+            _ => session.channel_failure(id),
+        }
+    }
+
+    async fn env_request(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        value: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let accepted =
+            self.shared.server.config.accepts(name) && !value.contains('\0') && !name.contains(['\0', '=']);
+        match self.channels.get_mut(&id) {
+            Some(open)
+                if accepted
+                    && open.wishes.variables.len() < MAX_VARIABLES
+                    && open.wishes.variable_bytes + value.len() <= MAX_VARIABLE_BYTES =>
+            {
+                open.wishes.variable_bytes += value.len();
+                open.wishes.variables.push((name.to_owned(), value.to_owned()));
+                session.channel_success(id)
+            }
+            _ => session.channel_failure(id),
+        }
+    }
+
+    async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), Self::Error> {
+        self.start(id, Kind::Shell, session)
+    }
+
+    async fn exec_request(
+        &mut self,
+        id: ChannelId,
+        data: &[u8],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if data.contains(&0) {
+            return session.channel_failure(id);
+        }
+        self.start(id, Kind::Exec(data.to_owned()), session)
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if name == "sftp" { self.start(id, Kind::Sftp, session) } else { session.channel_failure(id) }
+    }
+
+    async fn window_change_request(
+        &mut self,
+        id: ChannelId,
+        columns: u32,
+        rows: u32,
+        width: u32,
+        height: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.request(id, Incoming::Resize(Size { columns, rows, width, height }))
+    }
+
+    async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
+        match system_signal(&signal) {
+            Some(signal) => self.request(id, Incoming::Signal(signal)),
+            None => Ok(()),
+        }
+    }
+
+    async fn agent_request(&mut self, id: ChannelId, _: &mut Session) -> Result<bool, Self::Error> {
+        let shared = self.shared.clone();
+        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().forward_agent);
+        let Some(open) = self.channels.get_mut(&id) else { return Ok(false) };
+        if !allowed && shared.granted().is_some() {
+            shared.refused(
+                shared
+                    .event(Code::SessionRefused)
+                    .message("agent forwarding: the roles do not allow it (options.forward_agent)"),
+            );
+        }
+        open.wishes.agent = allowed && open.write.is_some();
+        Ok(open.wishes.agent)
+    }
+}
+
+fn prohibited(message: &str) -> ChannelOpenFailure {
+    ChannelOpenFailure::Other {
+        code: ChannelOpenFailure::AdministrativelyProhibited.code(),
+        reason: format!("sallyport: {message}"),
+    }
+}
+
+/// The signals of RFC 4254 §6.10, and the one more that people use.
+fn system_signal(signal: &Sig) -> Option<Signal> {
+    Some(match signal {
+        Sig::ABRT => Signal::ABORT,
+        Sig::ALRM => Signal::ALARM,
+        Sig::FPE => Signal::FPE,
+        Sig::HUP => Signal::HUP,
+        Sig::ILL => Signal::ILL,
+        Sig::INT => Signal::INT,
+        Sig::KILL => Signal::KILL,
+        Sig::PIPE => Signal::PIPE,
+        Sig::QUIT => Signal::QUIT,
+        Sig::SEGV => Signal::SEGV,
+        Sig::TERM => Signal::TERM,
+        Sig::USR1 => Signal::USR1,
+        Sig::Custom(name) if name == "USR2" => Signal::USR2,
+        Sig::Custom(_) => return None,
+    })
+}

@@ -1,0 +1,75 @@
+//! Who is on a connection, and whether they may enter.
+
+use sallyport_access::Login;
+use sallyport_audit::Code;
+use ssh_key::{Certificate, HashAlg};
+use time::OffsetDateTime;
+
+use super::shared::{Access, Granted, Shared};
+use crate::session::Account;
+
+/// What the login `user` may do with `certificate`.
+///
+/// # Errors
+/// What is wrong with a certificate that is not authentic.
+pub(super) async fn authorise(
+    shared: &Shared,
+    user: &str,
+    certificate: &Certificate,
+) -> Result<Access, String> {
+    let directory = &shared.server.directory;
+    let now = OffsetDateTime::now_utc();
+    let identity = match directory.trust().verify_user_ssh(certificate, now) {
+        Ok(identity) => identity,
+        Err(error) => {
+            let event = shared
+                .event(Code::SessionRefused)
+                .message(error.to_string())
+                .login(user)
+                .field("key_id", certificate.key_id())
+                .field("ca", certificate.signature_key().fingerprint(HashAlg::Sha256).to_string());
+            shared.refused(event);
+            return Err(error.to_string());
+        }
+    };
+    shared.saw(Some(&identity));
+    let span = tracing::Span::current();
+    span.record("user", identity.display_name());
+    span.record("login", user);
+    let refuse = |message: String, internal: String, rule: Option<&str>| {
+        let mut event =
+            shared.event(Code::SessionRefused).user(identity.display_name()).login(user).message(internal);
+        if let Some(rule) = rule {
+            event = event.field("rule", rule);
+        }
+        shared.refused(event);
+        Ok(Access::Refused { message })
+    };
+    let login = match Login::new(user) {
+        Ok(login) => login,
+        Err(error) => return refuse(error.to_string(), error.to_string(), None),
+    };
+    let node = directory.node();
+    let permit = match directory.policies().decide(&identity, &node, &login, &directory.locks(), now) {
+        Ok(permit) => permit,
+        Err(refusal) => {
+            return refuse(refusal.public_message(), refusal.to_string(), refusal.rule());
+        }
+    };
+    if !certificate.valid_principals().iter().any(|principal| principal == user) {
+        let message = format!(
+            "your certificate is not for the login {login}; log in again to get the logins that your roles have now"
+        );
+        return refuse(message.clone(), message, None);
+    }
+    let found = {
+        let login = user.to_owned();
+        tokio::task::spawn_blocking(move || Account::find(&login)).await
+    };
+    let account = match found {
+        Ok(Ok(account)) => account,
+        Ok(Err(error)) => return refuse(error.to_string(), error.to_string(), None),
+        Err(error) => return refuse("this node is stopping".to_owned(), error.to_string(), None),
+    };
+    Ok(Access::Granted(Box::new(Granted { identity, login, account, permit })))
+}

@@ -1,0 +1,238 @@
+//! What the parts of one connection share, and what is decided for it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use sallyport_access::permit::Permit;
+use sallyport_access::{Identity, Login};
+use sallyport_audit::{Code, Event};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::capabilities::{Offered, Sighting, Whose};
+use crate::node::inbox::{Inbox, Pressure};
+use crate::node::record::Record;
+use crate::node::{ConnectionInfo, Inner};
+use crate::session::Account;
+
+/// What authentication found.
+pub(in crate::node) enum Access {
+    /// May have sessions; each is decided again.
+    Granted(Box<Granted>),
+    /// An authentic certificate, and no right to enter: reads why, and nothing else.
+    Refused { message: String },
+}
+
+/// Who is on a connection, and what they may.
+pub(in crate::node) struct Granted {
+    pub(super) identity: Identity,
+    pub(super) login: Login,
+    pub(super) account: Account,
+    /// As decided when the connection began.
+    pub(super) permit: Permit,
+}
+
+/// What the parts of one connection share.
+pub(in crate::node) struct Shared {
+    pub(in crate::node) server: Arc<Inner>,
+    pub(in crate::node) info: ConnectionInfo,
+    pub(in crate::node) access: OnceLock<Access>,
+    /// What the client says it can do.
+    pub(super) offered: Offered,
+    /// Why the key exchange failed, when it was for want of an algorithm in common.
+    pub(super) no_common: OnceLock<String>,
+    known: AtomicBool,
+    pub(in crate::node) pressure: Arc<Pressure>,
+    live: Mutex<Vec<Weak<Live>>>,
+    pub(in crate::node) forwards: AtomicUsize,
+    began: Instant,
+    /// Milliseconds after `began` of the last thing that the person did.
+    active: AtomicUsize,
+    pub(super) refused: AtomicBool,
+    cut: Mutex<Option<String>>,
+    pub(super) wake: tokio::sync::Notify,
+    pub(super) line: CancellationToken,
+}
+
+/// A session that runs.
+pub(in crate::node) struct Live {
+    pub(in crate::node) inbox: Arc<Inbox>,
+    pub(in crate::node) record: OnceLock<Arc<Record>>,
+}
+
+impl Shared {
+    pub(in crate::node) fn new(server: Arc<Inner>, info: ConnectionInfo) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            info,
+            access: OnceLock::new(),
+            offered: Offered::default(),
+            no_common: OnceLock::new(),
+            known: AtomicBool::new(false),
+            pressure: Arc::default(),
+            live: Mutex::default(),
+            forwards: AtomicUsize::new(0),
+            began: Instant::now(),
+            active: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+            cut: Mutex::default(),
+            wake: tokio::sync::Notify::new(),
+            line: CancellationToken::new(),
+        })
+    }
+
+    /// Ends the connection and its sessions, and tells the person why.
+    pub(in crate::node) fn cut(&self, reason: &str) {
+        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        if cut.is_none() {
+            *cut = Some(reason.to_owned());
+        }
+        drop(cut);
+        for live in self.live().iter().filter_map(Weak::upgrade) {
+            live.inbox.cut(reason);
+        }
+        self.wake.notify_one();
+    }
+
+    pub(super) fn cut_reason(&self) -> Option<String> {
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn live(&self) -> MutexGuard<'_, Vec<Weak<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::node) fn sessions_running(&self) -> usize {
+        self.live().iter().filter(|live| live.strong_count() > 0).count()
+    }
+
+    /// Counts a session in for as long as the result lives.
+    pub(in crate::node) fn enter(&self, inbox: &Arc<Inbox>) -> Arc<Live> {
+        let entry = Arc::new(Live { inbox: inbox.clone(), record: OnceLock::new() });
+        let mut live = self.live();
+        live.retain(|live| live.strong_count() > 0);
+        live.push(Arc::downgrade(&entry));
+        entry
+    }
+
+    /// The records of the sessions that run on this connection.
+    pub(in crate::node) fn records(&self) -> Vec<Arc<Record>> {
+        self.live().iter().filter_map(Weak::upgrade).filter_map(|live| live.record.get().cloned()).collect()
+    }
+
+    /// The person did something.
+    pub(in crate::node) fn touch(&self) {
+        let now = usize::try_from(self.began.elapsed().as_millis()).unwrap_or(usize::MAX);
+        self.active.store(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn idle(&self) -> Duration {
+        let active = Duration::from_millis(self.active.load(Ordering::Relaxed) as u64);
+        self.began.elapsed().saturating_sub(active)
+    }
+
+    /// Tells what the client can do and whose it is: of somebody who is known at once, of others when they are gone.
+    pub(super) fn saw(&self, user: Option<&Identity>) {
+        let whose = match (user, self.info.client_addr) {
+            (Some(user), _) => Some(Whose::User(user.display_name())),
+            (None, address) => address.map(|address| Whose::Address(address.ip())),
+        };
+        if self.known.fetch_or(user.is_some(), Ordering::Relaxed) {
+            return;
+        }
+        if let Some(offer) = self.offered.offer() {
+            let refused = self.no_common.get().cloned();
+            self.server.directory.saw(Sighting { offer: offer.clone(), whose, refused });
+        }
+    }
+
+    pub(in crate::node) fn source(&self) -> String {
+        self.info.client_addr.map(|address| address.to_string()).unwrap_or_default()
+    }
+
+    /// An event of this connection.
+    pub(in crate::node) fn event(&self, code: Code) -> Event {
+        let event = Event::new(code, OffsetDateTime::now_utc())
+            .node(self.server.directory.node().name.as_str())
+            .source(self.source());
+        match self.access.get() {
+            Some(Access::Granted(granted)) => {
+                event.user(granted.identity.display_name()).login(granted.login.as_str())
+            }
+            _ => event,
+        }
+    }
+
+    pub(in crate::node) fn refused(&self, event: Event) {
+        self.refused.store(true, Ordering::Relaxed);
+        self.server.sink.emit(event);
+    }
+
+    pub(super) fn granted(&self) -> Option<&Granted> {
+        match self.access.get() {
+            Some(Access::Granted(granted)) => Some(granted),
+            _ => None,
+        }
+    }
+
+    /// Sessions that may run on this connection at once.
+    pub(in crate::node) fn max_sessions(&self) -> usize {
+        self.granted().map_or(1, |granted| granted.permit.options().max_sessions)
+    }
+
+    /// One session more is refused: the event, and what the person reads.
+    pub(in crate::node) fn too_many_sessions(&self) -> String {
+        let most = self.max_sessions();
+        let message = format!("your roles allow {most} sessions on one connection; close one");
+        self.refused(self.event(Code::SessionRefused).message(&message));
+        message
+    }
+
+    /// Decides again: roles, locks and the certificate's end may have changed since.
+    pub(in crate::node) fn decide(&self) -> Result<(&Account, Permit), String> {
+        match self.access.get() {
+            Some(Access::Granted(granted)) => {
+                let Granted { identity, login, account, .. } = granted.as_ref();
+                let directory = &self.server.directory;
+                let decision = directory.policies().decide(
+                    identity,
+                    &directory.node(),
+                    login,
+                    &directory.locks(),
+                    OffsetDateTime::now_utc(),
+                );
+                match decision {
+                    Ok(permit) => Ok((account, permit)),
+                    Err(refusal) => {
+                        let mut event = self.event(Code::SessionRefused).message(refusal.to_string());
+                        if let Some(rule) = refusal.rule() {
+                            event = event.field("rule", rule);
+                        }
+                        self.refused(event);
+                        Err(refusal.public_message())
+                    }
+                }
+            }
+            Some(Access::Refused { message }) => Err(message.clone()),
+            None => Err("log in first".to_owned()),
+        }
+    }
+
+    /// The lock that keeps out whoever is on this connection, if one has come.
+    pub(super) fn locked(&self) -> Option<String> {
+        let granted = self.granted()?;
+        let (identity, login) = (&granted.identity, &granted.login);
+        let directory = &self.server.directory;
+        directory
+            .policies()
+            .locked(
+                identity,
+                Some(&directory.node()),
+                Some(login),
+                &directory.locks(),
+                OffsetDateTime::now_utc(),
+            )
+            .map(|refusal| refusal.public_message())
+    }
+}
