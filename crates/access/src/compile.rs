@@ -49,6 +49,7 @@ impl Compiler<'_> {
             let labels = self.labels("allow", rules)?;
             self.add("permit", "allow", &login_action(), None, Some(both(logins, labels)))?;
         }
+        self.join("permit", "allow", rules)?;
         self.api("permit", "allow", rules)
     }
 
@@ -65,21 +66,43 @@ impl Compiler<'_> {
         }
         if !rules.node_labels.is_empty() {
             let labels = self.labels("deny", rules)?;
-            self.add("forbid", "deny.node_labels", &login_action(), None, Some(labels))?;
+            let both = json!({ "op": "in", "entities": [action("login"), action("join")] });
+            self.add("forbid", "deny.node_labels", &both, None, Some(labels))?;
         }
+        self.join("forbid", "deny", rules)?;
         self.api("forbid", "deny", rules)
+    }
+
+    /// Whose sessions may be joined: by the owner's roles and the mode.
+    fn join(&mut self, effect: &str, side: &str, rules: &Rules) -> Result<(), PolicyError> {
+        let asked = |attribute: &str| json!({ ".": { "left": { "Var": "context" }, "attr": attribute } });
+        for (index, rule) in rules.join_sessions.iter().enumerate() {
+            let one = |attribute: &'static str, values: Vec<&str>| {
+                let values = values.into_iter().map(|value| call("contains", asked(attribute), text(value)));
+                any(values.collect())
+            };
+            let modes = one("modes", rule.modes.iter().map(|mode| mode.as_str()).collect());
+            let condition = if rule.roles.iter().any(|role| role == "*") {
+                modes
+            } else {
+                both(modes, one("owner_roles", rule.roles.iter().map(String::as_str).collect()))
+            };
+            let path = format!("{side}.join_sessions[{index}]");
+            let join = json!({ "op": "==", "entity": action("join") });
+            self.add(effect, &path, &join, None, Some(condition))?;
+        }
+        Ok(())
     }
 
     fn api(&mut self, effect: &str, side: &str, rules: &Rules) -> Result<(), PolicyError> {
         for (index, rule) in rules.rules.iter().enumerate() {
-            let actions: Vec<Value> =
-                rule.verbs.iter().map(|verb| json!({ "type": "Action", "id": verb.as_str() })).collect();
-            let action = json!({ "op": "in", "entities": actions });
+            let actions: Vec<Value> = rule.verbs.iter().map(|verb| action(verb.as_str())).collect();
+            let verbs = json!({ "op": "in", "entities": actions });
             for (position, resource) in rule.resources.iter().enumerate() {
                 let path = format!("{side}.rules[{index}].resources[{position}]");
                 let target = (resource != "*")
                     .then(|| json!({ "op": "==", "entity": { "type": "Resource", "id": resource } }));
-                self.add(effect, &path, &action, target, None)?;
+                self.add(effect, &path, &verbs, target, None)?;
             }
         }
         Ok(())
@@ -154,8 +177,12 @@ fn rule_id(role: &RoleName, path: &str) -> String {
     format!("role \"{role}\" {path}")
 }
 
+fn action(name: &str) -> Value {
+    json!({ "type": "Action", "id": name })
+}
+
 fn login_action() -> Value {
-    json!({ "op": "==", "entity": { "type": "Action", "id": "login" } })
+    json!({ "op": "==", "entity": action("login") })
 }
 
 fn login(matcher: &LoginMatcher) -> Value {

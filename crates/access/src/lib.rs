@@ -9,16 +9,23 @@ pub mod ids;
 pub mod labels;
 pub mod lock;
 pub mod node;
+pub mod options;
 pub mod permit;
 pub mod policy;
 pub mod role;
+pub mod session_policy;
 pub mod yaml;
 
 pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{ClusterName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
 pub use labels::Labels;
 pub use lock::{Lock, LockTarget};
-pub use node::Node;
-pub use permit::{ApiPermit, Permit, RecordPolicy, Refusal, SessionOptions};
-pub use policy::{Explanation, Policies, PolicyError};
+pub use node::{Node, NodeKind, OpenSshServer};
+pub use options::Options;
+pub use permit::{
+    ApiPermit, Forwarding, JoinMode, JoinPermit, Permit, RecordAt, RecordPolicy, RecordingMode, Refusal,
+    SessionOptions,
+};
+pub use policy::{Explanation, JoinTarget, Policies, PolicyError};
 pub use role::{Role, Verb};
+pub use session_policy::{SESSION_POLICY_NAME, SessionPolicy};

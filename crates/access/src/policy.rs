@@ -11,12 +11,15 @@ use cedar_policy::{
 };
 use time::OffsetDateTime;
 
+mod joining;
+
 use crate::compile::{CompiledRole, compile};
-use crate::permit::{ApiPermit, Permit, RecordPolicy, Refusal, SessionOptions};
-use crate::role::{
-    DEFAULT_MAX_SESSIONS, DEFAULT_SESSION_TTL, LoginMatcher, Options, Role, TTL_RANGE, TraitRef, Verb,
-};
-use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, Traits};
+use crate::options;
+use crate::permit::{ApiPermit, Permit, Refusal, SessionOptions};
+use crate::role::{DEFAULT_SESSION_TTL, LoginMatcher, Role, TTL_RANGE, TraitRef, Verb};
+use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, SessionPolicy, Traits};
+
+pub use joining::JoinTarget;
 
 /// Why roles cannot be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,7 @@ pub struct Explanation {
 #[derive(Debug)]
 pub struct Policies {
     roles: BTreeMap<RoleName, Arc<CompiledRole>>,
+    sessions: SessionPolicy,
     types: Types,
     /// Policy sets for the combinations of roles that users really have.
     combinations: RwLock<HashMap<Vec<RoleName>, Arc<Combination>>>,
@@ -98,11 +102,20 @@ struct Weighed {
 }
 
 impl Policies {
-    /// Compiles and validates roles. Names must be unique; the last of two wins.
+    /// Compiles and validates roles, with nothing said by the cluster's session policy. Names must be unique; the last
+    /// of two wins.
     ///
     /// # Errors
     /// [`PolicyError`] for a role that does not compile.
     pub fn compile(roles: &[Role]) -> Result<Self, PolicyError> {
+        Self::compile_with(roles, SessionPolicy::default())
+    }
+
+    /// As [`Policies::compile`], under a cluster's session policy.
+    ///
+    /// # Errors
+    /// [`PolicyError`] for a role that does not compile.
+    pub fn compile_with(roles: &[Role], sessions: SessionPolicy) -> Result<Self, PolicyError> {
         let (schema, _) = Schema::from_cedarschema_str(include_str!("schema.cedarschema"))
             .map_err(|error| PolicyError::internal(&error.to_string()))?;
         let validator = Validator::new(schema);
@@ -126,7 +139,13 @@ impl Policies {
             resource: name("Resource")?,
             action: name("Action")?,
         };
-        Ok(Self { roles: compiled, types, combinations: RwLock::default() })
+        Ok(Self { roles: compiled, sessions, types, combinations: RwLock::default() })
+    }
+
+    /// What holds for the sessions of the whole cluster.
+    #[must_use]
+    pub fn sessions(&self) -> &SessionPolicy {
+        &self.sessions
     }
 
     /// A role as it was compiled.
@@ -177,7 +196,8 @@ impl Policies {
             let prefix = format!("role \"{}\" ", role.role.name);
             weighed.rules.iter().any(|rule| rule.starts_with(&prefix))
         };
-        let options = merge(combination.roles.iter().filter(granting).map(|role| &role.role.options));
+        let granting = combination.roles.iter().filter(granting).map(|role| &role.role.options);
+        let options = options::merge(granting, &self.sessions.options);
         Ok(Permit {
             user: name.clone(),
             node: node.id,
@@ -375,16 +395,7 @@ impl Policies {
         match self.decide(identity, node, login, locks, now) {
             Ok(permit) => {
                 let options = permit.options();
-                details.push(format!(
-                    "options: forward_agent {}, port_forwarding {}, ssh_file_copy {}, record_session {}, max_sessions {}, \
-                     client_idle_timeout {}",
-                    options.forward_agent,
-                    options.port_forwarding,
-                    options.ssh_file_copy,
-                    options.record_session.as_str(),
-                    options.max_sessions,
-                    options.client_idle_timeout.map_or("none".to_owned(), crate::yaml::show),
-                ));
+                details.push(format!("options: {}", show_options(options)));
                 let summary = format!(
                     "{} may log in as {login} on {}: {} allows it",
                     permit.user(),
@@ -546,15 +557,17 @@ fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
         // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
         HostRole::Node => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca", List | Read)
-                | ("node", Update)
-                | ("host", Update)
+            ("role" | "lock" | "ca" | "session_policy", List | Read)
+                | ("node" | "host" | "session", Update)
                 | ("event", Create)
                 | ("recording", Create | Update)
         ),
         HostRole::Proxy => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "node", List | Read) | ("host", Update) | ("event", Create)
+            ("role" | "lock" | "ca" | "node" | "session_policy", List | Read)
+                | ("host" | "session", Update)
+                | ("event", Create)
+                | ("recording", Create | Update)
         ),
         HostRole::Auth => false,
     }
@@ -608,30 +621,23 @@ fn no_role_allows(combination: &Combination, errors: &[String]) -> String {
     }
 }
 
-/// The most restrictive of what the granting roles say; what none says has its default.
-fn merge<'o>(options: impl Iterator<Item = &'o Options>) -> SessionOptions {
-    let mut merged = Options::default();
-    let least = |a: Option<bool>, b: Option<bool>| match (a, b) {
-        (Some(a), Some(b)) => Some(a && b),
-        (one, other) => one.or(other),
-    };
-    for one in options {
-        merged.forward_agent = least(merged.forward_agent, one.forward_agent);
-        merged.port_forwarding = least(merged.port_forwarding, one.port_forwarding);
-        merged.ssh_file_copy = least(merged.ssh_file_copy, one.ssh_file_copy);
-        merged.record_session = merged.record_session.max(one.record_session);
-        merged.client_idle_timeout =
-            [merged.client_idle_timeout, one.client_idle_timeout].into_iter().flatten().min();
-        merged.max_sessions = [merged.max_sessions, one.max_sessions].into_iter().flatten().min();
-    }
-    SessionOptions {
-        forward_agent: merged.forward_agent.unwrap_or(false),
-        port_forwarding: merged.port_forwarding.unwrap_or(true),
-        ssh_file_copy: merged.ssh_file_copy.unwrap_or(true),
-        record_session: merged.record_session.unwrap_or(RecordPolicy::BestEffort),
-        client_idle_timeout: merged.client_idle_timeout,
-        max_sessions: merged.max_sessions.unwrap_or(DEFAULT_MAX_SESSIONS),
-    }
+fn show_options(options: &SessionOptions) -> String {
+    let span = |span: Option<Duration>| span.map_or("none".to_owned(), crate::yaml::show);
+    [
+        format!("forward_agent {}", options.forward_agent),
+        format!("port_forwarding {}", options.port_forwarding.as_str()),
+        format!("stream_local_forwarding {}", options.stream_local_forwarding.as_str()),
+        format!("permit_x11_forwarding {}", options.x11_forwarding),
+        format!("ssh_file_copy {}", options.ssh_file_copy),
+        format!("record_session {}", options.record_session.as_str()),
+        format!("session_recording {}", options.recording.as_str()),
+        format!("hash_files {}", options.hash_files),
+        format!("max_sessions {}", options.max_sessions),
+        format!("client_idle_timeout {}", span(options.client_idle_timeout)),
+        format!("max_session_duration {}", span(options.max_session_duration)),
+        format!("disconnect_expired_cert {}", options.disconnect_expired_cert),
+    ]
+    .join(", ")
 }
 
 fn show_labels(labels: &Labels) -> String {

@@ -9,7 +9,8 @@ use serde_saphyr::Spanned;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::permit::RecordPolicy;
+use crate::options::{self, Options};
+use crate::permit::JoinMode;
 use crate::yaml::{self, Errors, Problems, Section, Tree};
 use crate::{Login, RoleName};
 
@@ -44,8 +45,19 @@ pub struct Rules {
     pub logins: Vec<LoginMatcher>,
     /// For each label, the values of which one must match; every label listed must match. `'*': '*'` is every node.
     pub node_labels: BTreeMap<String, Vec<ValueMatcher>>,
+    /// Whose live sessions may be joined.
+    pub join_sessions: Vec<JoinRule>,
     /// What of the API.
     pub rules: Vec<ApiRule>,
+}
+
+/// Whose live sessions may be joined, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinRule {
+    /// Roles of the sessions' owners, of which they have one, or `*`.
+    pub roles: Vec<String>,
+    /// In which modes.
+    pub modes: Vec<JoinMode>,
 }
 
 /// An OS login, or a template for several.
@@ -144,27 +156,21 @@ impl Verb {
 }
 
 /// The kinds of resource that rules may name.
-pub const RESOURCES: [&str; 11] =
-    ["access", "ca", "certificate", "cluster", "event", "lock", "node", "recording", "role", "token", "user"];
-
-/// Limits of the sessions that a role grants. What no granting role says has the default.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Longest lifetime of certificates. Default 12 h; the shortest of all roles counts.
-    pub max_session_ttl: Option<Duration>,
-    /// Whether the client's ssh-agent may be reached from the session. Default no.
-    pub forward_agent: Option<bool>,
-    /// Whether ports may be forwarded. Default yes.
-    pub port_forwarding: Option<bool>,
-    /// Whether SFTP, scp and rsync may be used. Default yes.
-    pub ssh_file_copy: Option<bool>,
-    /// What happens to a session that cannot be recorded. Default best effort.
-    pub record_session: Option<RecordPolicy>,
-    /// Silence after which a client is disconnected. Default none.
-    pub client_idle_timeout: Option<Duration>,
-    /// Sessions on one SSH connection. Default 10.
-    pub max_sessions: Option<usize>,
-}
+pub const RESOURCES: [&str; 13] = [
+    "access",
+    "ca",
+    "certificate",
+    "cluster",
+    "event",
+    "lock",
+    "node",
+    "recording",
+    "role",
+    "session",
+    "session_policy",
+    "token",
+    "user",
+];
 
 /// Every user's own logins, everywhere.
 pub const PRESET_ACCESS: &str = "\
@@ -188,11 +194,11 @@ kind: role
 version: v1
 metadata:
   name: auditor
-  description: Read the audit log and every recording
+  description: Read the audit log and every recording, see live sessions
 spec:
   allow:
     rules:
-      - resources: [event, recording]
+      - resources: [event, recording, session]
         verbs: [list, read]
 ";
 
@@ -213,17 +219,9 @@ spec:
 const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
 const METADATA: &[&str] = &["name", "description", "expires", "revision", "labels"];
 const SPEC: &[&str] = &["allow", "deny", "options"];
-const RULES: &[&str] = &["logins", "node_labels", "rules"];
+const RULES: &[&str] = &["logins", "node_labels", "join_sessions", "rules"];
 const RULE: &[&str] = &["resources", "verbs"];
-const OPTIONS: &[&str] = &[
-    "max_session_ttl",
-    "forward_agent",
-    "port_forwarding",
-    "ssh_file_copy",
-    "record_session",
-    "client_idle_timeout",
-    "max_sessions",
-];
+const JOIN: &[&str] = &["roles", "modes"];
 
 /// The name and expiry of a resource document, of which the rest is read by its kind.
 pub(crate) struct Metadata {
@@ -315,8 +313,10 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Role> {
     };
     let allow = spec.section("allow", RULES, problems).map(|side| rules(&side, problems)).unwrap_or_default();
     let deny = spec.section("deny", RULES, problems).map(|side| rules(&side, problems)).unwrap_or_default();
-    let options =
-        spec.section("options", OPTIONS, problems).map(|side| options(&side, problems)).unwrap_or_default();
+    let options = spec
+        .section("options", &options::KEYS, problems)
+        .map(|side| options::read(&side, problems))
+        .unwrap_or_default();
     Some(Role {
         name: name?,
         description: metadata.description,
@@ -336,7 +336,65 @@ fn rules(side: &Section<'_>, problems: &mut Problems) -> Rules {
         None if text.contains(['{', '}']) => Err("is not a whole template".to_owned()),
         None => Login::new(text).map(LoginMatcher::Literal).map_err(|error| error.to_string()),
     });
-    Rules { logins, node_labels: node_labels(side, problems), rules: api_rules(side, problems) }
+    Rules {
+        logins,
+        node_labels: node_labels(side, problems),
+        join_sessions: join_rules(side, problems),
+        rules: api_rules(side, problems),
+    }
+}
+
+fn join_rules(side: &Section<'_>, problems: &mut Problems) -> Vec<JoinRule> {
+    let sections = sections(
+        side,
+        "join_sessions",
+        JOIN,
+        "write - roles: [ROLE] with modes: [observer] below it",
+        problems,
+    );
+    let mut rules = Vec::new();
+    for section in sections {
+        let roles = section.several("roles", "write names of roles, or '*'", problems, |text| match text {
+            "*" => Ok("*".to_owned()),
+            name => RoleName::new(name).map(|name| name.to_string()),
+        });
+        let modes = section.several("modes", "write some of observer, peer, moderator", problems, |text| {
+            JoinMode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or("no such mode")
+        });
+        demand(&section, JOIN, problems);
+        rules.push(JoinRule { roles, modes });
+    }
+    rules
+}
+
+/// The sections of a list, each with these keys.
+fn sections<'t>(
+    side: &Section<'t>,
+    key: &str,
+    known: &[&str],
+    fix: &str,
+    problems: &mut Problems,
+) -> Vec<Section<'t>> {
+    let Some(value) = side.present(key) else { return Vec::new() };
+    let name = side.name(key);
+    let Tree::List(items) = &value.value else {
+        let got = format!("expected a list, got {}", value.value.kind());
+        problems.push(value.referenced, &name, got, fix);
+        return Vec::new();
+    };
+    let items = items.iter().enumerate();
+    items
+        .filter_map(|(index, item)| Section::read(item, &format!("{name}[{index}]"), known, problems))
+        .collect()
+}
+
+/// Every one of these keys has to be there.
+fn demand(section: &Section<'_>, keys: &[&str], problems: &mut Problems) {
+    for key in keys {
+        if section.present(key).is_none() {
+            problems.push(section.at(), &section.name(key), "is missing", format!("write {key}: [...]"));
+        }
+    }
 }
 
 fn node_labels(side: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Vec<ValueMatcher>> {
@@ -439,21 +497,9 @@ fn regex_problem(error: &regex::Error) -> String {
 }
 
 fn api_rules(side: &Section<'_>, problems: &mut Problems) -> Vec<ApiRule> {
-    let Some(value) = side.present("rules") else { return Vec::new() };
-    let name = side.name("rules");
-    let Tree::List(items) = &value.value else {
-        problems.push(
-            value.referenced,
-            &name,
-            format!("expected a list, got {}", value.value.kind()),
-            "write - resources: [KIND] with verbs: [VERB] below it",
-        );
-        return Vec::new();
-    };
+    let fix = "write - resources: [KIND] with verbs: [VERB] below it";
     let mut rules = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let path = format!("{name}[{index}]");
-        let Some(section) = Section::read(item, &path, RULE, problems) else { continue };
+    for section in sections(side, "rules", RULE, fix, problems) {
         let kinds = format!("write kinds of resource: {}, or '*'", RESOURCES.join(", "));
         let resources = section.several("resources", &kinds, problems, |text| {
             if text == "*" || RESOURCES.contains(&text) {
@@ -477,34 +523,13 @@ fn api_rules(side: &Section<'_>, problems: &mut Problems) -> Vec<ApiRule> {
                     .ok_or("no such verb"),
             },
         );
-        for key in RULE {
-            if section.present(key).is_none() {
-                problems.push(section.at(), &section.name(key), "is missing", format!("write {key}: [...]"));
-            }
-        }
+        demand(&section, RULE, problems);
         let mut verbs: Vec<Verb> = verbs.into_iter().flatten().collect();
         verbs.sort_unstable();
         verbs.dedup();
         rules.push(ApiRule { resources, verbs });
     }
     rules
-}
-
-fn options(side: &Section<'_>, problems: &mut Problems) -> Options {
-    let day = Duration::from_secs(86_400);
-    Options {
-        max_session_ttl: side.duration("max_session_ttl", TTL_RANGE.0, TTL_RANGE.1, problems),
-        forward_agent: side.boolean("forward_agent", problems),
-        port_forwarding: side.boolean("port_forwarding", problems),
-        ssh_file_copy: side.boolean("ssh_file_copy", problems),
-        record_session: side.choice(
-            "record_session",
-            &[("strict", RecordPolicy::Strict), ("best_effort", RecordPolicy::BestEffort)],
-            problems,
-        ),
-        client_idle_timeout: side.duration("client_idle_timeout", Duration::from_secs(1), 30 * day, problems),
-        max_sessions: side.count("max_sessions", 1, 10_000, problems),
-    }
 }
 
 /// The shape in which a role is written out.
@@ -533,12 +558,17 @@ struct Side<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     node_labels: BTreeMap<&'a str, Vec<String>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    join_sessions: Vec<BTreeMap<&'static str, Vec<String>>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     rules: Vec<BTreeMap<&'static str, Vec<String>>>,
 }
 
 impl Side<'_> {
     fn is_empty(&self) -> bool {
-        self.logins.is_empty() && self.node_labels.is_empty() && self.rules.is_empty()
+        self.logins.is_empty()
+            && self.node_labels.is_empty()
+            && self.join_sessions.is_empty()
+            && self.rules.is_empty()
     }
 }
 
@@ -569,6 +599,14 @@ fn side(rules: &Rules) -> Side<'_> {
             .iter()
             .map(|(key, values)| (key.as_str(), values.iter().map(ValueMatcher::text).collect()))
             .collect(),
+        join_sessions: rules
+            .join_sessions
+            .iter()
+            .map(|rule| {
+                let modes = rule.modes.iter().map(|mode| mode.as_str().to_owned()).collect();
+                BTreeMap::from([("roles", rule.roles.clone()), ("modes", modes)])
+            })
+            .collect(),
         rules: rules
             .rules
             .iter()
@@ -577,24 +615,5 @@ fn side(rules: &Rules) -> Side<'_> {
                 BTreeMap::from([("resources", rule.resources.clone()), ("verbs", verbs)])
             })
             .collect(),
-    }
-}
-
-impl Options {
-    fn to_map(&self) -> BTreeMap<&'static str, serde_json::Value> {
-        let span = |span: Option<Duration>| span.map(|span| yaml::show(span).into());
-        let record = self.record_session.map(|policy| policy.as_str().into());
-        [
-            ("max_session_ttl", span(self.max_session_ttl)),
-            ("forward_agent", self.forward_agent.map(Into::into)),
-            ("port_forwarding", self.port_forwarding.map(Into::into)),
-            ("ssh_file_copy", self.ssh_file_copy.map(Into::into)),
-            ("record_session", record),
-            ("client_idle_timeout", span(self.client_idle_timeout)),
-            ("max_sessions", self.max_sessions.map(Into::into)),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| value.map(|value| (name, value)))
-        .collect()
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use sallyport_access::{
-    HostId, HostRole, Identity, Labels, Lock, Login, Node, NodeName, Policies, Principal, RecordPolicy, Role,
-    RoleName, UserName, Verb, role,
+    Forwarding, HostId, HostRole, Identity, JoinMode, JoinTarget, Labels, Lock, Login, Node, NodeKind,
+    NodeName, Policies, Principal, RecordPolicy, Role, RoleName, SessionPolicy, UserName, Verb, role,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -35,7 +35,12 @@ fn user(name: &str, roles: &[&str], traits: &[(&str, &[&str])]) -> Identity {
 }
 
 fn node(name: &str, labels: &[(&str, &str)]) -> Node {
-    Node { id: HostId::new(), name: NodeName::new(name).unwrap(), labels: labels.iter().copied().collect() }
+    Node {
+        id: HostId::new(),
+        name: NodeName::new(name).unwrap(),
+        labels: labels.iter().copied().collect(),
+        kind: NodeKind::Sallyport,
+    }
 }
 
 fn role(name: &str, spec: &str) -> Role {
@@ -133,13 +138,13 @@ fn a_permit_has_the_strictest_options_of_the_roles_that_grant_it() {
     let permit = policies.decide(&alice, &node("n", &[]), &login("x"), &[], now()).unwrap();
     let options = permit.options();
     assert!(options.forward_agent);
-    assert!(!options.port_forwarding);
+    assert_eq!(options.port_forwarding, Forwarding::NONE);
     assert!(options.ssh_file_copy, "a role that does not grant this login does not limit it");
     assert_eq!(options.record_session, RecordPolicy::Strict);
     assert_eq!(options.max_sessions, 3);
     assert_eq!(options.client_idle_timeout, Some(Duration::from_secs(600)));
     let permit = policies.decide(&alice, &node("n", &[]), &login("y"), &[], now()).unwrap();
-    assert!(!permit.options().forward_agent && permit.options().port_forwarding);
+    assert!(!permit.options().forward_agent && permit.options().port_forwarding == Forwarding::BOTH);
     assert_eq!(permit.options().max_sessions, 10);
 }
 
@@ -347,6 +352,96 @@ proptest! {
     fn arbitrary_text_is_never_a_panic(text in "\\PC{0,200}") {
         let _ = Role::parse(&text);
         let _ = Lock::parse(&text);
+    }
+}
+
+#[test]
+fn the_strictest_of_the_new_options_counts_and_the_cluster_fills_in() {
+    let everywhere = "allow: {logins: [x], node_labels: {'*': '*'}}";
+    let roles = [
+        role(
+            "a",
+            &format!("{{{everywhere}, options: {{port_forwarding: local, session_recording: node-sync}}}}"),
+        ),
+        role(
+            "b",
+            &format!(
+                "{{{everywhere}, options: {{port_forwarding: remote, session_recording: proxy, hash_files: true}}}}"
+            ),
+        ),
+    ];
+    let cluster = SessionPolicy::parse(
+        "kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {stream_local_forwarding: local, \
+         session_recording: off, max_session_duration: 8h}\n",
+    )
+    .unwrap();
+    let policies = Policies::compile_with(&roles, cluster).unwrap();
+    let decide = |held: &[&str]| {
+        let permit = policies.decide(&user("u", held, &[]), &node("n", &[]), &login("x"), &[], now());
+        permit.unwrap().options().clone()
+    };
+    let both = decide(&["a", "b"]);
+    assert_eq!(both.port_forwarding, Forwarding::NONE, "each allows one direction: together neither");
+    assert_eq!(both.stream_local_forwarding, Forwarding { local: true, remote: false });
+    assert_eq!(both.recording.as_str(), "proxy-sync");
+    assert!(both.hash_files);
+    assert_eq!(both.max_session_duration, Some(Duration::from_secs(8 * 3600)));
+    assert_eq!(decide(&["a"]).recording.as_str(), "node-sync", "what a role says beats the cluster's policy");
+}
+
+#[test]
+fn joining_goes_by_the_owners_roles_the_mode_and_the_node() {
+    let policies = policies(&[
+        role("support", "{allow: {join_sessions: [{roles: [dev], modes: [observer, peer]}]}}"),
+        role("guard", "{allow: {join_sessions: [{roles: ['*'], modes: [moderator]}]}}"),
+        role("outsider", "{deny: {node_labels: {env: prod}}}"),
+        role("dev", "{allow: {logins: [x], node_labels: {env: [dev]}}}"),
+    ]);
+    let (dev, prod) = (node("d", &[("env", "dev")]), node("p", &[("env", "prod")]));
+    let owned = [RoleName::new("dev").unwrap()];
+    let join = |held: &[&str], node: &Node, owner_roles: &[RoleName], mode| {
+        let session = JoinTarget { node, owner: "alice", owner_roles };
+        policies.may_join(&user("bob", held, &[]), session, mode, &[], now())
+    };
+    assert!(join(&["support"], &dev, &owned, JoinMode::Peer).unwrap().rule().contains("join_sessions[0]"));
+    assert!(join(&["support"], &dev, &owned, JoinMode::Moderator).is_err());
+    assert!(join(&["support"], &dev, &[], JoinMode::Peer).is_err());
+    assert!(join(&["guard"], &prod, &[], JoinMode::Moderator).is_ok());
+    assert!(
+        join(&["guard", "outsider"], &prod, &[], JoinMode::Moderator).is_err(),
+        "denied nodes stay denied"
+    );
+    assert!(
+        join(&["dev"], &dev, &owned, JoinMode::Observer).is_err(),
+        "logging in there is not watching others"
+    );
+
+    let alice = user("alice", &["dev"], &[]);
+    let own = JoinTarget { node: &dev, owner: "alice", owner_roles: &owned };
+    assert!(policies.may_join(&alice, own, JoinMode::Peer, &[], now()).is_ok(), "one's own session");
+    let lock = Lock::parse(
+        "kind: lock\nversion: v1\nmetadata: {name: l}\nspec: {target: {user: alice}, message: away}\n",
+    )
+    .unwrap();
+    assert!(policies.may_join(&alice, own, JoinMode::Peer, &[lock], now()).is_err());
+
+    let reach = |held: &[&str], node: &Node| {
+        policies.may_reach_to_join(&user("bob", held, &[]), node, &[], now()).is_ok()
+    };
+    assert!(reach(&["support"], &prod) && reach(&["guard"], &prod) && reach(&["dev"], &dev));
+    assert!(!reach(&["dev"], &prod) && !reach(&["guard", "outsider"], &prod) && !reach(&[], &dev));
+}
+
+#[test]
+fn join_rules_survive_being_written() {
+    let one = role("r", "{allow: {join_sessions: [{roles: ['*', dev], modes: [observer, moderator]}]}}");
+    assert_eq!(Role::parse(&one.to_yaml()).unwrap(), one);
+    let wrong = Role::parse(
+        "kind: role\nversion: v1\nmetadata: {name: r}\nspec: {allow: {join_sessions: [{roles: [dev], modes: [spy]}, {}]}}\n",
+    );
+    let told = wrong.unwrap_err().to_string();
+    for part in ["no such mode", "join_sessions[1].roles: is missing", "join_sessions[1].modes: is missing"] {
+        assert!(told.contains(part), "{part}: {told}");
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sallyport_access::{ClusterName, HostId, Labels, Lock, Node, NodeName, Policies, Role};
+use sallyport_access::{ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, Policies, Role};
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -33,13 +33,15 @@ struct NodeMetadata {
     name: NodeName,
     #[serde(default)]
     labels: Labels,
+    #[serde(default)]
+    kind: NodeKind,
 }
 
 fn parse_node(yaml: &str) -> Result<Node, String> {
     let document: NodeDocument =
         serde_saphyr::from_str(yaml).map_err(|error| error.without_snippet().to_string())?;
-    let NodeMetadata { id, name, labels } = document.metadata;
-    Ok(Node { id, name, labels })
+    let NodeMetadata { id, name, labels, kind } = document.metadata;
+    Ok(Node { id, name, labels, kind })
 }
 
 /// Nodes by id and by name.
@@ -348,7 +350,12 @@ mod tests {
 
     fn node(id: u128, name: &str) -> Node {
         let id = format!("00000000-0000-4000-8000-{id:012}");
-        Node { id: id.parse().unwrap(), name: NodeName::new(name).unwrap(), labels: Labels::default() }
+        Node {
+            id: id.parse().unwrap(),
+            name: NodeName::new(name).unwrap(),
+            labels: Labels::default(),
+            kind: NodeKind::Sallyport,
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sallyport_access::{ClusterName, HostId, HostRole, Node};
+use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};
 use sallyport_ca::Trust;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -158,7 +158,12 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
 
     let seen = Seen::default();
     tasks.spawn(seen.clone().run(client.clone(), stop.clone()));
-    let own = Node { id: identity.id, name: identity.name.clone(), labels: section.labels.clone() };
+    let own = Node {
+        id: identity.id,
+        name: identity.name.clone(),
+        labels: section.labels.clone(),
+        kind: NodeKind::Sallyport,
+    };
     let node = SshNode::start(node::Start {
         own,
         section: &section,

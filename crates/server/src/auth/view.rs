@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use sallyport_access::{HostId, Lock, Node, NodeName, Policies, Role};
+use sallyport_access::{HostId, Lock, Node, NodeKind, NodeName, Policies, Role};
 use time::OffsetDateTime;
 use tracing::error;
 
@@ -42,7 +42,8 @@ impl Presence {
     pub(super) fn put(&self, record: NodeRecord) {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         let last_seen = nodes.get(&record.id).and_then(|known| known.last_seen);
-        let node = Node { id: record.id, name: record.name, labels: record.labels };
+        let node =
+            Node { id: record.id, name: record.name, labels: record.labels, kind: NodeKind::Sallyport };
         let known =
             Known { node, version: record.version, os_user: record.os_user, fixed: record.fixed, last_seen };
         nodes.insert(record.id, known);
@@ -67,7 +68,8 @@ impl Presence {
     pub(super) fn fill(&self, records: impl Iterator<Item = NodeRecord>) {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         for record in records {
-            let node = Node { id: record.id, name: record.name, labels: record.labels };
+            let node =
+                Node { id: record.id, name: record.name, labels: record.labels, kind: NodeKind::Sallyport };
             let known = Known {
                 node,
                 version: record.version,

@@ -48,7 +48,7 @@ pub(super) fn check(shared: &Arc<Shared>, host: &str, port: u32) -> Result<Targe
         shared.refused(shared.event(Code::SessionRefused).message(&message).field("target", target));
         Err(message)
     };
-    if !permit.options().port_forwarding {
+    if !permit.options().port_forwarding.local {
         return refuse("your roles do not allow port forwarding (options.port_forwarding)".to_owned());
     }
     let Some(port) = u16::try_from(port).ok().filter(|port| *port > 0) else {

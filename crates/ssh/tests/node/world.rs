@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sallyport_access::{
-    ClusterName, HostId, HostRole, Identity, Lock, Login, Node, NodeName, Policies, Principal, Role,
-    RoleName, Traits, UserName,
+    ClusterName, HostId, HostRole, Identity, Lock, Login, Node, NodeKind, NodeName, Policies, Principal,
+    Role, RoleName, Traits, UserName,
 };
 use sallyport_audit::event::MemorySink;
 use sallyport_audit::recording::{Body, Frame, Reader, Recorders};
@@ -157,6 +157,7 @@ impl World {
             id: HostId::new(),
             name: NodeName::new("web-1").unwrap(),
             labels: [("env", "test")].into_iter().collect(),
+            kind: NodeKind::Sallyport,
         });
         let roles: Vec<Role> = roles.iter().map(|text| Role::parse(text).unwrap()).collect();
         let cluster = Arc::new(Cluster {

@@ -1,0 +1,168 @@
+//! Who may take part in whose live sessions.
+
+use std::collections::BTreeSet;
+
+use cedar_policy::{Context, Entity, RestrictedExpression};
+use time::OffsetDateTime;
+
+use super::{Combination, Policies, Weighed, matched};
+use crate::permit::{JoinMode, JoinPermit, Refusal};
+use crate::{Identity, Lock, Node, Principal, RoleName, Traits};
+
+/// The session that somebody wants to take part in.
+#[derive(Debug, Clone, Copy)]
+pub struct JoinTarget<'a> {
+    /// Where it runs.
+    pub node: &'a Node,
+    /// Whose it is: the name of a user.
+    pub owner: &'a str,
+    /// The owner's roles when it began.
+    pub owner_roles: &'a [RoleName],
+}
+
+impl Policies {
+    /// May this identity take part in this session in this mode? In one's own in every mode, in others by rule.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the deciding rule.
+    pub fn may_join(
+        &self,
+        identity: &Identity,
+        session: JoinTarget<'_>,
+        mode: JoinMode,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Result<JoinPermit, Refusal> {
+        let what = format!(
+            "{} may not join a session of {} on {} as {}",
+            identity.display_name(),
+            session.owner,
+            session.node.name,
+            mode.as_str()
+        );
+        let roles: Vec<&str> = session.owner_roles.iter().map(RoleName::as_str).collect();
+        let own = identity.user().is_some_and(|user| user.as_str() == session.owner);
+        self.joining(identity, session.node, what, locks, now, |weigh| match own {
+            true => {
+                Weighed { allowed: true, rules: vec!["one's own session".to_owned()], errors: Vec::new() }
+            }
+            false => weigh(&roles, mode),
+        })
+    }
+
+    /// May this identity reach a node in order to join a session there? This is what a proxy can ask, which does not
+    /// know the session; the node decides about that.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when there is nothing there that it could join.
+    pub fn may_reach_to_join(
+        &self,
+        identity: &Identity,
+        node: &Node,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Result<JoinPermit, Refusal> {
+        let what = format!("{} may join no session on {}", identity.display_name(), node.name);
+        let own = !self.logins_on(identity, node).is_empty();
+        let owners = self.joinable_owners(identity);
+        self.joining(identity, node, what, locks, now, |weigh| {
+            if own {
+                return Weighed {
+                    allowed: true,
+                    rules: vec!["one's own session".to_owned()],
+                    errors: Vec::new(),
+                };
+            }
+            let questions = owners
+                .iter()
+                .flat_map(|role| JoinMode::ALL.into_iter().map(move |mode| (role.as_str(), mode)));
+            let mut refused = Weighed { allowed: false, rules: Vec::new(), errors: Vec::new() };
+            for (role, mode) in questions {
+                let answer = weigh(&[role], mode);
+                if answer.allowed {
+                    return answer;
+                }
+                refused = answer;
+            }
+            refused
+        })
+    }
+
+    /// The roles that the caller's rules name, and one that nobody has, for rules about everybody.
+    fn joinable_owners(&self, identity: &Identity) -> BTreeSet<String> {
+        let Principal::User { roles, .. } = &identity.principal else { return BTreeSet::new() };
+        let combination = self.combination(roles);
+        let rules = combination.roles.iter().flat_map(|role| &role.role.allow.join_sessions);
+        rules.flat_map(|rule| rule.roles.iter().cloned()).collect()
+    }
+
+    fn joining(
+        &self,
+        identity: &Identity,
+        node: &Node,
+        what: String,
+        locks: &[Lock],
+        now: OffsetDateTime,
+        decide: impl FnOnce(&dyn Fn(&[&str], JoinMode) -> Weighed) -> Weighed,
+    ) -> Result<JoinPermit, Refusal> {
+        let refuse = |why: &str, rule| Refusal { what: what.clone(), why: why.to_owned(), rule, hint: None };
+        let Principal::User { name, roles, traits, .. } = &identity.principal else {
+            return Err(refuse("only users take part in sessions", None));
+        };
+        if let Some(refusal) = self.invalid(identity, now) {
+            return Err(refusal);
+        }
+        if let Some(refusal) = self.locked(identity, Some(node), None, locks, now) {
+            return Err(refusal);
+        }
+        let combination = self.combination(roles);
+        let weighed =
+            decide(&|owners, mode| self.weigh_join(&combination, name.as_str(), traits, node, owners, mode));
+        match (weighed.allowed, weighed.rules.into_iter().next()) {
+            (true, rule) => Ok(JoinPermit {
+                user: name.clone(),
+                node: node.id,
+                rule: rule.unwrap_or_default(),
+                valid_until: identity.valid_before,
+            }),
+            (false, Some(rule)) => Err(refuse("a role denies it", Some(rule))),
+            (false, None) => Err(refuse("no role allows it (allow.join_sessions)", None)),
+        }
+    }
+
+    fn weigh_join(
+        &self,
+        combination: &Combination,
+        user: &str,
+        traits: &Traits,
+        node: &Node,
+        owner_roles: &[&str],
+        mode: JoinMode,
+    ) -> Weighed {
+        let strings = |values: &[&str]| {
+            RestrictedExpression::new_set(
+                values.iter().map(|value| RestrictedExpression::new_string((*value).to_owned())),
+            )
+        };
+        let matches = if combination.has_regexes { matched(combination, &node.labels) } else { Vec::new() };
+        let context = Context::from_pairs([
+            ("owner_roles".to_owned(), strings(owner_roles)),
+            ("modes".to_owned(), strings(&[mode.as_str()])),
+            ("matched".to_owned(), RestrictedExpression::new_set(matches)),
+        ]);
+        let tags = combination.labels.iter().filter_map(|label| {
+            let value = node.labels.value(label)?;
+            Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
+        });
+        let node = Entity::new_with_tags(self.uid(&self.types.node, &node.id.to_string()), [], [], tags);
+        let (Ok(context), Ok(node)) = (context, node) else {
+            return Weighed {
+                allowed: false,
+                rules: Vec::new(),
+                errors: vec!["the question could not be put".to_owned()],
+            };
+        };
+        let roles: Vec<RoleName> = combination.roles.iter().map(|role| role.role.name.clone()).collect();
+        self.ask(combination, self.user_entity(user, &roles, traits), "join", node, context)
+    }
+}
