@@ -14,14 +14,12 @@ use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use super::agent::AgentSocket;
+use super::backend::{Asked, Place, Reach};
 use super::connection::{Live, Shared};
 use super::inbox::Inbox;
 use super::record::Record;
 use crate::helper::printable;
-use crate::session::{
-    self, Account, Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Request, Terminal,
-};
+use crate::session::{Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Terminal};
 
 /// Exit status for what the node did not let happen; ssh's own for its errors.
 const REFUSED_STATUS: u32 = 255;
@@ -138,8 +136,8 @@ async fn serve(mut door: Door, wanted: Wanted) {
     if shared.sessions_running() > shared.max_sessions() {
         return door.refuse(&shared.too_many_sessions()).await;
     }
-    let (account, permit) = match shared.decide() {
-        Ok((account, permit)) => (account.clone(), permit),
+    let (place, permit) = match shared.decide() {
+        Ok(decided) => decided,
         Err(message) => return door.refuse(&message).await,
     };
     if let Some(what) = copies_files(&wanted.kind)
@@ -151,10 +149,10 @@ async fn serve(mut door: Door, wanted: Wanted) {
         return door.refuse(&message).await;
     }
     door.quiet = wanted.terminal.is_some();
-    run(door, wanted, account, &permit, &live).await;
+    run(door, wanted, place.as_ref(), &permit, &live).await;
 }
 
-async fn run(door: Door, wanted: Wanted, account: Account, permit: &Permit, live: &Live) {
+async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, live: &Live) {
     let shared = door.shared.clone();
     let server = &shared.server;
     let about = about(&shared, &wanted, permit);
@@ -170,29 +168,21 @@ async fn run(door: Door, wanted: Wanted, account: Account, permit: &Permit, live
     };
     let _ = live.record.set(record.clone());
 
-    let (variables, agent) = variables(&door, &account, &record, wanted.variables, wanted.agent).await;
-    let request = Request { account, kind: wanted.kind, terminal: wanted.terminal, environment: variables };
-    announce(&record, &request, permit);
+    let (environment, agent) = variables(&door, place, &record, wanted.variables, wanted.agent).await;
+    let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment };
+    announce(&record, &asked, permit);
 
     let began = Instant::now();
-    let ended = match session::start(&request, &server.config.helper) {
-        Ok(running) => {
-            let input = FromClient(door.inbox.clone());
-            let output: Arc<dyn Output> = Arc::new(door.clone());
-            let session = session::run(running, input, output, record.clone());
-            tokio::pin!(session);
-            tokio::select! {
-                ended = &mut session => ended,
-                // A disk can fail while nothing happens: the session learns of it then, not with its next output.
-                stop = record.broken() => {
-                    door.inbox.cut(&stop.to_string());
-                    session.await
-                }
+    let ended = {
+        let input = Box::new(FromClient(door.inbox.clone()));
+        let mut session = place.run(asked, input, Arc::new(door.clone()), record.clone());
+        tokio::select! {
+            ended = &mut session => ended,
+            // A disk can fail while nothing happens: the session learns of it then, not with its next output.
+            stop = record.broken() => {
+                door.inbox.cut(&stop.to_string());
+                session.await
             }
-        }
-        Err(error) => {
-            tracing::error!(%error, "cannot start a session");
-            Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error.to_string()) }
         }
     };
     drop(agent);
@@ -208,11 +198,11 @@ async fn run(door: Door, wanted: Wanted, account: Account, permit: &Permit, live
 /// The session's variables, and the agent's socket if there is to be one.
 async fn variables(
     door: &Door,
-    account: &Account,
+    place: &dyn Place,
     record: &Record,
     mut variables: Vec<(String, String)>,
     agent: bool,
-) -> (Vec<(String, String)>, Option<AgentSocket>) {
+) -> (Vec<(String, String)>, Option<Reach>) {
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
     set("SALLYPORT_SESSION", record.about().session_id.to_string());
     set("SALLYPORT_USER", record.about().user.clone());
@@ -224,9 +214,9 @@ async fn variables(
     if !agent {
         return (variables, None);
     }
-    match AgentSocket::open(account, door.handle.clone()) {
+    match place.agent(door.handle.clone()).await {
         Ok(agent) => {
-            set("SSH_AUTH_SOCK", agent.path().to_string_lossy().into_owned());
+            variables.extend(agent.environment.iter().cloned());
             door.shared.server.sink.emit(record.event(Code::SessionAgentForward));
             (variables, Some(agent))
         }
@@ -239,7 +229,7 @@ async fn variables(
     }
 }
 
-fn announce(record: &Record, request: &Request, permit: &Permit) {
+fn announce(record: &Record, request: &Asked, permit: &Permit) {
     let about = record.about();
     let mut start = record
         .event(Code::SessionStart)

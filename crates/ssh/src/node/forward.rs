@@ -10,28 +10,31 @@ use russh::server::ChannelOpenHandle;
 use sallyport_audit::Code;
 use sallyport_audit::recording::Body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::backend::{Place, Target};
 use super::channel::Door;
 use super::connection::Shared;
+use crate::BoxedStream;
 use crate::session::{Channel, Incoming};
 
 /// How long the other side may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes carried to the client at once.
 const BLOCK_BYTES: usize = 32 * 1024;
+/// What waits for the first bytes after a pause: many connections are idle most of the time.
+const IDLE_BLOCK_BYTES: usize = 1024;
 
-/// Where a forwarded connection goes, and its place among those of the connection.
-pub(super) struct Target {
-    host: String,
-    port: u16,
-    _place: Place,
+/// A connection that may be made, and its room among those of the SSH connection.
+pub(super) struct Granted {
+    target: Target,
+    place: Arc<dyn Place>,
+    _room: Room,
 }
 
-struct Place(Arc<Shared>);
+struct Room(Arc<Shared>);
 
-impl Drop for Place {
+impl Drop for Room {
     fn drop(&mut self) {
         self.0.forwards.fetch_sub(1, Ordering::AcqRel);
     }
@@ -41,8 +44,8 @@ impl Drop for Place {
 ///
 /// # Errors
 /// What the person reads when not.
-pub(super) fn check(shared: &Arc<Shared>, host: &str, port: u32) -> Result<Target, String> {
-    let (_, permit) = shared.decide()?;
+pub(super) fn check(shared: &Arc<Shared>, host: &str, port: u32) -> Result<Granted, String> {
+    let (place, permit) = shared.decide()?;
     let refuse = |message: String| {
         let target = format!("{host}:{port}");
         shared.refused(shared.event(Code::SessionRefused).message(&message).field("target", target));
@@ -55,25 +58,25 @@ pub(super) fn check(shared: &Arc<Shared>, host: &str, port: u32) -> Result<Targe
         return refuse(format!("{port} is not a port"));
     };
     let most = shared.server.config.max_forwards;
-    let place = Place(shared.clone());
+    let room = Room(shared.clone());
     if shared.forwards.fetch_add(1, Ordering::AcqRel) >= most {
-        drop(place);
+        drop(room);
         return refuse(format!("{most} connections are forwarded already; close some"));
     }
-    Ok(Target { host: host.to_owned(), port, _place: place })
+    let target = Target::Port { host: host.to_owned(), port };
+    Ok(Granted { target, place, _room: room })
 }
 
 /// Makes the connection and carries it to its end.
-#[tracing::instrument(name = "forward", skip_all, fields(target = %format_args!("{}:{}", target.host, target.port)))]
-pub(super) async fn run(door: Door, reply: ChannelOpenHandle, target: Target) {
+#[tracing::instrument(name = "forward", skip_all, fields(target = %granted.target))]
+pub(super) async fn run(door: Door, reply: ChannelOpenHandle, granted: Granted) {
     let shared = door.shared.clone();
-    let name = format!("{}:{}", target.host, target.port);
-    let connected =
-        match timeout(CONNECT_TIMEOUT, TcpStream::connect((target.host.as_str(), target.port))).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
-        };
+    let name = granted.target.to_string();
+    let connected = match timeout(CONNECT_TIMEOUT, granted.place.connect(&granted.target)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
+    };
     let event = shared.event(Code::SessionPortForward).field("target", name.as_str());
     let stream = match connected {
         Ok(stream) => stream,
@@ -90,7 +93,6 @@ pub(super) async fn run(door: Door, reply: ChannelOpenHandle, target: Target) {
             return;
         }
     };
-    let _ = stream.set_nodelay(true);
     shared.server.sink.emit(event.message(format!("connected to {name}")).field("success", true));
     for record in shared.records() {
         // A recording that fails ends its own session.
@@ -103,18 +105,16 @@ pub(super) async fn run(door: Door, reply: ChannelOpenHandle, target: Target) {
 }
 
 /// Carries bytes both ways until both are done, or the client or the target is gone.
-async fn carry(door: &Door, stream: TcpStream) {
-    let (mut read, mut write) = stream.into_split();
+async fn carry(door: &Door, stream: BoxedStream) {
+    let (mut read, mut write) = tokio::io::split(stream);
     let outward = async {
+        let mut size = IDLE_BLOCK_BYTES;
         loop {
-            if read.readable().await.is_err() {
-                return false;
-            }
-            // No buffer while there is nothing to read.
-            let mut block = Vec::with_capacity(BLOCK_BYTES);
+            let mut block = Vec::with_capacity(size);
             match read.read_buf(&mut block).await {
                 Ok(0) => return door.eof().await.is_ok(),
-                Ok(_) => {
+                Ok(read) => {
+                    size = if read < IDLE_BLOCK_BYTES { IDLE_BLOCK_BYTES } else { BLOCK_BYTES };
                     if door.send(Channel::Stdout, Bytes::from(block)).await.is_err() {
                         return false;
                     }

@@ -13,11 +13,13 @@
 //! no post-quantum key exchange, and no PAM, X11, remote or Unix-socket forwarding is served here.
 
 mod agent;
+mod backend;
 mod channel;
 mod config;
 mod connection;
 mod forward;
 mod inbox;
+mod local;
 mod record;
 mod signals;
 
@@ -45,6 +47,7 @@ use crate::Stream;
 use crate::capabilities::Sighting;
 use crate::rsa_keys::{self, HostSigner};
 use connection::Shared;
+use local::Local;
 
 /// What the node knows of its cluster, and whom it tells of its clients. It answers from memory: the decision waits for
 /// it.
@@ -222,7 +225,8 @@ impl NodeServer {
     pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
         signals::default_for_sessions();
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Shared::new(self.0.clone(), info);
+        let back_end = Arc::new(Local { helper: self.0.config.helper.clone() });
+        let shared = Shared::new(self.0.clone(), info, back_end);
         self.connections().insert(number, shared.clone());
         let _listed = Listed { server: self.0.clone(), number };
         let face = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();

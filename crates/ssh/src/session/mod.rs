@@ -74,6 +74,13 @@ pub trait Input: Send {
     async fn next(&mut self) -> Option<Incoming>;
 }
 
+#[async_trait]
+impl Input for Box<dyn Input> {
+    async fn next(&mut self) -> Option<Incoming> {
+        self.as_mut().next().await
+    }
+}
+
 /// Which of a process's outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {

@@ -6,7 +6,6 @@ use ssh_key::{Certificate, HashAlg};
 use time::OffsetDateTime;
 
 use super::shared::{Access, Granted, Shared};
-use crate::session::Account;
 
 /// What the login `user` may do with `certificate`.
 ///
@@ -62,14 +61,8 @@ pub(super) async fn authorise(
         );
         return refuse(message.clone(), message, None);
     }
-    let found = {
-        let login = user.to_owned();
-        tokio::task::spawn_blocking(move || Account::find(&login)).await
-    };
-    let account = match found {
-        Ok(Ok(account)) => account,
-        Ok(Err(error)) => return refuse(error.to_string(), error.to_string(), None),
-        Err(error) => return refuse("this node is stopping".to_owned(), error.to_string(), None),
-    };
-    Ok(Access::Granted(Box::new(Granted { identity, login, account, permit })))
+    match shared.back_end.enter(&identity, certificate, &permit).await {
+        Ok(place) => Ok(Access::Granted(Box::new(Granted { identity, login, place, permit }))),
+        Err(message) => refuse(message.clone(), message, None),
+    }
 }

@@ -11,10 +11,10 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::{Offered, Sighting, Whose};
+use crate::node::backend::{BackEnd, Place};
 use crate::node::inbox::{Inbox, Pressure};
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};
-use crate::session::Account;
 
 /// What authentication found.
 pub(in crate::node) enum Access {
@@ -28,7 +28,7 @@ pub(in crate::node) enum Access {
 pub(in crate::node) struct Granted {
     pub(super) identity: Identity,
     pub(super) login: Login,
-    pub(super) account: Account,
+    pub(super) place: Arc<dyn Place>,
     /// As decided when the connection began.
     pub(super) permit: Permit,
 }
@@ -37,6 +37,8 @@ pub(in crate::node) struct Granted {
 pub(in crate::node) struct Shared {
     pub(in crate::node) server: Arc<Inner>,
     pub(in crate::node) info: ConnectionInfo,
+    /// What serves whoever is let in.
+    pub(super) back_end: Arc<dyn BackEnd>,
     pub(in crate::node) access: OnceLock<Access>,
     /// What the client says it can do.
     pub(super) offered: Offered,
@@ -62,10 +64,15 @@ pub(in crate::node) struct Live {
 }
 
 impl Shared {
-    pub(in crate::node) fn new(server: Arc<Inner>, info: ConnectionInfo) -> Arc<Self> {
+    pub(in crate::node) fn new(
+        server: Arc<Inner>,
+        info: ConnectionInfo,
+        back_end: Arc<dyn BackEnd>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             server,
             info,
+            back_end,
             access: OnceLock::new(),
             offered: Offered::default(),
             no_common: OnceLock::new(),
@@ -190,10 +197,10 @@ impl Shared {
     }
 
     /// Decides again: roles, locks and the certificate's end may have changed since.
-    pub(in crate::node) fn decide(&self) -> Result<(&Account, Permit), String> {
+    pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Permit), String> {
         match self.access.get() {
             Some(Access::Granted(granted)) => {
-                let Granted { identity, login, account, .. } = granted.as_ref();
+                let Granted { identity, login, place, .. } = granted.as_ref();
                 let directory = &self.server.directory;
                 let decision = directory.policies().decide(
                     identity,
@@ -203,7 +210,7 @@ impl Shared {
                     OffsetDateTime::now_utc(),
                 );
                 match decision {
-                    Ok(permit) => Ok((account, permit)),
+                    Ok(permit) => Ok((place.clone(), permit)),
                     Err(refusal) => {
                         let mut event = self.event(Code::SessionRefused).message(refusal.to_string());
                         if let Some(rule) = refusal.rule() {
