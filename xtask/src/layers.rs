@@ -41,13 +41,18 @@ const LAYERS: &[Layer] = &[
         reason: "a session must run where there is no state and no other protocol",
     },
     Layer {
+        name: "lab",
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh"],
+        reason: "what is measured runs in processes of its own, as users run it",
+    },
+    Layer {
         name: "server",
         may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh"],
         reason: "the composition is used by the command line only",
     },
     Layer {
         name: "cli",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "server"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "lab", "server"],
         reason: "commands talk to services over the API, never to their storage",
     },
 ];

@@ -63,6 +63,7 @@ fn dials(command: &Command) -> bool {
         | Command::Sal(_)
         | Command::Start(_)
         | Command::Configure(_)
+        | Command::Lab(_)
         | Command::Quickstart(_) => false,
     }
 }

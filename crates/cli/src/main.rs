@@ -12,6 +12,7 @@ mod connect;
 mod crypto;
 mod error;
 mod follow;
+mod lab;
 mod login;
 mod ls;
 mod nodes;
@@ -111,6 +112,9 @@ enum Command {
     /// What the cryptography here is made of, and what it costs.
     #[command(subcommand)]
     Sal(sal::Sal),
+    /// Measure a whole cluster on this machine against stock OpenSSH, and review what SSH servers offer.
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Run the services of a configuration file.
     Start(start::Args),
     /// Print a commented configuration file.
@@ -174,6 +178,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Access(command) => access::run(&global, command).await,
             Command::Admin(args) => admin::run(&global, args).await,
             Command::Sal(command) => sal::run(&global, command).map(done),
+            Command::Lab(command) => lab::run(command).await,
             Command::Start(args) => start::run(args).await.map(done),
             Command::Configure(args) => configure::run(&args).map(done),
             Command::Quickstart(args) => quickstart::run(args).await.map(done),

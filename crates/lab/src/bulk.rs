@@ -1,0 +1,571 @@
+//! Much data: down and up through a recorded session, and by `scp`, against the stock server with the same cipher.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cost::{children_time, forget_peak, memory, processor_time, resident, unlinked_bytes};
+use crate::machine::{Facts, Watch};
+use crate::report::{Aim, Csv, Report, Row};
+use crate::rig::{NODE, Rig, Way};
+use crate::statistics::Samples;
+use crate::{AtFile, LabError, Talk};
+
+/// How often memory is looked at.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Between transfers: events and recordings find their way.
+const SETTLE: Duration = Duration::from_millis(1500);
+/// A command that reads nothing, for longer than anybody looks.
+const READS_NOTHING: &str = "sleep 600";
+
+/// What the data is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// Half lines of a log, half noise that no compression makes smaller, in blocks of 1 MiB.
+    Mixed,
+    /// Noise only: a recording of it cannot be smaller.
+    Noise,
+    /// Lines of a log only.
+    Text,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Bytes of one transfer.
+    pub size: u64,
+    /// Rounds; each transfers once every way.
+    pub rounds: usize,
+    /// What is transferred.
+    pub data: Data,
+    /// How long a stalled end is watched.
+    pub stalled: Duration,
+    /// Where every sample goes.
+    pub csv: Option<PathBuf>,
+}
+
+/// What moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Move {
+    /// `ssh HOST cat FILE > /dev/null`.
+    Down,
+    /// `ssh HOST 'cat > /dev/null' < FILE`.
+    Up,
+    /// `scp HOST:FILE .`.
+    CopyDown,
+    /// `scp FILE HOST:`.
+    CopyUp,
+}
+
+impl Move {
+    const ALL: [Self; 4] = [Self::Down, Self::Up, Self::CopyDown, Self::CopyUp];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Down => "download",
+            Self::Up => "upload",
+            Self::CopyDown => "scp down",
+            Self::CopyUp => "scp up",
+        }
+    }
+}
+
+/// Who moves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Direct,
+    Own,
+    Stock,
+}
+
+impl Client {
+    const ALL: [Self; 3] = [Self::Direct, Self::Own, Self::Stock];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Own => "sallyport",
+            Self::Stock => "ssh, ProxyCommand",
+        }
+    }
+}
+
+/// All samples of one way.
+struct Lane {
+    what: Move,
+    client: Client,
+    rates: Samples,
+    proxy: Samples,
+    node: Samples,
+    authority: Samples,
+    sshd: Samples,
+    proxy_peak: u64,
+    node_peak: u64,
+}
+
+/// Measures.
+///
+/// # Errors
+/// When something cannot be started, or a transfer fails.
+pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
+    let rig = Rig::start(program, talk)?;
+    let mut csv = Csv::create(
+        settings.csv.as_deref(),
+        "kind,way,round,seconds,mib_per_second,proxy_cpu_s,node_cpu_s,authority_cpu_s,sshd_cpu_s,proxy_rss,node_rss,unlinked",
+    )?;
+    let file = rig.directory().join("data");
+    talk.say(format!("writing {} MiB of data", settings.size >> 20));
+    fill(&file, settings.size, settings.data)?;
+    let mut lanes: Vec<Lane> = Move::ALL
+        .into_iter()
+        .flat_map(|what| Client::ALL.into_iter().map(move |client| (what, client)))
+        .map(|(what, client)| Lane {
+            what,
+            client,
+            rates: Samples::default(),
+            proxy: Samples::default(),
+            node: Samples::default(),
+            authority: Samples::default(),
+            sshd: Samples::default(),
+            proxy_peak: 0,
+            node_peak: 0,
+        })
+        .collect();
+    let idle = [rig.cluster.proxy.id(), rig.cluster.node.id()].map(resident);
+    let watch = Watch::begin();
+    let mut recorded = Samples::default();
+    'all: for round in 0..settings.rounds {
+        for lane in &mut lanes {
+            if talk.stopping() {
+                break 'all;
+            }
+            talk.say(format!(
+                "round {} of {}: {}, {}",
+                round + 1,
+                settings.rounds,
+                lane.what.name(),
+                lane.client.name()
+            ));
+            let before = recording_bytes(&rig);
+            transfer(&rig, lane, &file, settings.size, round, &mut csv)?;
+            if lane.what == Move::Down && lane.client != Client::Direct {
+                #[allow(clippy::cast_precision_loss)]
+                let share = settled_recordings(&rig, before) as f64 / settings.size as f64;
+                csv.line(&format!("recorded,{},{round},{share:.4},,,,,,,,", lane.client.name()))?;
+                recorded.push(share);
+            }
+        }
+    }
+    let mut stalls = Vec::new();
+    if !talk.stopping() && !settings.stalled.is_zero() {
+        stalls.push(stalled(&rig, "download, nobody reads", false, settings.stalled, &mut csv, talk)?);
+        stalls.push(stalled(&rig, "upload, command does not read", true, settings.stalled, &mut csv, talk)?);
+    }
+    Ok(report(&rig, settings, &lanes, &recorded, &stalls, idle, watch, talk))
+}
+
+/// Writes the data: the same every time, so that runs can be compared.
+fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
+    const BLOCK: usize = 1 << 20;
+    let mut out = BufWriter::with_capacity(BLOCK, File::create(path).at("write", path)?);
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    // xorshift64*: nothing secret, only nothing that compresses.
+    let mut next = move || {
+        seed ^= seed >> 12;
+        seed ^= seed << 25;
+        seed ^= seed >> 27;
+        seed.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    };
+    let mut left = size;
+    let mut number = 0_u64;
+    while left > 0 {
+        let mut block = Vec::with_capacity(BLOCK + 128);
+        let noise = match data {
+            Data::Mixed => number % 2 == 1,
+            Data::Noise => true,
+            Data::Text => false,
+        };
+        while block.len() < BLOCK {
+            let value = next();
+            if noise {
+                block.extend_from_slice(&value.to_le_bytes());
+            } else {
+                let line = format!(
+                    "2026-03-01T12:{:02}:{:02}.{:03}Z INFO request id={value:016x} user=user{} path=/v1/items/{} status=200 \
+                     bytes={}\n",
+                    value % 60,
+                    value >> 8 & 31,
+                    value >> 16 & 511,
+                    value >> 24 & 63,
+                    value >> 32 & 0xffff,
+                    value >> 40 & 0xffff
+                );
+                block.extend_from_slice(line.as_bytes());
+            }
+        }
+        let take = block.len().min(BLOCK).min(usize::try_from(left).unwrap_or(BLOCK));
+        out.write_all(block.get(..take).unwrap_or_default()).at("write", path)?;
+        left -= take as u64;
+        number += 1;
+    }
+    out.flush().at("write", path)
+}
+
+fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
+    let way = if lane.client == Client::Direct { Way::Direct } else { Way::ProxyCommand };
+    let session = |remote: &str| {
+        let mut command = if lane.client == Client::Own { rig.own_ssh() } else { rig.ssh(way) };
+        command.arg(remote);
+        command
+    };
+    let shown = file.display();
+    match lane.what {
+        Move::Down => session(&format!("cat {shown}")),
+        Move::Up => session("cat > /dev/null"),
+        Move::CopyDown | Move::CopyUp => {
+            let mut command = if lane.client == Client::Own {
+                rig.cluster.client(&["scp", "-q"])
+            } else {
+                let mut command = rig.openssh("scp", way);
+                command.arg("-q");
+                command
+            };
+            let host = if lane.client == Client::Own {
+                format!("{}@{NODE}", rig.login)
+            } else {
+                rig.destination(way)
+            };
+            if lane.what == Move::CopyDown {
+                command.arg(format!("{host}:{shown}")).arg(copy);
+            } else {
+                command.arg(file).arg(format!("{host}:{}", copy.display()));
+            }
+            command
+        }
+    }
+}
+
+fn transfer(
+    rig: &Rig,
+    lane: &mut Lane,
+    file: &Path,
+    size: u64,
+    round: usize,
+    csv: &mut Csv,
+) -> Result<(), LabError> {
+    let copy = rig.directory().join("copy");
+    let mut command = command(rig, lane, file, &copy);
+    let input = match lane.what {
+        Move::Up => Stdio::from(File::open(file).at("read", file)?),
+        _ => Stdio::null(),
+    };
+    command.stdin(input).stderr(Stdio::piped());
+    let down = lane.what == Move::Down;
+    command.stdout(if down { Stdio::piped() } else { Stdio::null() });
+    let (proxy, node) = (rig.cluster.proxy.id(), rig.cluster.node.id());
+    forget_peak(proxy);
+    forget_peak(node);
+    let before = spent(rig);
+    let began = Instant::now();
+    let mut child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+    let sampling = Sampling::start(vec![proxy, node]);
+    let received = match child.stdout.take() {
+        Some(stdout) if down => swallow(stdout),
+        _ => size,
+    };
+    let output = child.wait_with_output();
+    let took = began.elapsed().as_secs_f64();
+    let series = sampling.end();
+    let what = || format!("{}, {}", lane.what.name(), lane.client.name());
+    let failed = |said: String| LabError::Failed { what: what(), said };
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() || received != size {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(failed(format!("{}, {received} of {size} bytes: {said}", output.status)));
+    }
+    let copied = std::fs::metadata(&copy).map(|metadata| metadata.len());
+    if matches!(lane.what, Move::CopyDown | Move::CopyUp) {
+        let _ = std::fs::remove_file(&copy);
+        if copied.as_ref().ok() != Some(&size) {
+            return Err(failed(format!("the copy has {copied:?} bytes of {size}")));
+        }
+    }
+    std::thread::sleep(SETTLE);
+    let after = spent(rig);
+    #[allow(clippy::cast_precision_loss)]
+    let gibibytes = size as f64 / f64::from(1 << 30);
+    let rate = gibibytes * 1024.0 / took;
+    let mut costs = after
+        .iter()
+        .zip(before)
+        .map(|(after, before)| (after.as_secs_f64() - before.as_secs_f64()) / gibibytes);
+    let mut cost = || costs.next().unwrap_or_default();
+    let (proxy_cpu, node_cpu, authority_cpu, sshd_cpu) = (cost(), cost(), cost(), cost());
+    lane.rates.push(rate);
+    lane.proxy.push(proxy_cpu);
+    lane.node.push(node_cpu);
+    lane.authority.push(authority_cpu);
+    lane.sshd.push(sshd_cpu);
+    let peaks = [memory(proxy).peak, memory(node).peak];
+    lane.proxy_peak = lane.proxy_peak.max(peaks[0]);
+    lane.node_peak = lane.node_peak.max(peaks[1]);
+    let name = what().replace(',', "");
+    csv.line(&format!(
+        "transfer,{name},{round},{took:.4},{rate:.2},{proxy_cpu:.4},{node_cpu:.4},{authority_cpu:.4},{sshd_cpu:.4},{},{},",
+        peaks[0], peaks[1]
+    ))?;
+    if lane.client != Client::Direct {
+        for (at, values) in series {
+            csv.line(&format!(
+                "memory,{name},{round},{:.2},,,,,,{},{},",
+                at.as_secs_f64(),
+                values.first().copied().unwrap_or_default(),
+                values.get(1).copied().unwrap_or_default()
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+fn swallow(mut from: ChildStdout) -> u64 {
+    let mut buffer = vec![0; 256 * 1024];
+    let mut all = 0;
+    while let Ok(read) = from.read(&mut buffer) {
+        if read == 0 {
+            break;
+        }
+        all += read as u64;
+    }
+    all
+}
+
+/// Processor time so far: proxy, node with its sessions, authority, sshd with its connections.
+fn spent(rig: &Rig) -> [Duration; 4] {
+    let whole = |pid| processor_time(pid) + children_time(pid);
+    [
+        processor_time(rig.cluster.proxy.id()),
+        whole(rig.cluster.node.id()),
+        processor_time(rig.cluster.authority.id()),
+        whole(rig.sshd.process.id()),
+    ]
+}
+
+fn recording_bytes(rig: &Rig) -> u64 {
+    let Ok(entries) = std::fs::read_dir(rig.cluster.recordings()) else { return 0 };
+    entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// Bytes of recordings that have come in since, once no more come.
+fn settled_recordings(rig: &Rig, before: u64) -> u64 {
+    let began = Instant::now();
+    let mut last = 0;
+    let mut same = 0;
+    while same < 4 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = recording_bytes(rig).saturating_sub(before);
+        same = if now == last && now > 0 { same + 1 } else { 0 };
+        last = now;
+    }
+    last
+}
+
+/// Looks at processes' memory beside something else.
+struct Sampling {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Vec<(Duration, Vec<u64>)>>,
+}
+
+impl Sampling {
+    fn start(pids: Vec<u32>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let began = Instant::now();
+            let mut series = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                series.push((began.elapsed(), pids.iter().map(|pid| resident(*pid)).collect()));
+                std::thread::sleep(SAMPLE_EVERY);
+            }
+            series
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) -> Vec<(Duration, Vec<u64>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// One end that stands still.
+struct Stall {
+    name: &'static str,
+    /// Bytes more than before: proxy, node; and on the node's disk.
+    proxy: u64,
+    node: u64,
+    spilled: u64,
+}
+
+/// Kills a client that would never end, whatever happens.
+struct Client9(Child);
+
+impl Drop for Client9 {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn stalled(
+    rig: &Rig,
+    name: &'static str,
+    up: bool,
+    long: Duration,
+    csv: &mut Csv,
+    talk: &Talk,
+) -> Result<Stall, LabError> {
+    talk.say(format!("{name}: watching memory for {} s", long.as_secs()));
+    let (proxy, node) = (rig.cluster.proxy.id(), rig.cluster.node.id());
+    let before = [resident(proxy), resident(node)];
+    let mut command = rig.ssh(Way::ProxyCommand);
+    if up {
+        command.arg(READS_NOTHING);
+        let zeros = Path::new("/dev/zero");
+        command.stdin(Stdio::from(File::open(zeros).at("read", zeros)?)).stdout(Stdio::null());
+    } else {
+        // The pipe is kept and never read.
+        command.arg("cat /dev/zero").stdin(Stdio::null()).stdout(Stdio::piped());
+    }
+    command.stderr(Stdio::null());
+    let child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+    let _client = Client9(child);
+    let began = Instant::now();
+    let mut stall = Stall { name, proxy: 0, node: 0, spilled: 0 };
+    while began.elapsed() < long && !talk.stopping() {
+        std::thread::sleep(SAMPLE_EVERY * 2);
+        let now = [resident(proxy), resident(node)];
+        let spilled = unlinked_bytes(node);
+        stall.proxy = stall.proxy.max(now[0].saturating_sub(before[0]));
+        stall.node = stall.node.max(now[1].saturating_sub(before[1]));
+        stall.spilled = stall.spilled.max(spilled);
+        let at = began.elapsed().as_secs_f64();
+        csv.line(&format!(
+            "stalled,{},0,{at:.2},,,,,,{},{},{spilled}",
+            name.replace(',', ""),
+            now[0],
+            now[1]
+        ))?;
+    }
+    Ok(stall)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+#[allow(clippy::too_many_arguments, reason = "everything that was measured")]
+fn report(
+    rig: &Rig,
+    settings: &Settings,
+    lanes: &[Lane],
+    recorded: &Samples,
+    stalls: &[Stall],
+    idle: [u64; 2],
+    watch: Watch,
+    talk: &Talk,
+) -> Report {
+    let mut rows = Vec::new();
+    let mut aims = Vec::new();
+    for lane in lanes.iter().filter(|lane| !lane.rates.is_empty()) {
+        let ours = lane.client != Client::Direct;
+        let direct = lanes.iter().find(|one| one.what == lane.what && one.client == Client::Direct);
+        let ratio = direct.and_then(|direct| lane.rates.ratio_to(&direct.rates));
+        let name = format!("{}, {}", lane.what.name(), lane.client.name());
+        rows.push(
+            Row::new(name.clone())
+                .with("MiB/s", 0, lane.rates.median())
+                .with("spread %", 1, lane.rates.spread() * 100.0)
+                .with("x direct", 2, ratio)
+                .with("proxy s/GiB", 2, ours.then(|| lane.proxy.median()))
+                .with("node s/GiB", 2, ours.then(|| lane.node.median()))
+                .with("authority s/GiB", 2, ours.then(|| lane.authority.median()))
+                .with("sshd s/GiB", 2, (!ours).then(|| lane.sshd.median()))
+                .with("proxy peak MiB", 0, ours.then(|| mebibytes(lane.proxy_peak)))
+                .with("node peak MiB", 0, ours.then(|| mebibytes(lane.node_peak))),
+        );
+        if let (true, Some(ratio)) = (ours, ratio) {
+            aims.push(Aim::at_least(&format!("rate, {name}"), ratio, 1.0, "x direct"));
+            aims.push(Aim::at_most(
+                &format!("processor time of the proxy, {name}"),
+                lane.proxy.median(),
+                2.0,
+                "s/GiB",
+            ));
+            let grown = mebibytes((lane.proxy_peak + lane.node_peak).saturating_sub(idle[0] + idle[1]));
+            aims.push(Aim::at_most(&format!("memory over idle, proxy and node, {name}"), grown, 64.0, "MiB"));
+        }
+    }
+    if !recorded.is_empty() {
+        let limit = if settings.data == Data::Noise { 1.01 } else { 1.0 };
+        aims.push(Aim::at_most("recording of a download", recorded.median(), limit, "of the data"));
+    }
+    for stall in stalls {
+        rows.push(
+            Row::new(stall.name)
+                .with("proxy more MiB", 1, mebibytes(stall.proxy))
+                .with("node more MiB", 1, mebibytes(stall.node))
+                .with("node disk MiB", 1, mebibytes(stall.spilled)),
+        );
+        let grown = mebibytes(stall.proxy + stall.node);
+        aims.push(Aim::at_most(
+            &format!("memory of proxy and node, {}", stall.name),
+            grown,
+            64.0,
+            "MiB more",
+        ));
+    }
+    let mut conditions = rig.conditions();
+    conditions.push(format!(
+        "{} MiB each way, {:?} data, {} rounds",
+        settings.size >> 20,
+        settings.data,
+        settings.rounds
+    ));
+    Report {
+        measurement: "bulk",
+        machine: Facts::here(),
+        noise: watch.noise(),
+        conditions,
+        rows,
+        aims,
+        interrupted: talk.stopping(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_data_is_the_same_every_time_and_of_the_size_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let size = (5 << 20) / 2 + 17;
+        let make = |name: &str, data| {
+            let path = directory.path().join(name);
+            fill(&path, size, data).unwrap();
+            std::fs::read(path).unwrap()
+        };
+        let (one, two) = (make("one", Data::Mixed), make("two", Data::Mixed));
+        assert_eq!(one.len() as u64, size);
+        assert!(one == two);
+        assert!(one.starts_with(b"2026-03-01T12:"));
+        assert!(make("noise", Data::Noise) != one);
+        assert!(String::from_utf8(make("text", Data::Text)).is_ok());
+    }
+}

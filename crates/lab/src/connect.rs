@@ -1,0 +1,236 @@
+//! From nothing to the exit status of `true`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cost::{children_time, processor_time};
+use crate::machine::{Facts, Watch};
+use crate::report::{Aim, Csv, Report, Row};
+use crate::rig::{Rig, Way};
+use crate::statistics::Samples;
+use crate::{LabError, Talk};
+
+/// How long services have to finish what a connection left them to do: events on their way, recordings to send.
+const SETTLE: Duration = Duration::from_millis(1500);
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Rounds; each connects once every way.
+    pub rounds: usize,
+    /// Connections in a row, for the processor time of one.
+    pub in_a_row: usize,
+    /// Where every sample goes.
+    pub csv: Option<PathBuf>,
+}
+
+/// Where a way leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// To the stock server.
+    Direct,
+    /// Through the cluster.
+    Cluster,
+    /// Nowhere: what the login's shell costs by itself, on every way.
+    Here,
+}
+
+/// One way to connect.
+struct Scenario {
+    name: &'static str,
+    command: Box<dyn Fn(&Rig) -> Command>,
+    side: Side,
+    times: Samples,
+    /// Milliseconds of processor time for one connection: authority, proxy, node, sshd, and the client.
+    cost: Option<[f64; 5]>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// When something cannot be started, or a connection fails.
+pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
+    let rig = Rig::start(program, talk)?;
+    let mut csv = Csv::create(settings.csv.as_deref(), "kind,way,round,milliseconds")?;
+    let mut scenarios = scenarios();
+    for scenario in &scenarios {
+        // The first connection makes what is kept: files in memory, trust, a resident helper.
+        once(&rig, scenario)?;
+        once(&rig, scenario)?;
+    }
+    std::thread::sleep(SETTLE);
+    let watch = Watch::begin();
+    for round in 0..settings.rounds {
+        if talk.stopping() {
+            break;
+        }
+        if round % 10 == 0 {
+            talk.say(format!("round {round} of {}", settings.rounds));
+        }
+        let count = scenarios.len();
+        for turn in 0..count {
+            // Nobody always goes behind the same neighbour.
+            if let Some(scenario) = scenarios.get_mut((turn + round) % count) {
+                let took = once(&rig, scenario)?.as_secs_f64() * 1e3;
+                scenario.times.push(took);
+                csv.line(&format!("time,{},{round},{took:.3}", scenario.name))?;
+            }
+        }
+    }
+    for scenario in &mut scenarios {
+        if talk.stopping() {
+            break;
+        }
+        talk.say(format!("processor time of {} connections in a row: {}", settings.in_a_row, scenario.name));
+        let cost = cost_of(&rig, scenario, settings.in_a_row)?;
+        for (who, milliseconds) in ["authority", "proxy", "node", "sshd", "client"].iter().zip(cost) {
+            csv.line(&format!("cpu_{who},{},0,{milliseconds:.4}", scenario.name))?;
+        }
+        scenario.cost = Some(cost);
+    }
+    Ok(report(&rig, &scenarios, watch, talk))
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let stock = |name, way, side| Scenario {
+        name,
+        command: Box::new(move |rig: &Rig| {
+            let mut command = rig.ssh(way);
+            command.arg("true");
+            command
+        }),
+        side,
+        times: Samples::default(),
+        cost: None,
+    };
+    vec![
+        stock("direct", Way::Direct, Side::Direct),
+        Scenario {
+            name: "sallyport ssh",
+            command: Box::new(|rig: &Rig| {
+                let mut command = rig.own_ssh();
+                command.arg("true");
+                command
+            }),
+            side: Side::Cluster,
+            times: Samples::default(),
+            cost: None,
+        },
+        stock("ssh, ProxyCommand", Way::ProxyCommand, Side::Cluster),
+        stock("ssh -J", Way::Jump, Side::Cluster),
+        Scenario {
+            name: "shell alone",
+            command: Box::new(|rig: &Rig| {
+                // As both servers start it; some shells read more files when they see a connection.
+                let mut command = Command::new(&rig.shell);
+                command.args(["-c", "true"]).env("SSH_CLIENT", "127.0.0.1 1 2").env("SHLVL", "0");
+                command
+            }),
+            side: Side::Here,
+            times: Samples::default(),
+            cost: None,
+        },
+    ]
+}
+
+fn once(rig: &Rig, scenario: &Scenario) -> Result<Duration, LabError> {
+    let mut command = (scenario.command)(rig);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let began = Instant::now();
+    let output = command.spawn().map_err(|source| crate::rig::missing(&command, source))?.wait_with_output();
+    let took = began.elapsed();
+    let failed = |said| LabError::Failed { what: format!("connecting: {}", scenario.name), said };
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())));
+    }
+    Ok(took)
+}
+
+/// Processor time so far: authority, proxy, node with its sessions, sshd with its connections, and our own children,
+/// which are the clients.
+fn spent(rig: &Rig) -> [Duration; 5] {
+    let whole = |pid| processor_time(pid) + children_time(pid);
+    [
+        processor_time(rig.cluster.authority.id()),
+        processor_time(rig.cluster.proxy.id()),
+        whole(rig.cluster.node.id()),
+        whole(rig.sshd.process.id()),
+        children_time(std::process::id()),
+    ]
+}
+
+/// Milliseconds for one connection, less what the services do anyway.
+fn cost_of(rig: &Rig, scenario: &Scenario, count: usize) -> Result<[f64; 5], LabError> {
+    std::thread::sleep(SETTLE);
+    let idle_from = spent(rig);
+    let idle_began = Instant::now();
+    std::thread::sleep(SETTLE);
+    let idle = spent(rig).map(|spent| spent.as_secs_f64());
+    let idle_seconds = idle_began.elapsed().as_secs_f64();
+    let began = Instant::now();
+    for _ in 0..count {
+        once(rig, scenario)?;
+    }
+    std::thread::sleep(SETTLE);
+    let after = spent(rig);
+    let seconds = began.elapsed().as_secs_f64();
+    #[allow(clippy::cast_precision_loss)]
+    let count = count.max(1) as f64;
+    let mut cost = [0.0; 5];
+    for (((cost, after), idle), from) in cost.iter_mut().zip(after).zip(idle).zip(idle_from) {
+        let background = (idle - from.as_secs_f64()) / idle_seconds * seconds;
+        *cost = ((after.as_secs_f64() - idle - background) * 1e3 / count).max(0.0);
+    }
+    Ok(cost)
+}
+
+fn report(rig: &Rig, scenarios: &[Scenario], watch: Watch, talk: &Talk) -> Report {
+    let direct = scenarios.first().map(|scenario| scenario.times.clone()).unwrap_or_default();
+    let mut aims = Vec::new();
+    let mut rows = Vec::new();
+    for scenario in scenarios {
+        let times = &scenario.times;
+        let ratio = times.ratio_to(&direct);
+        let figure = |index: usize| scenario.cost.as_ref().and_then(|cost| cost.get(index).copied());
+        rows.push(
+            Row::new(scenario.name)
+                .with("median ms", 1, times.median())
+                .with("p95 ms", 1, times.quantile(0.95))
+                .with("spread %", 1, times.spread() * 100.0)
+                .with("x direct", 2, ratio)
+                .with("proxy ms", 2, figure(1).filter(|_| scenario.side == Side::Cluster))
+                .with("node ms", 2, figure(2).filter(|_| scenario.side == Side::Cluster))
+                .with("authority ms", 2, figure(0).filter(|_| scenario.side == Side::Cluster))
+                .with("sshd ms", 2, figure(3).filter(|_| scenario.side == Side::Direct))
+                .with("client ms", 1, figure(4)),
+        );
+        if scenario.side != Side::Cluster {
+            continue;
+        }
+        // Plain ProxyCommand starts one process more, and -J two: they are shown, not aimed at.
+        if let (true, Some(ratio)) =
+            (matches!(scenario.name, "sallyport ssh" | "ssh, resident helper"), ratio)
+        {
+            aims.push(Aim::at_most(&format!("connect, {}", scenario.name), ratio, 1.0, "x direct"));
+        }
+        if let Some(cost) = figure(1) {
+            aims.push(Aim::at_most(
+                &format!("processor time of the proxy, {}", scenario.name),
+                cost,
+                1.5,
+                "ms",
+            ));
+        }
+    }
+    Report {
+        measurement: "connect",
+        machine: Facts::here(),
+        noise: watch.noise(),
+        conditions: rig.conditions(),
+        rows,
+        aims,
+        interrupted: talk.stopping(),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a cluster costs, measured on this machine: against a stock OpenSSH server, with the same key exchange, cipher
+//! and certificates on both sides, in turns, so that a disturbance hits all of them alike.
+//!
+//! The lab starts everything it measures itself, on loopback and in a directory of its own: an authority, a proxy and a
+//! node, each in its own process, and a stock `sshd`. Nothing of the machine's configuration takes part, and nothing is
+//! left behind.
+
+pub mod bulk;
+pub mod connect;
+pub mod cost;
+pub mod machine;
+pub mod report;
+pub mod rig;
+pub mod statistics;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a measurement cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// A program that is measured, or measured against, is not there.
+    #[error("cannot run {program}: {source}; {hint}")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// What the system says.
+        source: std::io::Error,
+        /// Where it comes from.
+        hint: &'static str,
+    },
+    /// Something that the lab started failed.
+    #[error("{what} failed: {said}")]
+    Failed {
+        /// What it was.
+        what: String,
+        /// Its last words.
+        said: String,
+    },
+    /// Something did not happen in time.
+    #[error("waited {seconds} s for {what}; the last of its log: {log}")]
+    Late {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        seconds: u64,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The file system said no.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A connection of the lab's own failed.
+    #[error("{0}")]
+    Connection(String),
+}
+
+/// Adds which file it was.
+pub(crate) trait AtFile<T> {
+    fn at(self, doing: &'static str, path: &std::path::Path) -> Result<T, LabError>;
+}
+
+impl<T> AtFile<T> for std::io::Result<T> {
+    fn at(self, doing: &'static str, path: &std::path::Path) -> Result<T, LabError> {
+        self.map_err(|source| LabError::File { doing, path: path.to_owned(), source })
+    }
+}
+
+/// Where the lab says how far it is, and learns that it shall stop.
+#[derive(Clone)]
+pub struct Talk {
+    say: Arc<dyn Fn(&str) + Send + Sync>,
+    stop: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Talk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Talk").field("stopping", &self.stopping()).finish_non_exhaustive()
+    }
+}
+
+impl Talk {
+    /// Lines go to `say`; when `stop` becomes true, a measurement ends at the next sample and keeps what there is.
+    pub fn new(say: impl Fn(&str) + Send + Sync + 'static, stop: Arc<AtomicBool>) -> Self {
+        Self { say: Arc::new(say), stop }
+    }
+
+    pub(crate) fn say(&self, line: impl AsRef<str>) {
+        (self.say)(line.as_ref());
+    }
+
+    /// Whether to stop.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,209 @@
+//! An authority, a proxy and a node, each in its own process, and a user who is logged in.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{CLUSTER, NODE, Process, free_port, output, with_input, write_private};
+use crate::{AtFile, LabError};
+
+/// The one user.
+const USER: &str = "lab";
+
+/// The running cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    // In the order in which they end.
+    /// The node.
+    pub node: Process,
+    /// The proxy.
+    pub proxy: Process,
+    /// The authority.
+    pub authority: Process,
+    /// The proxy's port on loopback.
+    pub port: u16,
+    program: PathBuf,
+    directory: PathBuf,
+}
+
+impl Cluster {
+    pub(super) fn start(program: &Path, directory: &Path, login: &str) -> Result<Self, LabError> {
+        let (port, authority_port) = (free_port()?, free_port()?);
+        let section = |name: &str, services: &str| {
+            format!(
+                "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\ndrain_timeout: 1s\n{services}",
+                directory.join(name).display()
+            )
+        };
+        let start = |name: &'static str, services: &str| {
+            let config = directory.join(format!("{name}.yaml"));
+            write_private(&config, &section(name, services))?;
+            Process::start(name, Command::new(program).args(["start", "-c"]).arg(config), directory)
+        };
+        let off = |name: &str| format!("{name}:\n  enabled: false\n");
+        let mut authority = start(
+            "authority",
+            &format!(
+                "auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{authority_port}\n{}{}",
+                off("proxy"),
+                off("node")
+            ),
+        )?;
+        let admin = |arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(["admin", "--data-dir"]).arg(directory.join("authority")).args(arguments);
+            command
+        };
+        let status = authority.wait_until("the authority", || {
+            output("sallyport admin status", &mut admin(&["status", "--format", "json"])).ok()
+        })?;
+        let pin = json(&status)
+            .pointer("/cas")
+            .and_then(|cas| cas.as_array())
+            .and_then(|cas| cas.iter().find(|ca| ca.pointer("/kind").is_some_and(|kind| kind == "host")))
+            .and_then(|ca| ca.pointer("/tls_pin"))
+            .and_then(|pin| pin.as_str().map(str::to_owned))
+            .ok_or_else(|| failed("reading the pin of the host CA", &status))?;
+        let token = |role: &str| {
+            let said = output(
+                "sallyport admin tokens add",
+                &mut admin(&["tokens", "add", "--role", role, "--format", "json"]),
+            )?;
+            let token = json(&said).pointer("/token").and_then(|token| token.as_str().map(str::to_owned));
+            token.ok_or_else(|| failed("making a join token", &said))
+        };
+        let join = |role: &str| {
+            Ok::<_, LabError>(format!("  join:\n    token: {}\n    ca_pin: {pin}\n", token(role)?))
+        };
+        // The default limits, but for those that one client on one address would run into.
+        let limits = "  limits:\n    connections: 40000\n    connections_per_address: 40000\n    \
+                      sessions_per_user: 40000\n";
+        let mut proxy = start(
+            "proxy",
+            &format!(
+                "proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  public_addr: 127.0.0.1:{port}\n  \
+                 auth_server: 127.0.0.1:{authority_port}\n{limits}{}{}{}",
+                join("proxy")?,
+                off("auth"),
+                off("node")
+            ),
+        )?;
+        proxy.wait_until("the proxy", || std::net::TcpStream::connect(("127.0.0.1", port)).ok())?;
+        let mut node = start(
+            "node",
+            &format!(
+                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: 127.0.0.1:{port}\n{}{}{}",
+                join("node")?,
+                off("auth"),
+                off("proxy")
+            ),
+        )?;
+        node.wait_until("the node to be online", || {
+            let said = output("ls", &mut admin(&["nodes", "ls", "--format", "json"])).ok()?;
+            let online =
+                |node: &serde_json::Value| node.pointer("/online").is_some_and(|online| online == true);
+            json(&said).as_array()?.iter().any(online).then_some(())
+        })?;
+        let cluster = Self {
+            node,
+            proxy,
+            authority,
+            port,
+            program: program.to_owned(),
+            directory: directory.to_owned(),
+        };
+        cluster.log_in(login, &pin)?;
+        Ok(cluster)
+    }
+
+    /// `sallyport admin`, through the authority's socket.
+    #[must_use]
+    pub fn admin(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["admin", "--data-dir"]).arg(self.directory.join("authority")).args(arguments);
+        command
+    }
+
+    /// `sallyport` as the user.
+    #[must_use]
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("--home")
+            .arg(self.home())
+            .args(["--proxy", &format!("127.0.0.1:{}", self.port)])
+            .args(arguments)
+            .env_remove("SSH_AUTH_SOCK");
+        command
+    }
+
+    /// Where the user's profile is.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.directory.join("home")
+    }
+
+    /// Where the user's keys and certificates are.
+    #[must_use]
+    pub fn profile(&self) -> PathBuf {
+        self.home().join(format!("127.0.0.1_{}", self.port))
+    }
+
+    /// Where the authority keeps the recordings.
+    #[must_use]
+    pub fn recordings(&self) -> PathBuf {
+        self.directory.join("authority/auth/recordings")
+    }
+
+    /// An account with a role of its own that lets it in many times over.
+    fn log_in(&self, login: &str, pin: &str) -> Result<(), LabError> {
+        fs::DirBuilder::new().mode(0o700).create(self.home()).at("make", &self.home())?;
+        let role = self.directory.join("role.yaml");
+        write_private(
+            &role,
+            &format!(
+                "kind: role\nversion: v1\nmetadata:\n  name: {USER}\nspec:\n  options:\n    max_sessions: 1000\n  \
+                 allow:\n    logins: [{login}]\n    node_labels:\n      '*': '*'\n    rules:\n      - resources: \
+                 [node]\n        verbs: [list, read]\n"
+            ),
+        )?;
+        output("making a role", self.admin(&["create", "--force", "-f"]).arg(&role))?;
+        let said = output(
+            "inviting a user",
+            &mut self.admin(&["users", "add", USER, "--roles", USER, "--logins", login, "--format", "json"]),
+        )?;
+        let link = json(&said).pointer("/link").and_then(|link| link.as_str().map(str::to_owned));
+        let link = link.ok_or_else(|| failed("inviting a user", &said))?;
+        // It lives as long as the directory, on loopback, and is nobody's.
+        let password = format!("lab-{}-{}\n", std::process::id(), link.len());
+        with_input(
+            "sallyport signup",
+            &mut self.client(&["signup", &link, "--no-second-factor", "--password-stdin"]),
+            Some(&password),
+        )?;
+        with_input(
+            "sallyport login",
+            &mut self.client(&[
+                "login",
+                "--user",
+                USER,
+                "--password-stdin",
+                "--add-keys-to-agent",
+                "no",
+                "--ca-pin",
+                pin,
+            ]),
+            Some(&password),
+        )?;
+        Ok(())
+    }
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn failed(what: &str, said: &str) -> LabError {
+    LabError::Failed { what: what.to_owned(), said: said.trim().to_owned() }
+}

@@ -1,0 +1,206 @@
+//! What is measured: a cluster in three processes, and a stock `sshd`, on loopback.
+
+mod cluster;
+mod process;
+mod sshd;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+pub use cluster::Cluster;
+pub use process::Process;
+pub use sshd::Sshd;
+
+use crate::{AtFile, LabError, Talk};
+
+/// The node's name.
+pub const NODE: &str = "lab-node";
+/// The cluster's name.
+pub const CLUSTER: &str = "lab.test";
+/// The name that the stock server has in the configuration of `ssh`.
+pub const DIRECT: &str = "direct.lab.invalid";
+
+/// The key exchange that stock clients and servers are held to: what this cluster and OpenSSH of any age both have.
+pub const KEY_EXCHANGE: &str = "curve25519-sha256";
+/// The cipher that both sides are held to.
+pub const CIPHER: &str = "aes128-gcm@openssh.com";
+
+/// How stock `ssh` goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Straight to the stock server.
+    Direct,
+    /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it.
+    ProxyCommand,
+    /// Through the cluster's SSH face, as `ssh -J` goes.
+    Jump,
+}
+
+/// Everything that was started; ends with this value.
+#[derive(Debug)]
+pub struct Rig {
+    /// The cluster, with its user logged in.
+    pub cluster: Cluster,
+    /// The stock server.
+    pub sshd: Sshd,
+    /// The account that sessions run as.
+    pub login: String,
+    /// Its shell.
+    pub shell: PathBuf,
+    config: PathBuf,
+    jump_config: PathBuf,
+    // Last: the processes end before their files go.
+    directory: TempDir,
+}
+
+impl Rig {
+    /// Starts everything. `program` is the `sallyport` that is measured.
+    ///
+    /// # Errors
+    /// [`LabError`]: what is missing, or did not start, and its last words.
+    pub fn start(program: &Path, talk: &Talk) -> Result<Self, LabError> {
+        let directory = tempfile::Builder::new()
+            .prefix("sallyport-lab-")
+            .tempdir()
+            .at("make a directory in", &std::env::temp_dir())?;
+        let (login, shell) = account()?;
+        talk.say(format!("starting an authority, a proxy and a node in {}", directory.path().display()));
+        let cluster = Cluster::start(program, directory.path(), &login)?;
+        talk.say("starting a stock sshd that trusts the same user CA");
+        let sshd = Sshd::start(directory.path(), &cluster)?;
+        let config = directory.path().join("ssh_config");
+        let jump_config = directory.path().join("ssh_config_jump");
+        for (path, arguments) in [(&config, &["config"][..]), (&jump_config, &["config", "--jump"])] {
+            let ours = output("sallyport config", &mut cluster.client(arguments))?;
+            write_private(path, &(algorithms() + &sshd.ssh_config(&cluster) + &ours))?;
+        }
+        Ok(Self { cluster, sshd, login, shell, config, jump_config, directory })
+    }
+
+    /// A directory for the files of a measurement.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Stock `ssh`, one way or the other, up to and including the destination.
+    #[must_use]
+    pub fn ssh(&self, way: Way) -> Command {
+        let mut command = self.openssh("ssh", way);
+        command.arg(self.destination(way));
+        command
+    }
+
+    /// Stock `ssh` or `scp` with the configuration for one way.
+    #[must_use]
+    pub fn openssh(&self, program: &str, way: Way) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg("-F")
+            .arg(if way == Way::Jump { &self.jump_config } else { &self.config })
+            .args(["-o", "BatchMode=yes"])
+            .env_remove("SSH_AUTH_SOCK")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// `LOGIN@HOST`.
+    #[must_use]
+    pub fn destination(&self, way: Way) -> String {
+        match way {
+            Way::Direct => format!("{}@{DIRECT}", self.login),
+            Way::ProxyCommand | Way::Jump => format!("{}@{NODE}.{CLUSTER}", self.login),
+        }
+    }
+
+    /// The cluster's own client, up to and including the destination.
+    #[must_use]
+    pub fn own_ssh(&self) -> Command {
+        self.cluster.client(&["ssh", &format!("{}@{NODE}", self.login)])
+    }
+
+    /// What is held the same on both sides, in words.
+    #[must_use]
+    pub fn conditions(&self) -> Vec<String> {
+        vec![
+            format!(
+                "stock ssh, all ways: {KEY_EXCHANGE}, {CIPHER}, the same user certificate; host certificates of one CA"
+            ),
+            "own client: mlkem768x25519-sha256, which costs more, and the same cipher; it is not weakened to match"
+                .to_owned(),
+            "every session through the cluster is recorded and audited; nothing is on the direct way".to_owned(),
+        ]
+    }
+}
+
+/// What goes before everything else in the configuration of `ssh`.
+fn algorithms() -> String {
+    format!(
+        "Host *\n    KexAlgorithms {KEY_EXCHANGE}\n    Ciphers {CIPHER}\n    Compression no\n    ControlMaster no\n    \
+         UpdateHostKeys no\n    LogLevel ERROR\n\n"
+    )
+}
+
+/// Who runs the lab, and so whom its sessions run as; and the shell.
+fn account() -> Result<(String, PathBuf), LabError> {
+    let failed = |said: String| LabError::Failed { what: "finding out who runs this".to_owned(), said };
+    let user =
+        nix::unistd::User::from_uid(nix::unistd::geteuid()).map_err(|error| failed(error.to_string()))?;
+    let user = user.ok_or_else(|| failed("the account has no name".to_owned()))?;
+    Ok((user.name, user.shell))
+}
+
+/// Runs something to its end and gives what it wrote.
+pub(crate) fn output(what: &str, command: &mut Command) -> Result<String, LabError> {
+    with_input(what, command, None)
+}
+
+/// The same, with something on its standard input.
+pub(crate) fn with_input(what: &str, command: &mut Command, input: Option<&str>) -> Result<String, LabError> {
+    let failed = |said: String| LabError::Failed { what: what.to_owned(), said };
+    command
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| missing(command, source))?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // Who fails early does not read its input; the status tells.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+pub(crate) fn missing(command: &Command, source: std::io::Error) -> LabError {
+    LabError::Missing {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+        hint: "the lab measures against OpenSSH: install openssh-client and openssh-server",
+    }
+}
+
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), LabError> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .at("write", path)?;
+    file.write_all(text.as_bytes()).at("write", path)
+}
+
+pub(crate) fn free_port() -> Result<u16, LabError> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| LabError::Failed { what: "finding a free port".to_owned(), said: error.to_string() })
+}
