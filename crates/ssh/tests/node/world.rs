@@ -82,7 +82,7 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) own: Account,
     recipient: hpke::RecipientKey,
-    user_ca: Authority,
+    pub(crate) user_ca: Authority,
     host_ca: Authority,
 }
 
