@@ -14,6 +14,7 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,9 +26,17 @@ use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::follow::Channel;
 use crate::profile::{self, Stored};
+use crate::pulse::Watched;
+
+pub(crate) use crate::pulse::Pulse;
 
 /// Long enough for a distant cluster, short enough for a person.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What one stream of a warm connection may have on its way,
+const WARM_STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+/// and all of them together: the most that HTTP/2 has (RFC 9113 §6.9.1).
+const LARGEST_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
 /// How a client knows that it talks to the right cluster before it has any of its certificates.
 #[derive(Debug, Clone)]
@@ -96,14 +105,17 @@ fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
     }
 }
 
-async fn channel_over(stream: TlsStream<TcpStream>, doing: &'static str) -> CliResult<transport::Channel> {
+async fn channel_over<S>(endpoint: Endpoint, stream: S, doing: &'static str) -> CliResult<transport::Channel>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let stream = std::sync::Mutex::new(Some(stream));
     // One connection is made by hand for its errors; a lost one is not silently dialled again.
     let connector = tower::service_fn(move |_: Uri| {
         let taken = stream.lock().ok().and_then(|mut slot| slot.take());
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
     });
-    endpoint().connect_with_connector(connector).await.map_err(|error| {
+    endpoint.connect_with_connector(connector).await.map_err(|error| {
         CliError::new(format!("cannot {doing}: {}", chain(&error, &error.to_string()))).exit(Exit::Connection)
     })
 }
@@ -130,17 +142,35 @@ pub(crate) async fn authority_plain(stored: &Stored) -> CliResult<transport::Cha
         .doing("use the stored certificates")?;
     let name = server_name(HostRole::Auth, &stored.profile.cluster);
     let stream = tls_connect(&stored.profile.proxy, config, &name).await?;
-    channel_over(stream, "talk to the authority").await
+    channel_over(endpoint(), stream, "talk to the authority").await
 }
 
 /// A channel to the proxy's own API with the certificates of a login.
 pub(crate) async fn proxy(stored: &Stored) -> CliResult<Channel> {
+    let stream = proxy_stream(stored).await?;
+    let channel = channel_over(endpoint(), stream, "talk to the proxy").await?;
+    Ok(Channel::following(channel, stored))
+}
+
+/// As [`proxy`], for many streams and a long time.
+pub(crate) async fn proxy_warm(stored: &Stored) -> CliResult<(Channel, Pulse)> {
+    let (stream, pulse) = Watched::new(proxy_stream(stored).await?);
+    // A stream whose reader has stopped holds its own window and nobody else's. What one window holds is what
+    // OpenSSH has on its way in one channel.
+    let endpoint = endpoint()
+        .initial_stream_window_size(WARM_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(LARGEST_WINDOW_BYTES)
+        .keep_alive_while_idle(true);
+    let channel = channel_over(endpoint, stream, "talk to the proxy").await?;
+    Ok((Channel::following(channel, stored), pulse))
+}
+
+async fn proxy_stream(stored: &Stored) -> CliResult<TlsStream<TcpStream>> {
     let identity = stored.tls_identity()?;
     let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::H2])
         .doing("use the stored certificates")?;
     let name = server_name(HostRole::Proxy, &stored.profile.cluster);
-    let stream = tls_connect(&stored.profile.proxy, config, &name).await?;
-    channel_over(stream, "talk to the proxy").await.map(|channel| Channel::following(channel, stored))
+    tls_connect(&stored.profile.proxy, config, &name).await
 }
 
 /// A channel to the authority without a certificate, for logging in.
@@ -161,7 +191,7 @@ pub(crate) async fn login(proxy: &str, first: &FirstTrust) -> CliResult<LoginCli
             tls_connect(proxy, config, &server_name(HostRole::Auth, cluster)).await?
         }
     };
-    Ok(LoginClient::new(Channel::plain(channel_over(stream, "talk to the authority").await?)))
+    Ok(LoginClient::new(Channel::plain(channel_over(endpoint(), stream, "talk to the authority").await?)))
 }
 
 /// The pin of whatever answers at an address: only to be shown to a person who can compare it.

@@ -53,6 +53,7 @@ fn dials(command: &Command) -> bool {
         | Command::Ssh(_)
         | Command::Scp(_)
         | Command::Proxy(_)
+        | Command::Connect(_)
         | Command::Play(_)
         | Command::Recordings(_)
         | Command::Access(_)

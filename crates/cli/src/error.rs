@@ -18,8 +18,16 @@ pub(crate) enum Exit {
     Connection = 255,
 }
 
+impl Exit {
+    /// The code of a number that another process of this program gave.
+    pub(crate) fn of_number(number: u8) -> Self {
+        let known = [Self::Usage, Self::NotLoggedIn, Self::Refused, Self::Connection];
+        known.into_iter().find(|exit| *exit as u8 == number).unwrap_or(Self::Failed)
+    }
+}
+
 /// One failure, for a person.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct CliError {
     what: String,
     hint: Option<String>,
@@ -45,7 +53,20 @@ impl CliError {
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.exit as u8)
+        ExitCode::from(self.exit_number())
+    }
+
+    pub(crate) fn exit_number(&self) -> u8 {
+        self.exit as u8
+    }
+
+    /// What went wrong, without what to try.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    pub(crate) fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     pub(crate) fn not_logged_in() -> Self {

@@ -78,7 +78,10 @@ impl Service<http::Request<Body>> for Channel {
 /// Begins to follow, when there is anything to follow and nobody does yet.
 fn heard(stored: Arc<Stored>, version: String) {
     let mut following = FOLLOWING.lock().unwrap_or_else(PoisonError::into_inner);
-    if following.is_some() || stored.trust_version().is_some_and(|held| held == version) {
+    // A process that stays follows again and again.
+    if following.as_ref().is_some_and(|begun| !begun.is_finished())
+        || stored.trust_version().is_some_and(|held| held == version)
+    {
         return;
     }
     *following = Some(tokio::spawn(async move {

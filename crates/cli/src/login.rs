@@ -16,6 +16,7 @@ use crate::connect::{self, FirstTrust};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::follow;
 use crate::profile::{self, Material, Profile, Stored};
+use crate::resident;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -318,6 +319,7 @@ pub(crate) fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
     }
     for stored in logins {
         forget_in_agent(&stored);
+        resident::forget(&stored.directory);
         profile::remove(global, &stored)?;
         ui::data(format!("Logged out of {} ({}).", stored.profile.cluster, stored.profile.proxy))?;
     }

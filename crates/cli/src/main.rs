@@ -19,8 +19,10 @@ mod nodes;
 mod play;
 mod profile;
 mod proxy_ssh;
+mod pulse;
 mod quickstart;
 mod recordings;
+mod resident;
 mod sal;
 mod scp;
 mod signup;
@@ -94,6 +96,8 @@ enum Command {
     Ssh(Box<ssh::Args>),
     /// Copy files to and from nodes; as scp does.
     Scp(scp::Args),
+    /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
+    Connect(resident::Args),
     /// Connections for other programs.
     #[command(subcommand)]
     Proxy(proxy_ssh::Proxy),
@@ -128,7 +132,14 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == sallyport_ssh::helper::ARGUMENT) {
         return sallyport_ssh::helper::main(std::env::args_os().skip(2));
     }
+    // Stock ssh waits for this one, so it comes before everything that only the rest needs.
+    if let Some(code) = resident::proxy_ssh(std::env::args_os()) {
+        return code;
+    }
     let cli = Cli::parse();
+    if matches!(&cli.command, Command::Connect(args) if args.becomes_helper()) {
+        resident::detach();
+    }
     logging(&cli);
     match crypto::configure(&cli.global, &cli.command).and_then(|()| run(cli)) {
         Ok(code) => code,
@@ -141,7 +152,9 @@ fn main() -> ExitCode {
 
 /// Servers configure their own logging; clients are silent unless asked.
 fn logging(cli: &Cli) {
-    if matches!(cli.command, Command::Start(_)) {
+    if matches!(&cli.command, Command::Start(_))
+        || matches!(&cli.command, Command::Connect(args) if args.becomes_helper())
+    {
         return;
     }
     if let Some(filter) = &cli.global.log {
@@ -171,6 +184,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Ls(args) => ls::run(&global, args).await.map(done),
             Command::Ssh(args) => ssh::run(&global, *args).await,
             Command::Scp(args) => scp::run(&global, args).await,
+            Command::Connect(args) => resident::run(&global, args).await.map(done),
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),
             Command::Play(args) => play::run(&global, args).await.map(done),

@@ -66,6 +66,11 @@ pub(crate) fn home(global: &Global) -> CliResult<PathBuf> {
         .ok_or_else(|| CliError::new("there is no home directory").hint("set SALLYPORT_HOME"))
 }
 
+/// Where the login at an address is stored.
+pub(crate) fn directory_of(global: &Global, proxy: &str) -> CliResult<PathBuf> {
+    Ok(home(global)?.join(directory_name(proxy)))
+}
+
 fn directory_name(proxy: &str) -> String {
     proxy.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' }).collect()
 }
@@ -115,7 +120,7 @@ pub(crate) fn current_proxy(global: &Global) -> CliResult<String> {
 /// The stored login for the current address, whether or not it is still valid.
 pub(crate) fn load(global: &Global) -> CliResult<Stored> {
     let proxy = current_proxy(global)?;
-    let directory = home(global)?.join(directory_name(&proxy));
+    let directory = directory_of(global, &proxy)?;
     let path = directory.join("profile.json");
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

@@ -18,11 +18,13 @@ use sallyport_ssh::client::{
 };
 use sallyport_wire::v1::NodeInfo;
 use tokio::net::TcpListener;
+use tokio_util::either::Either;
 
 use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::profile::Stored;
+use crate::resident;
 use crate::transport::{self, Ending};
 use crate::ui;
 use options::{ForwardSpec, Options, RequestTty};
@@ -289,8 +291,14 @@ impl Link {
                 Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
                     .doing("use the stored SSH certificate")?;
             let trust = Arc::new(stored.trust()?);
-            let channel = connect::proxy(stored).await?;
-            let (stream, ending) = transport::open(channel, node, login);
+            let (stream, ending) = match resident::open(stored, node, login) {
+                Some((stream, ending)) => (Either::Left(stream), ending),
+                None => {
+                    let channel = connect::proxy(stored).await?;
+                    let (stream, ending) = transport::open(channel, node, login);
+                    (Either::Right(stream), ending)
+                }
+            };
             let settings = Settings {
                 login: login.to_owned(),
                 host: node.to_owned(),

@@ -45,17 +45,37 @@ pub(crate) struct NodeStream {
 
 /// How the proxy ended a stream, readable while and after something else owns the stream.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending(Arc<Mutex<Option<Status>>>);
+pub(crate) struct Ending(Arc<Mutex<Option<Said>>>);
+
+#[derive(Debug)]
+enum Said {
+    Status(Status),
+    /// In the words of the resident helper, which heard it from the proxy.
+    Words(CliError),
+}
 
 impl Ending {
-    fn set(&self, status: Status) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    pub(crate) fn set(&self, status: Status) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Said::Status(status));
+    }
+
+    pub(crate) fn say(&self, error: CliError) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Said::Words(error));
+    }
+
+    /// Whether it was not the proxy that ended it, but the connection to the proxy.
+    pub(crate) fn is_local(&self) -> bool {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*slot, Some(Said::Status(status)) if std::error::Error::source(status).is_some())
     }
 
     /// The proxy's words, with what to try next. `None` when the proxy did not complain.
     pub(crate) fn error(&self, node: &str, login: &str) -> Option<CliError> {
         let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.as_ref().map(|status| explain(status, node, login))
+        slot.as_ref().map(|said| match said {
+            Said::Status(status) => explain(status, node, login),
+            Said::Words(error) => error.clone(),
+        })
     }
 }
 
@@ -96,6 +116,15 @@ pub(crate) fn open(channel: Channel, node: &str, login: &str) -> (NodeStream, En
 }
 
 impl NodeStream {
+    /// Both directions on their own, once the proxy has answered and before anything was read.
+    pub(crate) fn into_halves(self) -> Option<(ToNode, FromNode)> {
+        let to_node = self.outgoing.get_ref().cloned().map(ToNode)?;
+        match self.incoming {
+            Incoming::Open(from_node) => Some((to_node, FromNode(from_node))),
+            Incoming::Opening(_) | Incoming::Ended => None,
+        }
+    }
+
     fn fail(&mut self, status: Status) -> io::Error {
         let words = status.message().to_owned();
         self.incoming = Incoming::Ended;
@@ -105,7 +134,7 @@ impl NodeStream {
     }
 
     /// Drives the question, which also carries what is written before the answer.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Incoming::Opening(opening) = &mut self.incoming {
             match ready!(opening.as_mut().poll(cx)) {
                 Ok(response) => self.incoming = Incoming::Open(Box::new(response.into_inner())),
@@ -113,6 +142,51 @@ impl NodeStream {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// What goes to the node, for whoever waits for room before there are bytes.
+#[derive(Debug)]
+pub(crate) struct ToNode(mpsc::Sender<ProxySshRequest>);
+
+/// Room for one message to the node.
+#[derive(Debug)]
+pub(crate) struct Room<'a>(mpsc::Permit<'a, ProxySshRequest>);
+
+/// The stream has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gone;
+
+impl ToNode {
+    pub(crate) async fn room(&self) -> Result<Room<'_>, Gone> {
+        self.0.reserve().await.map(Room).map_err(|_| Gone)
+    }
+
+    pub(crate) async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
+        self.room().await.map(|room| room.send(bytes))
+    }
+}
+
+impl Room<'_> {
+    pub(crate) fn send(self, bytes: Bytes) {
+        self.0.send(ProxySshRequest { frame: Some(Asked::Ssh(bytes)) });
+    }
+}
+
+/// What comes from the node.
+#[derive(Debug)]
+pub(crate) struct FromNode(Box<Streaming<ProxySshResponse>>);
+
+impl FromNode {
+    /// The next bytes; `None` when the node has said everything.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            match self.0.message().await? {
+                Some(ProxySshResponse { frame: Some(Answered::Ssh(bytes)) }) => return Ok(Some(bytes)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
     }
 }
 

@@ -36,9 +36,12 @@ use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::view::ClusterView;
 
-/// A window holds what a 1 Gbit/s link carries in 64 ms; one connection's streams together get twice that.
-const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// What a 1 Gbit/s link carries in 32 ms, and twice what OpenSSH has on its way in one channel. It bounds what waits
+/// here for a node that does not take it,
+const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+/// and all streams of a connection together are bounded by their number only: one node that has stopped reading must
+/// not hold up the others that a user has on the same connection. It is the most of RFC 9113 §6.9.1.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 /// One client's streams on one connection: a person with an Ansible run, not a flood.
 const STREAMS_PER_CONNECTION: u32 = 1_000;
 /// Whether an idle HTTP/2 peer is still there.

@@ -1,0 +1,285 @@
+//! The helper itself: takes requests until nobody has needed it for a while, or it is told to stop.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::process::{Resource, Rlimit};
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
+use super::socket::{self, Place};
+use super::splice::{Input, Output, Splice};
+use super::transports::{Login, Transports};
+use crate::error::{CliResult, Context};
+use crate::{Global, ui};
+
+/// How often it looks whether it is still wanted.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// A program sends its request as soon as it is connected.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(3);
+/// After an accept that failed: descriptors come back when streams end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Descriptors of one stream: the socket, the input and the output.
+const DESCRIPTORS_PER_STREAM: u64 = 3;
+/// For everything else.
+const DESCRIPTORS_ASIDE: u64 = 64;
+/// However many descriptors there may be.
+const MOST_STREAMS: u64 = 20_000;
+
+/// What the tasks of a helper share.
+struct Helper {
+    transports: Transports,
+    proxy: String,
+    idle: Duration,
+    started: OffsetDateTime,
+    most: usize,
+    open: Cell<usize>,
+    served: Cell<u64>,
+    /// Since when nothing is open.
+    quiet: Cell<Instant>,
+    stop: Notify,
+}
+
+/// Serves one profile. `ready` is called once requests are taken.
+pub(super) async fn run(
+    global: &Global,
+    directory: PathBuf,
+    proxy: String,
+    idle: Duration,
+    ready: impl FnOnce(),
+) -> CliResult {
+    let place = Place::of(&directory);
+    place.create().doing("make the helper's directory")?;
+    let lock = place.lock_file("running").doing("open the helper's lock")?;
+    if lock.try_lock().is_err() {
+        // The other one answers whoever waits for this one.
+        ready();
+        return Ok(());
+    }
+    let listener = place.listen().doing(format!("listen on {}", place.socket().display()))?;
+    listener.set_nonblocking(true).doing("set up the socket")?;
+    let listener = UnixListener::from_std(listener).doing("set up the socket")?;
+    let inode = inode(&place);
+    let helper = Helper {
+        transports: Transports::new(global.clone(), directory),
+        proxy,
+        idle,
+        started: OffsetDateTime::now_utc(),
+        most: most_streams(),
+        open: Cell::new(0),
+        served: Cell::new(0),
+        quiet: Cell::new(Instant::now()),
+        stop: Notify::new(),
+    };
+    info!(pid = std::process::id(), ?idle, streams = helper.most, "the resident helper takes requests");
+    ready();
+    let tasks = tokio::task::LocalSet::new();
+    let helper = std::rc::Rc::new(helper);
+    tasks.run_until(listen(helper, listener, &place, inode, lock)).await;
+    Ok(())
+}
+
+/// The socket's number in its file system: another one there means that this helper was replaced.
+fn inode(place: &Place) -> Option<u64> {
+    std::fs::symlink_metadata(place.socket()).ok().map(|metadata| metadata.ino())
+}
+
+fn most_streams() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let descriptors = current.unwrap_or(u64::MAX).saturating_sub(DESCRIPTORS_ASIDE);
+    usize::try_from((descriptors / DESCRIPTORS_PER_STREAM).min(MOST_STREAMS)).unwrap_or(0)
+}
+
+async fn listen(
+    helper: std::rc::Rc<Helper>,
+    listener: UnixListener,
+    place: &Place,
+    inode: Option<u64>,
+    lock: File,
+) {
+    let tasks = TaskTracker::new();
+    let serve = |stream: UnixStream| {
+        let helper = std::rc::Rc::clone(&helper);
+        tasks.spawn_local(async move { helper.serve(stream).await });
+    };
+    let mut look = tokio::time::interval(LOOK_INTERVAL.min(helper.idle.max(Duration::from_millis(100))));
+    let why = loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => serve(stream),
+                Err(error) => {
+                    warn!(%error, "cannot take a request");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            _ = look.tick() => {
+                if self::inode(place) != inode {
+                    break "its socket is gone: the login was forgotten";
+                }
+                if tasks.is_empty() && helper.quiet.get().elapsed() >= helper.idle {
+                    break "nobody has needed it for a while";
+                }
+            }
+            () = helper.stop.notified() => break "it was told to",
+        }
+    };
+    // From here on another helper may take over. Who came to this one in time is still served.
+    if self::inode(place) == inode {
+        let _ = std::fs::remove_file(place.socket());
+    }
+    drop(lock);
+    while let Ok(Ok((stream, _))) = tokio::time::timeout(Duration::ZERO, listener.accept()).await {
+        serve(stream);
+    }
+    drop(listener);
+    info!(reason = why, open = tasks.len(), "the resident helper takes no more requests");
+    helper.transports.forget();
+    tasks.close();
+    tasks.wait().await;
+    info!(served = helper.served.get(), "the resident helper has ended");
+}
+
+impl Helper {
+    async fn serve(&self, mut stream: UnixStream) {
+        match socket::is_me(&stream) {
+            Ok(true) => {}
+            Ok(false) => return warn!("a request of another user was refused"),
+            Err(error) => return warn!(%error, "a request of nobody knows whom was refused"),
+        }
+        let (request, descriptors) = match tokio::time::timeout(REQUEST_PATIENCE, receive(&stream)).await {
+            Ok(Ok(received)) => received,
+            Ok(Err(error)) => return debug!(%error, "a request was not understood"),
+            Err(_) => return debug!("a request did not come"),
+        };
+        match request {
+            Request::Ssh { node, login } => self.ssh(stream, node, login, descriptors).await,
+            Request::Status => {
+                let _ = stream.write_all(&self.status()).await;
+            }
+            Request::Stop => {
+                self.stop.notify_one();
+                let _ = stream.write_all(&self.status()).await;
+            }
+        }
+    }
+
+    fn status(&self) -> Vec<u8> {
+        let (transports, made) = self.transports.counts();
+        let status = json!({
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "proxy": self.proxy,
+            "since": ui::timestamp(self.started),
+            "idle_seconds": self.idle.as_secs(),
+            "streams": self.open.get(),
+            "served": self.served.get(),
+            "transports": transports,
+            "transports_made": made,
+        });
+        let mut said = vec![answer::SAID];
+        said.extend(status.to_string().into_bytes());
+        said
+    }
+
+    async fn ssh(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+        let mut descriptors = descriptors.into_iter();
+        let ends = match (descriptors.next(), descriptors.next()) {
+            (Some(input), Some(output)) => {
+                Input::new(input).and_then(|input| Ok((input, Output::new(output)?)))
+            }
+            _ => return debug!("a request came without its descriptors"),
+        };
+        let usable = match (ends, self.transports.login()) {
+            (Ok(ends), Login::Valid(stored)) if self.open.get() < self.most => Some((ends, stored)),
+            (Err(error), _) => {
+                debug!(%error, "descriptors that cannot be waited for");
+                None
+            }
+            _ => None,
+        };
+        let Some(((input, output), stored)) = usable else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        // Said before anything is read: whoever does not hear it keeps the input.
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        let _guard = self.begin();
+        debug!(node, login, "a stream begins");
+        let splice = Splice { transports: &self.transports, node, login, input, output, program: &stream };
+        let said = match splice.run(stored).await {
+            Ok(()) => vec![answer::ENDED],
+            Err(error) => encode_error(&error),
+        };
+        let _ = stream.write_all(&said).await;
+    }
+
+    fn begin(&self) -> Begun<'_> {
+        self.open.set(self.open.get() + 1);
+        self.served.set(self.served.get() + 1);
+        Begun(self)
+    }
+}
+
+/// Counts a stream while it lasts.
+struct Begun<'a>(&'a Helper);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get().saturating_sub(1));
+        self.0.quiet.set(Instant::now());
+    }
+}
+
+/// Reads a request and what comes with it.
+async fn receive(stream: &UnixStream) -> io::Result<(Request, Vec<OwnedFd>)> {
+    let mut bytes = Vec::new();
+    let mut descriptors = Vec::new();
+    loop {
+        let count = stream
+            .async_io(Interest::READABLE, || {
+                let mut buffer = [0; HEAD_BYTES + LONGEST_BODY];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+                let mut control = RecvAncillaryBuffer::new(&mut space);
+                let received = rustix::net::recvmsg(
+                    stream,
+                    &mut [IoSliceMut::new(&mut buffer)],
+                    &mut control,
+                    RecvFlags::CMSG_CLOEXEC,
+                )?;
+                for message in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(came) = message {
+                        descriptors.extend(came);
+                    }
+                }
+                bytes.extend_from_slice(buffer.get(..received.bytes).unwrap_or_default());
+                Ok(received.bytes)
+            })
+            .await?;
+        match Request::decode(&bytes).map_err(io::Error::other)? {
+            Some(request) => return Ok((request, descriptors)),
+            None if count == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            None => {}
+        }
+    }
+}

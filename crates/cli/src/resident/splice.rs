@@ -1,0 +1,332 @@
+//! One stream: the input and output of a program, and a node behind the proxy.
+//!
+//! What goes to the node is read only when there is room to send it, and what comes is asked for only when the last
+//! bytes were written; so a side that stops makes the other wait, and a stream that is idle holds no buffer.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures::FutureExt;
+use futures::future::poll_fn;
+use rustix::fs::FileType;
+use tokio::io::AsyncWrite;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+
+use super::transports::{Seat, Transports};
+use crate::error::{CliError, CliResult};
+use crate::profile::Stored;
+use crate::transport::{self, Ending, FromNode, NodeStream, ToNode};
+
+/// Bytes read from a program at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes that may go out before the proxy has answered, and are kept to be said again on another connection.
+const EARLY_BYTES: usize = 64 * 1024;
+/// A connection that was fine earlier has this long to show that it still is.
+const SUSPICION: Duration = Duration::from_secs(3);
+/// When the program has gone, what it wrote last still goes out for so long.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+thread_local! {
+    /// The helper has one thread, which reads from one program at a time.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK_BYTES].into_boxed_slice());
+}
+
+/// Where a program's bytes come from: a pipe or a socket.
+#[derive(Debug)]
+pub(super) enum Input {
+    Pipe(pipe::Receiver),
+    Socket(UnixStream),
+}
+
+/// Where the node's bytes go.
+#[derive(Debug)]
+pub(super) enum Output {
+    Pipe(pipe::Sender),
+    Socket(UnixStream),
+}
+
+fn is_pipe(descriptor: &OwnedFd) -> io::Result<bool> {
+    let stat = rustix::fs::fstat(descriptor)?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+/// Sockets of every family are read and written alike.
+fn socket(descriptor: OwnedFd) -> io::Result<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(descriptor);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
+
+impl Input {
+    pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        if is_pipe(&descriptor)? {
+            pipe::Receiver::from_owned_fd(descriptor).map(Self::Pipe)
+        } else {
+            socket(descriptor).map(Self::Socket)
+        }
+    }
+
+    /// The next bytes; none at the end. A program that broke off has ended, too.
+    fn poll_read(&self, context: &mut Context<'_>, most: usize) -> Poll<Bytes> {
+        loop {
+            let ready = match self {
+                Self::Pipe(pipe) => pipe.poll_read_ready(context),
+                Self::Socket(socket) => socket.poll_read_ready(context),
+            };
+            if ready!(ready).is_err() {
+                return Poll::Ready(Bytes::new());
+            }
+            let read = SCRATCH.with_borrow_mut(|scratch| {
+                let room = scratch.len().min(most);
+                let scratch = scratch.get_mut(..room).unwrap_or_default();
+                let count = match self {
+                    Self::Pipe(pipe) => pipe.try_read(scratch)?,
+                    Self::Socket(socket) => socket.try_read(scratch)?,
+                };
+                io::Result::Ok(scratch.get(..count).map(Bytes::copy_from_slice).unwrap_or_default())
+            });
+            match read {
+                Err(error) if is_passing(&error) => {}
+                read => return Poll::Ready(read.unwrap_or_default()),
+            }
+        }
+    }
+
+    async fn read(&self) -> Bytes {
+        poll_fn(|context| self.poll_read(context, CHUNK_BYTES)).await
+    }
+}
+
+impl Output {
+    pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        if is_pipe(&descriptor)? {
+            pipe::Sender::from_owned_fd(descriptor).map(Self::Pipe)
+        } else {
+            socket(descriptor).map(Self::Socket)
+        }
+    }
+
+    async fn write_all(&self, mut bytes: Bytes) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = match self {
+                Self::Pipe(pipe) => {
+                    pipe.writable().await?;
+                    pipe.try_write(&bytes)
+                }
+                Self::Socket(socket) => {
+                    socket.writable().await?;
+                    socket.try_write(&bytes)
+                }
+            };
+            match written {
+                Ok(count) => bytes.advance(count),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing was moved, and nothing is wrong.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// What went out before the proxy answered.
+#[derive(Debug, Default)]
+struct Early {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// The input has ended.
+    ended: bool,
+}
+
+impl Early {
+    /// Drives the question to its answer, and sends what the program writes meanwhile.
+    fn poll(
+        &mut self,
+        stream: &mut NodeStream,
+        input: &Input,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut blocked = false;
+            while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
+                match Pin::new(&mut *stream).poll_write(context, rest) {
+                    Poll::Ready(Ok(count)) => self.sent += count,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        blocked = true;
+                        break;
+                    }
+                }
+            }
+            if let Poll::Ready(opened) = stream.poll_open(context) {
+                return Poll::Ready(opened);
+            }
+            let room = EARLY_BYTES.saturating_sub(self.bytes.len());
+            if blocked || self.ended || room == 0 {
+                return Poll::Pending;
+            }
+            let bytes = ready!(input.poll_read(context, room));
+            self.ended = bytes.is_empty();
+            self.bytes.extend_from_slice(&bytes);
+        }
+    }
+}
+
+/// One program's connection.
+pub(super) struct Splice<'a> {
+    pub(super) transports: &'a Transports,
+    pub(super) node: String,
+    pub(super) login: String,
+    pub(super) input: Input,
+    pub(super) output: Output,
+    /// Ends when the program does.
+    pub(super) program: &'a UnixStream,
+}
+
+/// A stream that the proxy has connected.
+struct Open {
+    outgoing: ToNode,
+    incoming: FromNode,
+    ending: Ending,
+    _seat: Seat,
+}
+
+impl Splice<'_> {
+    /// Carries bytes until one side has ended.
+    pub(super) async fn run(self, stored: Arc<Stored>) -> CliResult {
+        let mut early = Early::default();
+        let open = tokio::select! {
+            open = self.open(&stored, &mut early) => open?,
+            () = gone(self.program) => return Ok(()),
+        };
+        let Open { outgoing, incoming, ending, _seat } = open;
+        let rest = early.bytes.split_off(early.sent.min(early.bytes.len()));
+        // Whatever becomes of the input, the node has the last word.
+        let upstream = self.upstream(outgoing, rest, early.ended).then(|()| std::future::pending::<()>());
+        let (mut upstream, mut downstream) = (pin!(upstream), pin!(self.downstream(incoming, &ending)));
+        tokio::select! {
+            ended = downstream.as_mut() => ended,
+            () = upstream.as_mut() => Ok(()),
+            () = gone(self.program) => {
+                let last = async {
+                    tokio::select! {
+                        _ = downstream => {}
+                        () = upstream => {}
+                    }
+                };
+                let _ = tokio::time::timeout(LAST_WORDS, last).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the proxy, on another connection when one turns out to be lost.
+    async fn open(&self, stored: &Arc<Stored>, early: &mut Early) -> CliResult<Open> {
+        loop {
+            let seat = self.transports.seat(stored).await?;
+            let (mut stream, ending) = transport::open(seat.channel(), &self.node, &self.login);
+            early.sent = 0;
+            let opened = poll_fn(|context| early.poll(&mut stream, &self.input, context));
+            let lost = tokio::select! {
+                opened = opened => match opened {
+                    Ok(()) => false,
+                    Err(_) if !seat.fresh && ending.is_local() => true,
+                    Err(error) => return Err(self.explain(&ending, &error)),
+                },
+                () = suspicious(&seat) => true,
+            };
+            if lost {
+                seat.retire();
+                continue;
+            }
+            let Some((outgoing, incoming)) = stream.into_halves() else {
+                return Err(CliError::new("the connection was lost"));
+            };
+            return Ok(Open { outgoing, incoming, ending, _seat: seat });
+        }
+    }
+
+    /// What the program writes, as fast as the node takes it.
+    async fn upstream(&self, outgoing: ToNode, rest: Vec<u8>, ended: bool) {
+        if !rest.is_empty() && outgoing.send(rest.into()).await.is_err() {
+            return;
+        }
+        if ended {
+            return;
+        }
+        loop {
+            // Room first: bytes that cannot be sent stay with the program.
+            let Ok(room) = outgoing.room().await else { return };
+            let bytes = self.input.read().await;
+            if bytes.is_empty() {
+                return;
+            }
+            room.send(bytes);
+        }
+    }
+
+    /// What the node answers, as fast as the program takes it.
+    async fn downstream(&self, mut incoming: FromNode, ending: &Ending) -> CliResult {
+        loop {
+            match incoming.next().await {
+                // A program that does not listen any more: nobody is left to tell.
+                Ok(Some(bytes)) => {
+                    if self.output.write_all(bytes).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Ok(None) => return Ok(()),
+                Err(status) => {
+                    let error = io::Error::other(status.message().to_owned());
+                    ending.set(status);
+                    return Err(self.explain(ending, &error));
+                }
+            }
+        }
+    }
+
+    fn explain(&self, ending: &Ending, error: &io::Error) -> CliError {
+        ending
+            .error(&self.node, &self.login)
+            .unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}")))
+    }
+}
+
+/// Waits until the program has ended or hung up. It says nothing on this socket.
+async fn gone(program: &UnixStream) {
+    loop {
+        if program.readable().await.is_err() {
+            return;
+        }
+        match program.try_read(&mut [0; 16]) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Waits until a connection that was made earlier has been silent for too long.
+async fn suspicious(seat: &Seat) {
+    if seat.fresh {
+        std::future::pending::<()>().await;
+    }
+    loop {
+        tokio::time::sleep(SUSPICION).await;
+        if seat.silence() >= SUSPICION {
+            return;
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A node's stream by way of the helper, for `sallyport ssh` and its like.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+
+use super::door::{self, Door, Taken};
+use super::{Setting, VARIABLE};
+use crate::profile::Stored;
+use crate::transport::Ending;
+
+/// Bytes to and from a node. What the helper says at the end becomes the stream's ending.
+#[derive(Debug)]
+pub(crate) struct HelperStream {
+    bytes: UnixStream,
+    words: UnixStream,
+    said: Vec<u8>,
+    ended: bool,
+    ending: Ending,
+}
+
+/// A stream of the helper, where there is one to be had. `None`: connect without it.
+pub(crate) fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperStream, Ending)> {
+    // The helper has chosen its cryptography already.
+    if std::env::var_os("SALLYPORT_CRYPTO").is_some_and(|value| !value.is_empty()) {
+        return None;
+    }
+    let Setting::On { idle } = Setting::of(std::env::var_os(VARIABLE).as_deref()) else { return None };
+    let door = Door { directory: &stored.directory, proxy: &stored.profile.proxy, idle };
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().ok()?;
+    ours.set_nonblocking(true).ok()?;
+    let bytes = UnixStream::from_std(ours).ok()?;
+    let Taken(words) = door.open(node, login, [theirs.as_fd(), theirs.as_fd()])?;
+    let words = words
+        .set_read_timeout(None)
+        .and_then(|()| words.set_nonblocking(true))
+        .and_then(|()| UnixStream::from_std(words))
+        .ok()?;
+    let ending = Ending::default();
+    let stream = HelperStream { bytes, words, said: Vec::new(), ended: false, ending: ending.clone() };
+    Some((stream, ending))
+}
+
+impl AsyncRead for HelperStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        match ready!(Pin::new(&mut this.bytes).poll_read(context, buffer)) {
+            Ok(()) if buffer.filled().len() > before => return Poll::Ready(Ok(())),
+            _ => {}
+        }
+        // The bytes are over; how that came is said on the other socket.
+        loop {
+            let mut space = [0; 1024];
+            let mut words = ReadBuf::new(&mut space);
+            let read = ready!(Pin::new(&mut this.words).poll_read(context, &mut words));
+            if read.is_err() || words.filled().is_empty() {
+                break;
+            }
+            this.said.extend_from_slice(words.filled());
+        }
+        this.ended = true;
+        match door::understand(Some(&this.said)) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => {
+                let words = error.what().to_owned();
+                this.ending.say(error);
+                Poll::Ready(Err(io::Error::other(words)))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for HelperStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match ready!(Pin::new(&mut self.bytes).poll_write(context, data)) {
+            Ok(count) => Poll::Ready(Ok(count)),
+            // Why there is nobody to write to is what the reading side hears.
+            Err(_) => Poll::Ready(Ok(data.len())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,256 @@
+//! The warm connections to the proxy, and the login that they are made with.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use time::OffsetDateTime;
+use tracing::{debug, info};
+
+use crate::Global;
+use crate::connect::{self, Pulse};
+use crate::error::{CliError, CliResult};
+use crate::follow::Channel;
+use crate::profile::{self, Stored};
+
+/// Streams on one connection, half of what a proxy takes; more go on another.
+const STREAMS_PER_TRANSPORT: usize = 500;
+/// A file that is being replaced is whole after this.
+const REPLACING: Duration = Duration::from_millis(100);
+
+/// What tells a login from the one before: each of these files is replaced, never written over.
+const FILES: [&str; 4] = ["profile.json", "tls_cert.pem", "tls_key.pem", "trust.json"];
+
+/// The files of a login as they were at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp([(u64, i64, i64); FILES.len()]);
+
+impl Stamp {
+    fn of(directory: &Path) -> Option<Self> {
+        let mut stamp = [(0, 0, 0); FILES.len()];
+        for (slot, name) in stamp.iter_mut().zip(FILES) {
+            let metadata = fs::metadata(directory.join(name)).ok()?;
+            *slot = (metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
+        }
+        Some(Self(stamp))
+    }
+}
+
+/// One connection to the proxy.
+#[derive(Debug)]
+pub(super) struct Warm {
+    channel: Channel,
+    pulse: Pulse,
+    streams: AtomicUsize,
+    /// Nothing new goes here: it is lost, or its login was replaced.
+    retired: AtomicBool,
+    number: u64,
+}
+
+/// A place on a connection, for one stream.
+#[derive(Debug)]
+pub(super) struct Seat {
+    warm: Arc<Warm>,
+    /// The connection was made for this stream.
+    pub(super) fresh: bool,
+}
+
+impl Seat {
+    fn take(warm: &Arc<Warm>, fresh: bool) -> Self {
+        warm.streams.fetch_add(1, Ordering::Relaxed);
+        Self { warm: Arc::clone(warm), fresh }
+    }
+
+    pub(super) fn channel(&self) -> Channel {
+        self.warm.channel.clone()
+    }
+
+    /// Since when nothing came from the proxy.
+    pub(super) fn silence(&self) -> Duration {
+        self.warm.pulse.silence()
+    }
+
+    /// Keeps others from this connection.
+    pub(super) fn retire(&self) {
+        if !self.warm.retired.swap(true, Ordering::Relaxed) {
+            info!(transport = self.warm.number, "a connection to the proxy is not used any more");
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.warm.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+type Dialling = Shared<BoxFuture<'static, Result<Arc<Warm>, CliError>>>;
+
+struct State {
+    login: Option<(Stamp, Arc<Stored>)>,
+    warm: Vec<Arc<Warm>>,
+    /// The one that is being made, for all who need one.
+    dialling: Option<Dialling>,
+}
+
+/// The connections of one profile.
+pub(super) struct Transports {
+    global: Global,
+    directory: std::path::PathBuf,
+    state: Mutex<State>,
+    made: AtomicU64,
+}
+
+/// What [`Transports::login`] found.
+#[derive(Debug)]
+pub(super) enum Login {
+    Valid(Arc<Stored>),
+    /// Whoever asks hears it in the words of a program that has no helper.
+    Unusable,
+}
+
+impl Transports {
+    pub(super) fn new(global: Global, directory: std::path::PathBuf) -> Self {
+        let state = State { login: None, warm: Vec::new(), dialling: None };
+        Self { global, directory, state: Mutex::new(state), made: AtomicU64::new(0) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The login in force. One that replaced another retires the other's connections.
+    pub(super) fn login(&self) -> Login {
+        let Some(stamp) = Stamp::of(&self.directory) else {
+            self.forget();
+            return Login::Unusable;
+        };
+        let mut state = self.state();
+        if let Some((known, stored)) = &state.login
+            && *known == stamp
+        {
+            return if stored.profile.valid_until > OffsetDateTime::now_utc() {
+                Login::Valid(Arc::clone(stored))
+            } else {
+                Login::Unusable
+            };
+        }
+        retire_all(&mut state);
+        match profile::load_valid(&self.global) {
+            Ok(stored) => {
+                let stored = Arc::new(stored);
+                state.login = Some((stamp, Arc::clone(&stored)));
+                info!(user = %stored.profile.user, until = %stored.profile.valid_until, "using the stored login");
+                Login::Valid(stored)
+            }
+            Err(_) => {
+                state.login = None;
+                Login::Unusable
+            }
+        }
+    }
+
+    /// Forgets the login and its keys. What is open stays open.
+    pub(super) fn forget(&self) {
+        let mut state = self.state();
+        state.login = None;
+        retire_all(&mut state);
+    }
+
+    /// A seat on a warm connection, or on one that is made now.
+    pub(super) async fn seat(&self, stored: &Arc<Stored>) -> CliResult<Seat> {
+        if let Some(warm) = self.usable() {
+            return Ok(Seat::take(&warm, false));
+        }
+        match self.dial(stored).await {
+            Ok(warm) => Ok(Seat::take(&warm, true)),
+            Err(error) => {
+                // The files may have been read while a login was replacing them.
+                let before = self.state().login.as_ref().map(|(stamp, _)| *stamp);
+                tokio::time::sleep(REPLACING).await;
+                match self.login() {
+                    Login::Valid(stored) if Stamp::of(&self.directory) != before => {
+                        self.dial(&stored).await.map(|warm| Seat::take(&warm, true))
+                    }
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    fn usable(&self) -> Option<Arc<Warm>> {
+        let mut state = self.state();
+        // One that is retired lives on in the seats that were taken.
+        state.warm.retain(|warm| !warm.retired.load(Ordering::Relaxed) && !warm.pulse.ended());
+        let free = |warm: &&Arc<Warm>| warm.streams.load(Ordering::Relaxed) < STREAMS_PER_TRANSPORT;
+        state.warm.iter().find(free).cloned()
+    }
+
+    async fn dial(&self, stored: &Arc<Stored>) -> CliResult<Arc<Warm>> {
+        let dialling = {
+            let mut state = self.state();
+            match &state.dialling {
+                Some(dialling) => dialling.clone(),
+                None => {
+                    let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+                    let dialling = in_the_background(Arc::clone(stored), number).boxed().shared();
+                    state.dialling = Some(dialling.clone());
+                    dialling
+                }
+            }
+        };
+        let outcome = dialling.clone().await;
+        let mut state = self.state();
+        // The first of those who waited puts it away.
+        if state.dialling.as_ref().is_some_and(|current| current.ptr_eq(&dialling)) {
+            state.dialling = None;
+            if let Ok(warm) = &outcome {
+                state.warm.push(Arc::clone(warm));
+            }
+        }
+        outcome
+    }
+
+    /// How many connections there are, and how many were made.
+    pub(super) fn counts(&self) -> (usize, u64) {
+        (
+            self.state().warm.iter().filter(|warm| !warm.pulse.ended()).count(),
+            self.made.load(Ordering::Relaxed),
+        )
+    }
+}
+
+fn retire_all(state: &mut State) {
+    for warm in state.warm.drain(..) {
+        warm.retired.store(true, Ordering::Relaxed);
+    }
+    state.dialling = None;
+}
+
+/// Goes on when whoever asked for it has gone: the next one needs it.
+async fn in_the_background(stored: Arc<Stored>, number: u64) -> Result<Arc<Warm>, CliError> {
+    match tokio::spawn(connect_warm(stored, number)).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(CliError::new(format!("cannot connect to the proxy: {error}"))),
+    }
+}
+
+async fn connect_warm(stored: Arc<Stored>, number: u64) -> Result<Arc<Warm>, CliError> {
+    let began = Instant::now();
+    match connect::proxy_warm(&stored).await {
+        Ok((channel, pulse)) => {
+            info!(transport = number, proxy = %stored.profile.proxy, took = ?began.elapsed(), "connected to the proxy");
+            let streams = AtomicUsize::new(0);
+            Ok(Arc::new(Warm { channel, pulse, streams, retired: AtomicBool::new(false), number }))
+        }
+        Err(error) => {
+            debug!(%error, "no connection to the proxy");
+            Err(error)
+        }
+    }
+}
