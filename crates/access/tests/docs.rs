@@ -1,7 +1,7 @@
 //! The examples of the guide are what the program reads.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-use sallyport_access::{Lock, Role};
+use sallyport_access::{Lock, Role, SessionPolicy};
 
 #[test]
 fn every_example_of_the_role_guide_is_accepted() {
@@ -12,6 +12,9 @@ fn every_example_of_the_role_guide_is_accepted() {
         match yaml.lines().next().unwrap() {
             "kind: role" => drop(Role::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))),
             "kind: lock" => drop(Lock::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))),
+            "kind: session_policy" => {
+                drop(SessionPolicy::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}")));
+            }
             other => panic!("an example begins with {other}"),
         }
         seen += 1;

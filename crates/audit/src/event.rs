@@ -117,6 +117,10 @@ codes! {
     LockUpdated = "SP1211I", "lock.updated";
     /// A lock was lifted.
     LockDeleted = "SP1212I", "lock.deleted";
+    /// The cluster's session policy was made or changed.
+    SessionPolicySet = "SP1215I", "session_policy.set";
+    /// The cluster's session policy was removed: only roles and defaults count.
+    SessionPolicyDeleted = "SP1216I", "session_policy.deleted";
     /// A join token was made.
     TokenCreated = "SP1220I", "token.created";
     /// A join token was withdrawn.

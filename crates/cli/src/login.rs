@@ -132,6 +132,9 @@ pub(crate) async fn log_in(
         .await
         .map_err(|status| CliError::from_status("log in", &status))?
         .into_inner();
+    if !response.message_of_the_day.is_empty() {
+        ui::say(response.message_of_the_day.trim_end());
+    }
     let profile = profile_of(proxy, user, &response)?;
     let trust = trust_of(&response)?;
     profile::save(

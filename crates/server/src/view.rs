@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sallyport_access::{ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, Policies, Role};
+use sallyport_access::{
+    ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, Policies, Role, SessionPolicy,
+};
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -201,7 +203,8 @@ impl ClusterView {
     /// Replaces everything by a complete snapshot.
     pub(crate) fn replace(&self, snapshot: Vec<Held>) {
         let mut state = self.write();
-        let mut kinds: BTreeSet<String> = ["role", "lock", "node"].map(str::to_owned).into();
+        let mut kinds: BTreeSet<String> =
+            ["role", "lock", "node", "session_policy"].map(str::to_owned).into();
         state.held = snapshot.into_iter().map(|h| ((h.kind, h.name), h.yaml)).collect();
         kinds.insert("trust".to_owned());
         state.nodes = Nodes::default();
@@ -275,7 +278,7 @@ impl State {
     }
 
     fn rebuild(&mut self, cluster: &ClusterName, kinds: &BTreeSet<String>) {
-        if kinds.contains("role") {
+        if kinds.contains("role") || kinds.contains("session_policy") {
             self.rebuild_policies();
         }
         if kinds.contains("lock") {
@@ -297,7 +300,19 @@ impl State {
                 }
             }
         }
-        match Policies::compile(&roles) {
+        let sessions = match self
+            .of_kind("session_policy")
+            .first()
+            .map(|(_, yaml)| SessionPolicy::parse(yaml))
+        {
+            None => SessionPolicy::default(),
+            Some(Ok(sessions)) => sessions,
+            Some(Err(problem)) => {
+                error!(%problem, "the session policy cannot be understood; the one known before stays in force");
+                return;
+            }
+        };
+        match Policies::compile_with(&roles, sessions) {
             Ok(policies) => self.policies = Arc::new(policies),
             Err(problem) => {
                 error!(%problem, "the roles do not compile; the roles known before stay in force");

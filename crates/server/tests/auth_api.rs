@@ -401,7 +401,7 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
         public_names: Vec::new(),
     };
     fleet.renew_host(renew).await.unwrap();
-    let kinds = ["role", "lock", "node", "trust"].map(str::to_owned).to_vec();
+    let kinds = ["role", "lock", "node", "session_policy", "trust"].map(str::to_owned).to_vec();
     let mut watch = fleet.watch(v1::WatchRequest { kinds }).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
     fleet.heartbeat(v1::HeartbeatRequest::default()).await.unwrap();
@@ -563,6 +563,7 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     assert!(!admin.list_resources(list).await.unwrap().into_inner().resources.is_empty());
     let (kind, spare) = name();
     admin.delete_resource(v1::DeleteResourceRequest { kind, name: spare }).await.unwrap();
+    session_policy(cluster, admin).await;
     admin.reset_user(v1::ResetUserRequest { name: "alice".to_owned() }).await.unwrap();
     let export = v1::ExportCaRequest { kind: "user".to_owned(), format: "openssh".to_owned() };
     assert!(admin.export_ca(export).await.unwrap().into_inner().text.contains("ssh-ed25519"));
@@ -592,4 +593,28 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     certificates.list_certificates(v1::ListCertificatesRequest::default()).await.unwrap();
     let verified = admin.verify_audit(v1::VerifyAuditRequest {}).await.unwrap().into_inner();
     assert!(verified.intact, "{verified:?}");
+}
+
+/// The cluster has one session policy, which whoever decides about sessions hears of.
+async fn session_policy(cluster: &Cluster, admin: &mut AdminClient<Channel>) {
+    let yaml = |name: &str, spec: &str| v1::CreateResourceRequest {
+        yaml: format!("kind: session_policy\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"),
+        replace: true,
+    };
+    let other = admin.create_resource(yaml("mine", "{max_sessions: 3}")).await.unwrap_err();
+    assert!(other.message().contains("write name: default"), "{other:?}");
+    let wrong = admin.create_resource(yaml("default", "{max_session_ttl: 1h}")).await.unwrap_err();
+    assert!(wrong.message().contains("max_session_ttl"), "{wrong:?}");
+    admin.create_resource(yaml("default", "{message_of_the_day: Be kind., max_sessions: 3}")).await.unwrap();
+    let get = || v1::GetResourceRequest { kind: "session_policy".to_owned(), name: "default".to_owned() };
+    assert!(admin.get_resource(get()).await.unwrap().into_inner().yaml.contains("Be kind."));
+    let list = v1::ListResourcesRequest { kind: "session_policy".to_owned(), ..Default::default() };
+    assert_eq!(admin.list_resources(list).await.unwrap().into_inner().resources.len(), 1);
+    let remove = v1::DeleteResourceRequest { kind: "session_policy".to_owned(), name: "default".to_owned() };
+    admin.delete_resource(remove).await.unwrap();
+    assert_eq!(admin.get_resource(get()).await.unwrap_err().code(), Code::NotFound);
+    let events = all_events(cluster).await;
+    for code in ["SP1215I", "SP1216I"] {
+        assert!(events.iter().any(|event| event["code"] == code), "no event {code}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::connect::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
-const KINDS: &str = "role, user, token, node, lock";
+const KINDS: &str = "role, user, token, node, lock, session_policy";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {

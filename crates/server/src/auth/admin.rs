@@ -23,7 +23,8 @@ use super::caller::{Caller, caller};
 use super::hosts::{REMEMBERED, fresh_token, hash_of, shown, storage};
 use super::resources::{self, Document, KINDS};
 use super::state::{
-    CredentialRecord, HostRecord, InviteRecord, LockRecord, NodeRecord, RoleRecord, TokenRecord, UserRecord,
+    CredentialRecord, HostRecord, InviteRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord,
+    TokenRecord, UserRecord,
 };
 use super::view::PAGE;
 use super::{Inner, host_role, host_role_name};
@@ -227,6 +228,11 @@ impl Inner {
                     self.store.get::<LockRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
                 Ok(resources::of(kind, name, found.revision, found.expires, found.value.yaml))
             }
+            "session_policy" => {
+                let found = self.store.get::<SessionPolicyRecord>(name, now).await.map_err(failed)?;
+                let found = found.ok_or_else(missing)?;
+                Ok(resources::of(kind, name, found.revision, None, found.value.yaml))
+            }
             "user" => {
                 let found =
                     self.store.get::<UserRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
@@ -295,6 +301,14 @@ impl Inner {
                     listed.push((one.name, resource));
                 }
             }
+            "session_policy" => {
+                let stored =
+                    self.store.list::<SessionPolicyRecord>(after, limit, now).await.map_err(failed)?;
+                for one in stored {
+                    let resource = resources::of(kind, &one.name, one.revision, None, one.value.yaml);
+                    listed.push((one.name, resource));
+                }
+            }
             "user" => {
                 for one in self.store.list::<UserRecord>(after, limit, now).await.map_err(failed)? {
                     let yaml = resources::user_yaml(&one.value);
@@ -337,6 +351,7 @@ impl Inner {
             ("role", true) => Code::RoleUpdated,
             ("lock", false) => Code::LockCreated,
             ("lock", true) => Code::LockUpdated,
+            ("session_policy", _) => Code::SessionPolicySet,
             (_, false) => Code::UserCreated,
             (_, true) => Code::UserUpdated,
         };
@@ -349,6 +364,10 @@ impl Inner {
             Document::Lock(lock) => {
                 let record = LockRecord { yaml: lock.to_yaml() };
                 (op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
+            }
+            Document::SessionPolicy(policy) => {
+                let record = SessionPolicyRecord { yaml: policy.to_yaml() };
+                (op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
             Document::User(user) => {
                 self.check_roles(&user.roles)?;
@@ -397,7 +416,7 @@ impl Inner {
     }
 
     pub(super) async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
-        if matches!(kind, "role" | "lock") {
+        if matches!(kind, "role" | "lock" | "session_policy") {
             self.refresh().await.map_err(|problem| {
                 tracing::error!(
                     problem = crate::ServerError::chain(&problem),
@@ -423,6 +442,9 @@ impl Inner {
                 (Code::RoleDeleted, vec![typed::delete::<RoleRecord>(name, None)])
             }
             "lock" => (Code::LockDeleted, vec![typed::delete::<LockRecord>(name, None)]),
+            "session_policy" => {
+                (Code::SessionPolicyDeleted, vec![typed::delete::<SessionPolicyRecord>(name, None)])
+            }
             "token" => (Code::TokenDeleted, vec![typed::delete::<TokenRecord>(name, None)]),
             "user" => {
                 let mut steps = vec![typed::delete::<UserRecord>(name, None)];

@@ -23,7 +23,7 @@ use super::authorities::Authorities;
 use super::caller::{Caller, caller};
 use super::hosts::storage;
 use super::resources;
-use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord};
+use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
 use crate::seen::{self, MOST_REPORTED, Report};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
@@ -66,7 +66,7 @@ impl Fleet for Service {
         for kind in &kinds {
             let resource = match kind.as_str() {
                 "trust" => "ca",
-                "role" | "lock" | "node" => kind,
+                "role" | "lock" | "node" | "session_policy" => kind,
                 _ => {
                     let status = Status::invalid_argument(format!(
                         "{:?} cannot be watched",
@@ -499,6 +499,10 @@ fn resource(item: Item) -> Result<v1::Resource, Status> {
         "role" => {
             let stored = typed::decode::<RoleRecord>(item).map_err(broken)?;
             resources::of("role", &stored.name, stored.revision, stored.expires, stored.value.yaml)
+        }
+        "session_policy" => {
+            let stored = typed::decode::<SessionPolicyRecord>(item).map_err(broken)?;
+            resources::of("session_policy", &stored.name, stored.revision, None, stored.value.yaml)
         }
         "lock" => {
             let stored = typed::decode::<LockRecord>(item).map_err(broken)?;

@@ -382,6 +382,7 @@ impl Inner {
             Principal::Host { .. } => (&[][..], &[][..]),
         };
         v1::LoginResponse {
+            message_of_the_day: self.view().policies.sessions().message_of_the_day.clone(),
             cluster: self.config.cluster.to_string(),
             ssh_certificate: issued.ssh,
             tls_certificate_pem: issued.tls_pem,

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::yaml::{self, Errors, Problems, Section, Tree};
-use sallyport_access::{HostId, Labels, Lock, Role, RoleName, Traits, UserName};
+use sallyport_access::{
+    HostId, Labels, Lock, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits, UserName,
+};
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -13,7 +15,7 @@ use tonic::Status;
 use super::state::{NodeRecord, TokenRecord, UserRecord};
 
 /// Kinds that the API knows.
-pub(super) const KINDS: [&str; 5] = ["lock", "node", "role", "token", "user"];
+pub(super) const KINDS: [&str; 6] = ["lock", "node", "role", "session_policy", "token", "user"];
 
 /// A document that was read.
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub(super) enum Document {
     Role(Box<Role>),
     User(UserRecord),
     Lock(Lock),
+    SessionPolicy(Box<SessionPolicy>),
 }
 
 impl Document {
@@ -29,6 +32,7 @@ impl Document {
             Self::Role(_) => "role",
             Self::User(_) => "user",
             Self::Lock(_) => "lock",
+            Self::SessionPolicy(_) => "session_policy",
         }
     }
 
@@ -37,6 +41,7 @@ impl Document {
             Self::Role(role) => role.name.to_string(),
             Self::User(user) => user.name.to_string(),
             Self::Lock(lock) => lock.name.clone(),
+            Self::SessionPolicy(_) => SESSION_POLICY_NAME.to_owned(),
         }
     }
 }
@@ -51,7 +56,9 @@ pub(super) fn kind_of(text: &str) -> Result<String, Status> {
         _ => None,
     };
     kind.ok_or_else(|| {
-        Status::invalid_argument("the document has no kind; begin it with kind: role, user or lock")
+        Status::invalid_argument(
+            "the document has no kind; begin it with kind: role, user, lock or session_policy",
+        )
     })
 }
 
@@ -61,10 +68,13 @@ pub(super) fn read(kind: &str, text: &str) -> Result<Document, Status> {
         "role" => Role::parse(text).map(|role| Document::Role(Box::new(role))).map_err(wrong),
         "lock" => Lock::parse(text).map(Document::Lock).map_err(wrong),
         "user" => user(text).map(Document::User).map_err(wrong),
+        "session_policy" => {
+            SessionPolicy::parse(text).map(|policy| Document::SessionPolicy(Box::new(policy))).map_err(wrong)
+        }
         "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),
         "node" => Err(Status::invalid_argument("nodes come by joining: sallyport admin tokens add")),
         other => Err(Status::invalid_argument(format!(
-            "there is no kind {:?}; documents are of kind role, user or lock",
+            "there is no kind {:?}; documents are of kind role, user, lock or session_policy",
             super::hosts::shown(other)
         ))),
     }

@@ -114,6 +114,16 @@ impl Kind for LockRecord {
     const KIND: &'static str = "lock";
 }
 
+/// The cluster's session policy, as the YAML that was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SessionPolicyRecord {
+    pub(super) yaml: String,
+}
+
+impl Kind for SessionPolicyRecord {
+    const KIND: &'static str = "session_policy";
+}
+
 /// A user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UserRecord {

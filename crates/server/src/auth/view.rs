@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use sallyport_access::{HostId, Lock, Node, NodeKind, NodeName, Policies, Role};
+use sallyport_access::{
+    HostId, Lock, Node, NodeKind, NodeName, Policies, Role, SESSION_POLICY_NAME, SessionPolicy,
+};
 use time::OffsetDateTime;
 use tracing::error;
 
 use super::Inner;
-use super::state::{LockRecord, NodeRecord, RoleRecord};
+use super::state::{LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
 use crate::ServerError;
 
 /// Roles, locks and nodes as they are now. Replaced as a whole with every change.
@@ -134,7 +136,7 @@ impl Inner {
     pub(super) async fn follow(self: Arc<Self>) {
         loop {
             let now = OffsetDateTime::now_utc();
-            let prefixes = vec!["role/".to_owned(), "lock/".to_owned()];
+            let prefixes = ["role/", "lock/", "session_policy/"].map(str::to_owned).to_vec();
             let mut watch = match self.store.backend().watch(prefixes, now).await {
                 Ok(watch) => watch,
                 Err(_) => return,
@@ -195,7 +197,15 @@ pub(super) async fn load(store: &sallyport_store::Store) -> Result<View, ServerE
         parsed.insert(stored.name, role);
     }
     let all: Vec<Role> = parsed.values().cloned().collect();
-    let policies = Policies::compile(&all).map_err(|error| failed(error.into()))?;
+    let sessions = store
+        .get::<SessionPolicyRecord>(SESSION_POLICY_NAME, now)
+        .await
+        .map_err(|error| failed(error.into()))?
+        .map(|stored| SessionPolicy::parse(&stored.value.yaml))
+        .transpose()
+        .map_err(|error| failed(error.into()))?;
+    let policies =
+        Policies::compile_with(&all, sessions.unwrap_or_default()).map_err(|error| failed(error.into()))?;
     let mut locks = Vec::new();
     for stored in store.list::<LockRecord>(None, PAGE, now).await.map_err(|error| failed(error.into()))? {
         locks.push(Lock::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);

@@ -149,6 +149,9 @@ async fn serve(mut door: Door, wanted: Wanted) {
         return door.refuse(&message).await;
     }
     door.quiet = wanted.terminal.is_some();
+    if door.quiet {
+        let _ = live.terminal.set(door.clone());
+    }
     run(door, wanted, place.as_ref(), &permit, &live).await;
 }
 

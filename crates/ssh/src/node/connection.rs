@@ -1,6 +1,7 @@
 //! One SSH connection, from its first byte to its last.
 
 mod handler;
+mod limits;
 mod line;
 mod login;
 mod shared;
@@ -21,6 +22,7 @@ pub(super) use shared::{Live, Shared};
 use crate::Stream;
 use crate::capabilities::{Heard, Tap, hear_out, no_common_algorithm};
 use handler::Connection;
+use limits::Verdict;
 use line::Line;
 
 /// How long a client has to hear of the end after it was told, before its line is dropped.
@@ -96,16 +98,17 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
     tokio::pin!(login_deadline);
     let mut changes = shared.server.directory.changes();
     let mut changes_end = false;
+    let mut warned = false;
     let reason = loop {
-        let idle_left = shared
-            .granted()
-            .and_then(|granted| granted.permit.options().client_idle_timeout)
-            .map(|limit| (limit, limit.saturating_sub(shared.idle())));
-        if let Some((limit, left)) = idle_left
-            && left.is_zero()
-        {
-            break format!("nothing was typed or sent for {} s", limit.as_secs());
-        }
+        let ask_again = match shared.limits(warned) {
+            Verdict::Over(reason) => break reason,
+            Verdict::Warn(told) => {
+                warned = true;
+                shared.tell_terminals(&told);
+                continue;
+            }
+            Verdict::Fine(ask_again) => ask_again,
+        };
         tokio::select! {
             ended = &mut session => {
                 if let Err(error) = ended {
@@ -130,7 +133,7 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
                     break reason;
                 }
             }
-            () = sleep(idle_left.map_or(Duration::from_secs(3600), |(_, left)| left)) => {}
+            () = sleep(ask_again) => {}
         }
     };
     tracing::info!(%reason, "cutting a connection");

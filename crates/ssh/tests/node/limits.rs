@@ -1,7 +1,7 @@
 //! What roles and the node limit, forwarding, and the end of the node.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use sallyport_audit::Code;
@@ -9,6 +9,7 @@ use sallyport_audit::recording::Body;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Child;
+use tokio::time::timeout;
 
 use crate::world::{World, alive, ok, output, started, text, until};
 
@@ -169,6 +170,45 @@ async fn an_idle_terminal_is_disconnected_and_a_busy_one_is_not() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     assert!(busy.try_wait().unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_when_it_has_lasted_as_long_as_the_roles_allow() {
+    let world = World::with("max_session_duration: 2s", |_| {}).await;
+    let busy = started(world.ssh(&["-tt"], &["while :; do echo tick; sleep 0.2; done"]));
+    let ended = timeout(Duration::from_secs(20), busy.wait_with_output()).await.expect("it goes on").unwrap();
+    assert_eq!(ended.status.code(), Some(255));
+    assert!(text(&ended.stderr).contains("it has lasted 2 s"), "{}", text(&ended.stderr));
+    let cut = world.event(&Code::SessionCut).await;
+    assert!(cut.message.contains("2 s, the longest"), "{}", cut.message);
+    assert_eq!(ok(&output(world.ssh(&[], &["echo again"])).await), "again\n");
+}
+
+/// A certificate with a few seconds left, and whether a session over it outlives it.
+async fn outlives_its_certificate(options: &str) -> (World, Output) {
+    let world = World::with(options, |_| {}).await;
+    let mut card = world.card("bob");
+    card.issued -= time::Duration::seconds(56);
+    card.ttl = time::Duration::seconds(60);
+    world.issue("short", &card);
+    let mut session = world.client("ssh", "short");
+    session.arg(world.destination()).arg("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done");
+    let ended = timeout(Duration::from_secs(30), output(session)).await.expect("it goes on");
+    (world, ended)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_with_its_certificate_only_where_the_roles_say_so() {
+    let (cut, finished) = tokio::join!(
+        outlives_its_certificate("disconnect_expired_cert: true"),
+        outlives_its_certificate("disconnect_expired_cert: false"),
+    );
+    let (world, ended) = cut;
+    assert_eq!(ended.status.code(), Some(255));
+    assert!(text(&ended.stderr).contains("your certificate has expired"), "{}", text(&ended.stderr));
+    world.event(&Code::SessionCut).await;
+    let (_world, ended) = finished;
+    assert!(ok(&ended).ends_with("8\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

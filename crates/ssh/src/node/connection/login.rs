@@ -1,5 +1,7 @@
 //! Who is on a connection, and whether they may enter.
 
+use std::time::Instant;
+
 use sallyport_access::Login;
 use sallyport_audit::Code;
 use ssh_key::{Certificate, HashAlg};
@@ -62,7 +64,9 @@ pub(super) async fn authorise(
         return refuse(message.clone(), message, None);
     }
     match shared.back_end.enter(&identity, certificate, &permit).await {
-        Ok(place) => Ok(Access::Granted(Box::new(Granted { identity, login, place, permit }))),
+        Ok(place) => {
+            Ok(Access::Granted(Box::new(Granted { identity, login, place, permit, since: Instant::now() })))
+        }
         Err(message) => refuse(message.clone(), message, None),
     }
 }

@@ -10,11 +10,14 @@ use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
+use super::limits::{self, Moment, Verdict};
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::node::backend::{BackEnd, Place};
+use crate::node::channel::Door;
 use crate::node::inbox::{Inbox, Pressure};
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};
+use crate::session::Channel;
 
 /// What authentication found.
 pub(in crate::node) enum Access {
@@ -31,6 +34,8 @@ pub(in crate::node) struct Granted {
     pub(super) place: Arc<dyn Place>,
     /// As decided when the connection began.
     pub(super) permit: Permit,
+    /// When that was.
+    pub(super) since: Instant,
 }
 
 /// What the parts of one connection share.
@@ -61,6 +66,8 @@ pub(in crate::node) struct Shared {
 pub(in crate::node) struct Live {
     pub(in crate::node) inbox: Arc<Inbox>,
     pub(in crate::node) record: OnceLock<Arc<Record>>,
+    /// Where its person reads, when they sit at a terminal.
+    pub(in crate::node) terminal: OnceLock<Door>,
 }
 
 impl Shared {
@@ -116,7 +123,8 @@ impl Shared {
 
     /// Counts a session in for as long as the result lives.
     pub(in crate::node) fn enter(&self, inbox: &Arc<Inbox>) -> Arc<Live> {
-        let entry = Arc::new(Live { inbox: inbox.clone(), record: OnceLock::new() });
+        let entry =
+            Arc::new(Live { inbox: inbox.clone(), record: OnceLock::new(), terminal: OnceLock::new() });
         let mut live = self.live();
         live.retain(|live| live.strong_count() > 0);
         live.push(Arc::downgrade(&entry));
@@ -134,7 +142,29 @@ impl Shared {
         self.active.store(now, Ordering::Relaxed);
     }
 
-    pub(super) fn idle(&self) -> Duration {
+    /// What the limits of whoever is on this connection say now.
+    pub(super) fn limits(&self, warned: bool) -> Verdict {
+        let Some(granted) = self.granted() else { return Verdict::Fine(Duration::from_secs(3600)) };
+        let moment = Moment {
+            lasted: granted.since.elapsed(),
+            idle: self.idle(),
+            now: OffsetDateTime::now_utc(),
+            warned,
+        };
+        limits::judge(&granted.permit, moment)
+    }
+
+    /// Tells the people who sit at terminals of this connection; nobody is waited for.
+    pub(super) fn tell_terminals(&self, message: &str) {
+        for live in self.live().iter().filter_map(Weak::upgrade) {
+            if let Some(door) = live.terminal.get().cloned() {
+                let text = format!("\r\nsallyport: {message}\r\n");
+                tokio::spawn(async move { door.send(Channel::Stderr, text.into()).await });
+            }
+        }
+    }
+
+    fn idle(&self) -> Duration {
         let active = Duration::from_millis(self.active.load(Ordering::Relaxed) as u64);
         self.began.elapsed().saturating_sub(active)
     }
