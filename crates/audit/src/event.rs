@@ -174,6 +174,8 @@ codes! {
     SessionLost = "SP2007W", "session.lost";
     /// A session was cut off: a lock, an idle limit, a recording that failed.
     SessionCut = "SP2008W", "session.cut";
+    /// Somebody ended a session.
+    SessionTerminated = "SP2030I", "session.terminated";
 
     /// The authority has the whole recording of a session.
     RecordingUploaded = "SP2100I", "recording.uploaded";

@@ -13,6 +13,7 @@ use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
+use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -232,6 +233,10 @@ impl Authority {
 
     pub(crate) fn suites(&self) -> SuitesClient<Channel> {
         SuitesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    pub(crate) fn sessions(&self) -> SessionsClient<Channel> {
+        SessionsClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {

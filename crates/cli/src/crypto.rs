@@ -56,6 +56,7 @@ fn dials(command: &Command) -> bool {
         | Command::Connect(_)
         | Command::Play(_)
         | Command::Recordings(_)
+        | Command::Sessions(_)
         | Command::Access(_)
         | Command::Admin(_) => true,
         Command::Logout(_)

@@ -25,6 +25,7 @@ mod recordings;
 mod resident;
 mod sal;
 mod scp;
+mod sessions;
 mod signup;
 mod ssh;
 mod start;
@@ -108,6 +109,9 @@ enum Command {
     /// Find recordings.
     #[command(subcommand)]
     Recordings(recordings::Recordings),
+    /// See and end sessions that run.
+    #[command(subcommand)]
+    Sessions(sessions::Sessions),
     /// Questions about who may do what.
     #[command(subcommand)]
     Access(access::Access),
@@ -189,6 +193,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Config(args) => config::run(&global, &args).map(done),
             Command::Play(args) => play::run(&global, args).await.map(done),
             Command::Recordings(command) => recordings::run(&global, command).await.map(done),
+            Command::Sessions(command) => sessions::run(&global, command).await.map(done),
             Command::Access(command) => access::run(&global, command).await,
             Command::Admin(args) => admin::run(&global, args).await,
             Command::Sal(command) => sal::run(&global, command).map(done),

@@ -23,6 +23,7 @@ mod listener;
 mod local;
 mod logging;
 mod proxy;
+mod reporting;
 mod seen;
 mod sessions;
 mod spool;

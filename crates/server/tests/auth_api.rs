@@ -22,6 +22,7 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
+use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use serde_json::Value;
 use support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};
@@ -36,6 +37,7 @@ const PROTOS: &[&str] = &[
     include_str!("../../wire/proto/sallyport/v1/rotation.proto"),
     include_str!("../../wire/proto/sallyport/v1/certificates.proto"),
     include_str!("../../wire/proto/sallyport/v1/suites.proto"),
+    include_str!("../../wire/proto/sallyport/v1/sessions.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -132,9 +134,10 @@ fn request(method: &str) -> Vec<u8> {
 const OPEN: [&str; 5] =
     ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
 /// Give every user their own part of the answer, and everybody else's to nobody.
-const OWN_PART: [&str; 3] = ["Cluster.ListNodes", "Cluster.ListRecordings", "Rotation.Follow"];
+const OWN_PART: [&str; 4] =
+    ["Cluster.ListNodes", "Cluster.ListRecordings", "Rotation.Follow", "Sessions.ListSessions"];
 /// For nodes. The CAs' public halves are what they watch anyway.
-const FOR_NODES: [&str; 9] = [
+const FOR_NODES: [&str; 10] = [
     "Admin.ExportCa",
     "Fleet.RenewHost",
     "Fleet.Watch",
@@ -143,6 +146,7 @@ const FOR_NODES: [&str; 9] = [
     "Fleet.ReportClients",
     "Fleet.RecordingOffset",
     "Fleet.UploadRecording",
+    "Fleet.ReportSessions",
     "Rotation.Confirm",
 ];
 
@@ -329,6 +333,9 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Fleet.ReportClients", Nothing),
         ("Fleet.RecordingOffset", Nothing),
         ("Fleet.UploadRecording", Event("SP2100I")),
+        ("Fleet.ReportSessions", Nothing),
+        ("Sessions.ListSessions", Called),
+        ("Sessions.EndSession", Event("SP2030I")),
         ("Cluster.GetStatus", Called),
         ("Cluster.ListNodes", Called),
         ("Cluster.ExplainAccess", Called),
@@ -438,6 +445,8 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
     let status = fleet.emit_events(v1::EmitEventsRequest { events_json: vec![forged.to_json()] }).await;
     assert_eq!(status.unwrap_err().code(), Code::PermissionDenied);
 
+    report_a_session(fleet.clone()).await;
+
     let session = SessionId::new();
     let spool = tempfile::tempdir().unwrap();
     let key = cluster.running.authority().unwrap().trust().recording_key().unwrap();
@@ -481,6 +490,44 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
     session
 }
 
+/// Tells of one session, as long as the test lasts, and ends it when that is asked for.
+async fn report_a_session(mut fleet: FleetClient<Channel>) {
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    let told = v1::LiveSession {
+        session_id: SessionId::new().to_string(),
+        user: "alice".to_owned(),
+        login: "alice".to_owned(),
+        // Not for a node to say.
+        node: "db-1".to_owned(),
+        served_by: "node:db-1".to_owned(),
+        terminal: true,
+        ..Default::default()
+    };
+    let all = v1::ReportSessionsRequest {
+        put: vec![told.clone()],
+        reset: true,
+        complete: true,
+        ..Default::default()
+    };
+    sender.send(all).await.unwrap();
+    let messages = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let mut orders = fleet.report_sessions(messages).await.unwrap().into_inner();
+    assert!(orders.message().await.unwrap().unwrap().report_within.is_some());
+    tokio::spawn(async move {
+        while let Ok(Some(order)) = orders.message().await {
+            let Some(end) = order.end else { continue };
+            assert_eq!(
+                (end.session_id, end.reason.as_str()),
+                (told.session_id.clone(), "ended by @local: lunch")
+            );
+            let outcomes = vec![v1::OrderOutcome { order: end.order, done: true }];
+            let ended = vec![told.session_id.clone()];
+            let said = v1::ReportSessionsRequest { ended, outcomes, ..Default::default() };
+            sender.send(said).await.unwrap();
+        }
+    });
+}
+
 async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>, session: SessionId) {
     let mut client = ClusterClient::new(admin_channel(&cluster.data_dir()).await);
     client.get_status(v1::GetStatusRequest {}).await.unwrap();
@@ -498,6 +545,16 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     let play = v1::PlayRecordingRequest { session_id: session.to_string(), from: None };
     let mut frames = client.play_recording(play).await.unwrap().into_inner();
     assert!(frames.message().await.unwrap().is_some());
+
+    let mut sessions = SessionsClient::new(admin_channel(&cluster.data_dir()).await);
+    let live =
+        sessions.list_sessions(v1::ListSessionsRequest::default()).await.unwrap().into_inner().sessions;
+    assert_eq!(live.len(), 1, "{live:?}");
+    assert_eq!((live[0].node.as_str(), live[0].served_by.as_str()), ("web-1", "node:web-1"));
+    let end = v1::EndSessionRequest { session_id: live[0].session_id.clone(), reason: "lunch".to_owned() };
+    let ended = sessions.end_session(end.clone()).await.unwrap().into_inner().session.unwrap();
+    assert_eq!(ended.user, "alice");
+    assert_eq!(sessions.end_session(end).await.unwrap_err().code(), Code::NotFound);
 
     let mut suites = SuitesClient::new(admin_channel(&cluster.data_dir()).await);
     let known = suites.list_suites(v1::ListSuitesRequest {}).await.unwrap().into_inner();

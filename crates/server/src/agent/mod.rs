@@ -27,6 +27,7 @@ use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::proxy::LocalAuthority;
+use crate::reporting::Reporter;
 use crate::seen::Seen;
 use crate::spool::{self, Spool};
 use crate::view::ClusterView;
@@ -190,6 +191,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         node.full(),
     );
     tasks.spawn(uploader.clone().run(stop.clone()));
+    let reporter = Reporter { live: node.live(), client: client.clone() };
+    tasks.spawn(reporter.run(stop.clone()));
     let description = Description {
         labels: section.labels.clone(),
         os_user: node::os_user(),

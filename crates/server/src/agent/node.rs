@@ -11,7 +11,7 @@ use sallyport_audit::recording::Recorders;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_ssh::capabilities::Sighting;
-use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
+use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeServer};
 use sallyport_ssh::session::Helper;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -185,6 +185,11 @@ impl SshNode {
     /// Cuts what is left, and waits for its records.
     pub(crate) async fn end_all(&self) {
         let _ = tokio::time::timeout(CUT_PATIENCE, self.server.drain(Duration::ZERO)).await;
+    }
+
+    /// The sessions that run.
+    pub(crate) fn live(&self) -> LiveSessions {
+        self.server.live()
     }
 
     /// Where the recordings are.

@@ -23,6 +23,7 @@ use super::authorities::Authorities;
 use super::caller::{Caller, caller};
 use super::hosts::storage;
 use super::resources;
+use super::sessions;
 use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
 use crate::seen::{self, MOST_REPORTED, Report};
 
@@ -152,6 +153,17 @@ impl Fleet for Service {
         let identity = self.0.host(&caller, "Fleet.UploadRecording", &[HostRole::Node]).await?;
         let offset = self.0.upload(&caller, identity, request.into_inner()).await?;
         Ok(Response::new(v1::UploadRecordingResponse { offset }))
+    }
+
+    type ReportSessionsStream = sessions::Orders;
+
+    async fn report_sessions(
+        &self,
+        request: Request<Streaming<v1::ReportSessionsRequest>>,
+    ) -> Result<Response<Self::ReportSessionsStream>, Status> {
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, "Fleet.ReportSessions", &sessions::REPORTERS).await?;
+        self.0.take_reports(identity, request.into_inner()).map(Response::new)
     }
 }
 

@@ -17,6 +17,7 @@ mod custodies;
 mod fleet;
 mod hosts;
 mod issued;
+mod live;
 mod login;
 mod open;
 mod passwords;
@@ -24,6 +25,7 @@ mod resources;
 mod rotation;
 mod seen;
 mod serve;
+mod sessions;
 mod state;
 mod suites;
 mod view;
@@ -93,6 +95,7 @@ struct Inner {
     recordings: Arc<RecordingStore>,
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,
+    live: live::Live,
     clients: seen::Clients,
     /// Of connections to the authority itself.
     sightings: crate::seen::Seen,

@@ -93,6 +93,7 @@ pub(super) async fn open_with(
         recordings: Arc::new(recordings),
         view: RwLock::new(Arc::new(view)),
         presence,
+        live: super::live::Live::default(),
         clients,
         sightings: Seen::default(),
         passwords: passwords::Pool::new(),
@@ -117,6 +118,7 @@ pub(super) async fn open_with(
     inner.log.append(events).await.map_err(authority("write its audit log"))?;
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
+    inner.tasks.spawn(Arc::clone(&inner).forget_sessions());
     let indexing = Arc::clone(&inner);
     inner
         .tasks

@@ -17,6 +17,7 @@ use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
 use sallyport_wire::v1::rotation_server::RotationServer;
+use sallyport_wire::v1::sessions_server::SessionsServer;
 use sallyport_wire::v1::suites_server::SuitesServer;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,7 +27,7 @@ use tokio_rustls::rustls::server::Acceptor;
 use tracing::{debug, info, warn};
 
 use super::caller::{Caller, PeerInfo};
-use super::{Inner, admin, certificates, cluster, fleet, login, rotation, suites};
+use super::{Inner, admin, certificates, cluster, fleet, login, rotation, sessions, suites};
 use crate::ServerError;
 use crate::seen::{Guest, incompatible, of_hello};
 
@@ -101,6 +102,9 @@ where
     .add_service(
         CertificatesServer::new(certificates::Service(Arc::clone(inner)))
             .max_decoding_message_size(64 * 1024),
+    )
+    .add_service(
+        SessionsServer::new(sessions::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024),
     )
     .add_service(SuitesServer::new(suites::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
     .add_service(

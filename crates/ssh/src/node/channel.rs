@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::backend::{Asked, Place, Reach};
 use super::connection::{Live, Shared};
 use super::inbox::Inbox;
+use super::live::Entry;
 use super::record::Record;
 use crate::helper::printable;
 use crate::session::{Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Terminal};
@@ -170,6 +171,9 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         }
     };
     let _ = live.record.set(record.clone());
+    let _listed = shared.identity().map(|owner| {
+        server.live.enter(Entry::new(record.about().clone(), owner, record.place(), door.inbox.clone()))
+    });
 
     let (environment, agent) = variables(&door, place, &record, wanted.variables, wanted.agent).await;
     let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment };

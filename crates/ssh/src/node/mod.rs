@@ -19,6 +19,7 @@ mod config;
 mod connection;
 mod forward;
 mod inbox;
+mod live;
 mod local;
 mod record;
 mod signals;
@@ -42,6 +43,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 
 pub use config::NodeConfig;
+pub use live::{Change, LiveSession, LiveSessions};
 
 use crate::Stream;
 use crate::capabilities::Sighting;
@@ -169,6 +171,7 @@ struct Inner {
     sink: Arc<dyn Sink>,
     recorders: Recorders,
     connections: Mutex<HashMap<u64, Arc<Shared>>>,
+    live: LiveSessions,
     next: AtomicU64,
     ended: Notify,
 }
@@ -211,6 +214,7 @@ impl NodeServer {
             sink,
             recorders,
             connections: Mutex::default(),
+            live: LiveSessions::default(),
             next: AtomicU64::new(0),
             ended: Notify::new(),
         }))
@@ -237,6 +241,12 @@ impl NodeServer {
             HybridKeyExchange::Required => face.hybrid.clone(),
         };
         connection::serve(stream, shared, config, demand).await;
+    }
+
+    /// The sessions that run, to be listed and ended.
+    #[must_use]
+    pub fn live(&self) -> LiveSessions {
+        self.0.live.clone()
     }
 
     /// Connections that are open.

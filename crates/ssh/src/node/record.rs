@@ -48,6 +48,12 @@ impl Record {
         &self.about
     }
 
+    /// Where the session is recorded, in the words of a list.
+    #[allow(clippy::unused_self, reason = "sessions that are not recorded will say so here")]
+    pub(super) fn place(&self) -> &'static str {
+        "node"
+    }
+
     /// An event of this session.
     pub(super) fn event(&self, code: Code) -> Event {
         let about = &self.about;

@@ -213,6 +213,11 @@ impl Shared {
         }
     }
 
+    /// Who is on the connection, once they may have sessions.
+    pub(in crate::node) fn identity(&self) -> Option<&Identity> {
+        self.granted().map(|granted| &granted.identity)
+    }
+
     /// Sessions that may run on this connection at once.
     pub(in crate::node) fn max_sessions(&self) -> usize {
         self.granted().map_or(1, |granted| granted.permit.options().max_sessions)

@@ -1,0 +1,282 @@
+//! Sessions that run: who may see and end them, and the hosts that tell of them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::Stream;
+use sallyport_access::permit::JoinMode;
+use sallyport_access::{HostId, HostRole, Identity, JoinTarget, Principal, RoleName, SessionId, Verb};
+use sallyport_audit::Code;
+use sallyport_wire::v1::sessions_server::Sessions;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Inner;
+use super::caller::{Caller, caller};
+use super::live::{FORGET_AFTER, NotOrdered, ORDERS, REPORT_WITHIN, Reporting};
+
+pub(super) struct Service(pub(super) Arc<Inner>);
+
+/// Sessions in one answer.
+const SESSIONS: usize = 20_000;
+/// How long a host has to end a session.
+const END_TIMEOUT: Duration = Duration::from_secs(8);
+/// Longest reason that is passed on.
+const LONGEST_REASON: usize = 512;
+/// How often it is asked whether a host may go on.
+const STILL_VALID: Duration = Duration::from_secs(10);
+
+pub(super) type Orders = Pin<Box<dyn Stream<Item = Result<v1::ReportSessionsResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Sessions for Service {
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        const METHOD: &str = "Sessions.ListSessions";
+        let caller = caller(&request);
+        if !matches!(caller, Caller::LocalAdmin) {
+            let identity = self.0.certified(&caller, METHOD).await?;
+            if identity.user().is_none() {
+                let status = Status::permission_denied("hosts do not list sessions");
+                return Err(self.0.refuse(&caller, METHOD, status).await);
+            }
+        }
+        self.0.called(&caller, METHOD, "").await?;
+        let inner = Arc::clone(&self.0);
+        let request = request.into_inner();
+        let listed = tokio::task::spawn_blocking(move || inner.list_sessions(&caller, &request)).await;
+        let sessions = listed.map_err(|_| Status::internal("the sessions could not be listed"))?;
+        Ok(Response::new(v1::ListSessionsResponse { sessions }))
+    }
+
+    async fn end_session(
+        &self,
+        request: Request<v1::EndSessionRequest>,
+    ) -> Result<Response<v1::EndSessionResponse>, Status> {
+        let caller = caller(&request);
+        let session = self.0.end_session(&caller, request.into_inner()).await?;
+        Ok(Response::new(v1::EndSessionResponse { session: Some(session) }))
+    }
+}
+
+impl Inner {
+    fn list_sessions(&self, caller: &Caller, request: &v1::ListSessionsRequest) -> Vec<v1::LiveSession> {
+        let limit = match request.limit {
+            0 => SESSIONS,
+            limit => (limit as usize).min(SESSIONS),
+        };
+        let is = |wanted: &str, got: &str| wanted.is_empty() || wanted == got;
+        let found = self.live.list(|id, told| {
+            is(&request.user, &told.user)
+                && (is(&request.node, &told.node) || request.node == told.node_id)
+                && (request.session_id.is_empty() || request.session_id == id.to_string())
+        });
+        let all = self.check(caller, "session", Verb::List).is_ok();
+        let mut joining = Joining::new(self, caller.identity());
+        let mine = caller.identity().and_then(Identity::user).map(ToString::to_string);
+        found
+            .into_iter()
+            .filter_map(|mut told| {
+                told.may_join = joining.modes(&told);
+                let visible = all || mine.as_ref() == Some(&told.user) || !told.may_join.is_empty();
+                visible.then_some(told)
+            })
+            .take(limit)
+            .collect()
+    }
+
+    async fn end_session(
+        &self,
+        caller: &Caller,
+        request: v1::EndSessionRequest,
+    ) -> Result<v1::LiveSession, Status> {
+        const METHOD: &str = "Sessions.EndSession";
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.certified(caller, METHOD).await?;
+        }
+        let id = request.session_id.parse::<SessionId>();
+        let told = id.as_ref().ok().and_then(|id| self.live.find(id));
+        let own = match (caller.identity().and_then(Identity::user), &told) {
+            (Some(user), Some(told)) => user.as_str() == told.user,
+            _ => false,
+        };
+        // Whether a session exists is for those to know who may end it.
+        if !own {
+            self.allow(caller, METHOD, "session", Verb::Delete).await?;
+        }
+        let id = id.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let gone = || Status::not_found(format!("no session {id} runs; see: sallyport sessions ls"));
+        let told = told.ok_or_else(gone)?;
+        let reason: String = request
+            .reason
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(LONGEST_REASON)
+            .collect();
+        let shown = match reason.as_str() {
+            "" => format!("ended by {}", caller.name()),
+            reason => format!("ended by {}: {reason}", caller.name()),
+        };
+        let unreachable = || {
+            Status::unavailable(format!(
+                "{} does not answer the authority, so its sessions cannot be ended one by one; a lock reaches it as soon as it is back: sallyport admin lock --user {}",
+                told.served_by, told.user
+            ))
+        };
+        let (order, answer) = self.live.order_end(&id, &shown).map_err(|why| match why {
+            NotOrdered::Unknown => gone(),
+            NotOrdered::OutOfReach => unreachable(),
+        })?;
+        let done = tokio::time::timeout(END_TIMEOUT, answer).await;
+        self.live.give_up(order);
+        match done {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Err(gone()),
+            Ok(Err(_)) | Err(_) => return Err(unreachable()),
+        }
+        let event = self
+            .event(Code::SessionTerminated, caller)
+            .session(id)
+            .node(told.node.clone())
+            .login(told.login.clone())
+            .field("owner", told.user.clone())
+            .message(reason);
+        self.record(vec![event]).await?;
+        Ok(told)
+    }
+
+    /// Takes a host's call, and gives the orders for it.
+    pub(super) fn take_reports(
+        self: &Arc<Self>,
+        identity: &Identity,
+        mut said: Streaming<v1::ReportSessionsRequest>,
+    ) -> Result<Orders, Status> {
+        let Principal::Host { id, name, role } = &identity.principal else {
+            return Err(Status::permission_denied("only hosts report sessions"));
+        };
+        let host = Reporting { id: *id, name: name.clone(), role: *role, shown: identity.display_name() };
+        let (orders, mut ordered) = mpsc::channel(ORDERS);
+        let (sender, receiver) = mpsc::channel(4);
+        let call = self.live.open(&host, orders);
+        let first = v1::ReportSessionsResponse {
+            report_within: Some(convert::duration_to_proto(REPORT_WITHIN)),
+            end: None,
+        };
+        let (inner, identity) = (Arc::clone(self), identity.clone());
+        let mut still_valid = tokio::time::interval(STILL_VALID);
+        self.tasks.spawn(async move {
+            if sender.send(Ok(first)).await.is_err() {
+                return;
+            }
+            let mut heard = tokio::time::Instant::now();
+            let over = loop {
+                tokio::select! {
+                    message = said.message() => match message {
+                        Ok(Some(message)) => {
+                            heard = tokio::time::Instant::now();
+                            match inner.live.take(&host, call, message) {
+                                Ok(true) => {}
+                                Ok(false) => break Status::aborted("another call of this host has taken over"),
+                                Err(problem) => break Status::invalid_argument(problem),
+                            }
+                        }
+                        Ok(None) | Err(_) => return,
+                    },
+                    Some(end) = ordered.recv() => {
+                        let order = v1::ReportSessionsResponse { report_within: None, end: Some(end) };
+                        if sender.send(Ok(order)).await.is_err() {
+                            return;
+                        }
+                    }
+                    // A call that lasts outlives locks and certificates unless it is asked.
+                    _ = still_valid.tick() => {
+                        if let Err(refused) = inner.check_valid(&identity) {
+                            break refused;
+                        }
+                        if heard.elapsed() > FORGET_AFTER {
+                            break Status::deadline_exceeded("nothing was heard for too long");
+                        }
+                    }
+                    () = sender.closed() => return,
+                    () = inner.stop.cancelled() => break Status::unavailable("the authority is stopping"),
+                }
+            };
+            let _ = sender.send(Err(over)).await;
+        });
+        Ok(Box::pin(ReceiverStream::new(receiver)))
+    }
+
+    /// Forgets the sessions of silent hosts, until the authority stops.
+    pub(super) async fn forget_sessions(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(STILL_VALID);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.live.forget(Instant::now()),
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// Who may join what. Sessions of one owner on one node share an answer.
+struct Joining<'a> {
+    inner: &'a Inner,
+    identity: Option<&'a Identity>,
+    /// Whether any of the caller's roles says something about joining.
+    rules: bool,
+    answers: HashMap<(String, String, Vec<String>), Vec<String>>,
+}
+
+impl<'a> Joining<'a> {
+    fn new(inner: &'a Inner, identity: Option<&'a Identity>) -> Self {
+        let view = inner.view();
+        let rules = match identity.map(|identity| &identity.principal) {
+            Some(Principal::User { roles, .. }) => roles
+                .iter()
+                .filter_map(|role| view.roles.get(role.as_str()))
+                .any(|role| !role.allow.join_sessions.is_empty()),
+            _ => false,
+        };
+        Self { inner, identity, rules, answers: HashMap::new() }
+    }
+
+    fn modes(&mut self, told: &v1::LiveSession) -> Vec<String> {
+        let Some(identity) = self.identity else { return Vec::new() };
+        let own = identity.user().is_some_and(|user| user.as_str() == told.user);
+        if !told.terminal || !(own || self.rules) {
+            return Vec::new();
+        }
+        let key = (told.node_id.clone(), told.user.clone(), told.owner_roles.clone());
+        if let Some(known) = self.answers.get(&key) {
+            return known.clone();
+        }
+        let modes = self.ask(identity, told);
+        self.answers.insert(key, modes.clone());
+        modes
+    }
+
+    fn ask(&self, identity: &Identity, told: &v1::LiveSession) -> Vec<String> {
+        let node = told.node_id.parse::<HostId>().ok().and_then(|id| self.inner.presence.get(id));
+        let Some(node) = node else { return Vec::new() };
+        let view = self.inner.view();
+        let owner_roles: Vec<RoleName> =
+            told.owner_roles.iter().filter_map(|role| RoleName::new(role.clone()).ok()).collect();
+        let target = JoinTarget { node: &node.node, owner: &told.user, owner_roles: &owner_roles };
+        let now = OffsetDateTime::now_utc();
+        JoinMode::ALL
+            .into_iter()
+            .filter(|mode| view.policies.may_join(identity, target, *mode, &view.locks, now).is_ok())
+            .map(|mode| mode.as_str().to_owned())
+            .collect()
+    }
+}
+
+/// The hosts that serve sessions.
+pub(super) const REPORTERS: [HostRole; 2] = [HostRole::Node, HostRole::Proxy];

@@ -1,0 +1,229 @@
+//! The sessions that run on this server, for whoever lists, ends or joins them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sallyport_access::{Identity, Principal, RoleName, SessionId};
+use sallyport_audit::recording::SessionMetadata;
+use tokio::sync::Notify;
+
+use super::inbox::Inbox;
+
+/// Changes that may wait for whoever follows; past it everything is told anew.
+const MOST_CHANGES: usize = 10_000;
+
+/// What is told of one session that runs.
+#[derive(Debug, Clone)]
+pub struct LiveSession {
+    /// Whose, where, since when, and what.
+    pub about: SessionMetadata,
+    /// The owner's roles: the rules on joining go by them.
+    pub owner_roles: Vec<RoleName>,
+    /// Where it is recorded: `node`, `proxy` or `off`.
+    pub recording: &'static str,
+}
+
+/// What has changed since the last look.
+#[derive(Debug)]
+pub enum Change {
+    /// All sessions: what was told before no longer counts.
+    Everything(Vec<LiveSession>),
+    /// These, one by one.
+    Some {
+        /// Begun or changed.
+        put: Vec<LiveSession>,
+        /// Over.
+        ended: Vec<SessionId>,
+    },
+}
+
+/// The sessions of one server. Clones share them.
+#[derive(Clone, Default)]
+pub struct LiveSessions(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    sessions: BTreeMap<SessionId, Arc<Entry>>,
+    /// What has changed since the follower looked; nothing is kept while nobody follows.
+    changed: Option<BTreeSet<SessionId>>,
+}
+
+/// One session, as its own task enters it.
+pub(super) struct Entry {
+    session: LiveSession,
+    inbox: Arc<Inbox>,
+}
+
+impl Entry {
+    pub(super) fn new(
+        about: SessionMetadata,
+        owner: &Identity,
+        recording: &'static str,
+        inbox: Arc<Inbox>,
+    ) -> Self {
+        let owner_roles = match &owner.principal {
+            Principal::User { roles, .. } => roles.clone(),
+            Principal::Host { .. } => Vec::new(),
+        };
+        Self { session: LiveSession { about, owner_roles, recording }, inbox }
+    }
+
+    fn told(&self) -> LiveSession {
+        self.session.clone()
+    }
+}
+
+impl LiveSessions {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a session for as long as the result lives.
+    pub(super) fn enter(&self, entry: Entry) -> Listed {
+        let id = entry.session.about.session_id;
+        self.state().sessions.insert(id, Arc::new(entry));
+        self.touch(id);
+        Listed { live: self.clone(), id }
+    }
+
+    fn touch(&self, id: SessionId) {
+        let mut state = self.state();
+        let State { changed, .. } = &mut *state;
+        if let Some(waiting) = changed {
+            waiting.insert(id);
+            if waiting.len() > MOST_CHANGES {
+                // Whoever follows is far behind: everything is shorter.
+                *changed = None;
+            }
+        }
+        drop(state);
+        self.0.changed.notify_one();
+    }
+
+    /// Every session that runs, the oldest first.
+    #[must_use]
+    pub fn list(&self) -> Vec<LiveSession> {
+        self.state().sessions.values().map(|entry| entry.told()).collect()
+    }
+
+    /// Ends a session and tells its owner why; false when there is none of this id any more.
+    #[must_use]
+    pub fn end(&self, id: &SessionId, reason: &str) -> bool {
+        let entry = self.state().sessions.get(id).cloned();
+        if let Some(entry) = &entry {
+            entry.inbox.cut(reason);
+        }
+        entry.is_some()
+    }
+
+    /// Begins anew to follow: the next [`LiveSessions::changes`] tells everything. One may follow at a time.
+    pub fn follow(&self) {
+        self.state().changed = None;
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for changes, and gives them. What changes between two calls is in the second.
+    pub async fn changes(&self) -> Change {
+        loop {
+            let notified = self.0.changed.notified();
+            {
+                let mut state = self.state();
+                let Some(waiting) = state.changed.as_mut().map(std::mem::take) else {
+                    state.changed = Some(BTreeSet::new());
+                    return Change::Everything(state.sessions.values().map(|entry| entry.told()).collect());
+                };
+                if !waiting.is_empty() {
+                    let (mut put, mut ended) = (Vec::new(), Vec::new());
+                    for id in waiting {
+                        match state.sessions.get(&id) {
+                            Some(entry) => put.push(entry.told()),
+                            None => ended.push(id),
+                        }
+                    }
+                    return Change::Some { put, ended };
+                }
+            }
+            notified.await;
+        }
+    }
+}
+
+impl fmt::Debug for LiveSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveSessions").field("running", &self.state().sessions.len()).finish_non_exhaustive()
+    }
+}
+
+/// Takes a session off the list when it ends, however it ends.
+pub(super) struct Listed {
+    live: LiveSessions,
+    id: SessionId,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.live.state().sessions.remove(&self.id);
+        self.live.touch(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+
+    use super::super::inbox::Pressure;
+    use super::*;
+    use crate::session::Incoming;
+
+    fn entry() -> (Entry, Arc<Inbox>, SessionId) {
+        let id = SessionId::new();
+        let about = SessionMetadata {
+            session_id: id,
+            cluster: "c".to_owned(),
+            user: "alice".to_owned(),
+            login: "root".to_owned(),
+            node: "web-1".to_owned(),
+            node_id: String::new(),
+            source: String::new(),
+            started: OffsetDateTime::now_utc(),
+            kind: "shell".to_owned(),
+            command: None,
+            term: None,
+            size: None,
+        };
+        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
+        let session = LiveSession { about, owner_roles: Vec::new(), recording: "node" };
+        (Entry { session, inbox: inbox.clone() }, inbox, id)
+    }
+
+    #[tokio::test]
+    async fn changes_are_told_once_and_sessions_can_be_ended() {
+        let live = LiveSessions::default();
+        let (first, inbox, id) = entry();
+        let listed = live.enter(first);
+        let Change::Everything(all) = live.changes().await else { panic!() };
+        assert_eq!(all.len(), 1);
+        let (second, _, other) = entry();
+        let short = live.enter(second);
+        drop(short);
+        let (third, _, stays) = entry();
+        let _third = live.enter(third);
+        let Change::Some { put, ended } = live.changes().await else { panic!() };
+        assert_eq!(put.iter().map(|session| session.about.session_id).collect::<Vec<_>>(), [stays]);
+        assert_eq!(ended, [other]);
+        assert!(live.end(&id, "enough"));
+        assert!(matches!(inbox.next().await, Some(Incoming::Cut(reason)) if reason == "enough"));
+        drop(listed);
+        assert!(!live.end(&id, "enough"));
+        live.follow();
+        let Change::Everything(all) = live.changes().await else { panic!() };
+        assert_eq!(all.len(), 1);
+    }
+}
