@@ -174,6 +174,14 @@ codes! {
     SessionLost = "SP2007W", "session.lost";
     /// A session was cut off: a lock, an idle limit, a recording that failed.
     SessionCut = "SP2008W", "session.cut";
+    /// A forwarded connection ended.
+    SessionPortForwardEnd = "SP2020I", "session.port_forward_end";
+    /// A node began to listen on a port or socket for a client (`ssh -R`).
+    SessionListen = "SP2021I", "session.listen";
+    /// A node listens no more on a port or socket for a client.
+    SessionListenEnd = "SP2022I", "session.listen_end";
+    /// The client's X11 display was made reachable from a session.
+    SessionX11Forward = "SP2023I", "session.x11_forward";
     /// Somebody ended a session.
     SessionTerminated = "SP2030I", "session.terminated";
 

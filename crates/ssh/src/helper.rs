@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-use crate::session::Account;
+use crate::session::{Account, socket};
 
 /// The argument that makes a `sallyport` process a session process.
 pub const ARGUMENT: &str = "__session";
@@ -45,6 +45,10 @@ pub(crate) enum Work {
     Shell,
     Exec,
     Sftp,
+    /// Connect to the Unix socket that the argument names, and hand it over; see [`crate::session::socket`].
+    Connect,
+    /// Listen on a Unix socket there, hand it over, and remove it when the node is done with it.
+    Listen,
 }
 
 impl Spec {
@@ -62,7 +66,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match become_session(command.as_deref()) {
         Ok(code) => code,
         Err(message) => {
-            let _ = writeln!(io::stderr(), "sallyport: {message}");
+            // In one piece: whoever reads it may take the first for all.
+            let _ = io::stderr().write_all(format!("sallyport: {message}\n").as_bytes());
             ExitCode::from(FAILED)
         }
     }
@@ -86,12 +91,16 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
         return Ok(ExitCode::from(FAILED));
     }
     account.become_it()?;
-    enter_home(&account);
+    if matches!(spec.work, Work::Shell | Work::Exec | Work::Sftp) {
+        enter_home(&account);
+    }
     let environment = environment(&account, &spec);
     match spec.work {
         Work::Sftp => Ok(crate::sftp::serve_stdio()),
         Work::Shell => Err(exec(&account, None, &environment)),
         Work::Exec => Err(exec(&account, Some(command.unwrap_or_default()), &environment)),
+        Work::Connect => socket::give_connected(Path::new(command.unwrap_or_default())),
+        Work::Listen => socket::give_listening(Path::new(command.unwrap_or_default())),
     }
 }
 

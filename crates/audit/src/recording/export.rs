@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::frame::{Body, Exit, Frame};
+use super::frame::{Body, Direction, Exit, ForwardEnd, Frame};
 
 /// asciicast version 2: one JSON line for the head, one for each event.
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl Text {
                 let outcome = if *success { "" } else { " (failed)" };
                 note(format!("sftp {operation} {}{detail}{outcome}", printable(path)))
             }
-            Body::PortForward { target } => note(format!("port forwarded to {}", printable(target))),
+            Body::PortForward { target, direction, end } => note(forward(target, *direction, end.as_ref())),
             Body::Note { text } => note(printable(text)),
             Body::Exit(Exit::Signal(signal)) => note(format!("ended by signal {signal}")),
             Body::Exit(Exit::Cut(why)) => note(format!("cut off: {}", printable(why))),
@@ -155,6 +155,21 @@ fn printable(text: &str) -> String {
 #[must_use]
 pub fn json(frame: &Frame) -> String {
     serde_json::to_string(frame).unwrap_or_default()
+}
+
+fn forward(target: &str, direction: Direction, end: Option<&ForwardEnd>) -> String {
+    let target = printable(target);
+    let what = match direction {
+        Direction::Local => format!("connection forwarded to {target}"),
+        Direction::Remote => format!("connection forwarded from {target} to the client"),
+        Direction::X11 => format!("X11 connection forwarded from {target} to the client"),
+    };
+    match end {
+        None => what,
+        Some(ForwardEnd { bytes_in, bytes_out }) => {
+            format!("{what} ended: {bytes_in} bytes from the client, {bytes_out} to it")
+        }
+    }
 }
 
 #[cfg(test)]

@@ -100,10 +100,16 @@ pub enum Body {
         /// Whether it was done.
         success: bool,
     },
-    /// A port was forwarded.
+    /// A connection was forwarded beside the session, or one ended.
     PortForward {
-        /// Where to.
+        /// Where to; for `remote`, where the node listens.
         target: String,
+        /// Who began it.
+        #[serde(default, skip_serializing_if = "Direction::is_local")]
+        direction: Direction,
+        /// The connection's end, when this tells of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<ForwardEnd>,
     },
     /// Something that a viewer should know, such as a gap.
     Note {
@@ -112,6 +118,45 @@ pub enum Body {
     },
     /// The end.
     Exit(Exit),
+}
+
+/// Who began a forwarded connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The client, towards something that the node can reach (`ssh -L`, `-D`, `-W`).
+    #[default]
+    Local,
+    /// Somebody who connected to where the node listens for the client (`ssh -R`).
+    Remote,
+    /// A program of the session, towards the client's display.
+    X11,
+}
+
+impl Direction {
+    /// As events name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Remote => "remote",
+            Self::X11 => "x11",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+    fn is_local(&self) -> bool {
+        *self == Self::Local
+    }
+}
+
+/// What went through a forwarded connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardEnd {
+    /// Bytes that came from the client.
+    pub bytes_in: u64,
+    /// Bytes that went to the client.
+    pub bytes_out: u64,
 }
 
 fn write_micros<S: Serializer>(at: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -12,7 +12,7 @@ mod recorder;
 mod store;
 
 pub use format::{Decoder, Encoder, FormatError};
-pub use frame::{Body, Exit, Frame, SessionMetadata};
+pub use frame::{Body, Direction, Exit, ForwardEnd, Frame, SessionMetadata};
 pub use reader::{Damage, Reader, Summary};
 pub use recorder::{Recorder, Recorders, RecordingError};
 pub use store::{RecordingEntry, RecordingState, RecordingStore, StoreError};

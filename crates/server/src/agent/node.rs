@@ -128,6 +128,7 @@ impl SshNode {
         let mut config = NodeConfig {
             spill_directory: spill,
             accept_env: start.section.allow_env.clone(),
+            gateway_ports: start.section.gateway_ports,
             ..NodeConfig::default()
         };
         if let Some(program) = &start.section.helper {

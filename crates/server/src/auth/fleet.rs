@@ -209,6 +209,10 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::SessionExec
             | Code::SessionSftp
             | Code::SessionPortForward
+            | Code::SessionPortForwardEnd
+            | Code::SessionListen
+            | Code::SessionListenEnd
+            | Code::SessionX11Forward
             | Code::SessionAgentForward
             | Code::SessionRefused
             | Code::SessionLost

@@ -96,6 +96,8 @@ node:
   #   ca_pin: sha256:...                         # printed with the token
   # Environment variables that clients may set.
   # allow_env: [LANG, LC_*]
+  # Let ssh -R listen on other addresses than the loopback ones.
+  # gateway_ports: false
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

@@ -268,6 +268,8 @@ pub struct NodeSection {
     pub join: JoinConfig,
     /// Environment variables that clients may set; `*` at the end matches the rest. Default `LANG`, `LC_*`.
     pub allow_env: Vec<String>,
+    /// Let clients of `ssh -R` say on which addresses the node listens for them. Default: loopback only.
+    pub gateway_ports: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -282,6 +284,7 @@ impl Default for NodeSection {
             proxy_server: None,
             join: JoinConfig::default(),
             allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
+            gateway_ports: false,
             spool_limit_mib: 2_048,
             helper: None,
         }

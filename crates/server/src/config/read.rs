@@ -29,7 +29,8 @@ const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "su
 const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https"];
 const HTTPS: &[&str] = &["certificate", "key"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
-const NODE: &[&str] = &["enabled", "name", "labels", "proxy_server", "join", "allow_env", "spool_limit_mib"];
+const NODE: &[&str] =
+    &["enabled", "name", "labels", "proxy_server", "join", "allow_env", "gateway_ports", "spool_limit_mib"];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
 
 const ADDRESS: &str = "write an IP address and a port, such as 0.0.0.0:3080 or [::1]:3080";
@@ -261,6 +262,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         proxy_server,
         join,
         allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
+        gateway_ports: section.boolean("gateway_ports", problems).unwrap_or(default.gateway_ports),
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)
             .unwrap_or(default.spool_limit_mib),

@@ -5,12 +5,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use russh::server::Handle;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::pump::{Slack, pump};
+use super::forward::inward::{Client, Opening};
 use crate::session::Account;
 
 /// Agent connections that one session may have open at once.
@@ -25,7 +24,7 @@ pub(super) struct AgentSocket {
 
 impl AgentSocket {
     /// Makes a socket that only the account can reach, each connection to which is one to the client's agent.
-    pub(super) fn open(account: &Account, handle: Handle) -> io::Result<Self> {
+    pub(super) fn open(account: &Account, client: Client) -> io::Result<Self> {
         let directory = std::env::temp_dir().join(format!("sallyport-agent-{}", Uuid::new_v4().simple()));
         // Fails when it exists: nobody can have put something there to be followed.
         DirBuilder::new().mode(0o700).create(&directory)?;
@@ -42,7 +41,7 @@ impl AgentSocket {
         };
         match open() {
             Ok(listener) => {
-                let task = tokio::spawn(serve(listener, handle));
+                let task = tokio::spawn(serve(listener, client));
                 Ok(Self { directory, path, task })
             }
             Err(error) => {
@@ -67,9 +66,8 @@ impl Drop for AgentSocket {
     }
 }
 
-async fn serve(listener: UnixListener, handle: Handle) {
+async fn serve(listener: UnixListener, client: Client) {
     let mut connections = tokio::task::JoinSet::new();
-    let slack = Slack::default();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -77,15 +75,8 @@ async fn serve(listener: UnixListener, handle: Handle) {
                 if connections.len() >= MAX_CONNECTIONS {
                     continue;
                 }
-                let (handle, slack) = (handle.clone(), slack.clone());
-                connections.spawn(async move {
-                    match handle.channel_open_agent().await {
-                        Ok(channel) => {
-                            pump(channel, stream, slack).await;
-                        }
-                        Err(error) => tracing::debug!(%error, "the client's agent cannot be reached"),
-                    }
-                });
+                let client = client.clone();
+                connections.spawn(async move { client.carry(Opening::Agent, Box::new(stream)).await });
             }
             Some(_) = connections.join_next() => {}
         }

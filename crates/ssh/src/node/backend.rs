@@ -3,14 +3,15 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use russh::server::Handle;
 use sallyport_access::Identity;
 use sallyport_access::permit::Permit;
 use ssh_key::Certificate;
 
+use super::forward::inward::Client;
 use crate::BoxedStream;
 use crate::session::{Ended, Input, Kind, Output, Tap, Terminal};
 
@@ -42,10 +43,29 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     ) -> Ended;
 
     /// Lets a session that is about to run reach its client's agent, by channels that are opened through `client`.
-    async fn agent(&self, client: Handle) -> io::Result<Reach>;
+    async fn agent(&self, client: Client) -> io::Result<Reach>;
 
     /// Connects to somewhere else. Whoever calls bounds the time.
-    async fn connect(&self, target: &Target) -> io::Result<BoxedStream>;
+    async fn connect(&self, target: &Target) -> io::Result<Connected>;
+
+    /// Listens for the client. Whoever calls bounds the time.
+    async fn listen(&self, target: &Target) -> io::Result<Box<dyn Listener>>;
+}
+
+/// A connection to somewhere else.
+pub(crate) struct Connected {
+    pub(crate) stream: BoxedStream,
+    /// The address that the target turned out to be.
+    pub(crate) peer: Option<String>,
+}
+
+/// Where somebody listens; ends when dropped.
+#[async_trait]
+pub(crate) trait Listener: Send {
+    /// The port, when one was allocated or asked for; 0 for a socket.
+    fn port(&self) -> u16;
+    /// The next connection, and who made it.
+    async fn accept(&mut self) -> io::Result<(BoxedStream, Option<SocketAddr>)>;
 }
 
 /// A session that somebody asks for.
@@ -67,22 +87,53 @@ pub(crate) struct Reach {
     pub(crate) _guard: Box<dyn Send>,
 }
 
-/// Where a connection goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where a connection goes, or where to listen.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// A port of a machine, by name or address.
     Port {
         /// As the client named it.
         host: String,
-        /// Never 0.
+        /// 0 to listen on any.
         port: u16,
     },
+    /// A Unix socket.
+    Socket {
+        /// Its path.
+        path: String,
+    },
 }
+
+impl Target {
+    /// What is wrong with it, whoever asks.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self {
+            Self::Port { host, .. } if host.len() > MOST_NAME_BYTES || host.contains('\0') => {
+                Some(format!("{} bytes are no name of a machine", host.len()))
+            }
+            Self::Socket { path } if !path.starts_with('/') || path.contains('\0') => {
+                Some("the path of a Unix socket on a node begins with /".to_owned())
+            }
+            Self::Socket { path } if path.len() > MOST_PATH_BYTES => Some(format!(
+                "the path of a Unix socket has at most {MOST_PATH_BYTES} bytes, this one {}",
+                path.len()
+            )),
+            Self::Port { .. } | Self::Socket { .. } => None,
+        }
+    }
+}
+
+/// Longest name of a machine (RFC 1035 §2.3.4).
+const MOST_NAME_BYTES: usize = 255;
+/// unix(7): 108 with the byte that ends it.
+const MOST_PATH_BYTES: usize = 107;
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Port { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Port { host, port } => write!(f, "{host}:{port}"),
+            Self::Socket { path } => f.write_str(path),
         }
     }
 }

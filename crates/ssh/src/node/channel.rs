@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::backend::{Asked, Place, Reach};
 use super::connection::{Live, Shared};
+use super::forward::inward::Client;
 use super::inbox::Inbox;
 use super::live::Entry;
 use super::record::Record;
@@ -221,7 +222,7 @@ async fn variables(
     if !agent {
         return (variables, None);
     }
-    match place.agent(door.handle.clone()).await {
+    match place.agent(Client::new(door.handle.clone(), door.shared.clone())).await {
         Ok(agent) => {
             variables.extend(agent.environment.iter().cloned());
             door.shared.server.sink.emit(record.event(Code::SessionAgentForward));

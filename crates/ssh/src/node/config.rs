@@ -35,6 +35,9 @@ pub struct NodeConfig {
     pub keepalive_max: usize,
     /// Forwarded connections that may be open at once on one SSH connection. Default 256.
     pub max_forwards: usize,
+    /// Let clients say on which addresses the node listens for them (`ssh -R`). Default: the loopback ones, whatever
+    /// they say. Whoever reaches the node's network reaches then what its users forward.
+    pub gateway_ports: bool,
 }
 
 impl Default for NodeConfig {
@@ -51,6 +54,7 @@ impl Default for NodeConfig {
             keepalive_interval: Duration::from_secs(15),
             keepalive_max: 3,
             max_forwards: 256,
+            gateway_ports: false,
         }
     }
 }

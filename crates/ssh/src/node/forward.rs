@@ -1,16 +1,21 @@
-//! Connections that a client asks the node to make (`ssh -L`, RFC 4254 §7.2).
+//! Forwarded connections: what is allowed, how many, and what is told of them.
+//!
+//! [`outward`] are those that a client asks the node to make (`ssh -L`, `-D`, `-W`), [`inward`] those that the node
+//! opens towards the client (`ssh -R`, the agent, X11).
+
+pub(super) mod inward;
+pub(super) mod outward;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use russh::ChannelOpenFailure;
-use russh::server::ChannelOpenHandle;
-use sallyport_audit::Code;
-use sallyport_audit::recording::Body;
+use sallyport_access::permit::{Forwarding, SessionOptions};
+use sallyport_audit::recording::{Body, Direction, ForwardEnd};
+use sallyport_audit::{Code, Event};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::backend::{Place, Target};
 use super::channel::Door;
@@ -25,14 +30,67 @@ const BLOCK_BYTES: usize = 32 * 1024;
 /// What waits for the first bytes after a pause: many connections are idle most of the time.
 const IDLE_BLOCK_BYTES: usize = 1024;
 
-/// A connection that may be made, and its room among those of the SSH connection.
+/// The right to one thing, and where to have it done.
 pub(super) struct Granted {
-    target: Target,
+    pub(super) target: Target,
     place: Arc<dyn Place>,
-    _room: Room,
 }
 
-struct Room(Arc<Shared>);
+/// Whether the roles allow it now.
+///
+/// # Errors
+/// What the person reads when not.
+pub(super) fn check(shared: &Shared, target: Target, direction: Direction) -> Result<Granted, String> {
+    let (place, permit) = shared.decide()?;
+    if let Some(problem) = target.problem() {
+        return Err(refuse(shared, &target.to_string(), problem));
+    }
+    let options: &SessionOptions = permit.options();
+    let (what, option, allowed) = match target {
+        Target::Port { .. } => ("port forwarding", "options.port_forwarding", options.port_forwarding),
+        Target::Socket { .. } => {
+            ("forwarding of Unix sockets", "options.stream_local_forwarding", options.stream_local_forwarding)
+        }
+    };
+    let Forwarding { local, remote } = allowed;
+    if match direction {
+        Direction::Local => local,
+        Direction::Remote => remote,
+        Direction::X11 => options.x11_forwarding,
+    } {
+        return Ok(Granted { target, place });
+    }
+    let way = match (direction, local || remote) {
+        (Direction::Remote, true) => " from the node to you (-R)",
+        (_, true) => " from you through the node (-L)",
+        (_, false) => "",
+    };
+    Err(refuse(shared, &target.to_string(), format!("your roles do not allow {what}{way} ({option})")))
+}
+
+/// Tells the audit log; gives the message back.
+fn refuse(shared: &Shared, target: &str, message: String) -> String {
+    shared.refused(shared.event(Code::SessionRefused).message(&message).field("target", target));
+    message
+}
+
+/// One of the connections that may be forwarded on an SSH connection at once.
+pub(super) struct Room(Arc<Shared>);
+
+impl Room {
+    /// # Errors
+    /// What the person reads when there is none.
+    pub(super) fn take(shared: &Arc<Shared>, what: &str) -> Result<Self, String> {
+        let most = shared.server.config.max_forwards;
+        let room = Self(shared.clone());
+        if shared.forwards.fetch_add(1, Ordering::AcqRel) >= most {
+            drop(room);
+            let message = format!("{most} connections are forwarded already; close some");
+            return Err(refuse(shared, what, message));
+        }
+        Ok(room)
+    }
+}
 
 impl Drop for Room {
     fn drop(&mut self) {
@@ -40,84 +98,129 @@ impl Drop for Room {
     }
 }
 
-/// Whether the client may connect there.
-///
-/// # Errors
-/// What the person reads when not.
-pub(super) fn check(shared: &Arc<Shared>, host: &str, port: u32) -> Result<Granted, String> {
-    let (place, permit) = shared.decide()?;
-    let refuse = |message: String| {
-        let target = format!("{host}:{port}");
-        shared.refused(shared.event(Code::SessionRefused).message(&message).field("target", target));
-        Err(message)
-    };
-    if !permit.options().port_forwarding.local {
-        return refuse("your roles do not allow port forwarding (options.port_forwarding)".to_owned());
-    }
-    let Some(port) = u16::try_from(port).ok().filter(|port| *port > 0) else {
-        return refuse(format!("{port} is not a port"));
-    };
-    let most = shared.server.config.max_forwards;
-    let room = Room(shared.clone());
-    if shared.forwards.fetch_add(1, Ordering::AcqRel) >= most {
-        drop(room);
-        return refuse(format!("{most} connections are forwarded already; close some"));
-    }
-    let target = Target::Port { host: host.to_owned(), port };
-    Ok(Granted { target, place, _room: room })
+/// What is known of a forwarded connection when it opens.
+pub(super) struct About {
+    pub(super) direction: Direction,
+    /// Where it goes, or where the node listens.
+    pub(super) target: String,
+    /// Who began it, as far as anybody says.
+    pub(super) from: Option<String>,
+    /// The address that `target` turned out to be.
+    pub(super) peer: Option<String>,
 }
 
-/// Makes the connection and carries it to its end.
-#[tracing::instrument(name = "forward", skip_all, fields(target = %granted.target))]
-pub(super) async fn run(door: Door, reply: ChannelOpenHandle, granted: Granted) {
-    let shared = door.shared.clone();
-    let name = granted.target.to_string();
-    let connected = match timeout(CONNECT_TIMEOUT, granted.place.connect(&granted.target)).await {
-        Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
-    };
-    let event = shared.event(Code::SessionPortForward).field("target", name.as_str());
-    let stream = match connected {
-        Ok(stream) => stream,
-        Err(reason) => {
-            shared
-                .server
-                .sink
-                .emit(event.message(format!("cannot connect: {reason}")).field("success", false));
-            door.inbox.leave();
-            let reason = format!("cannot connect to {name}: {reason}");
-            reply
-                .reject(ChannelOpenFailure::Other { code: ChannelOpenFailure::ConnectFailed.code(), reason })
-                .await;
-            return;
+impl About {
+    fn event(&self, shared: &Shared, code: Code) -> Event {
+        let mut event = shared
+            .event(code)
+            .field("target", self.target.as_str())
+            .field("direction", self.direction.as_str());
+        if let Some(from) = &self.from {
+            event = event.field("from", from.as_str());
         }
-    };
-    shared.server.sink.emit(event.message(format!("connected to {name}")).field("success", true));
-    for record in shared.records() {
-        // A recording that fails ends its own session.
-        let _ = record.note(Body::PortForward { target: name.clone() }).await;
+        if let Some(peer) = &self.peer {
+            event = event.field("peer", peer.as_str());
+        }
+        event
     }
-    reply.accept().await;
-    carry(&door, stream).await;
-    door.inbox.leave();
-    door.close().await;
 }
 
-/// Carries bytes both ways until both are done, or the client or the target is gone.
-async fn carry(door: &Door, stream: BoxedStream) {
+/// A forwarded connection, from the event of its beginning to that of its end, which comes however it ends.
+pub(super) struct Passage {
+    shared: Arc<Shared>,
+    about: About,
+    id: String,
+    began: Instant,
+    counts: Counts,
+    _room: Room,
+}
+
+/// Bytes so far.
+#[derive(Default)]
+struct Counts {
+    from_client: AtomicU64,
+    to_client: AtomicU64,
+}
+
+impl Passage {
+    /// Tells that a connection was opened.
+    pub(super) async fn open(shared: Arc<Shared>, room: Room, about: About) -> Self {
+        let id = Uuid::new_v4().simple().to_string();
+        let event = about
+            .event(&shared, Code::SessionPortForward)
+            .message(match about.direction {
+                Direction::Local => format!("connected to {}", about.target),
+                Direction::Remote | Direction::X11 => format!("connected from {}", about.target),
+            })
+            .field("forward", id.as_str())
+            .field("success", true);
+        shared.server.sink.emit(event);
+        let passage =
+            Self { shared, about, id, began: Instant::now(), counts: Counts::default(), _room: room };
+        passage.note(None).await;
+        passage
+    }
+
+    fn end(&self) -> ForwardEnd {
+        ForwardEnd {
+            bytes_in: self.counts.from_client.load(Ordering::Relaxed),
+            bytes_out: self.counts.to_client.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Into the recordings of the sessions beside it.
+    async fn note(&self, end: Option<ForwardEnd>) {
+        for record in self.shared.records() {
+            let (target, direction) = (self.about.target.clone(), self.about.direction);
+            // A recording that fails ends its own session.
+            let _ = record.note(Body::PortForward { target, direction, end }).await;
+        }
+    }
+
+    /// Carries bytes both ways until both are done, or the client or the other side is gone.
+    pub(super) async fn carry(self, door: &Door, stream: BoxedStream) {
+        carry(door, stream, &self.counts).await;
+        door.inbox.leave();
+        door.close().await;
+        self.note(Some(self.end())).await;
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let ForwardEnd { bytes_in, bytes_out } = self.end();
+        let lasted = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let event = self.about.event(&self.shared, Code::SessionPortForwardEnd);
+        self.shared.server.sink.emit(
+            event
+                .message(format!("{bytes_in} bytes from the client, {bytes_out} to it"))
+                .field("forward", self.id.as_str())
+                .field("bytes_in", bytes_in)
+                .field("bytes_out", bytes_out)
+                .field("duration_ms", lasted),
+        );
+    }
+}
+
+async fn carry(door: &Door, stream: BoxedStream, counts: &Counts) {
     let (mut read, mut write) = tokio::io::split(stream);
+    // Whether the other side has ended its output properly, or the client takes no more of it: then what the client
+    // has sent before still goes out.
     let outward = async {
         let mut size = IDLE_BLOCK_BYTES;
         loop {
             let mut block = Vec::with_capacity(size);
             match read.read_buf(&mut block).await {
-                Ok(0) => return door.eof().await.is_ok(),
+                Ok(0) => {
+                    let _ = door.eof().await;
+                    return true;
+                }
                 Ok(read) => {
                     size = if read < IDLE_BLOCK_BYTES { IDLE_BLOCK_BYTES } else { BLOCK_BYTES };
                     if door.send(Channel::Stdout, Bytes::from(block)).await.is_err() {
-                        return false;
+                        return true;
                     }
+                    counts.to_client.fetch_add(read as u64, Ordering::Relaxed);
                 }
                 Err(_) => return false,
             }
@@ -131,6 +234,7 @@ async fn carry(door: &Door, stream: BoxedStream) {
                     if write.write_all(&bytes).await.is_err() {
                         return false;
                     }
+                    counts.from_client.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     door.inbox.consumed(bytes.len());
                 }
                 Some(Incoming::Eof) => return write.shutdown().await.is_ok(),

@@ -5,7 +5,8 @@
 //! command such as `cat` reads only when it may write, and it may write only when the connection moves: waiting until
 //! it reads would be for ever. So a packet that finds no room in memory waits only while none of the connection's
 //! output is held up, and never long; past that it goes to an unlinked file. In the ordinary case, a reader that is slow
-//! but reads, nothing ever touches the disk and the client is slowed down by the connection itself.
+//! but reads, nothing ever touches the disk and the client is slowed down by the connection itself. For a reader that has
+//! taken nothing since the last such wait there is no second one: the other channels are not held up for it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -109,8 +110,13 @@ struct State {
     memory_bytes: usize,
     spill: VecDeque<Spill>,
     handed: usize,
+    /// Pieces that the reader has taken, and how many when it was last waited for in vain.
+    taken: u64,
+    waited_at: Option<u64>,
     eof: bool,
     eof_told: bool,
+    /// The client has closed its channel: it is gone when the reader has all that came before.
+    closed: bool,
     gone: bool,
     cut: Option<String>,
 }
@@ -163,7 +169,7 @@ impl Inbox {
     pub(super) async fn accept(&self, bytes: Bytes) -> Result<(), InboxError> {
         loop {
             let room = self.room.notified();
-            let spilled = {
+            let (spilled, stuck) = {
                 let mut state = self.state();
                 if state.gone || state.eof {
                     return Ok(());
@@ -175,7 +181,7 @@ impl Inbox {
                     self.arrived.notify_one();
                     return Ok(());
                 }
-                spilled
+                (spilled, state.waited_at == Some(state.taken))
             };
             let hurry = HURRIES.iter().find(|(most, _)| spilled < *most).map_or(PATIENCE, |(_, wait)| *wait);
             let held_up = async {
@@ -188,7 +194,12 @@ impl Inbox {
                 biased;
                 () = room => {}
                 () = held_up => return self.spill(&bytes),
-                () = sleep(PATIENCE) => return self.spill(&bytes),
+                () = sleep(if stuck { hurry } else { PATIENCE }) => {
+                    let mut state = self.state();
+                    state.waited_at = Some(state.taken);
+                    drop(state);
+                    return self.spill(&bytes);
+                }
             }
         }
     }
@@ -230,6 +241,15 @@ impl Inbox {
     /// The client sends no more input.
     pub(super) fn end(&self) {
         self.state().eof = true;
+        self.arrived.notify_one();
+    }
+
+    /// The client has closed its channel. What came before still belongs to the reader.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.eof = true;
+        state.closed = true;
+        drop(state);
         self.arrived.notify_one();
     }
 
@@ -307,6 +327,7 @@ impl Inbox {
         if let Some(bytes) = state.memory.pop_front() {
             state.memory_bytes -= bytes.len();
             state.handed += bytes.len();
+            state.taken += 1;
             self.room.notify_one();
             return Taken::Some(Incoming::Data(bytes));
         }
@@ -326,11 +347,15 @@ impl Inbox {
                 }
             }
             state.handed += block.len();
+            state.taken += 1;
             return Taken::Some(Incoming::Data(Bytes::from(block)));
         }
         if state.eof && !state.eof_told {
             state.eof_told = true;
             return Taken::Some(Incoming::Eof);
+        }
+        if state.closed && state.eof_told {
+            return Taken::Gone;
         }
         Taken::Nothing
     }
@@ -414,6 +439,30 @@ mod tests {
         inbox.accept(block(0)).await.unwrap();
         assert_eq!(began.elapsed(), PATIENCE);
         assert!(inbox.is_behind());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_is_stuck_is_waited_for_once() {
+        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
+        let began = Instant::now();
+        for _ in 0..64 {
+            inbox.accept(block(1)).await.unwrap();
+        }
+        assert_eq!(began.elapsed(), PATIENCE);
+        // Once it has read something, it is again.
+        assert!(matches!(inbox.next().await, Some(Incoming::Data(_))));
+        inbox.accept(block(1)).await.unwrap();
+        assert_eq!(began.elapsed(), PATIENCE * 2);
+    }
+
+    #[tokio::test]
+    async fn a_closed_channel_still_gives_what_came_before() {
+        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
+        inbox.accept(block(1)).await.unwrap();
+        inbox.close();
+        inbox.accept(block(2)).await.unwrap();
+        assert!(drain(&inbox).await == block(1));
+        assert!(inbox.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,24 +1,28 @@
 //! The node's own machine as the back end.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
-use russh::server::Handle;
 use sallyport_access::Identity;
 use sallyport_access::permit::Permit;
 use ssh_key::Certificate;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::agent::AgentSocket;
-use super::backend::{Asked, BackEnd, Place, Reach, Target};
+use super::backend::{Asked, BackEnd, Connected, Listener, Place, Reach, Target};
+use super::forward::inward::Client;
 use crate::BoxedStream;
-use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Tap};
+use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Tap, socket};
 
 /// This machine and its accounts.
 #[derive(Debug, Clone)]
 pub(super) struct Local {
     pub(super) helper: Helper,
+    /// Whether others than this machine may reach what is listened on for clients.
+    pub(super) gateway_ports: bool,
 }
 
 /// One account of this machine.
@@ -26,14 +30,21 @@ pub(super) struct Local {
 struct LocalPlace {
     account: Account,
     helper: Helper,
+    gateway_ports: bool,
 }
+
+/// Ports below are root's (ip(7)); the node binds for accounts that are not.
+const FIRST_FREE_PORT: u16 = 1024;
 
 #[async_trait]
 impl BackEnd for Local {
     async fn enter(&self, _: &Identity, _: &Certificate, permit: &Permit) -> Result<Arc<dyn Place>, String> {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
-            Ok(Ok(account)) => Ok(Arc::new(LocalPlace { account, helper: self.helper.clone() })),
+            Ok(Ok(account)) => {
+                let Self { helper, gateway_ports } = self.clone();
+                Ok(Arc::new(LocalPlace { account, helper, gateway_ports }))
+            }
             Ok(Err(error)) => Err(error.to_string()),
             Err(error) => {
                 tracing::error!(%error, "cannot look up an account");
@@ -63,20 +74,149 @@ impl Place for LocalPlace {
         }
     }
 
-    async fn agent(&self, client: Handle) -> io::Result<Reach> {
+    async fn agent(&self, client: Client) -> io::Result<Reach> {
         let socket = AgentSocket::open(&self.account, client)?;
         let path = socket.path().to_string_lossy().into_owned();
         let environment = vec![("SSH_AUTH_SOCK".to_owned(), path)];
         Ok(Reach { environment, _guard: Box::new(socket) })
     }
 
-    async fn connect(&self, target: &Target) -> io::Result<BoxedStream> {
+    async fn connect(&self, target: &Target) -> io::Result<Connected> {
         match target {
             Target::Port { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 let _ = stream.set_nodelay(true);
-                Ok(Box::new(stream))
+                let peer = stream.peer_addr().ok().map(|peer| peer.to_string());
+                Ok(Connected { stream: Box::new(stream), peer })
+            }
+            Target::Socket { path } => {
+                let stream = socket::connect(&self.account, &self.helper, path).await?;
+                Ok(Connected { stream: Box::new(stream), peer: None })
             }
         }
+    }
+
+    async fn listen(&self, target: &Target) -> io::Result<Box<dyn Listener>> {
+        match target {
+            Target::Port { host, port } => {
+                if self.account.uid != 0 && (1..FIRST_FREE_PORT).contains(port) {
+                    let reason =
+                        format!("{port} is a port of the system; take one from {FIRST_FREE_PORT} on");
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                }
+                Ok(Box::new(Ports::bind(host, *port, self.gateway_ports).await?))
+            }
+            Target::Socket { path } => {
+                Ok(Box::new(Socket(socket::listen(&self.account, &self.helper, path).await?)))
+            }
+        }
+    }
+}
+
+/// The sockets of one port: one for each kind of address.
+struct Ports {
+    sockets: Vec<TcpListener>,
+    port: u16,
+}
+
+impl Ports {
+    /// Binds as sshd does: to the loopback addresses whatever is asked for, unless the operator has opened the others.
+    /// One of the addresses is enough.
+    async fn bind(host: &str, port: u16, gateway: bool) -> io::Result<Self> {
+        let mut bound = Self { sockets: Vec::new(), port };
+        let mut failed = None;
+        for address in addresses(host, gateway)? {
+            match TcpListener::bind((address, bound.port)).await {
+                Ok(socket) => {
+                    bound.port = socket.local_addr()?.port();
+                    bound.sockets.push(socket);
+                    // With one that takes connections of both kinds, the other is in use.
+                    if address == IpAddr::from(Ipv6Addr::UNSPECIFIED) {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        match (bound.sockets.is_empty(), failed) {
+            (true, Some(error)) => Err(error),
+            _ => Ok(bound),
+        }
+    }
+}
+
+/// Where to listen when a client asks for `host`.
+fn addresses(host: &str, gateway: bool) -> io::Result<Vec<IpAddr>> {
+    let loopback = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    match host {
+        _ if !gateway => Ok(loopback()),
+        "localhost" => Ok(loopback()),
+        "" | "*" => Ok(vec![Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()]),
+        other => other.parse().map(|address| vec![address]).map_err(|_| {
+            let reason =
+                format!("{other:?} is no address of this machine; write an IP address, localhost or *");
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        }),
+    }
+}
+
+#[async_trait]
+impl Listener for Ports {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    async fn accept(&mut self) -> io::Result<(BoxedStream, Option<SocketAddr>)> {
+        let accepted = std::future::poll_fn(|cx| {
+            let ready = self.sockets.iter().map(|socket| socket.poll_accept(cx)).find(Poll::is_ready);
+            ready.unwrap_or(Poll::Pending)
+        });
+        let (stream, from) = accepted.await?;
+        let _ = stream.set_nodelay(true);
+        Ok((Box::new(stream), Some(from)))
+    }
+}
+
+/// A Unix socket of the account.
+struct Socket(socket::Listening);
+
+#[async_trait]
+impl Listener for Socket {
+    fn port(&self) -> u16 {
+        0
+    }
+
+    async fn accept(&mut self) -> io::Result<(BoxedStream, Option<SocketAddr>)> {
+        let stream = self.0.accept().await?;
+        Ok((Box::new(stream), None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_open_node_listens_to_others() {
+        let loopback = ["127.0.0.1", "::1"].map(|address| address.parse::<IpAddr>().unwrap());
+        for host in ["", "*", "0.0.0.0", "localhost", "192.0.2.1", "::", "example.org"] {
+            assert_eq!(addresses(host, false).unwrap(), loopback, "{host}");
+        }
+        assert_eq!(addresses("localhost", true).unwrap(), loopback);
+        assert!(addresses("*", true).unwrap().iter().all(IpAddr::is_unspecified));
+        assert_eq!(addresses("192.0.2.1", true).unwrap(), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+        assert!(addresses("example.org", true).is_err());
+    }
+
+    #[tokio::test]
+    async fn one_port_answers_on_both_loopback_addresses() {
+        let mut ports = Ports::bind("", 0, false).await.unwrap();
+        assert!(ports.port() > 0);
+        let _client = TcpStream::connect(("127.0.0.1", ports.port())).await.unwrap();
+        let (_, from) = ports.accept().await.unwrap();
+        assert!(from.unwrap().ip().is_loopback());
+        assert!(Ports::bind("", ports.port(), false).await.is_err());
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! russh checks a certificate's period by itself and rejects one that is over before anybody can say why; the audit log
 //! has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than OpenSSH 9.9 get
-//! no post-quantum key exchange, and no PAM, X11, remote or Unix-socket forwarding is served here.
+//! no post-quantum key exchange.
 
 mod agent;
 mod backend;
@@ -229,7 +229,10 @@ impl NodeServer {
     pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
         signals::default_for_sessions();
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let back_end = Arc::new(Local { helper: self.0.config.helper.clone() });
+        let back_end = Arc::new(Local {
+            helper: self.0.config.helper.clone(),
+            gateway_ports: self.0.config.gateway_ports,
+        });
         let shared = Shared::new(self.0.clone(), info, back_end);
         self.connections().insert(number, shared.clone());
         let _listed = Listed { server: self.0.clone(), number };

@@ -11,6 +11,7 @@
 mod account;
 mod process;
 mod pump;
+pub(crate) mod socket;
 mod terminal;
 
 use std::fmt;

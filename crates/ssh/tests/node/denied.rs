@@ -208,14 +208,6 @@ async fn port_forwarding_can_be_forbidden() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn remote_forwarding_is_refused_with_an_event() {
-    let world = World::new().await;
-    let refused = output(world.ssh(&["-oExitOnForwardFailure=yes", "-R0:127.0.0.1:22"], &["echo in"])).await;
-    assert!(!refused.status.success());
-    assert!(world.event(&Code::SessionRefused).await.message.contains("-R"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn agent_forwarding_is_off_unless_a_role_allows_it() {
     let world = World::new().await;
     let agent = crate::limits::Agent::start(&world).await;

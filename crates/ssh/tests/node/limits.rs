@@ -5,9 +5,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use sallyport_audit::Code;
-use sallyport_audit::recording::Body;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
 use tokio::process::Child;
 use tokio::time::timeout;
 
@@ -55,74 +53,6 @@ async fn a_forwarded_agent_can_be_asked_and_then_is_gone() {
     world.event(&Code::SessionAgentForward).await;
     world.event(&Code::SessionEnd).await;
     assert!(!std::path::Path::new(socket).exists());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn forwarded_ports_carry_both_ways_with_half_close() {
-    let world = World::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    // Answers only after the client's end: the end has to get through by itself.
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut all = Vec::new();
-        stream.read_to_end(&mut all).await.unwrap();
-        all.reverse();
-        stream.write_all(&all).await.unwrap();
-        all.len()
-    });
-    let mut client = started(world.ssh(&[&format!("-W127.0.0.1:{port}")], &[] as &[&str]));
-    let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 256) as u8).collect();
-    let mut expected = sent.clone();
-    expected.reverse();
-    let mut stdin = client.stdin.take().unwrap();
-    stdin.write_all(&sent).await.unwrap();
-    drop(stdin);
-    let outcome = client.wait_with_output().await.unwrap();
-    assert!(outcome.status.success(), "{}", text(&outcome.stderr));
-    assert!(outcome.stdout == expected, "{} bytes came back", outcome.stdout.len());
-    assert_eq!(server.await.unwrap(), sent.len());
-    let event = world.event(&Code::SessionPortForward).await;
-    assert_eq!(event.fields["target"], format!("127.0.0.1:{port}"));
-    assert_eq!(event.user, "alice");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_forwarded_port_is_noted_in_the_session_beside_it() {
-    let world = World::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = listener.local_addr().unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let local = free.local_addr().unwrap();
-    drop(free);
-    let mut client = started(world.ssh(&[&format!("-L{local}:{target}")], &["echo up; cat"]));
-    let mut line = String::new();
-    BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
-    let mut through = tokio::net::TcpStream::connect(local).await.unwrap();
-    let (mut served, _) = listener.accept().await.unwrap();
-    served.write_all(b"hello").await.unwrap();
-    drop(served);
-    let mut got = String::new();
-    through.read_to_string(&mut got).await.unwrap();
-    assert_eq!(got, "hello");
-    drop(through);
-    drop(client.stdin.take());
-    assert!(client.wait().await.unwrap().success());
-    let frames = world.recording().await;
-    let wanted = Body::PortForward { target: target.to_string() };
-    assert!(frames.iter().any(|frame| frame.body == wanted), "{frames:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_port_where_nobody_listens_is_told() {
-    let world = World::new().await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
-    let outcome = output(world.ssh(&["-v", &format!("-W127.0.0.1:{port}")], &[] as &[&str])).await;
-    assert!(!outcome.status.success());
-    assert!(text(&outcome.stderr).contains("refused"), "{}", text(&outcome.stderr));
-    assert_eq!(world.event(&Code::SessionPortForward).await.fields["success"], false);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ mod custody;
 mod denied;
 mod exchange;
 mod files;
+mod forward;
 mod keys;
 mod limits;
 mod running;

@@ -7,15 +7,19 @@ use bytes::Bytes;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use sallyport_audit::Code;
+use sallyport_audit::recording::Direction;
 use ssh_key::Certificate;
 use tracing::Instrument;
 
 use super::login::authorise;
 use super::shared::Shared;
 use crate::algorithms;
+use crate::node::backend::Target;
 use crate::node::channel::{self, Door};
+use crate::node::config;
+use crate::node::forward::inward::{self, Listening};
+use crate::node::forward::{self, outward};
 use crate::node::inbox::Inbox;
-use crate::node::{config, forward};
 use crate::session::{Incoming, Kind, Signal, Size, Terminal};
 
 /// Variables that one session may set, and their bytes altogether.
@@ -37,6 +41,9 @@ struct Open {
     /// Taken when the session starts.
     write: Option<ChannelWriteHalf<Msg>>,
     wishes: Wishes,
+    /// It carries a connection, which gets all that the client has sent before it closed; the end of a session's
+    /// channel is a hang-up.
+    carries: bool,
 }
 
 /// russh's view of the connection. Its methods run one at a time and hold the connection up: none of them waits for
@@ -44,6 +51,8 @@ struct Open {
 pub(super) struct Connection {
     shared: Arc<Shared>,
     channels: HashMap<ChannelId, Open>,
+    /// Where the node listens for the client, by what the client calls it.
+    listening: HashMap<Target, Listening>,
 }
 
 impl Drop for Connection {
@@ -51,12 +60,71 @@ impl Drop for Connection {
         for open in self.channels.values() {
             open.inbox.leave();
         }
+        self.shared.forget_opened();
     }
 }
 
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, channels: HashMap::new() }
+        Self { shared, channels: HashMap::new(), listening: HashMap::new() }
+    }
+
+    /// Makes a connection for the client, when it may have it.
+    async fn connect(
+        &mut self,
+        channel: Channel<Msg>,
+        target: Result<Target, String>,
+        from: Option<String>,
+        reply: ChannelOpenHandle,
+        session: &mut Session,
+    ) {
+        self.shared.touch();
+        let checked = target.and_then(|target| {
+            let granted = forward::check(&self.shared, target, Direction::Local)?;
+            let room = forward::Room::take(&self.shared, &granted.target.to_string())?;
+            Ok((granted, room))
+        });
+        let (granted, room) = match checked {
+            Ok(checked) => checked,
+            Err(message) => return reply.reject(prohibited(&message)).await,
+        };
+        let id = channel.id();
+        let inbox = self.register(channel);
+        let Some(open) = self.channels.get_mut(&id) else { return };
+        open.carries = true;
+        if let Some(write) = open.write.take() {
+            let door = Door::new(write, session.handle(), inbox, self.shared.clone());
+            tokio::spawn(outward::run(door, reply, granted, room, from).in_current_span());
+        }
+    }
+
+    /// Listens for the client, when it may have that. What is wrong the client prints with `-v`; SSH has no other
+    /// place for it.
+    async fn listen(&mut self, target: Target, session: &mut Session) -> Result<Option<u16>, russh::Error> {
+        self.shared.touch();
+        let listening = if self.listening.len() >= inward::MAX_LISTENERS {
+            Err(format!("this connection listens on {} places already", inward::MAX_LISTENERS))
+        } else if self.listening.contains_key(&target) {
+            Err(format!("this connection listens on {target} already"))
+        } else {
+            inward::listen(session.handle(), &self.shared, target.clone()).await
+        };
+        match listening {
+            Ok(listening) => {
+                let port = listening.port;
+                let named = match target {
+                    // What the client asked for as 0 it cancels by the port that it was told.
+                    Target::Port { host, .. } => Target::Port { host, port },
+                    socket @ Target::Socket { .. } => socket,
+                };
+                self.listening.insert(named, listening);
+                Ok(Some(port))
+            }
+            Err(message) => {
+                session.debug(true, &format!("sallyport: {message}"), "")?;
+                Ok(None)
+            }
+        }
     }
 
     /// Lets a channel in and keeps its sending half; what it receives comes through the methods below.
@@ -65,8 +133,10 @@ impl Connection {
         let id = channel.id();
         // The reading half is dropped: russh would wait on its queue.
         let (_, write) = channel.split();
-        self.channels
-            .insert(id, Open { inbox: inbox.clone(), write: Some(write), wishes: Wishes::default() });
+        self.channels.insert(
+            id,
+            Open { inbox: inbox.clone(), write: Some(write), wishes: Wishes::default(), carries: false },
+        );
         inbox
     }
     /// Starts what a channel asks for.
@@ -148,41 +218,51 @@ impl Handler for Connection {
         Ok(())
     }
 
+    async fn channel_open_confirmation(
+        &mut self,
+        id: ChannelId,
+        _: u32,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        // A channel that the node has opened. A client that confirms it twice does not get to replace it.
+        if !self.channels.contains_key(&id) {
+            let inbox = Inbox::new(self.shared.pressure.clone(), &self.shared.server.config.spill_directory);
+            let wishes = Wishes::default();
+            self.channels.insert(id, Open { inbox: inbox.clone(), write: None, wishes, carries: true });
+            self.shared.hand_inbox(id, inbox);
+        }
+        Ok(())
+    }
+
     async fn channel_open_direct_tcpip(
         &mut self,
         channel: Channel<Msg>,
         host: &str,
         port: u32,
-        _: &str,
-        _: u32,
+        from: &str,
+        from_port: u32,
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.shared.touch();
-        let target = match forward::check(&self.shared, host, port) {
-            Ok(target) => target,
-            Err(message) => {
-                reply.reject(prohibited(&message)).await;
-                return Ok(());
-            }
-        };
-        let id = channel.id();
-        let inbox = self.register(channel);
-        if let Some(write) = self.channels.get_mut(&id).and_then(|open| open.write.take()) {
-            let door = Door::new(write, session.handle(), inbox, self.shared.clone());
-            tokio::spawn(forward::run(door, reply, target).in_current_span());
-        }
+        let target = port_target(host, port).and_then(|target| match target {
+            Target::Port { port: 0, .. } => Err("0 is not a port to connect to".to_owned()),
+            target => Ok(target),
+        });
+        let from = (from.len() <= 64).then(|| format!("{from}:{from_port}"));
+        self.connect(channel, target, from, reply, session).await;
         Ok(())
     }
 
     async fn channel_open_direct_streamlocal(
         &mut self,
-        _: Channel<Msg>,
-        _: &str,
+        channel: Channel<Msg>,
+        path: &str,
         reply: ChannelOpenHandle,
-        _: &mut Session,
+        session: &mut Session,
     ) -> Result<(), Self::Error> {
-        reply.reject(prohibited("Unix sockets are not forwarded by this node")).await;
+        let target = Target::Socket { path: path.to_owned() };
+        self.connect(channel, Ok(target), None, reply, session).await;
         Ok(())
     }
 
@@ -204,15 +284,31 @@ impl Handler for Connection {
         port: &mut u32,
         session: &mut Session,
     ) -> Result<bool, Self::Error> {
-        let message = "remote forwarding (-R) is not served by this node";
-        self.shared.refused(
-            self.shared
-                .event(Code::SessionRefused)
-                .message(message)
-                .field("target", format!("{address}:{port}")),
-        );
-        session.debug(true, message, "")?;
-        Ok(false)
+        let Ok(target) = port_target(address, *port) else { return Ok(false) };
+        let bound = self.listen(target, session).await?;
+        if let Some(bound) = bound {
+            *port = u32::from(bound);
+        }
+        Ok(bound.is_some())
+    }
+
+    async fn cancel_tcpip_forward(
+        &mut self,
+        address: &str,
+        port: u32,
+        _: &mut Session,
+    ) -> Result<bool, Self::Error> {
+        let target = port_target(address, port);
+        Ok(target.is_ok_and(|target| self.listening.remove(&target).is_some()))
+    }
+
+    async fn streamlocal_forward(&mut self, path: &str, session: &mut Session) -> Result<bool, Self::Error> {
+        let target = Target::Socket { path: path.to_owned() };
+        Ok(self.listen(target, session).await?.is_some())
+    }
+
+    async fn cancel_streamlocal_forward(&mut self, path: &str, _: &mut Session) -> Result<bool, Self::Error> {
+        Ok(self.listening.remove(&Target::Socket { path: path.to_owned() }).is_some())
     }
 
     async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Self::Error> {
@@ -249,8 +345,10 @@ impl Handler for Connection {
     }
 
     async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        if let Some(open) = self.channels.remove(&id) {
-            open.inbox.leave();
+        match self.channels.remove(&id) {
+            Some(open) if open.carries => open.inbox.close(),
+            Some(open) => open.inbox.leave(),
+            None => {}
         }
         Ok(())
     }
@@ -360,6 +458,11 @@ impl Handler for Connection {
         open.wishes.agent = allowed && open.write.is_some();
         Ok(open.wishes.agent)
     }
+}
+
+fn port_target(host: &str, port: u32) -> Result<Target, String> {
+    let port = u16::try_from(port).map_err(|_| format!("{port} is not a port"))?;
+    Ok(Target::Port { host: host.to_owned(), port })
 }
 
 fn prohibited(message: &str) -> ChannelOpenFailure {

@@ -1,19 +1,23 @@
 //! What the parts of one connection share, and what is decided for it.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use russh::ChannelId;
 use sallyport_access::permit::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{self, Moment, Verdict};
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::node::backend::{BackEnd, Place};
 use crate::node::channel::Door;
+use crate::node::forward::inward::Slot;
 use crate::node::inbox::{Inbox, Pressure};
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};
@@ -52,6 +56,8 @@ pub(in crate::node) struct Shared {
     known: AtomicBool,
     pub(in crate::node) pressure: Arc<Pressure>,
     live: Mutex<Vec<Weak<Live>>>,
+    /// Inboxes of channels that the node has opened, between russh and whoever opened them.
+    opened: Mutex<HashMap<ChannelId, Slot>>,
     pub(in crate::node) forwards: AtomicUsize,
     began: Instant,
     /// Milliseconds after `began` of the last thing that the person did.
@@ -86,6 +92,7 @@ impl Shared {
             known: AtomicBool::new(false),
             pressure: Arc::default(),
             live: Mutex::default(),
+            opened: Mutex::default(),
             forwards: AtomicUsize::new(0),
             began: Instant::now(),
             active: AtomicUsize::new(0),
@@ -94,6 +101,44 @@ impl Shared {
             wake: tokio::sync::Notify::new(),
             line: CancellationToken::new(),
         })
+    }
+
+    /// The inbox of a channel that the node has opened and the client let in.
+    pub(in crate::node) async fn inbox_of(&self, id: ChannelId) -> Option<Arc<Inbox>> {
+        let waiting = {
+            let mut opened = self.opened();
+            match opened.remove(&id) {
+                Some(Slot::Ready(inbox)) => return Some(inbox),
+                _ => {
+                    let (sender, waiting) = oneshot::channel();
+                    opened.insert(id, Slot::Waiting(sender));
+                    waiting
+                }
+            }
+        };
+        waiting.await.ok()
+    }
+
+    /// Hands the inbox of such a channel to whoever opened it.
+    pub(super) fn hand_inbox(&self, id: ChannelId, inbox: Arc<Inbox>) {
+        let mut opened = self.opened();
+        match opened.remove(&id) {
+            Some(Slot::Waiting(sender)) => {
+                let _ = sender.send(inbox);
+            }
+            _ => {
+                opened.insert(id, Slot::Ready(inbox));
+            }
+        }
+    }
+
+    /// The connection is over: nobody comes any more.
+    pub(super) fn forget_opened(&self) {
+        self.opened().clear();
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<ChannelId, Slot>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the connection and its sessions, and tells the person why.

@@ -1,0 +1,227 @@
+//! Connections that the node opens towards the client: from where it listens for it (`ssh -R`, RFC 4254 §7.1; OpenSSH's
+//! PROTOCOL §2.4 for sockets), and from a session's programs to the client's agent and display.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use russh::server::{Handle, Msg};
+use sallyport_audit::Code;
+use sallyport_audit::recording::Direction;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use tracing::Instrument;
+
+use super::{About, CONNECT_TIMEOUT, Passage, Room, check};
+use crate::BoxedStream;
+use crate::node::backend::{Listener, Target};
+use crate::node::channel::Door;
+use crate::node::connection::Shared;
+use crate::node::inbox::Inbox;
+
+/// Places where one SSH connection may have the node listen.
+pub(in crate::node) const MAX_LISTENERS: usize = 32;
+/// How long a client may take to let a connection in.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a connection that could not be taken: the process may be out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// Failures in a row after which a listener is given up.
+const ACCEPT_FAILURES: usize = 100;
+
+/// What a connection to the client is.
+#[derive(Debug, Clone)]
+pub(crate) enum Opening {
+    /// To its agent.
+    Agent,
+    /// To its display.
+    #[expect(dead_code, reason = "sessions do not ask for it yet")]
+    X11 {
+        /// Who connected, as a name and a port.
+        from: (String, u32),
+    },
+    /// To what it forwards from a port.
+    Port {
+        /// Where the node listens, in the client's words.
+        address: String,
+        /// The port, as allocated.
+        port: u32,
+        /// Who connected.
+        from: (String, u32),
+    },
+    /// To what it forwards from a Unix socket.
+    Socket {
+        /// Where the node listens.
+        path: String,
+    },
+}
+
+/// The client of a connection, for whoever opens channels towards it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    handle: Handle,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    pub(in crate::node) fn new(handle: Handle, shared: Arc<Shared>) -> Self {
+        Self { handle, shared }
+    }
+
+    /// Connects a stream to the client and carries bytes until either has ended. What the client does not let in is
+    /// closed.
+    pub(crate) async fn carry(&self, opening: Opening, stream: BoxedStream) {
+        let target = match &opening {
+            Opening::Agent => "the agent".to_owned(),
+            Opening::X11 { .. } => "the display".to_owned(),
+            Opening::Port { address, port, .. } => format!("{address}:{port}"),
+            Opening::Socket { path } => path.clone(),
+        };
+        let Ok(room) = Room::take(&self.shared, &target) else { return };
+        let door = match timeout(ANSWER_TIMEOUT, self.open(&opening)).await {
+            Ok(Ok(door)) => door,
+            Ok(Err(error)) => return tracing::debug!(%error, "the client lets a connection not in"),
+            Err(_) => return tracing::debug!("the client does not answer to a connection"),
+        };
+        let (direction, from) = match opening {
+            Opening::Agent => {
+                // Told of once, when the session began.
+                super::carry(&door, stream, &super::Counts::default()).await;
+                door.inbox.leave();
+                return door.close().await;
+            }
+            Opening::X11 { from } => (Direction::X11, Some(from)),
+            Opening::Port { from, .. } => (Direction::Remote, Some(from)),
+            Opening::Socket { .. } => (Direction::Remote, None),
+        };
+        let from = from.map(|(host, port)| format!("{host}:{port}"));
+        let about = About { direction, target, from, peer: None };
+        let passage = Passage::open(self.shared.clone(), room, about).await;
+        passage.carry(&door, stream).await;
+    }
+
+    async fn open(&self, opening: &Opening) -> Result<Door, russh::Error> {
+        let channel: russh::Channel<Msg> = match opening.clone() {
+            Opening::Agent => self.handle.channel_open_agent().await?,
+            Opening::X11 { from: (host, port) } => self.handle.channel_open_x11(host, port).await?,
+            Opening::Port { address, port, from: (host, from) } => {
+                self.handle.channel_open_forwarded_tcpip(address, port, host, from).await?
+            }
+            Opening::Socket { path } => self.handle.channel_open_forwarded_streamlocal(path).await?,
+        };
+        // What arrives goes to an inbox, as with the client's own channels: one that nobody reads may not hold up the
+        // connection.
+        let id = channel.id();
+        let (_, write) = channel.split();
+        let inbox = self.shared.inbox_of(id).await.ok_or(russh::Error::Disconnect)?;
+        Ok(Door::new(write, self.handle.clone(), inbox, self.shared.clone()))
+    }
+}
+
+/// An inbox that is looked for, or that waits to be taken.
+pub(in crate::node) enum Slot {
+    Waiting(oneshot::Sender<Arc<Inbox>>),
+    Ready(Arc<Inbox>),
+}
+
+/// One place where the node listens for a client. It ends when this is dropped.
+pub(in crate::node) struct Listening {
+    task: AbortHandle,
+    /// The port, as allocated; 0 for a socket.
+    pub(in crate::node) port: u16,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Listens for a client.
+///
+/// # Errors
+/// What the person reads when the roles or the system do not allow it.
+pub(in crate::node) async fn listen(
+    handle: Handle,
+    shared: &Arc<Shared>,
+    target: Target,
+) -> Result<Listening, String> {
+    let granted = check(shared, target, Direction::Remote)?;
+    let asked = granted.target.clone();
+    let event = |code| shared.event(code).field("direction", Direction::Remote.as_str());
+    let listening = match timeout(CONNECT_TIMEOUT, granted.place.listen(&asked)).await {
+        Ok(Ok(listening)) => Ok(listening),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
+    };
+    let listener = listening.map_err(|reason| {
+        let failed = event(Code::SessionListen).field("target", asked.to_string().as_str());
+        let message = format!("cannot listen: {reason}");
+        shared.server.sink.emit(failed.message(message).field("success", false));
+        format!("cannot listen on {asked}: {reason}")
+    })?;
+    let port = listener.port();
+    let bound = match &asked {
+        Target::Port { host, .. } => Target::Port { host: host.clone(), port },
+        socket @ Target::Socket { .. } => socket.clone(),
+    };
+    let name = bound.to_string();
+    let told = event(Code::SessionListen).field("target", name.as_str()).field("success", true);
+    shared.server.sink.emit(told.message(format!("listening on {name}")));
+    let end = End { shared: shared.clone(), target: name, connections: 0 };
+    let client = Client::new(handle, shared.clone());
+    let task = tokio::spawn(accept(listener, client, bound, end).in_current_span());
+    Ok(Listening { task: task.abort_handle(), port })
+}
+
+/// Tells of a listener's end, however it comes.
+struct End {
+    shared: Arc<Shared>,
+    target: String,
+    connections: u64,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let event = self.shared.event(Code::SessionListenEnd);
+        self.shared.server.sink.emit(
+            event
+                .message(format!("no longer listening on {}", self.target))
+                .field("target", self.target.as_str())
+                .field("direction", Direction::Remote.as_str())
+                .field("connections", self.connections),
+        );
+    }
+}
+
+async fn accept(mut listener: Box<dyn Listener>, client: Client, bound: Target, mut end: End) {
+    let mut failures = 0;
+    while failures < ACCEPT_FAILURES {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "a connection to a forwarded port failed");
+                failures += 1;
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        failures = 0;
+        end.connections += 1;
+        // Again for each: roles and locks may have changed since.
+        if check(&client.shared, bound.clone(), Direction::Remote).is_err() {
+            continue;
+        }
+        let opening = match &bound {
+            Target::Port { host, port } => Opening::Port {
+                address: host.clone(),
+                port: u32::from(*port),
+                from: from.map_or_else(Default::default, |from| {
+                    (from.ip().to_canonical().to_string(), u32::from(from.port()))
+                }),
+            },
+            Target::Socket { path } => Opening::Socket { path: path.clone() },
+        };
+        let client = client.clone();
+        tokio::spawn(async move { client.carry(opening, stream).await }.in_current_span());
+    }
+}

@@ -1,0 +1,50 @@
+//! Connections that a client asks the node to make (`ssh -L`, RFC 4254 §7.2; OpenSSH's PROTOCOL §2.4 for sockets).
+
+use russh::ChannelOpenFailure;
+use russh::server::ChannelOpenHandle;
+use sallyport_audit::Code;
+use sallyport_audit::recording::Direction;
+use tokio::time::timeout;
+
+use super::{About, CONNECT_TIMEOUT, Granted, Passage, Room};
+use crate::node::backend::Connected;
+use crate::node::channel::Door;
+
+/// Makes the connection and carries it to its end. `from` is where the client says that it came from.
+#[tracing::instrument(name = "forward", skip_all, fields(target = %granted.target))]
+pub(in crate::node) async fn run(
+    door: Door,
+    reply: ChannelOpenHandle,
+    granted: Granted,
+    room: Room,
+    from: Option<String>,
+) {
+    let shared = door.shared.clone();
+    let name = granted.target.to_string();
+    let connected = match timeout(CONNECT_TIMEOUT, granted.place.connect(&granted.target)).await {
+        Ok(Ok(connected)) => Ok(connected),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
+    };
+    let mut about = About { direction: Direction::Local, target: name.clone(), from, peer: None };
+    match connected {
+        Ok(Connected { stream, peer }) => {
+            about.peer = peer;
+            let passage = Passage::open(shared, room, about).await;
+            reply.accept().await;
+            passage.carry(&door, stream).await;
+        }
+        Err(reason) => {
+            let event = about
+                .event(&shared, Code::SessionPortForward)
+                .message(format!("cannot connect: {reason}"))
+                .field("success", false);
+            shared.server.sink.emit(event);
+            door.inbox.leave();
+            let reason = format!("cannot connect to {name}: {reason}");
+            reply
+                .reject(ChannelOpenFailure::Other { code: ChannelOpenFailure::ConnectFailed.code(), reason })
+                .await;
+        }
+    }
+}
