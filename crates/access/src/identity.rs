@@ -21,6 +21,24 @@ pub enum HostRole {
     Proxy,
     /// Holds the certificate authorities.
     Auth,
+    /// A stock OpenSSH server that has joined to keep its host certificate fresh. It serves nobody in our protocols.
+    OpenSsh,
+}
+
+impl HostRole {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Node, Self::Proxy, Self::Auth, Self::OpenSsh];
+
+    /// The role's name in certificates, tokens and events.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Proxy => "proxy",
+            Self::Auth => "auth",
+            Self::OpenSsh => "openssh",
+        }
+    }
 }
 
 /// The two kinds of certificate holder.
@@ -80,14 +98,7 @@ impl Identity {
     pub fn display_name(&self) -> String {
         match &self.principal {
             Principal::User { name, .. } => name.to_string(),
-            Principal::Host { name, role, .. } => {
-                let role = match role {
-                    HostRole::Node => "node",
-                    HostRole::Proxy => "proxy",
-                    HostRole::Auth => "auth",
-                };
-                format!("{role}:{name}")
-            }
+            Principal::Host { name, role, .. } => format!("{}:{name}", role.name()),
         }
     }
 }

@@ -47,4 +47,7 @@ pub struct OpenSshServer {
     /// Its host key as one OpenSSH line, where it has no certificate of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
+    /// Names that its host certificate has besides its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
 }

@@ -127,6 +127,10 @@ codes! {
     TokenDeleted = "SP1221I", "token.deleted";
     /// A node was removed from the inventory.
     NodeDeleted = "SP1240I", "node.deleted";
+    /// A stock OpenSSH server was registered.
+    NodeCreated = "SP1241I", "node.created";
+    /// What is registered of a stock OpenSSH server was changed.
+    NodeUpdated = "SP1242I", "node.updated";
     /// The public half of a certificate authority was exported.
     CaExported = "SP1250I", "ca.exported";
     /// The rotation of a certificate authority began: a new one is trusted and signs nothing yet.

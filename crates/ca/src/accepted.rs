@@ -11,32 +11,44 @@ use crate::{CaError, ssh};
 /// # Errors
 /// [`CaError::BadPublicKey`] when one of them cannot be read or the suite does not accept it.
 pub fn check_accepted(suite: Suite, ssh_public_key: &str, tls_spki: &[u8]) -> Result<(), CaError> {
-    let refuse = |which, what: &str| CaError::BadPublicKey {
+    check_ssh_accepted(suite, ssh_public_key)?;
+    let algorithm = PublicKey::from_spki_der(tls_spki)
+        .map_err(|error| CaError::BadPublicKey { which: "TLS", reason: error.to_string() })?
+        .algorithm();
+    if suite.accepts(algorithm) { Ok(()) } else { Err(refuse(suite, "TLS", algorithm.name())) }
+}
+
+fn refuse(suite: Suite, which: &'static str, what: &str) -> CaError {
+    CaError::BadPublicKey {
         which,
         reason: format!(
             "the cluster's suite {suite} does not accept {what}; log in again with a program that asks for the suite, or see `sallyport admin suite show {suite}`"
         ),
-    };
+    }
+}
+
+/// [`check_accepted`] for a subject that has an SSH key alone.
+///
+/// # Errors
+/// As there.
+pub fn check_ssh_accepted(suite: Suite, ssh_public_key: &str) -> Result<(), CaError> {
     let key = ssh_key::PublicKey::from_openssh(ssh_public_key.trim()).map_err(|error| {
         CaError::BadPublicKey { which: "SSH", reason: format!("not an OpenSSH public key line: {error}") }
     })?;
     match key.algorithm() {
         Algorithm::SkEd25519 if !suite.accepts(KeyAlgorithm::Ed25519) => {
-            return Err(refuse("SSH", "sk-ssh-ed25519@openssh.com"));
+            return Err(refuse(suite, "SSH", "sk-ssh-ed25519@openssh.com"));
         }
         // A security key signs on the curve that the suite accepts.
         Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => {}
         _ => {
             let algorithm = ssh::public_key(key.key_data())?.algorithm();
             if !suite.accepts(algorithm) {
-                return Err(refuse("SSH", algorithm.name()));
+                return Err(refuse(suite, "SSH", algorithm.name()));
             }
         }
     }
-    let algorithm = PublicKey::from_spki_der(tls_spki)
-        .map_err(|error| CaError::BadPublicKey { which: "TLS", reason: error.to_string() })?
-        .algorithm();
-    if suite.accepts(algorithm) { Ok(()) } else { Err(refuse("TLS", algorithm.name())) }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -175,6 +175,25 @@ pub fn ssh_public_key(key: &PublicKey) -> Result<KeyData, CaError> {
     ssh::key_data(key)
 }
 
+/// A public key line of somebody's, without its comment, when it is of a type that we certify.
+///
+/// # Errors
+/// [`CaError::BadPublicKey`] with what is wrong.
+pub fn public_line(line: &str) -> Result<String, CaError> {
+    ssh_key::PublicKey::from(ssh::subject_key(line)?)
+        .to_openssh()
+        .map_err(|error| CaError::BadPublicKey { which: "SSH", reason: error.to_string() })
+}
+
+/// An SSH certificate from its one line. Who signed it, and whether it is good, is for [`Trust`](crate::Trust) to say.
+///
+/// # Errors
+/// [`CaError::Malformed`].
+pub fn certificate(line: &str) -> Result<ssh_key::Certificate, CaError> {
+    ssh_key::Certificate::from_openssh(line.trim())
+        .map_err(|error| CaError::Malformed { reason: error.to_string() })
+}
+
 /// Signs a message as SSH does (RFC 4253 §6.6), wherever the key lives: two `string`, the name of the scheme and the
 /// signature. ECDSA comes as two `mpint` (RFC 5656 §3.1.2), RSA by `rsa-sha2-512` (RFC 8332 §3).
 ///

@@ -41,7 +41,7 @@ pub mod rotation;
 pub mod spiffe;
 pub mod tls;
 
-pub use accepted::check_accepted;
+pub use accepted::{check_accepted, check_ssh_accepted};
 pub use authority::{Authority, AuthorityRecord, JwtSide, SshSide, TlsSide};
 pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
 pub use error::CaError;
@@ -52,7 +52,7 @@ pub use issue::{
     DatabaseServerRequest, Form, HostCertificates, HostRequest, Issued, MAX_HOST_TTL, MAX_USER_TTL,
     OpensshHostRequest, Serials, SshCertificate, SshOptions, TlsCertificate, Token, TokenSubject,
     UserCertificates, UserKind, issue_database_client, issue_database_server, issue_host, issue_host_tls,
-    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid,
+    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid, issue_target_host,
     issue_user, issue_user_as,
 };
 pub use kind::{CaKind, UnknownCa};

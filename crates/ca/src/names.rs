@@ -14,15 +14,7 @@ pub const DOMAIN: &str = "sallyport.internal";
 /// address can change, and a node can never answer for the authority.
 #[must_use]
 pub fn server_name(role: HostRole, cluster: &ClusterName) -> String {
-    format!("{}.{cluster}.{DOMAIN}", role_name(role))
-}
-
-pub(crate) fn role_name(role: HostRole) -> &'static str {
-    match role {
-        HostRole::Node => "node",
-        HostRole::Proxy => "proxy",
-        HostRole::Auth => "auth",
-    }
+    format!("{}.{cluster}.{DOMAIN}", role.name())
 }
 
 /// A name as X.509 and SSH want it.

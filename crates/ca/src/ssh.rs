@@ -149,7 +149,7 @@ pub(crate) fn identity_extensions(
         }
         Principal::Host { id, role, .. } => {
             extensions.insert(HOST_ID.to_owned(), id.to_string());
-            extensions.insert(HOST_ROLE.to_owned(), crate::names::role_name(*role).to_owned());
+            extensions.insert(HOST_ROLE.to_owned(), role.name().to_owned());
         }
     }
     Ok(extensions)
@@ -207,9 +207,9 @@ fn parse_json<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> Result<
 }
 
 fn host_role(text: &str) -> Result<HostRole, CaError> {
-    [HostRole::Node, HostRole::Proxy, HostRole::Auth]
+    HostRole::ALL
         .into_iter()
-        .find(|role| crate::names::role_name(*role) == text)
+        .find(|role| role.name() == text)
         .ok_or_else(|| CaError::Malformed { reason: format!("unknown host role {text:?}") })
 }
 

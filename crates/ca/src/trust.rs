@@ -577,8 +577,8 @@ pub(crate) fn require_role(identity: &Identity, expected: HostRole) -> Result<()
     match &identity.principal {
         Principal::Host { role, .. } if *role == expected => Ok(()),
         Principal::Host { role, .. } => Err(CaError::WrongRole {
-            got: crate::names::role_name(*role).to_owned(),
-            expected: crate::names::role_name(expected).to_owned(),
+            got: role.name().to_owned(),
+            expected: expected.name().to_owned(),
         }),
         Principal::User { .. } => {
             Err(CaError::WrongKind { got: extension::kind_of(&identity.principal), expected: CaKind::Host })

@@ -60,17 +60,14 @@ impl Membership {
             ssh_public_key: keys.ssh_public(),
             tls_public_key: keys.tls_public().into(),
             public_names: self.public_names.clone(),
+            ..v1::JoinRequest::default()
         }
     }
 }
 
 /// The role's name on the wire.
 pub(crate) fn role_name(role: HostRole) -> &'static str {
-    match role {
-        HostRole::Node => "node",
-        HostRole::Proxy => "proxy",
-        HostRole::Auth => "auth",
-    }
+    role.name()
 }
 
 /// Loads the identity of an earlier join, or joins with the token.

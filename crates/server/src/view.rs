@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sallyport_access::{
-    ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, Policies, Role, SessionPolicy,
-};
+use sallyport_access::{ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SessionPolicy};
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -26,7 +24,21 @@ pub(crate) struct Held {
 /// The document of a node resource.
 #[derive(Debug, Deserialize)]
 struct NodeDocument {
+    #[serde(default)]
+    sub_kind: String,
     metadata: NodeMetadata,
+    #[serde(default)]
+    spec: NodeSpec,
+}
+
+/// Of the specification, what a stock server has. Nodes with an agent have none of it.
+#[derive(Debug, Default, Deserialize)]
+struct NodeSpec {
+    address: Option<String>,
+    via: Option<NodeName>,
+    host_key: Option<String>,
+    #[serde(default)]
+    names: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,14 +47,20 @@ struct NodeMetadata {
     name: NodeName,
     #[serde(default)]
     labels: Labels,
-    #[serde(default)]
-    kind: NodeKind,
 }
 
 fn parse_node(yaml: &str) -> Result<Node, String> {
     let document: NodeDocument =
         serde_saphyr::from_str(yaml).map_err(|error| error.without_snippet().to_string())?;
-    let NodeMetadata { id, name, labels, kind } = document.metadata;
+    let NodeMetadata { id, name, labels } = document.metadata;
+    let kind = match (document.sub_kind.as_str(), document.spec) {
+        ("", _) => NodeKind::Sallyport,
+        ("openssh", NodeSpec { address: Some(address), via, host_key, names }) => {
+            NodeKind::OpenSsh(OpenSshServer { address, via, host_key, names })
+        }
+        ("openssh", _) => return Err("it has no address".to_owned()),
+        (other, _) => return Err(format!("its sub_kind {other:?} is of a newer release")),
+    };
     Ok(Node { id, name, labels, kind })
 }
 
@@ -413,5 +431,11 @@ mod tests {
         let node = parse_node(yaml).unwrap();
         assert_eq!(node.labels.value("env"), Some("prod"));
         assert!(parse_node("kind: node\n").is_err());
+        let head = "kind: node\nsub_kind: openssh\nmetadata: {id: 00000000-0000-4000-8000-000000000001, name: db}\n";
+        let node = parse_node(&format!("{head}spec: {{address: '10.0.0.5:22', via: gate}}\n")).unwrap();
+        let NodeKind::OpenSsh(server) = node.kind else { panic!("an OpenSSH server") };
+        assert_eq!((server.address.as_str(), server.via.unwrap().as_str()), ("10.0.0.5:22", "gate"));
+        assert!(parse_node(head).is_err());
+        assert!(parse_node(&head.replace("openssh", "mainframe")).is_err());
     }
 }

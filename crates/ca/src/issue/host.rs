@@ -25,7 +25,7 @@ pub struct HostRequest<'a> {
     pub role: HostRole,
     /// The join that this certificate goes back to; renewals keep it.
     pub join_id: Uuid,
-    /// For a proxy: the DNS names and addresses that users reach it by. Ignored for other roles.
+    /// For a proxy and a stock server: the DNS names and addresses that users reach it by. Ignored for other roles.
     pub public_names: &'a [String],
     /// OpenSSH one-line public key.
     pub ssh_public_key: &'a str,
@@ -100,6 +100,23 @@ pub fn issue_host_tls(
     host_tls(&job, request, &tls_key(request.tls_spki)?)
 }
 
+/// Certifies a proxy's key for the name of a server that the proxy stands before: users' clients meet the proxy where
+/// they asked for the server. The request is about the server; its join is the proxy's, so that a lock on the proxy is
+/// one on this, too. The TLS key of the request is not looked at.
+///
+/// # Errors
+/// As [`issue_host`].
+pub fn issue_target_host(
+    authority: &Authority,
+    request: &HostRequest<'_>,
+    now: OffsetDateTime,
+    ttl: Duration,
+) -> Result<SshCertificate, CaError> {
+    let job = Job::new(authority, CertificateKind::Host, now, ttl)?.of_login(request.join_id);
+    let key = ssh::subject_key(request.ssh_public_key)?;
+    host_ssh(&job, request, &key).map(|(_, certificate)| certificate)
+}
+
 /// The SSH certificate of the pair: in SSH a host is what people type.
 pub(super) fn host_ssh(
     job: &Job<'_>,
@@ -109,7 +126,11 @@ pub(super) fn host_ssh(
     let cluster = job.cluster();
     let mut principals =
         vec![request.name.to_string(), request.id.to_string(), format!("{}.{cluster}", request.name)];
-    for name in public_names(request)? {
+    let names = match request.role {
+        HostRole::OpenSsh => request.public_names.iter().map(|name| HostName::parse_public(name)).collect(),
+        _ => public_names(request),
+    };
+    for name in names? {
         if !principals.contains(&name.to_string()) {
             principals.push(name.to_string());
         }

@@ -24,6 +24,7 @@ use uuid::Uuid;
 pub use database::{DatabaseServerRequest, issue_database_client, issue_database_server};
 pub use host::{
     HostCertificates, HostRequest, OpensshHostRequest, issue_host, issue_host_tls, issue_openssh_host,
+    issue_target_host,
 };
 pub use proxied::issue_proxied;
 pub use token::{TokenSubject, issue_jwt, issue_jwt_svid, issue_oidc};

@@ -187,7 +187,7 @@ impl Admin for Service {
 
 /// How a document is to be written.
 #[derive(Debug, Clone, Copy)]
-enum Write {
+pub(super) enum Write {
     Create,
     Replace,
     Update(u64),
@@ -343,6 +343,10 @@ impl Inner {
     }
 
     async fn write(&self, caller: &Caller, document: Document, write: Write) -> Result<v1::Resource, Status> {
+        let document = match document {
+            Document::Node(node) => return self.write_node(caller, *node, write).await,
+            other => other,
+        };
         let now = OffsetDateTime::now_utc();
         let (kind, name) = (document.kind(), document.name());
         let exists = self.exists(kind, &name, now).await?;
@@ -369,6 +373,7 @@ impl Inner {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };
                 (op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
+            Document::Node(_) => return Err(Status::internal("nodes are written by their ids")),
             Document::User(user) => {
                 self.check_roles(&user.roles)?;
                 (op(&name, user, None, write).map_err(failed)?, resources::user_yaml(user))
@@ -592,7 +597,7 @@ impl Inner {
         let now = OffsetDateTime::now_utc();
         let role = host_role(&request.role).ok_or_else(|| {
             Status::invalid_argument(format!(
-                "{:?} is not a role of a host; expected node or proxy",
+                "{:?} is not a role of a host; expected node, proxy or openssh",
                 shown(&request.role)
             ))
         })?;
@@ -604,8 +609,8 @@ impl Inner {
         if uses > MOST_USES {
             return Err(Status::invalid_argument(format!("a token has at most {MOST_USES} uses")));
         }
-        if role != HostRole::Node && !request.labels.is_empty() {
-            return Err(Status::invalid_argument("only nodes have labels"));
+        if !matches!(role, HostRole::Node | HostRole::OpenSsh) && !request.labels.is_empty() {
+            return Err(Status::invalid_argument("only nodes and OpenSSH servers have labels"));
         }
         let expires = now + ttl;
         let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
@@ -657,7 +662,7 @@ impl Inner {
     }
 }
 
-fn op<T: sallyport_store::Kind>(
+pub(super) fn op<T: sallyport_store::Kind>(
     name: &str,
     value: &T,
     expires: Option<OffsetDateTime>,

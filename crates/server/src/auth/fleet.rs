@@ -1,15 +1,15 @@
 //! What proxies and nodes need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use sallyport_access::{HostId, HostRole, Identity, Labels, Principal, SessionId, Verb};
+use sallyport_access::{HostId, HostRole, Identity, Labels, NodeName, Principal, SessionId, Verb};
 use sallyport_audit::recording::{RecordingState, StoreError as RecordingStoreError};
 use sallyport_audit::{Code, Event};
-use sallyport_store::{Change, Item, StoreError, typed};
+use sallyport_store::{Change, Item, StoreError, Stored, typed};
 use sallyport_wire::v1::fleet_server::Fleet;
 use sallyport_wire::v1::watch_event::Event as WatchChange;
 use sallyport_wire::{convert, v1};
@@ -52,7 +52,8 @@ impl Fleet for Service {
         request: Request<v1::RenewHostRequest>,
     ) -> Result<Response<v1::HostCertificates>, Status> {
         let caller = caller(&request);
-        let identity = self.0.host(&caller, "Fleet.RenewHost", &[HostRole::Node, HostRole::Proxy]).await?;
+        let roles = [HostRole::Node, HostRole::Proxy, HostRole::OpenSsh];
+        let identity = self.0.host(&caller, "Fleet.RenewHost", &roles).await?;
         match self.0.renew(&caller, identity, request.into_inner()).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(status) => Err(self.0.refuse(&caller, "Fleet.RenewHost", status).await),
@@ -137,7 +138,7 @@ impl Fleet for Service {
         request: Request<v1::RecordingOffsetRequest>,
     ) -> Result<Response<v1::RecordingOffsetResponse>, Status> {
         let caller = caller(&request);
-        let identity = self.0.host(&caller, "Fleet.RecordingOffset", &[HostRole::Node]).await?;
+        let identity = self.0.host(&caller, "Fleet.RecordingOffset", &[HostRole::Node, HostRole::Proxy]).await?;
         let session = session(&request.get_ref().session_id)?;
         let host = host_id(identity);
         let (offset, complete) =
@@ -145,12 +146,38 @@ impl Fleet for Service {
         Ok(Response::new(v1::RecordingOffsetResponse { offset, complete }))
     }
 
+    async fn certify_target(
+        &self,
+        request: Request<v1::CertifyTargetRequest>,
+    ) -> Result<Response<v1::CertifyTargetResponse>, Status> {
+        const METHOD: &str = "Fleet.CertifyTarget";
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, METHOD, &[HostRole::Proxy]).await?;
+        match self.0.certify_target(&caller, identity, request.get_ref()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
+        }
+    }
+
+    async fn certify_for_target(
+        &self,
+        request: Request<v1::CertifyForTargetRequest>,
+    ) -> Result<Response<v1::CertifyForTargetResponse>, Status> {
+        const METHOD: &str = "Fleet.CertifyForTarget";
+        let caller = caller(&request);
+        let identity = self.0.host(&caller, METHOD, &[HostRole::Proxy]).await?;
+        match self.0.certify_for_target(&caller, identity, request.get_ref()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
+        }
+    }
+
     async fn upload_recording(
         &self,
         request: Request<Streaming<v1::UploadRecordingRequest>>,
     ) -> Result<Response<v1::UploadRecordingResponse>, Status> {
         let caller = caller(&request);
-        let identity = self.0.host(&caller, "Fleet.UploadRecording", &[HostRole::Node]).await?;
+        let identity = self.0.host(&caller, "Fleet.UploadRecording", &[HostRole::Node, HostRole::Proxy]).await?;
         let offset = self.0.upload(&caller, identity, request.into_inner()).await?;
         Ok(Response::new(v1::UploadRecordingResponse { offset }))
     }
@@ -324,7 +351,8 @@ impl Inner {
         }) {
             return Ok(());
         }
-        let record = NodeRecord { id: *id, name: name.clone(), labels, version, os_user, fixed };
+        let record =
+            NodeRecord { id: *id, name: name.clone(), labels, version, os_user, fixed, openssh: None };
         self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
         self.presence.put(record);
         self.presence.seen(*id, now);
@@ -406,6 +434,47 @@ impl Inner {
     }
 }
 
+/// The part of what is stored that a watcher sees: all of it, or for a node itself and the servers that it is the
+/// gateway to.
+struct Part {
+    node: Option<(HostId, NodeName)>,
+    /// Keys of nodes that a node has been told of.
+    told: HashSet<String>,
+}
+
+impl Part {
+    fn of(caller: &Caller) -> Self {
+        let node = match caller.identity().map(|identity| &identity.principal) {
+            Some(Principal::Host { id, name, role: HostRole::Node }) => Some((*id, name.clone())),
+            _ => None,
+        };
+        Self { node, told: HashSet::new() }
+    }
+
+    fn put(&mut self, item: Item) -> Result<Option<WatchChange>, Status> {
+        let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("node/")) else {
+            return resource(item).map(|resource| Some(WatchChange::Put(resource)));
+        };
+        let key = item.key.clone();
+        let stored = typed::decode::<NodeRecord>(item).map_err(|error| storage(&error))?;
+        let server = stored.value.openssh.as_ref();
+        if stored.value.id != *id && server.and_then(|server| server.via.as_ref()) != Some(name) {
+            // It may have been this node's until now.
+            return Ok(self.delete(&key));
+        }
+        self.told.insert(key);
+        Ok(Some(WatchChange::Put(node_resource(&stored))))
+    }
+
+    fn delete(&mut self, key: &str) -> Option<WatchChange> {
+        let (kind, name) = key.split_once('/')?;
+        if self.node.is_some() && kind == "node" && !self.told.remove(key) {
+            return None;
+        }
+        Some(WatchChange::Delete(v1::ResourceName { kind: kind.to_owned(), name: name.to_owned() }))
+    }
+}
+
 async fn watch(
     inner: &Arc<Inner>,
     caller: &Caller,
@@ -415,8 +484,7 @@ async fn watch(
     let stored: Vec<&String> = kinds.iter().filter(|kind| *kind != "trust").collect();
     let prefixes: Vec<String> = stored.iter().map(|kind| format!("{kind}/")).collect();
     let mut watch = inner.store.backend().watch(prefixes, now).await.map_err(|error| storage(&error))?;
-    let only = own_node_id(caller).map(|id| format!("node/{id}"));
-    let wanted = move |key: &str| !key.starts_with("node/") || only.as_ref().is_none_or(|only| only == key);
+    let mut part = Part::of(caller);
     let (sender, receiver) = mpsc::channel(WATCH_QUEUE);
     let mut first = Vec::new();
     // Subscribed before it is read, so that no change is missed in between.
@@ -426,8 +494,8 @@ async fn watch(
         first.push(WatchChange::Put(trust_resource(inner)));
     }
     for item in watch.snapshot.drain(..) {
-        if wanted(&item.key) {
-            first.push(WatchChange::Put(resource(item)?));
+        if let Some(change) = part.put(item)? {
+            first.push(change);
         }
     }
     first.push(WatchChange::SnapshotDone(v1::SnapshotDone {}));
@@ -463,13 +531,13 @@ async fn watch(
                 () = stop.cancelled() => return,
             };
             let answer = match change {
-                Ok(change) if !wanted(change.key()) => continue,
-                Ok(Change::Put(item)) => resource(item).map(|resource| event(WatchChange::Put(resource))),
-                Ok(Change::Delete { key, .. }) => match key.split_once('/') {
-                    Some((kind, name)) => Ok(event(WatchChange::Delete(v1::ResourceName {
-                        kind: kind.to_owned(),
-                        name: name.to_owned(),
-                    }))),
+                Ok(Change::Put(item)) => match part.put(item) {
+                    Ok(Some(change)) => Ok(event(change)),
+                    Ok(None) => continue,
+                    Err(status) => Err(status),
+                },
+                Ok(Change::Delete { key, .. }) => match part.delete(&key) {
+                    Some(change) => Ok(event(change)),
                     None => continue,
                 },
                 Err(error @ StoreError::Lagged { .. }) => Err(Status::aborted(error.to_string())),
@@ -524,11 +592,12 @@ fn resource(item: Item) -> Result<v1::Resource, Status> {
             let stored = typed::decode::<LockRecord>(item).map_err(broken)?;
             resources::of("lock", &stored.name, stored.revision, stored.expires, stored.value.yaml)
         }
-        _ => {
-            let stored = typed::decode::<NodeRecord>(item).map_err(broken)?;
-            let yaml = resources::node_yaml(&stored.value);
-            resources::of("node", &stored.name, stored.revision, stored.expires, yaml)
-        }
+        _ => node_resource(&typed::decode::<NodeRecord>(item).map_err(broken)?),
     };
     Ok(stored)
+}
+
+fn node_resource(stored: &Stored<NodeRecord>) -> v1::Resource {
+    let yaml = resources::node_yaml(&stored.value);
+    resources::of("node", &stored.name, stored.revision, stored.expires, yaml)
 }

@@ -1,6 +1,6 @@
 //! Tokens, and certificates for hosts.
 
-use sallyport_access::{HostId, HostRole, Identity, LockTarget, NodeName, Principal};
+use sallyport_access::{HostId, HostRole, Identity, Labels, LockTarget, NodeName, Principal};
 use sallyport_audit::{Code, Event};
 use sallyport_ca::{CaKind, CertificateKind, HostCertificates, HostRequest, check_accepted, issue_host};
 use sallyport_sal::{constant_time_eq, hash, random};
@@ -81,7 +81,7 @@ impl Inner {
             refuse(
                 "role",
                 Status::invalid_argument(format!(
-                    "{:?} is not a role of a host; expected node or proxy",
+                    "{:?} is not a role of a host; expected node, proxy or openssh",
                     shown(&request.role)
                 )),
             )
@@ -98,8 +98,16 @@ impl Inner {
                 return Err(refusal);
             }
         };
+        let labels: Labels = token.labels.clone().into_iter().collect();
+        let server = match role {
+            HostRole::OpenSsh => {
+                let server = self.joining_server(request, &name, labels, now).await;
+                Some(server.map_err(|status| refuse("server", status))?)
+            }
+            _ => None,
+        };
         let host = HostRecord {
-            id: HostId::new(),
+            id: server.as_ref().map_or_else(HostId::new, |server| server.id),
             name,
             role,
             join_id: Uuid::new_v4(),
@@ -107,8 +115,10 @@ impl Inner {
             labels: token.labels,
             public_names: public_names(role, request),
         };
-        let answer =
-            self.admit(caller, host, request, now).await.map_err(|status| refuse("certificates", status))?;
+        let answer = self
+            .admit(caller, host, server, request, now)
+            .await
+            .map_err(|status| refuse("certificates", status))?;
         Ok(answer)
     }
 
@@ -169,15 +179,16 @@ impl Inner {
 
     /// Why a host may not have the names that it asks for, if it may not. The name of a node is a principal of its
     /// host certificate: one called like a proxy could pass for it before everybody's `ssh -J`.
-    async fn collision(
+    pub(super) async fn collision(
         &self,
         role: HostRole,
         request: &v1::JoinRequest,
         now: OffsetDateTime,
     ) -> Result<Option<String>, StoreError> {
         let name = request.name.as_str();
-        if role == HostRole::Node && (name == "localhost" || name.parse::<std::net::IpAddr>().is_ok()) {
-            return Ok(Some(format!("a node may not be called {name}; give it another with node.name")));
+        let serves = matches!(role, HostRole::Node | HostRole::OpenSsh);
+        if serves && (name == "localhost" || name.parse::<std::net::IpAddr>().is_ok()) {
+            return Ok(Some(format!("a node may not be called {name}; give it another name")));
         }
         let cluster = self.config.cluster.as_str();
         let mut after = None::<String>;
@@ -185,12 +196,25 @@ impl Inner {
             let page = self.store.list::<HostRecord>(after.as_deref(), PAGE, now).await?;
             for host in page.iter().map(|stored| &stored.value) {
                 let taken = match (role, host.role) {
-                    (HostRole::Node, HostRole::Proxy) => host.public_names.iter().any(|public| {
-                        public.eq_ignore_ascii_case(name)
-                            || public.strip_suffix(cluster).and_then(|rest| rest.strip_suffix('.'))
-                                == Some(name)
-                    }),
-                    (HostRole::Proxy, HostRole::Node) => request.public_names.iter().any(|public| {
+                    (HostRole::Node | HostRole::OpenSsh, HostRole::Proxy) => {
+                        host.public_names.iter().any(|public| {
+                            public.eq_ignore_ascii_case(name)
+                                || request.public_names.iter().any(|other| public.eq_ignore_ascii_case(other))
+                                || public.strip_suffix(cluster).and_then(|rest| rest.strip_suffix('.'))
+                                    == Some(name)
+                        })
+                    }
+                    // What a server is called besides its name may not be what the cluster calls another host.
+                    (HostRole::OpenSsh, _) => {
+                        let full = format!("{}.{cluster}", host.name);
+                        let own = [host.name.as_str(), full.as_str()];
+                        host.name.as_str() != name
+                            && request.public_names.iter().any(|public| {
+                                own.iter().any(|own| public.eq_ignore_ascii_case(own))
+                                    || *public == host.id.to_string()
+                            })
+                    }
+                    (HostRole::Proxy, HostRole::Node | HostRole::OpenSsh) => request.public_names.iter().any(|public| {
                         public.eq_ignore_ascii_case(host.name.as_str())
                             || *public == format!("{}.{cluster}", host.name)
                     }),
@@ -200,6 +224,10 @@ impl Inner {
                     return Ok(Some(match role {
                         HostRole::Node => format!(
                             "a proxy is reached by the name {name}, so no node may have it; give it another with node.name"
+                        ),
+                        HostRole::OpenSsh => format!(
+                            "{} {} is reached by a name of {name}, so no server may have it; give it other names",
+                            host_role_name(host.role), host.name
                         ),
                         _ => format!(
                             "there is a node called {}, so no proxy may be reached by that name; change proxy.public_addr",
@@ -220,6 +248,7 @@ impl Inner {
         &self,
         caller: &Caller,
         host: HostRecord,
+        server: Option<NodeRecord>,
         request: &v1::JoinRequest,
         now: OffsetDateTime,
     ) -> Result<v1::HostCertificates, Status> {
@@ -239,14 +268,16 @@ impl Inner {
             version: String::new(),
             os_user: String::new(),
             fixed: host.labels.clone(),
+            openssh: None,
         };
         let is_new_node = host.role == HostRole::Node && self.presence.get(host.id).is_none();
-        if is_new_node {
-            steps.push(typed::put(&id, &node, None).map_err(|error| storage(&error))?);
+        let node = server.or_else(|| is_new_node.then_some(node));
+        if let Some(node) = &node {
+            steps.push(typed::put(&id, node, None).map_err(|error| storage(&error))?);
         }
         self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         self.note_certificates(host.id, issued.valid_before, now).await?;
-        if is_new_node {
+        if let Some(node) = node {
             self.presence.put(node);
         }
         let joined = self
@@ -376,13 +407,16 @@ impl Inner {
             public_names: Vec::new(),
         });
         let host = HostRecord { public_names: public_names(role, &request), ..host };
-        self.admit(&Caller::LocalAdmin, host, &request, now).await
+        self.admit(&Caller::LocalAdmin, host, None, &request, now).await
     }
 }
 
-/// The names that a proxy asks for; a node's are not looked at.
+/// The names that a proxy or a server asks for; a node's are not looked at.
 fn public_names(role: HostRole, request: &v1::JoinRequest) -> Vec<String> {
-    if role == HostRole::Proxy { request.public_names.clone() } else { Vec::new() }
+    match role {
+        HostRole::Proxy | HostRole::OpenSsh => request.public_names.clone(),
+        HostRole::Node | HostRole::Auth => Vec::new(),
+    }
 }
 
 /// What the caller may read of a failing state.

@@ -20,6 +20,7 @@ mod issued;
 mod live;
 mod login;
 mod open;
+mod openssh;
 mod passwords;
 mod resources;
 mod rotation;
@@ -258,16 +259,13 @@ fn host_role(text: &str) -> Option<HostRole> {
     match text {
         "node" => Some(HostRole::Node),
         "proxy" => Some(HostRole::Proxy),
+        "openssh" => Some(HostRole::OpenSsh),
         _ => None,
     }
 }
 
 fn host_role_name(role: HostRole) -> &'static str {
-    match role {
-        HostRole::Node => "node",
-        HostRole::Proxy => "proxy",
-        HostRole::Auth => "auth",
-    }
+    role.name()
 }
 
 /// An address for events about nobody in particular.

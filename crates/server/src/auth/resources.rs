@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::yaml::{self, Errors, Problems, Section, Tree};
-use sallyport_access::{
-    HostId, Labels, Lock, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits, UserName,
-};
+use sallyport_access::{HostId, Labels, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits, UserName};
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tonic::Status;
 
+use super::openssh::{self, NodeDocument};
 use super::state::{NodeRecord, TokenRecord, UserRecord};
 
 /// Kinds that the API knows.
@@ -24,6 +23,7 @@ pub(super) enum Document {
     User(UserRecord),
     Lock(Lock),
     SessionPolicy(Box<SessionPolicy>),
+    Node(Box<NodeDocument>),
 }
 
 impl Document {
@@ -33,6 +33,7 @@ impl Document {
             Self::User(_) => "user",
             Self::Lock(_) => "lock",
             Self::SessionPolicy(_) => "session_policy",
+            Self::Node(_) => "node",
         }
     }
 
@@ -42,6 +43,7 @@ impl Document {
             Self::User(user) => user.name.to_string(),
             Self::Lock(lock) => lock.name.clone(),
             Self::SessionPolicy(_) => SESSION_POLICY_NAME.to_owned(),
+            Self::Node(node) => node.name.to_string(),
         }
     }
 }
@@ -57,7 +59,7 @@ pub(super) fn kind_of(text: &str) -> Result<String, Status> {
     };
     kind.ok_or_else(|| {
         Status::invalid_argument(
-            "the document has no kind; begin it with kind: role, user, lock or session_policy",
+            "the document has no kind; begin it with kind: role, user, lock, node or session_policy",
         )
     })
 }
@@ -72,9 +74,9 @@ pub(super) fn read(kind: &str, text: &str) -> Result<Document, Status> {
             SessionPolicy::parse(text).map(|policy| Document::SessionPolicy(Box::new(policy))).map_err(wrong)
         }
         "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),
-        "node" => Err(Status::invalid_argument("nodes come by joining: sallyport admin tokens add")),
+        "node" => openssh::document(text).map(|node| Document::Node(Box::new(node))).map_err(wrong),
         other => Err(Status::invalid_argument(format!(
-            "there is no kind {:?}; documents are of kind role, user, lock or session_policy",
+            "there is no kind {:?}; documents are of kind role, user, lock, node or session_policy",
             super::hosts::shown(other)
         ))),
     }
@@ -162,6 +164,8 @@ pub(super) fn of(
 #[derive(Serialize)]
 struct Written<M, S> {
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub_kind: Option<&'static str>,
     version: &'static str,
     metadata: M,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,7 +173,7 @@ struct Written<M, S> {
 }
 
 fn write<M: Serialize, S: Serialize>(kind: &'static str, metadata: M, spec: Option<S>) -> String {
-    serde_saphyr::to_string(&Written { kind, version: "v1", metadata, spec }).unwrap_or_default()
+    serde_saphyr::to_string(&Written { kind, sub_kind: None, version: "v1", metadata, spec }).unwrap_or_default()
 }
 
 #[derive(Serialize)]
@@ -219,6 +223,28 @@ pub(super) fn node_yaml(node: &NodeRecord) -> String {
         version: &'a str,
         os_user: &'a str,
     }
+    #[derive(Serialize)]
+    struct Openssh<'a> {
+        address: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        via: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        host_key: Option<&'a str>,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        names: &'a [String],
+    }
     let metadata = Metadata { name: node.name.as_str(), id: node.id, labels: &node.labels };
-    write("node", metadata, Some(Spec { version: &node.version, os_user: &node.os_user }))
+    let Some(server) = &node.openssh else {
+        let spec = Spec { version: &node.version, os_user: &node.os_user };
+        return write("node", metadata, Some(spec));
+    };
+    let spec = Openssh {
+        address: &server.address,
+        via: server.via.as_ref().map(NodeName::as_str),
+        host_key: server.host_key.as_deref(),
+        names: &server.names,
+    };
+    let sub_kind = Some(openssh::SUB_KIND);
+    let written = Written { kind: "node", sub_kind, version: "v1", metadata, spec: Some(spec) };
+    serde_saphyr::to_string(&written).unwrap_or_default()
 }

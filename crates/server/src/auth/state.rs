@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sallyport_access::{HostId, HostRole, Labels, NodeName, RoleName, Traits, UserName};
+use sallyport_access::{
+    HostId, HostRole, Labels, Node, NodeKind, NodeName, OpenSshServer, RoleName, Traits, UserName,
+};
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{CaKind, RotationStatus};
 use sallyport_sal::Suite;
@@ -220,6 +222,17 @@ pub(super) struct NodeRecord {
     /// Labels that came with the token, which the node cannot change.
     #[serde(default)]
     pub(super) fixed: BTreeMap<String, String>,
+    /// Set for a stock OpenSSH server, which has no agent of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) openssh: Option<OpenSshServer>,
+}
+
+impl NodeRecord {
+    /// What the access decision sees of it.
+    pub(super) fn node(&self) -> Node {
+        let kind = self.openssh.clone().map_or(NodeKind::Sallyport, NodeKind::OpenSsh);
+        Node { id: self.id, name: self.name.clone(), labels: self.labels.clone(), kind }
+    }
 }
 
 impl Kind for NodeRecord {

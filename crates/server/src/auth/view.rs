@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use sallyport_access::{
-    HostId, Lock, Node, NodeKind, NodeName, Policies, Role, SESSION_POLICY_NAME, SessionPolicy,
-};
+use sallyport_access::{HostId, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SESSION_POLICY_NAME, SessionPolicy};
 use time::OffsetDateTime;
 use tracing::error;
 
@@ -40,15 +38,28 @@ pub(super) struct Known {
     pub(super) last_seen: Option<OffsetDateTime>,
 }
 
+impl Known {
+    /// How it is reached, when it is a stock OpenSSH server.
+    pub(super) fn openssh(&self) -> Option<&OpenSshServer> {
+        match &self.node.kind {
+            NodeKind::OpenSsh(server) => Some(server),
+            NodeKind::Sallyport => None,
+        }
+    }
+}
+
 impl Presence {
     pub(super) fn put(&self, record: NodeRecord) {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        let last_seen = nodes.get(&record.id).and_then(|known| known.last_seen);
-        let node =
-            Node { id: record.id, name: record.name, labels: record.labels, kind: NodeKind::Sallyport };
-        let known =
-            Known { node, version: record.version, os_user: record.os_user, fixed: record.fixed, last_seen };
-        nodes.insert(record.id, known);
+        let (id, last_seen) = (record.id, nodes.get(&record.id).and_then(|known| known.last_seen));
+        let known = Known {
+            node: record.node(),
+            version: record.version,
+            os_user: record.os_user,
+            fixed: record.fixed,
+            last_seen,
+        };
+        nodes.insert(id, known);
         self.index(&nodes);
     }
 
@@ -70,16 +81,14 @@ impl Presence {
     pub(super) fn fill(&self, records: impl Iterator<Item = NodeRecord>) {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         for record in records {
-            let node =
-                Node { id: record.id, name: record.name, labels: record.labels, kind: NodeKind::Sallyport };
             let known = Known {
-                node,
+                node: record.node(),
                 version: record.version,
                 os_user: record.os_user,
                 fixed: record.fixed,
                 last_seen: None,
             };
-            nodes.insert(record.id, known);
+            nodes.insert(known.node.id, known);
         }
         self.index(&nodes);
     }

@@ -262,8 +262,8 @@ impl Inner {
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.name.clone());
             for host in page.into_iter().map(|stored| stored.value) {
-                let mut own =
-                    if host.role == HostRole::Proxy { host.public_names.clone() } else { Vec::new() };
+                let named = matches!(host.role, HostRole::Proxy | HostRole::OpenSsh);
+                let mut own = if named { host.public_names.clone() } else { Vec::new() };
                 if kind == CertificateKind::OpensshHost {
                     own.extend([
                         host.name.to_string(),
