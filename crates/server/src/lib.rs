@@ -6,7 +6,8 @@
 pub mod auth;
 pub mod config;
 pub mod error;
-pub mod run;
+pub mod reach;
+mod run;
 
 mod agent;
 mod auth_listener;

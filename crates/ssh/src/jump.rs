@@ -43,11 +43,18 @@ pub trait Dial: Send + Sync + 'static {
 
     /// Opens a stream to the SSH service of a node, if this identity may reach it.
     ///
-    /// `host` is what the user typed: a name, an id, or a name with the cluster's name behind it.
+    /// `certificate` is what proved the identity, as one line. `host` is what the user typed: a name, an id, or a name
+    /// with the cluster's name behind it.
     ///
     /// # Errors
     /// The refusal in words that the user may read; they are shown as they are.
-    async fn dial(&self, identity: &Identity, host: &str, client: SocketAddr) -> Result<BoxedStream, String>;
+    async fn dial(
+        &self,
+        identity: &Identity,
+        certificate: &str,
+        host: &str,
+        client: SocketAddr,
+    ) -> Result<BoxedStream, String>;
 
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
     fn saw(&self, _: Sighting) {}

@@ -1,5 +1,6 @@
 //! The agent: a process that dials out and serves this machine's sessions through the proxy.
 
+mod gateway;
 mod heartbeat;
 mod node;
 mod tunnel;
@@ -14,6 +15,7 @@ use sallyport_ca::Trust;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::gateway::Gateway;
 use self::heartbeat::Description;
 use self::node::SshNode;
 use self::tunnel::Dialling;
@@ -200,7 +202,22 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
     let dialling =
-        Dialling { proxy, credentials, view, serve: node.serve(), health, drain, stop, tasks: tasks.clone() };
+        Dialling {
+            proxy,
+            gateway: Gateway {
+                id: identity.id,
+                name: identity.name.clone(),
+                view: Arc::clone(&view),
+                sink: Arc::new(spool.clone()),
+            },
+            credentials,
+            view,
+            serve: node.serve(),
+            health,
+            drain,
+            stop,
+            tasks: tasks.clone(),
+        };
     tasks.spawn(dialling.run());
     let host = format!("node:{}", identity.name);
     Ok(Service { id: identity.id, host, node, spool, uploader })

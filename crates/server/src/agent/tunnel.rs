@@ -14,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info, info_span, warn};
 
+use super::gateway::Gateway;
 use crate::authority_client::{dial, handshake};
 use crate::backoff::Backoff;
 use crate::config::HostPort;
 use crate::health::Health;
 use crate::host::Credentials;
-use crate::proxy::dial::{KIND_SSH, StreamHeader};
+use crate::proxy::dial::{KIND_SERVER, KIND_SSH, StreamHeader};
 use crate::view::ClusterView;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -45,6 +46,8 @@ pub(crate) struct Dialling {
     pub(crate) credentials: Credentials,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) serve: ServeStream,
+    /// For streams to servers behind this node.
+    pub(crate) gateway: Gateway,
     pub(crate) health: Health,
     /// No new sessions.
     pub(crate) drain: CancellationToken,
@@ -270,13 +273,18 @@ impl Dialling {
                 return stream.reset("the node does not understand the stream's header");
             }
         };
-        if header.kind != KIND_SSH {
-            warn!(kind = %header.kind, "the proxy opened a stream of an unknown kind");
-            return stream.reset("this node serves SSH only");
-        }
-        debug!(user = %header.user, client = %header.client_addr, "stream opened");
+        debug!(user = %header.user, client = %header.client_addr, kind = header.kind, "stream opened");
         let span = info_span!("node.connection", client = %header.client_addr);
-        let serving = (self.serve)(stream, header.client_addr);
+        let serving = match (header.kind.as_str(), header.server) {
+            (KIND_SSH, _) => (self.serve)(stream, header.client_addr),
+            (KIND_SERVER, Some(server)) => {
+                Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
+            }
+            (kind, _) => {
+                warn!(kind, "the proxy opened a stream of an unknown kind");
+                return stream.reset("this node does not know this kind of stream; update its agent");
+            }
+        };
         let stop = self.stop.clone();
         self.tasks.spawn(
             async move {

@@ -1,5 +1,5 @@
-//! From a proven user and a target's name to a stream of that node's tunnel: the one path that every front door of
-//! the proxy takes.
+//! From a proven user and a target's name to an open way there, through a node's tunnel or to a registered server: the
+//! one path that every front door of the proxy takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,14 +7,19 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use metrics::{counter, histogram};
-use sallyport_access::{Identity, Login, Node, Permit, Principal, Refusal};
+use sallyport_access::{
+    HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
+};
 use sallyport_audit::{Code, Event, Sink};
-use sallyport_wire::tunnel::Stream;
+use sallyport_ca::{Trust, keys};
+use sallyport_ssh::BoxedStream;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tracing::{info, instrument};
 
 use super::hub::Hub;
+use super::way::Way;
+use crate::reach::{ReachError, greeted, reach};
 use crate::sessions::{SessionGuard, Sessions};
 use crate::view::{ClusterView, Resolved};
 
@@ -27,15 +32,73 @@ pub(crate) struct StreamHeader {
     pub(crate) client_addr: SocketAddr,
     /// The user that the proxy has proven; the node proves it again for itself.
     pub(crate) user: String,
+    /// For [`KIND_SERVER`]: where the agent is to connect, and for whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<ServerHeader>,
 }
 
-/// The kind of an SSH stream.
+/// What an agent needs to know to be a gateway. It believes none of it without looking itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerHeader {
+    /// The registered server.
+    pub(crate) node: HostId,
+    /// The login, where the proxy knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) login: Option<Login>,
+    /// The user's certificate.
+    pub(crate) proof: Proof,
+}
+
+/// A certificate that a user has shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Proof {
+    /// OpenSSH, one line.
+    Ssh(Arc<str>),
+    /// X.509, DER in base64.
+    Tls(Arc<str>),
+}
+
+impl Proof {
+    /// From the certificate of a TLS connection.
+    pub(crate) fn tls(der: &[u8]) -> Self {
+        Self::Tls(data_encoding::BASE64.encode(der).into())
+    }
+
+    /// Whose it is.
+    pub(crate) fn identify(&self, trust: &Trust, now: OffsetDateTime) -> Result<Identity, String> {
+        let found = match self {
+            Self::Ssh(line) => {
+                keys::certificate(line).and_then(|certificate| trust.verify_user_ssh(&certificate, now))
+            }
+            Self::Tls(text) => {
+                let der = data_encoding::BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
+                trust.identify_tls(&der, now)
+            }
+        };
+        found.map_err(|error| error.to_string())
+    }
+}
+
+/// The kind of an SSH stream to the node itself.
 pub(crate) const KIND_SSH: &str = "ssh";
+/// The kind of a stream to a registered server behind the node.
+pub(crate) const KIND_SERVER: &str = "openssh";
+
+/// Who wants to go somewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traveller<'a> {
+    pub(crate) identity: &'a Identity,
+    /// What proved it.
+    pub(crate) proof: &'a Proof,
+    /// Where they come from.
+    pub(crate) client: SocketAddr,
+}
 
 /// An open way to a node.
 #[derive(Debug)]
 pub(crate) struct Dialled {
-    pub(crate) stream: Stream,
+    pub(crate) stream: Way,
     pub(crate) node: Arc<Node>,
     pub(crate) permit: Permit,
     pub(crate) guard: SessionGuard,
@@ -61,6 +124,12 @@ pub(crate) enum DialError {
     /// The operator: the node's agent is away.
     #[error("node {0} is not connected to this proxy; check that its agent runs and can reach the proxy")]
     Offline(String),
+    /// The operator: a registered server cannot be reached.
+    #[error("server {node}: {source}")]
+    Server { node: String, source: ReachError },
+    /// The operator: the gateway of a registered server is away.
+    #[error("server {node} is reached through the agent of {via}, which {problem}")]
+    Gateway { node: String, via: String, problem: &'static str },
     /// This proxy is stopping.
     #[error("this proxy is shutting down; try again in a moment")]
     Stopping,
@@ -75,6 +144,8 @@ impl DialError {
             Self::Refused(_) => "refused",
             Self::TooMany(_) => "too_many_sessions",
             Self::Offline(_) => "offline",
+            Self::Server { .. } => "unreachable",
+            Self::Gateway { .. } => "gateway_offline",
             Self::Stopping => "stopping",
         }
     }
@@ -99,17 +170,16 @@ impl std::fmt::Debug for Dialler {
 impl Dialler {
     /// Finds, decides and opens. `login` is `None` where the protocol does not tell it to the proxy; then any login
     /// that the user has there will do, and the node decides about the one that is asked for.
-    #[instrument(name = "proxy.dial", skip_all, fields(user = %identity.display_name(), node = target))]
-    pub(crate) fn dial(
+    #[instrument(name = "proxy.dial", skip_all, fields(user = %traveller.identity.display_name(), node = target))]
+    pub(crate) async fn dial(
         &self,
-        identity: &Identity,
+        traveller: Traveller<'_>,
         target: &str,
         login: Option<&Login>,
-        client: SocketAddr,
         now: OffsetDateTime,
     ) -> Result<Dialled, DialError> {
         let began = Instant::now();
-        let result = self.attempt(identity, target, login, client, now);
+        let result = self.attempt(traveller, target, login, now).await;
         histogram!("sallyport_session_open_seconds").record(began.elapsed());
         match &result {
             Ok(dialled) => {
@@ -119,20 +189,20 @@ impl Dialler {
             Err(error) => {
                 counter!("sallyport_sessions_total", "result" => error.name()).increment(1);
                 info!(reason = error.name(), message = %error, "session refused");
-                self.report(identity, target, login, client, error, now);
+                self.report(traveller, target, login, error, now);
             }
         }
         result
     }
 
-    fn attempt(
+    async fn attempt(
         &self,
-        identity: &Identity,
+        traveller: Traveller<'_>,
         target: &str,
         login: Option<&Login>,
-        client: SocketAddr,
         now: OffsetDateTime,
     ) -> Result<Dialled, DialError> {
+        let identity = traveller.identity;
         if self.stopping.is_cancelled() {
             return Err(DialError::Stopping);
         }
@@ -151,11 +221,49 @@ impl Dialler {
         let permit = self.decide(identity, &node, login, now)?;
         let Some(user) = identity.user() else { return Err(DialError::Unknown(target.to_owned())) };
         let guard = self.sessions.begin(user).map_err(|too_many| DialError::TooMany(too_many.bound))?;
-        let header =
-            StreamHeader { kind: KIND_SSH.to_owned(), client_addr: client, user: user.as_str().to_owned() };
-        let header = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
-        let stream = self.hub.open(&permit, header).map_err(|_| DialError::Offline(node.name.to_string()))?;
+        let stream = match &node.kind {
+            NodeKind::Sallyport => {
+                let stream = self.hub.open(&permit, header(traveller, user, None));
+                Way::Tunnel(stream.map_err(|_| DialError::Offline(node.name.to_string()))?)
+            }
+            NodeKind::OpenSsh(server) => {
+                Way::over(self.server(traveller, user, &node, server, &permit, login).await?)
+            }
+        };
         Ok(Dialled { stream, node, permit, guard })
+    }
+
+    /// A way to a registered server. It has greeted as SSH servers do.
+    async fn server(
+        &self,
+        traveller: Traveller<'_>,
+        user: &UserName,
+        node: &Node,
+        server: &OpenSshServer,
+        permit: &Permit,
+        login: Option<&Login>,
+    ) -> Result<BoxedStream, DialError> {
+        let failed = |source| DialError::Server { node: node.name.to_string(), source };
+        let Some(via) = &server.via else {
+            return reach(&server.address).await.map_err(failed);
+        };
+        let gateway = |problem| DialError::Gateway {
+            node: node.name.to_string(),
+            via: via.to_string(),
+            problem,
+        };
+        let at = match self.view.resolve(via.as_str()) {
+            Resolved::One(at) => at,
+            Resolved::Unknown => return Err(gateway("does not exist; correct it: sallyport admin edit node/NAME")),
+            Resolved::Several(_) => return Err(gateway("several nodes have as their name")),
+        };
+        let asked =
+            ServerHeader { node: node.id, login: login.cloned(), proof: traveller.proof.clone() };
+        let stream = self
+            .hub
+            .open_through(at.id, permit, header(traveller, user, Some(asked)))
+            .map_err(|_| gateway("is not connected to this proxy"))?;
+        greeted(stream, &server.address).await.map_err(failed)
     }
 
     fn decide(
@@ -165,27 +273,16 @@ impl Dialler {
         login: Option<&Login>,
         now: OffsetDateTime,
     ) -> Result<Permit, DialError> {
-        let policies = self.view.policies();
-        let locks = self.view.locks();
-        if let Some(login) = login {
-            return policies.decide(identity, node, login, &locks, now).map_err(DialError::Refused);
-        }
-        let mut refusal = None;
-        for login in candidates(policies.logins_on(identity, node), identity) {
-            match policies.decide(identity, node, &login, &locks, now) {
-                Ok(permit) => return Ok(permit),
-                Err(why) => refusal = refusal.or(Some(why)),
-            }
-        }
-        Err(refusal.map_or_else(|| DialError::Unknown(node.name.to_string()), DialError::Refused))
+        permit(&self.view, identity, node, login, now).map_err(|refusal| {
+            refusal.map_or_else(|| DialError::Unknown(node.name.to_string()), DialError::Refused)
+        })
     }
 
     fn report(
         &self,
-        identity: &Identity,
+        traveller: Traveller<'_>,
         target: &str,
         login: Option<&Login>,
-        client: SocketAddr,
         error: &DialError,
         now: OffsetDateTime,
     ) {
@@ -194,9 +291,9 @@ impl Dialler {
             other => other.to_string(),
         };
         let mut event = Event::new(Code::SessionRefused, now)
-            .user(identity.display_name())
+            .user(traveller.identity.display_name())
             .node(target.chars().take(253).collect::<String>())
-            .source(client.to_string())
+            .source(traveller.client.to_string())
             .message(detail)
             .field("reason", error.name())
             .field("at", "proxy");
@@ -205,6 +302,40 @@ impl Dialler {
         }
         self.sink.emit(event);
     }
+}
+
+fn header(traveller: Traveller<'_>, user: &UserName, server: Option<ServerHeader>) -> Bytes {
+    let kind = if server.is_some() { KIND_SERVER } else { KIND_SSH };
+    let header = StreamHeader {
+        kind: kind.to_owned(),
+        client_addr: traveller.client,
+        user: user.as_str().to_owned(),
+        server,
+    };
+    serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()
+}
+
+/// The permit of an identity for a node: for the login, or, where it is not known, for any that is allowed.
+pub(crate) fn permit(
+    view: &ClusterView,
+    identity: &Identity,
+    node: &Node,
+    login: Option<&Login>,
+    now: OffsetDateTime,
+) -> Result<Permit, Option<Refusal>> {
+    let policies = view.policies();
+    let locks = view.locks();
+    if let Some(login) = login {
+        return policies.decide(identity, node, login, &locks, now).map_err(Some);
+    }
+    let mut refusal = None;
+    for login in candidates(policies.logins_on(identity, node), identity) {
+        match policies.decide(identity, node, &login, &locks, now) {
+            Ok(permit) => return Ok(permit),
+            Err(why) => refusal = refusal.or(Some(why)),
+        }
+    }
+    Err(refusal)
 }
 
 /// Logins to ask about when the user has not named one. With none allowed, asking about any gives the refusal that

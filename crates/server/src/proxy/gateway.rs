@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{Instrument, debug, info, info_span, warn};
 
+use super::dial::Proof;
 use super::hub::Hub;
 use super::relay::{RelayHeader, read_header, write_header};
 use super::transport::Peer;
@@ -345,7 +346,9 @@ impl Gateway {
                  update it: sallyport version",
             )
         });
-        let peer = Peer { address: peer, identity: identity.map(Arc::new), unfit };
+        let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let proof = leaf.map(|leaf| Proof::tls(leaf));
+        let peer = Peer { address: peer, identity: identity.map(Arc::new), proof, unfit };
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
             guest.asks(request.headers());
             request.extensions_mut().insert(peer.clone());

@@ -48,9 +48,19 @@ impl Hub {
 
     /// Opens a stream to the node that the permit names, on its newest tunnel that takes one.
     pub(crate) fn open(&self, permit: &Permit, header: Bytes) -> Result<Stream, NotConnected> {
+        self.open_through(permit.node(), permit, header)
+    }
+
+    /// Opens a stream to an agent that is the gateway to the server which the permit names.
+    pub(crate) fn open_through(
+        &self,
+        agent: HostId,
+        _permit: &Permit,
+        header: Bytes,
+    ) -> Result<Stream, NotConnected> {
         let handles: Vec<Handle> = {
             let tunnels = self.tunnels.read().unwrap_or_else(PoisonError::into_inner);
-            let of_node = tunnels.get(&permit.node()).into_iter().flatten();
+            let of_node = tunnels.get(&agent).into_iter().flatten();
             of_node.rev().map(|entry| entry.handle.clone()).collect()
         };
         for handle in handles {

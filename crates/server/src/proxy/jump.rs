@@ -14,12 +14,11 @@ use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
-use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tracing::info;
 
-use super::dial::{Dialled, Dialler};
+use super::dial::{Dialled, Dialler, Proof, Traveller};
 use super::gateway::ServeSsh;
 use super::watcher::Watcher;
 use crate::ServerError;
@@ -38,11 +37,18 @@ impl Dial for JumpDial {
         self.dialler.view.trust()
     }
 
-    async fn dial(&self, identity: &Identity, host: &str, client: SocketAddr) -> Result<BoxedStream, String> {
+    async fn dial(
+        &self,
+        identity: &Identity,
+        certificate: &str,
+        host: &str,
+        client: SocketAddr,
+    ) -> Result<BoxedStream, String> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
+        let traveller = Traveller { identity, proof: &Proof::Ssh(certificate.into()), client };
         let dialled =
-            self.dialler.dial(identity, host, None, client, now).map_err(|error| error.to_string())?;
+            self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
         Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.dialler)))
     }
 
@@ -66,7 +72,7 @@ impl Dial for JumpDial {
 
 /// A node's stream that ends when a lock takes its permit away, and counts as a session while it lives.
 struct Watched {
-    stream: tunnel::Stream,
+    stream: BoxedStream,
     watcher: Watcher,
     _guard: crate::sessions::SessionGuard,
 }
@@ -76,7 +82,7 @@ impl Watched {
         let Dialled { stream, node, permit, guard } = dialled;
         let watcher =
             Watcher::new(Arc::clone(&dialler.view), identity, permit, node, None, Arc::clone(&dialler.sink));
-        Self { stream, watcher, _guard: guard }
+        Self { stream: stream.into_stream(), watcher, _guard: guard }
     }
 }
 

@@ -9,6 +9,7 @@ mod public;
 pub(crate) mod relay;
 pub(crate) mod transport;
 pub(crate) mod watcher;
+mod way;
 mod well_known;
 
 #[cfg(test)]

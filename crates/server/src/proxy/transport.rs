@@ -9,7 +9,6 @@ use futures::future::poll_fn;
 use metrics::{Counter, counter};
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Sink};
-use sallyport_wire::tunnel;
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
@@ -20,8 +19,9 @@ use tokio::task::AbortHandle;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, debug, info, info_span};
 
-use super::dial::{DialError, Dialled, Dialler};
+use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
 use super::watcher::Watcher;
+use super::way::{Way, WayError};
 
 /// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Whom its certificate proves; `None` without one.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// The certificate.
+    pub(crate) proof: Option<Proof>,
     /// Why this connection may carry nothing of the cluster's, whoever it is.
     pub(crate) unfit: Option<Arc<str>>,
 }
@@ -56,14 +58,20 @@ pub(crate) fn status(error: &DialError) -> Status {
         DialError::Ambiguous { .. } => Status::invalid_argument(message),
         DialError::Refused(_) => Status::permission_denied(message),
         DialError::TooMany(_) => Status::resource_exhausted(message),
-        DialError::Offline(_) | DialError::Stopping => Status::unavailable(message),
+        DialError::Offline(_)
+        | DialError::Server { .. }
+        | DialError::Gateway { .. }
+        | DialError::Stopping => Status::unavailable(message),
     }
 }
 
 /// Whoever may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
 /// may outlive it.
-fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, SocketAddr), Status> {
-    let Some(Peer { address, identity: Some(identity), unfit }) = peer else {
+fn caller(
+    peer: Option<&Peer>,
+    now: OffsetDateTime,
+) -> Result<(Arc<Identity>, Proof, SocketAddr), Status> {
+    let Some(Peer { address, identity: Some(identity), proof: Some(proof), unfit }) = peer else {
         return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
     };
     if let Some(reason) = unfit {
@@ -75,7 +83,7 @@ fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, So
     if now >= identity.valid_before + sallyport_ca::SKEW_ALLOWANCE {
         return Err(Status::unauthenticated("your certificate has expired; run `sallyport login`"));
     }
-    Ok((Arc::clone(identity), *address))
+    Ok((Arc::clone(identity), proof.clone(), *address))
 }
 
 #[tonic::async_trait]
@@ -87,7 +95,7 @@ impl Transport for TransportService {
         request: Request<Streaming<v1::ProxySshRequest>>,
     ) -> Result<Response<FromNode>, Status> {
         let now = OffsetDateTime::now_utc();
-        let (identity, client) = caller(request.extensions().get::<Peer>(), now)?;
+        let (identity, proof, client) = caller(request.extensions().get::<Peer>(), now)?;
         let mut frames = request.into_inner();
         let first = frames.message().await?.and_then(|message| message.frame);
         let Some(Asked::Target(target)) = first else {
@@ -98,11 +106,12 @@ impl Transport for TransportService {
             login => Some(Login::new(login).map_err(|error| Status::invalid_argument(error.to_string()))?),
         };
         let span = info_span!("proxy.session", user = %identity.display_name(), node = %target.node);
-        let entered = span.clone();
-        let _entered = entered.enter();
+        let traveller = Traveller { identity: &identity, proof: &proof, client };
         let dialled = self
             .dialler
-            .dial(&identity, &target.node, login.as_ref(), client, now)
+            .dial(traveller, &target.node, login.as_ref(), now)
+            .instrument(span.clone())
+            .await
             .map_err(|error| status(&error))?;
         let connected = v1::SshConnected {
             node_id: dialled.node.id.to_string(),
@@ -140,7 +149,7 @@ impl Transport for TransportService {
 /// Carries the client's bytes. Not reading the next message until these are taken is what slows the client down.
 async fn client_to_node(
     mut frames: Streaming<v1::ProxySshRequest>,
-    to_node: Arc<tunnel::Stream>,
+    to_node: Arc<Way>,
     refuse: oneshot::Sender<Status>,
 ) {
     let sent = counter!("sallyport_bytes_total", "direction" => "to_node");
@@ -149,7 +158,7 @@ async fn client_to_node(
             Ok(Some(message)) => message.frame,
             Ok(None) => {
                 // The client has said everything; the node may still answer.
-                to_node.finish();
+                to_node.flush(true).await;
                 return;
             }
             Err(status) => {
@@ -167,6 +176,7 @@ async fn client_to_node(
                         return;
                     }
                 }
+                to_node.flush(false).await;
             }
             Some(Asked::Agent(_)) => {
                 let _ = refuse.send(Status::failed_precondition(
@@ -186,7 +196,7 @@ async fn client_to_node(
 /// What the client receives: `connected`, then the node's bytes as they come.
 pub(crate) struct FromNode {
     connected: Option<v1::SshConnected>,
-    from_node: Arc<tunnel::Stream>,
+    from_node: Arc<Way>,
     refused: Option<oneshot::Receiver<Status>>,
     upstream: AbortHandle,
     watcher: Watcher,
@@ -206,7 +216,7 @@ impl Drop for FromNode {
 }
 
 impl FromNode {
-    fn lost(&self, error: &tunnel::TunnelError) -> Status {
+    fn lost(&self, error: &WayError) -> Status {
         let message = format!(
             "the connection to node {} was lost ({error}); if it comes back, connect again",
             self.watcher.node().name

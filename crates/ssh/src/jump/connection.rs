@@ -53,7 +53,8 @@ pub(super) struct Settings {
 /// What the handler and the one who watches over it share.
 #[derive(Default)]
 struct Shared {
-    identity: OnceLock<Identity>,
+    /// Who is here, and the certificate that proved it.
+    identity: OnceLock<(Identity, Arc<str>)>,
     /// What the client says it can do.
     offered: Offered,
     channels: AtomicUsize,
@@ -257,7 +258,8 @@ impl Handler for Client {
                     self.settings.dial.saw(Sighting { offer: offer.clone(), whose, refused: None });
                 }
                 // The client may authenticate once; a second certificate cannot replace the first.
-                let _ = self.shared.identity.set(identity);
+                let line = certificate.to_openssh().unwrap_or_default();
+                let _ = self.shared.identity.set((identity, line.into()));
                 self.shared.changed.notify_one();
                 Ok(Auth::Accept)
             }
@@ -278,7 +280,7 @@ impl Handler for Client {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), JumpError> {
-        let Some(identity) = self.shared.identity.get().cloned() else {
+        let Some((identity, certificate)) = self.shared.identity.get().cloned() else {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
@@ -301,7 +303,7 @@ impl Handler for Client {
         tokio::spawn(
             async move {
                 let _counted = counted;
-                let dialled = tokio::time::timeout(limit, dial.dial(&identity, &host, client)).await;
+                let dialled = tokio::time::timeout(limit, dial.dial(&identity, &certificate, &host, client)).await;
                 match dialled {
                     Ok(Ok(stream)) => {
                         reply.accept().await;

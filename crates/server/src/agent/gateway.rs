@@ -1,0 +1,111 @@
+//! The agent as a gateway: connections to registered OpenSSH servers that only this machine reaches.
+//!
+//! A stream names a server by its id and shows the user's certificate. The agent connects only to addresses that its
+//! own copy of the cluster's state has registered with this node as the gateway, and decides itself whether the user
+//! may go there.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sallyport_access::{HostId, NodeKind, NodeName};
+use sallyport_audit::{Code, Event, Sink};
+use sallyport_ssh::BoxedStream;
+use sallyport_wire::tunnel;
+use time::OffsetDateTime;
+use tokio::io::copy_bidirectional_with_sizes;
+use tracing::{debug, info};
+
+use crate::proxy::dial::{ServerHeader, permit};
+use crate::proxy::watcher::Watcher;
+use crate::reach::reach;
+use crate::view::ClusterView;
+
+/// Bytes on their way, in each direction.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// This node, as the gateway to servers.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    pub(crate) id: HostId,
+    pub(crate) name: NodeName,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) sink: Arc<dyn Sink>,
+}
+
+impl Gateway {
+    /// Serves one stream to its end.
+    pub(crate) async fn serve(self, asked: ServerHeader, stream: tunnel::Stream, client: SocketAddr) {
+        let now = OffsetDateTime::now_utc();
+        let (server, watcher) = match self.open(&asked, client, now).await {
+            Ok(opened) => opened,
+            Err(message) => {
+                info!(server = %asked.node, %message, "connection to a server refused");
+                return stream.reset(&message);
+            }
+        };
+        carry(stream, server, watcher).await;
+    }
+
+    async fn open(
+        &self,
+        asked: &ServerHeader,
+        client: SocketAddr,
+        now: OffsetDateTime,
+    ) -> Result<(BoxedStream, Watcher), String> {
+        let own = self.view.node(&self.id).map_or_else(|| self.name.clone(), |node| node.name.clone());
+        let node = self.view.node(&asked.node);
+        let found = node.as_ref().and_then(|node| match &node.kind {
+            NodeKind::OpenSsh(server) if server.via.as_ref() == Some(&own) => Some((node, server)),
+            _ => None,
+        });
+        let event = |name: &str| {
+            let event = Event::new(Code::SessionRefused, now).node(own.as_str()).source(client.to_string());
+            event.field("server", name).field("at", "gateway")
+        };
+        let Some((node, server)) = found else {
+            let message = format!("the agent of {own} is not the gateway to this server");
+            self.sink.emit(event(&asked.node.to_string()).message(&message));
+            return Err(message);
+        };
+        let identity = asked.proof.identify(&self.view.trust(), now).map_err(|reason| {
+            self.sink.emit(event(node.name.as_str()).message(format!("the user's certificate: {reason}")));
+            format!("the agent of {own} does not accept the user's certificate: {reason}")
+        })?;
+        let permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
+            let (public, internal) = match &refusal {
+                Some(refusal) => (refusal.public_message(), refusal.to_string()),
+                None => ("no role of yours allows this".to_owned(), "not a user".to_owned()),
+            };
+            self.sink.emit(event(node.name.as_str()).user(identity.display_name()).message(internal));
+            public
+        })?;
+        let stream = reach(&server.address).await.map_err(|error| format!("from {own}, {error}"))?;
+        debug!(user = %identity.display_name(), server = %node.name, "connected to a server");
+        let watcher = Watcher::new(
+            Arc::clone(&self.view),
+            Arc::new(identity),
+            permit,
+            Arc::clone(node),
+            asked.login.clone(),
+            Arc::clone(&self.sink),
+        );
+        Ok((stream, watcher))
+    }
+}
+
+/// Carries bytes until both have finished, one is gone, or a lock comes.
+async fn carry(mut stream: tunnel::Stream, mut server: BoxedStream, mut watcher: Watcher) {
+    let cut = std::future::poll_fn(|context| match watcher.poll_cut(context) {
+        Some(reason) => std::task::Poll::Ready(reason),
+        None => std::task::Poll::Pending,
+    });
+    let carried = copy_bidirectional_with_sizes(&mut stream, &mut server, BUFFER_BYTES, BUFFER_BYTES);
+    let reason = tokio::select! {
+        ended = carried => match ended {
+            Ok((to_server, from_server)) => return debug!(to_server, from_server, "connection to a server ended"),
+            Err(error) => format!("the connection to the server was lost: {error}"),
+        },
+        reason = cut => reason,
+    };
+    stream.reset(&reason);
+}

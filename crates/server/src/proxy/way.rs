@@ -1,0 +1,116 @@
+//! An open way to a server, whatever it leads over: read by one task, written by another.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use sallyport_ssh::BoxedStream;
+use sallyport_wire::tunnel;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+
+/// Room that is made for what a stream brings.
+const READ_BYTES: usize = 32 * 1024;
+
+/// The way.
+pub(crate) enum Way {
+    /// A stream of a node's tunnel, whose chunks are handed on as they are.
+    Tunnel(tunnel::Stream),
+    /// Any other stream. Each half belongs to one task; the locks are never contended.
+    Other { read: Mutex<ReadHalf<BoxedStream>>, write: Mutex<WriteHalf<BoxedStream>> },
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tunnel(_) => "Way::Tunnel",
+            Self::Other { .. } => "Way::Other",
+        })
+    }
+}
+
+/// Why a way ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WayError {
+    #[error("{0}")]
+    Tunnel(#[from] tunnel::TunnelError),
+    #[error("{0}")]
+    Other(#[from] io::Error),
+}
+
+impl Way {
+    pub(crate) fn over(stream: BoxedStream) -> Self {
+        let (read, write) = tokio::io::split(stream);
+        Self::Other { read: Mutex::new(read), write: Mutex::new(write) }
+    }
+
+    /// Takes some of the bytes.
+    pub(crate) fn poll_send(
+        &self,
+        bytes: &mut Bytes,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<usize, WayError>> {
+        match self {
+            Self::Tunnel(stream) => stream.poll_send(bytes, context).map_err(WayError::from),
+            Self::Other { write, .. } => {
+                let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
+                let written = ready!(Pin::new(&mut *write).poll_write(context, bytes))?;
+                if written == 0 {
+                    return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into()));
+                }
+                bytes.advance(written);
+                Poll::Ready(Ok(written))
+            }
+        }
+    }
+
+    /// The next bytes, `None` at the end.
+    pub(crate) fn poll_receive(
+        &self,
+        most: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, WayError>> {
+        match self {
+            Self::Tunnel(stream) => stream.poll_receive(most, context).map_err(WayError::from),
+            Self::Other { read, .. } => {
+                let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut room = BytesMut::zeroed(most.min(READ_BYTES));
+                let mut buffer = ReadBuf::new(&mut room);
+                ready!(Pin::new(&mut *read).poll_read(context, &mut buffer))?;
+                let length = buffer.filled().len();
+                room.truncate(length);
+                Poll::Ready(Ok((length > 0).then(|| room.freeze())))
+            }
+        }
+    }
+
+    /// Sends what waits, and with `end` says that nothing more will be sent. The other direction goes on.
+    pub(crate) async fn flush(&self, end: bool) {
+        match self {
+            Self::Tunnel(stream) if end => stream.finish(),
+            Self::Tunnel(_) => {}
+            Self::Other { write, .. } => {
+                let done = std::future::poll_fn(|context| {
+                    let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
+                    let write = Pin::new(&mut *write);
+                    if end { write.poll_shutdown(context) } else { write.poll_flush(context) }
+                });
+                // The reading side learns of a failure, and tells the client.
+                let _ = done.await;
+            }
+        }
+    }
+
+    /// As one stream, for those who both read and write.
+    pub(crate) fn into_stream(self) -> BoxedStream {
+        match self {
+            Self::Tunnel(stream) => Box::new(stream),
+            Self::Other { read, write } => {
+                let read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let write = write.into_inner().unwrap_or_else(PoisonError::into_inner);
+                read.unsplit(write)
+            }
+        }
+    }
+}
