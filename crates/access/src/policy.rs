@@ -569,8 +569,8 @@ fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
                 | ("event", Create)
                 | ("recording", Create | Update)
         ),
-        // It renews its certificate, and learns whom to trust with the answer.
-        HostRole::OpenSsh => matches!((resource, verb), ("host", Update)),
+        // It renews its certificate, and learns whom its sshd is to trust.
+        HostRole::OpenSsh => matches!((resource, verb), ("host", Update) | ("ca", List | Read)),
         HostRole::Auth => false,
     }
 }

@@ -185,6 +185,12 @@ pub fn public_line(line: &str) -> Result<String, CaError> {
         .map_err(|error| CaError::BadPublicKey { which: "SSH", reason: error.to_string() })
 }
 
+/// Whether a certificate is over the key of a public key line.
+#[must_use]
+pub fn certifies(certificate: &ssh_key::Certificate, line: &str) -> bool {
+    ssh_key::PublicKey::from_openssh(line.trim()).is_ok_and(|key| key.key_data() == certificate.public_key())
+}
+
 /// An SSH certificate from its one line. Who signed it, and whether it is good, is for [`Trust`](crate::Trust) to say.
 ///
 /// # Errors

@@ -58,6 +58,7 @@ fn dials(command: &Command) -> bool {
         | Command::Recordings(_)
         | Command::Sessions(_)
         | Command::Access(_)
+        | Command::Join(_)
         | Command::Admin(_) => true,
         Command::Logout(_)
         | Command::Status(_)

@@ -76,20 +76,30 @@ pub(crate) fn print(nodes: &[NodeInfo], verbose: bool, format: Format, none: &st
             let mut labels: Vec<String> =
                 node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             labels.sort();
-            let state = if node.online { "online" } else { "offline" };
+            // Nobody asks a registered server whether it is there before somebody goes there.
+            let state = match (node.kind.as_str(), node.online) {
+                ("openssh", _) => "registered",
+                (_, true) => "online",
+                (_, false) => "offline",
+            };
             let mut row = vec![node.name.clone(), state.to_owned(), node.logins.join(","), labels.join(",")];
             if verbose {
                 let seen = node.last_seen.as_ref().and_then(convert::time_from_proto);
                 let seen =
                     seen.map_or("never".to_owned(), |seen| format!("{} ago", ui::duration(now - seen)));
-                row.extend([node.id.clone(), node.version.clone(), seen]);
+                let way = match (node.address.as_str(), node.via.as_str()) {
+                    ("", _) => String::new(),
+                    (address, "") => address.to_owned(),
+                    (address, via) => format!("{address} via {via}"),
+                };
+                row.extend([node.id.clone(), node.version.clone(), seen, node.kind.clone(), way]);
             }
             row
         })
         .collect();
     let mut headings = vec!["node", "state", "logins", "labels"];
     if verbose {
-        headings.extend(["id", "version", "last seen"]);
+        headings.extend(["id", "version", "last seen", "kind", "address"]);
     }
     ui::table(&headings, rows, none)
 }
@@ -100,5 +110,6 @@ fn node_json(node: &NodeInfo) -> serde_json::Value {
         "id": node.id, "name": node.name, "labels": labels, "online": node.online,
         "last_seen": node.last_seen.as_ref().and_then(convert::time_from_proto).map(ui::timestamp),
         "version": node.version, "os_user": node.os_user, "logins": node.logins,
+        "kind": node.kind, "address": node.address, "via": node.via,
     })
 }

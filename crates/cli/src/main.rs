@@ -12,6 +12,7 @@ mod connect;
 mod crypto;
 mod error;
 mod follow;
+mod join;
 mod lab;
 mod login;
 mod ls;
@@ -125,6 +126,9 @@ enum Command {
     Lab(lab::Lab),
     /// Run the services of a configuration file.
     Start(start::Args),
+    /// Make a stock OpenSSH server a member of the cluster.
+    #[command(subcommand)]
+    Join(join::Join),
     /// Print a commented configuration file.
     Configure(configure::Args),
     /// Start a whole cluster on this machine, and show what it does.
@@ -199,6 +203,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Sal(command) => sal::run(&global, command).map(done),
             Command::Lab(command) => lab::run(command).await,
             Command::Start(args) => start::run(args).await.map(done),
+            Command::Join(command) => join::run(&global, command).await.map(done),
             Command::Configure(args) => configure::run(&args).map(done),
             Command::Quickstart(args) => quickstart::run(args).await.map(done),
         };

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_wire::alpn;
+use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -176,6 +177,11 @@ impl AuthorityClient {
     /// The service that rotations go by.
     pub(crate) fn rotation(&self) -> RotationClient<Channel> {
         RotationClient::new(self.channel())
+    }
+
+    /// The service for administration, of which hosts may use little.
+    pub(crate) fn admin(&self) -> AdminClient<Channel> {
+        AdminClient::new(self.channel())
     }
 
     fn channel(&self) -> Channel {

@@ -29,24 +29,34 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
 
 /// Replaces a file so that a crash leaves the old or the new content, never a mixture.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), ServerError> {
-    let write = || -> io::Result<()> {
-        let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", uuid::Uuid::new_v4().simple()));
-        let fresh = directory.join(name);
-        let result = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&fresh, path)?;
-            File::open(directory)?.sync_all()
-        })();
-        if result.is_err() {
-            let _ = fs::remove_file(&fresh);
-        }
-        result
-    };
-    write().map_err(|source| ServerError::File { action: "write", path: path.to_owned(), source })
+    replace(path, content, 0o600).map_err(|source| ServerError::File {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// As [`write_private`] for a file that everybody may read.
+pub(crate) fn write_public(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, 0o644)
+}
+
+fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let directory = path.parent().unwrap_or_else(|| Path::new("."));
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", uuid::Uuid::new_v4().simple()));
+    let fresh = directory.join(name);
+    let result = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        File::open(directory)?.sync_all()
+    })();
+    if result.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    result
 }
 
 /// Reads a private file; `None` when there is none.

@@ -6,8 +6,9 @@
 pub mod auth;
 pub mod config;
 pub mod error;
-pub mod reach;
-mod run;
+pub mod openssh;
+mod reach;
+pub mod run;
 
 mod agent;
 mod auth_listener;

@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod ca;
 mod certs;
+mod nodes;
 mod resources;
 mod rotation;
 mod status;
@@ -70,6 +71,8 @@ enum Admin {
 enum Nodes {
     /// List them.
     Ls(NodesLs),
+    /// Register a stock OpenSSH server by its address.
+    Add(nodes::Add),
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,6 +94,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Status(args) => status::run(&authority, &args).await.map(done),
         Admin::Users(command) => users::run(&authority, command).await.map(done),
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
+        Admin::Nodes(Nodes::Add(args)) => nodes::add(&authority, args).await.map(done),
         Admin::Nodes(Nodes::Ls(args)) => {
             let nodes = crate::ls::fetch(&authority, &args.labels, args.search.as_deref()).await?;
             crate::ls::print(

@@ -24,7 +24,7 @@ pub(super) enum Tokens {
 #[derive(Debug, clap::Args)]
 pub(super) struct Add {
     /// What may join with it.
-    #[arg(long, value_enum, default_value = "node")]
+    #[arg(long, alias = "type", value_enum, default_value = "node")]
     role: JoinRole,
     /// How long it can be used: at most 7d.
     #[arg(long, value_parser = ui::parse_duration, default_value = "1h")]
@@ -32,7 +32,7 @@ pub(super) struct Add {
     /// How many hosts may use it.
     #[arg(long, default_value_t = 1)]
     uses: u32,
-    /// Labels that every node which joins with it gets, key=value.
+    /// Labels that every node or server which joins with it gets, key=value.
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
     #[arg(long, value_enum, default_value = "text")]
@@ -43,6 +43,8 @@ pub(super) struct Add {
 pub(super) enum JoinRole {
     Node,
     Proxy,
+    /// A stock OpenSSH server.
+    Openssh,
 }
 
 #[derive(Debug, clap::Args)]
@@ -77,6 +79,7 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
     let role = match args.role {
         JoinRole::Node => "node",
         JoinRole::Proxy => "proxy",
+        JoinRole::Openssh => "openssh",
     };
     let request = CreateTokenRequest {
         role: role.to_owned(),
@@ -98,6 +101,10 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
     ui::data(format!("token   {}", token.token))?;
     ui::data(format!("ca_pin  {}", token.ca_pin))?;
     ui::data(format!("until   {expires}"))?;
+    if matches!(args.role, JoinRole::Openssh) {
+        ui::say("Next, on the server: sallyport join openssh --proxy HOST:PORT --token TOKEN --ca-pin PIN --address HOST:PORT --apply");
+        return Ok(());
+    }
     ui::say(format!(
         "Next, on the new {role}: sallyport configure {role}, fill in token and pin, then sallyport start"
     ));

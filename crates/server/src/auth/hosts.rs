@@ -288,6 +288,9 @@ impl Inner {
             .field("role", host_role_name(host.role))
             .field("in_process", host.in_process);
         self.record(vec![joined, self.issued_event(&host, &issued, caller)]).await?;
+        if host.role == HostRole::OpenSsh {
+            self.with_signer(CaKind::Openssh).await?;
+        }
         Ok(self.host_answer(&host, issued))
     }
 
@@ -368,6 +371,9 @@ impl Inner {
         )?;
         self.note_certificates(host.id, issued.valid_before, now).await?;
         self.record(vec![self.issued_event(&host, &issued, caller)]).await?;
+        if host.role == HostRole::OpenSsh {
+            self.with_signer(CaKind::Openssh).await?;
+        }
         Ok(self.host_answer(&host, issued))
     }
 

@@ -385,7 +385,7 @@ pub(crate) fn check_pin(text: &str) -> Result<String, &'static str> {
 }
 
 /// The machine's name, made fit for a node name.
-pub(crate) fn host_name() -> Result<NodeName, IdError> {
+pub fn host_name() -> Result<NodeName, IdError> {
     let system = rustix::system::uname();
     NodeName::new(system.nodename().to_string_lossy().to_ascii_lowercase())
 }
