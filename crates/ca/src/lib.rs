@@ -52,8 +52,8 @@ pub use issue::{
     DatabaseServerRequest, Form, HostCertificates, HostRequest, Issued, MAX_HOST_TTL, MAX_USER_TTL,
     OpensshHostRequest, Serials, SshCertificate, SshOptions, TlsCertificate, Token, TokenSubject,
     UserCertificates, UserKind, issue_database_client, issue_database_server, issue_host, issue_host_tls,
-    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid, issue_target_host,
-    issue_user, issue_user_as,
+    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid,
+    issue_target_host, issue_user, issue_user_as,
 };
 pub use kind::{CaKind, UnknownCa};
 pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL, UnknownKind};

@@ -576,10 +576,9 @@ pub fn is_renewable(leaf_der: &[u8]) -> Result<bool, CaError> {
 pub(crate) fn require_role(identity: &Identity, expected: HostRole) -> Result<(), CaError> {
     match &identity.principal {
         Principal::Host { role, .. } if *role == expected => Ok(()),
-        Principal::Host { role, .. } => Err(CaError::WrongRole {
-            got: role.name().to_owned(),
-            expected: expected.name().to_owned(),
-        }),
+        Principal::Host { role, .. } => {
+            Err(CaError::WrongRole { got: role.name().to_owned(), expected: expected.name().to_owned() })
+        }
         Principal::User { .. } => {
             Err(CaError::WrongKind { got: extension::kind_of(&identity.principal), expected: CaKind::Host })
         }

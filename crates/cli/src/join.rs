@@ -253,10 +253,8 @@ async fn watch(args: &Openssh) -> CliResult {
 
 /// Units that renew once an hour; what is not due costs one call.
 fn timer(args: &Openssh) -> String {
-    let program = std::env::current_exe().map_or_else(
-        |_| "/usr/bin/sallyport".to_owned(),
-        |path| path.display().to_string(),
-    );
+    let program = std::env::current_exe()
+        .map_or_else(|_| "/usr/bin/sallyport".to_owned(), |path| path.display().to_string());
     format!(
         "# /etc/systemd/system/sallyport-openssh.service\n\
          [Unit]\n\

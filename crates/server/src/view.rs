@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sallyport_access::{ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SessionPolicy};
+use sallyport_access::{
+    ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SessionPolicy,
+};
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -431,7 +433,8 @@ mod tests {
         let node = parse_node(yaml).unwrap();
         assert_eq!(node.labels.value("env"), Some("prod"));
         assert!(parse_node("kind: node\n").is_err());
-        let head = "kind: node\nsub_kind: openssh\nmetadata: {id: 00000000-0000-4000-8000-000000000001, name: db}\n";
+        let head =
+            "kind: node\nsub_kind: openssh\nmetadata: {id: 00000000-0000-4000-8000-000000000001, name: db}\n";
         let node = parse_node(&format!("{head}spec: {{address: '10.0.0.5:22', via: gate}}\n")).unwrap();
         let NodeKind::OpenSsh(server) = node.kind else { panic!("an OpenSSH server") };
         assert_eq!((server.address.as_str(), server.via.unwrap().as_str()), ("10.0.0.5:22", "gate"));

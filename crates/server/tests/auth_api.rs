@@ -167,6 +167,7 @@ async fn join(cluster: &Cluster, name: &str) -> Node {
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.spki_der().to_vec().into(),
         public_names: Vec::new(),
+        ..Default::default()
     };
     let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
     let issued = login.join(request).await.unwrap().into_inner();
@@ -336,6 +337,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Fleet.ReportSessions", Nothing),
         ("Sessions.ListSessions", Called),
         ("Sessions.EndSession", Event("SP2030I")),
+        ("Fleet.CertifyTarget", Event("SP1101I")),
+        ("Fleet.CertifyForTarget", Event("SP1100I")),
         ("Cluster.GetStatus", Called),
         ("Cluster.ListNodes", Called),
         ("Cluster.ExplainAccess", Called),

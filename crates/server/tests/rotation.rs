@@ -91,6 +91,7 @@ async fn silent_node(cluster: &Cluster, name: &str) {
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.spki_der().to_vec().into(),
         public_names: Vec::new(),
+        ..Default::default()
     };
     LoginClient::new(pinned(&cluster.proxy(), &pin).await).join(request).await.unwrap();
 }

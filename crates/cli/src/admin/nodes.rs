@@ -30,14 +30,14 @@ pub(super) struct Add {
 }
 
 pub(super) async fn add(authority: &Authority, args: Add) -> CliResult {
-    let mut spec = json!({ "address": args.address });
+    let mut spec = std::collections::BTreeMap::from([("address", args.address.clone())]);
     if let Some(via) = &args.via {
-        spec["via"] = json!(via);
+        spec.insert("via", via.clone());
     }
     if let Some(path) = &args.host_key {
         let line = std::fs::read_to_string(path)
             .map_err(|error| CliError::new(format!("cannot read {}: {error}", path.display())))?;
-        spec["host_key"] = json!(line.trim());
+        spec.insert("host_key", line.trim().to_owned());
     }
     // JSON is YAML.
     let document = json!({

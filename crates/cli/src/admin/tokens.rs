@@ -102,7 +102,9 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
     ui::data(format!("ca_pin  {}", token.ca_pin))?;
     ui::data(format!("until   {expires}"))?;
     if matches!(args.role, JoinRole::Openssh) {
-        ui::say("Next, on the server: sallyport join openssh --proxy HOST:PORT --token TOKEN --ca-pin PIN --address HOST:PORT --apply");
+        ui::say(
+            "Next, on the server: sallyport join openssh --proxy HOST:PORT --token TOKEN --ca-pin PIN --address HOST:PORT --apply",
+        );
         return Ok(());
     }
     ui::say(format!(

@@ -201,23 +201,22 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     };
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
-    let dialling =
-        Dialling {
-            proxy,
-            gateway: Gateway {
-                id: identity.id,
-                name: identity.name.clone(),
-                view: Arc::clone(&view),
-                sink: Arc::new(spool.clone()),
-            },
-            credentials,
-            view,
-            serve: node.serve(),
-            health,
-            drain,
-            stop,
-            tasks: tasks.clone(),
-        };
+    let dialling = Dialling {
+        proxy,
+        gateway: Gateway {
+            id: identity.id,
+            name: identity.name.clone(),
+            view: Arc::clone(&view),
+            sink: Arc::new(spool.clone()),
+        },
+        credentials,
+        view,
+        serve: node.serve(),
+        health,
+        drain,
+        stop,
+        tasks: tasks.clone(),
+    };
     tasks.spawn(dialling.run());
     let host = format!("node:{}", identity.name);
     Ok(Service { id: identity.id, host, node, spool, uploader })

@@ -214,7 +214,10 @@ impl Inner {
                 logins: logins.unwrap_or_default().iter().map(ToString::to_string).collect(),
                 kind: if known.openssh().is_some() { "openssh" } else { "sallyport" }.to_owned(),
                 address: known.openssh().map(|server| server.address.clone()).unwrap_or_default(),
-                via: known.openssh().and_then(|server| Some(server.via.as_ref()?.to_string())).unwrap_or_default(),
+                via: known
+                    .openssh()
+                    .and_then(|server| Some(server.via.as_ref()?.to_string()))
+                    .unwrap_or_default(),
             });
         }
         Ok(v1::ListNodesResponse { nodes, next })

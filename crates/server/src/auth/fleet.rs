@@ -138,7 +138,8 @@ impl Fleet for Service {
         request: Request<v1::RecordingOffsetRequest>,
     ) -> Result<Response<v1::RecordingOffsetResponse>, Status> {
         let caller = caller(&request);
-        let identity = self.0.host(&caller, "Fleet.RecordingOffset", &[HostRole::Node, HostRole::Proxy]).await?;
+        let identity =
+            self.0.host(&caller, "Fleet.RecordingOffset", &[HostRole::Node, HostRole::Proxy]).await?;
         let session = session(&request.get_ref().session_id)?;
         let host = host_id(identity);
         let (offset, complete) =
@@ -177,7 +178,8 @@ impl Fleet for Service {
         request: Request<Streaming<v1::UploadRecordingRequest>>,
     ) -> Result<Response<v1::UploadRecordingResponse>, Status> {
         let caller = caller(&request);
-        let identity = self.0.host(&caller, "Fleet.UploadRecording", &[HostRole::Node, HostRole::Proxy]).await?;
+        let identity =
+            self.0.host(&caller, "Fleet.UploadRecording", &[HostRole::Node, HostRole::Proxy]).await?;
         let offset = self.0.upload(&caller, identity, request.into_inner()).await?;
         Ok(Response::new(v1::UploadRecordingResponse { offset }))
     }

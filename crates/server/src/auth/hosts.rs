@@ -214,10 +214,12 @@ impl Inner {
                                     || *public == host.id.to_string()
                             })
                     }
-                    (HostRole::Proxy, HostRole::Node | HostRole::OpenSsh) => request.public_names.iter().any(|public| {
-                        public.eq_ignore_ascii_case(host.name.as_str())
-                            || *public == format!("{}.{cluster}", host.name)
-                    }),
+                    (HostRole::Proxy, HostRole::Node | HostRole::OpenSsh) => {
+                        request.public_names.iter().any(|public| {
+                            public.eq_ignore_ascii_case(host.name.as_str())
+                                || *public == format!("{}.{cluster}", host.name)
+                        })
+                    }
                     _ => false,
                 };
                 if taken {
@@ -227,7 +229,8 @@ impl Inner {
                         ),
                         HostRole::OpenSsh => format!(
                             "{} {} is reached by a name of {name}, so no server may have it; give it other names",
-                            host_role_name(host.role), host.name
+                            host_role_name(host.role),
+                            host.name
                         ),
                         _ => format!(
                             "there is a node called {}, so no proxy may be reached by that name; change proxy.public_addr",

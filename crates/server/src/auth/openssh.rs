@@ -99,12 +99,8 @@ fn node(top: &Section<'_>, problems: &mut Problems) -> Option<NodeDocument> {
     let via = spec.parsed("via", "write the name of a node whose agent reaches it", problems, |text| {
         NodeName::new(text)
     });
-    let host_key = spec.parsed(
-        "host_key",
-        "write the line of /etc/ssh/ssh_host_ed25519_key.pub",
-        problems,
-        host_key,
-    );
+    let host_key =
+        spec.parsed("host_key", "write the line of /etc/ssh/ssh_host_ed25519_key.pub", problems, host_key);
     let names = spec.several("names", "write names or addresses of the server", problems, |text| {
         Ok::<_, std::convert::Infallible>(text.to_owned())
     });
@@ -201,12 +197,8 @@ impl Inner {
         if request.public_names.len() > MOST_NAMES {
             return Err(Status::invalid_argument(format!("a server has at most {MOST_NAMES} names")));
         }
-        let registered: Vec<_> = self
-            .presence
-            .find(name.as_str())
-            .into_iter()
-            .filter(|known| known.openssh().is_some())
-            .collect();
+        let registered: Vec<_> =
+            self.presence.find(name.as_str()).into_iter().filter(|known| known.openssh().is_some()).collect();
         let known = registered.first();
         let bad = |problem: String| Status::invalid_argument(problem);
         if let Some(known) = known {
@@ -259,12 +251,7 @@ impl Inner {
             labels: own.into_iter().collect(),
             version: String::new(),
             os_user: String::new(),
-            openssh: Some(OpenSshServer {
-                address,
-                via,
-                host_key,
-                names: request.public_names.clone(),
-            }),
+            openssh: Some(OpenSshServer { address, via, host_key, names: request.public_names.clone() }),
         })
     }
 
@@ -291,8 +278,7 @@ impl Inner {
             tls_spki: &[],
         };
         let ttl = TARGET_TTL.min(self.config.lifetimes.bounds(CertificateKind::Host).max);
-        let made =
-            issue_target_host(authorities.signer(CaKind::Host)?, &asked, now, ttl).map_err(wrong)?;
+        let made = issue_target_host(authorities.signer(CaKind::Host)?, &asked, now, ttl).map_err(wrong)?;
         let event = self
             .event(Code::HostCertIssued, caller)
             .user(identity.display_name())
@@ -340,8 +326,8 @@ impl Inner {
         };
         *logins = vec![login.clone()];
         let signer = authorities.signer(CaKind::Openssh)?;
-        let made = issue_openssh_user(signer, &user, &request.ssh_public_key, now, ttl, &allowed)
-            .map_err(wrong)?;
+        let made =
+            issue_openssh_user(signer, &user, &request.ssh_public_key, now, ttl, &allowed).map_err(wrong)?;
         let event = self
             .event(Code::CertIssued, caller)
             .user(user.display_name())
@@ -358,9 +344,10 @@ impl Inner {
 
     fn registered(&self, id: &str) -> Result<super::view::Known, Status> {
         let id = id.parse::<HostId>().map_err(|error| Status::invalid_argument(error.to_string()))?;
-        self.presence.get(id).filter(|known| known.openssh().is_some()).ok_or_else(|| {
-            Status::permission_denied(format!("{id} is not a registered OpenSSH server"))
-        })
+        self.presence
+            .get(id)
+            .filter(|known| known.openssh().is_some())
+            .ok_or_else(|| Status::permission_denied(format!("{id} is not a registered OpenSSH server")))
     }
 }
 

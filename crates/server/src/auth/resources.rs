@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::yaml::{self, Errors, Problems, Section, Tree};
-use sallyport_access::{HostId, Labels, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits, UserName};
+use sallyport_access::{
+    HostId, Labels, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits, UserName,
+};
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -173,7 +175,8 @@ struct Written<M, S> {
 }
 
 fn write<M: Serialize, S: Serialize>(kind: &'static str, metadata: M, spec: Option<S>) -> String {
-    serde_saphyr::to_string(&Written { kind, sub_kind: None, version: "v1", metadata, spec }).unwrap_or_default()
+    serde_saphyr::to_string(&Written { kind, sub_kind: None, version: "v1", metadata, spec })
+        .unwrap_or_default()
 }
 
 #[derive(Serialize)]

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use sallyport_access::{HostId, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SESSION_POLICY_NAME, SessionPolicy};
+use sallyport_access::{
+    HostId, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SESSION_POLICY_NAME, SessionPolicy,
+};
 use time::OffsetDateTime;
 use tracing::error;
 

@@ -385,6 +385,9 @@ pub(crate) fn check_pin(text: &str) -> Result<String, &'static str> {
 }
 
 /// The machine's name, made fit for a node name.
+///
+/// # Errors
+/// When nothing makes it fit.
 pub fn host_name() -> Result<NodeName, IdError> {
     let system = rustix::system::uname();
     NodeName::new(system.nodename().to_string_lossy().to_ascii_lowercase())

@@ -301,7 +301,8 @@ impl Member {
         let mut watch = within(self.client.fleet().watch(request)).await?;
         let odd = |problem: String| certificates("cannot read the trust in force", problem);
         let first = tokio::time::timeout(CALL_TIMEOUT, watch.message()).await;
-        let first = first.map_err(|_| odd("no answer".to_owned()))?.map_err(|status| odd(status.to_string()))?;
+        let first =
+            first.map_err(|_| odd("no answer".to_owned()))?.map_err(|status| odd(status.to_string()))?;
         match first.and_then(|event| event.event) {
             Some(Event::Put(resource)) => {
                 serde_json::from_str(&resource.yaml).map_err(|error| odd(error.to_string()))

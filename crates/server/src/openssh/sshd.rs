@@ -69,7 +69,10 @@ impl Plan {
     /// The settings, as they stand in the drop-in.
     #[must_use]
     pub fn settings(&self) -> String {
-        self.files.get(&self.drop_in).map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
+        self.files
+            .get(&self.drop_in)
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .unwrap_or_default()
     }
 
     /// Every file and what is to be in it, the drop-in last.
@@ -190,9 +193,9 @@ pub fn plan(given: &Given) -> Result<Plan, SshdError> {
 /// [`SshdError`]; nothing has changed then.
 pub fn apply(layout: &Layout, plan: &Plan) -> Result<Applied, SshdError> {
     let mut undo = Vec::new();
-    let done = write_all(plan, &mut undo).and_then(|()| check(layout)).and_then(|()| {
-        if undo.is_empty() { Ok(false) } else { reload(layout).map(|()| true) }
-    });
+    let done = write_all(plan, &mut undo)
+        .and_then(|()| check(layout))
+        .and_then(|()| if undo.is_empty() { Ok(false) } else { reload(layout).map(|()| true) });
     match done {
         Ok(reloaded) => Ok(Applied { changes: undo.into_iter().map(|one| one.change).collect(), reloaded }),
         Err(error) => {

@@ -247,18 +247,16 @@ impl Dialler {
         let Some(via) = &server.via else {
             return reach(&server.address).await.map_err(failed);
         };
-        let gateway = |problem| DialError::Gateway {
-            node: node.name.to_string(),
-            via: via.to_string(),
-            problem,
-        };
+        let gateway =
+            |problem| DialError::Gateway { node: node.name.to_string(), via: via.to_string(), problem };
         let at = match self.view.resolve(via.as_str()) {
             Resolved::One(at) => at,
-            Resolved::Unknown => return Err(gateway("does not exist; correct it: sallyport admin edit node/NAME")),
+            Resolved::Unknown => {
+                return Err(gateway("does not exist; correct it: sallyport admin edit node/NAME"));
+            }
             Resolved::Several(_) => return Err(gateway("several nodes have as their name")),
         };
-        let asked =
-            ServerHeader { node: node.id, login: login.cloned(), proof: traveller.proof.clone() };
+        let asked = ServerHeader { node: node.id, login: login.cloned(), proof: traveller.proof.clone() };
         let stream = self
             .hub
             .open_through(at.id, permit, header(traveller, user, Some(asked)))

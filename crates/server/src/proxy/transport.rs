@@ -67,10 +67,7 @@ pub(crate) fn status(error: &DialError) -> Status {
 
 /// Whoever may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
 /// may outlive it.
-fn caller(
-    peer: Option<&Peer>,
-    now: OffsetDateTime,
-) -> Result<(Arc<Identity>, Proof, SocketAddr), Status> {
+fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, Proof, SocketAddr), Status> {
     let Some(Peer { address, identity: Some(identity), proof: Some(proof), unfit }) = peer else {
         return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
     };

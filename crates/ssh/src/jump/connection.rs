@@ -303,7 +303,8 @@ impl Handler for Client {
         tokio::spawn(
             async move {
                 let _counted = counted;
-                let dialled = tokio::time::timeout(limit, dial.dial(&identity, &certificate, &host, client)).await;
+                let dialled =
+                    tokio::time::timeout(limit, dial.dial(&identity, &certificate, &host, client)).await;
                 match dialled {
                     Ok(Ok(stream)) => {
                         reply.accept().await;

@@ -34,7 +34,8 @@ impl Rotation for Service {
     ) -> Result<Response<v1::ConfirmResponse>, Status> {
         const METHOD: &str = "Rotation.Confirm";
         let caller = caller(&request);
-        let identity = self.0.host(&caller, METHOD, &[HostRole::Node, HostRole::Proxy, HostRole::OpenSsh]).await?;
+        let identity =
+            self.0.host(&caller, METHOD, &[HostRole::Node, HostRole::Proxy, HostRole::OpenSsh]).await?;
         let Principal::Host { id, name, .. } = &identity.principal else {
             return Err(Status::permission_denied("only hosts confirm their trust"));
         };

@@ -1,0 +1,249 @@
+//! Stock OpenSSH servers without an agent, behind a real cluster: registered, joined, reached from the proxy and
+//! through a gateway. The server is the system's own `sshd`.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use support::{Cluster, Process, User, free_port, is_root, me, ok, refused, ssh, stderr, stdout, wait_for};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
+
+/// An sshd of its own, in a directory of its own, that trusts nobody until something tells it to.
+struct Sshd {
+    directory: PathBuf,
+    port: u16,
+    _process: Process,
+}
+
+impl Sshd {
+    fn start(cluster: &Cluster, name: &str) -> Self {
+        let directory = cluster.path(&format!("sshd-{name}"));
+        fs::create_dir_all(directory.join("sshd_config.d")).unwrap();
+        if is_root() {
+            // sshd wants its own place to lock unprivileged children up in.
+            fs::create_dir_all("/run/sshd").unwrap();
+        }
+        let key = directory.join("host_key");
+        let made =
+            Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
+        assert!(made.unwrap().success());
+        let port = free_port();
+        let config = format!(
+            "Include {d}/sshd_config.d/*.conf\nPort {port}\nListenAddress 127.0.0.1\nHostKey {d}/host_key\n\
+             PidFile {d}/sshd.pid\nAuthorizedKeysFile none\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\nPermitRootLogin yes\n\
+             AcceptEnv LANG LC_*\nSubsystem sftp internal-sftp\n",
+            d = directory.display(),
+        );
+        fs::write(directory.join("sshd_config"), config).unwrap();
+        let process = Process::spawn(
+            Command::new("/usr/sbin/sshd").args(["-D", "-e", "-f"]).arg(directory.join("sshd_config")),
+            cluster.path(&format!("sshd-{name}.log")),
+        );
+        let sshd = Self { directory, port, _process: process };
+        wait_for("sshd to listen", || std::net::TcpStream::connect(sshd.address()).ok());
+        sshd
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// `sallyport join openssh` as its administrator runs it.
+    fn join(&self, cluster: &Cluster, arguments: &[&str]) -> Output {
+        let reload = format!("kill -HUP $(cat {})", self.file("sshd.pid").display());
+        Command::new(PROGRAM)
+            .args(["join", "openssh", "--proxy", &cluster.proxy(), "--state"])
+            .arg(self.file("state"))
+            .arg("--host-key")
+            .arg(self.file("host_key"))
+            .arg("--sshd-config")
+            .arg(self.file("sshd_config"))
+            .arg("--drop-in")
+            .arg(self.file("sshd_config.d/20-sallyport.conf"))
+            .arg("--directory")
+            .arg(&self.directory)
+            .args(["--reload", &reload])
+            .args(arguments)
+            .env_remove("SALLYPORT_PROXY")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    fn join_with_token(&self, cluster: &Cluster, name: &str, arguments: &[&str]) -> Output {
+        let token = cluster.token(&["--role", "openssh", "--label", "env=prod"]);
+        let mut all = vec!["--token", &token, "--ca-pin", &cluster.pin, "--name", name];
+        all.extend(arguments);
+        self.join(cluster, &all)
+    }
+}
+
+fn login(name: &str) -> String {
+    format!("{}@{name}", me())
+}
+
+fn with_alice() -> (Cluster, User) {
+    let cluster = Cluster::bare();
+    let alice = cluster.add_user("alice", "access", &me());
+    (cluster, alice)
+}
+
+#[test]
+fn a_server_that_joins_is_reached_like_a_node() {
+    let (cluster, alice) = with_alice();
+    let sshd = Sshd::start(&cluster, "db-1");
+
+    // Printed, not applied: nothing changes.
+    let before = fs::read(sshd.file("sshd_config")).unwrap();
+    let shown = ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address()]));
+    assert!(stdout(&shown).contains("TrustedUserCAKeys"), "{}", stdout(&shown));
+    assert!(!sshd.file("sshd_config.d/20-sallyport.conf").exists());
+    refused(&sshd.join_with_token(&cluster, "db-1", &[]), 1);
+
+    let applied = ok(sshd.join(&cluster, &["--renew", "--apply"]));
+    assert!(stdout(&applied).contains("sshd accepts it"), "{}", stdout(&applied));
+    assert_eq!(fs::read(sshd.file("sshd_config")).unwrap(), before, "the main file is the administrator's");
+    assert!(sshd.file("host_key-cert.pub").exists());
+    let again = ok(sshd.join(&cluster, &["--renew"]));
+    assert!(stdout(&again).contains("Everything is in place."), "{}", stdout(&again));
+    let forced = ok(sshd.join(&cluster, &["--renew", "--force"]));
+    assert!(stdout(&forced).contains("host_key-cert.pub"), "{}", stdout(&forced));
+
+    let listed = stdout(&ok(alice.run(&["ls", "-v"])));
+    assert!(
+        listed.contains("db-1") && listed.contains("registered") && listed.contains("env=prod"),
+        "{listed}"
+    );
+    let found: serde_json::Value =
+        serde_json::from_slice(&ok(alice.run(&["ls", "--format", "json"])).stdout).unwrap();
+    assert_eq!((&found[0]["kind"], &found[0]["address"]), (&"openssh".into(), &sshd.address().into()));
+
+    // Our client, with the server's id as well as its name.
+    let output = ok(alice.run(&["ssh", &login("db-1"), "echo $((6 * 7)); exit 0"]));
+    assert_eq!(stdout(&output), "42\n");
+    let id = found[0]["id"].as_str().unwrap();
+    assert_eq!(alice.run(&["ssh", &login(id), "exit 9"]).status.code(), Some(9));
+    // Stock ssh, with ProxyCommand, and with -J.
+    let output = ok(alice.ssh(&[&support::target("db-1"), "echo stock"]));
+    assert_eq!(stdout(&output), "stock\n");
+    cluster.wait_event("node.joined", |event| event["fields"]["role"] == "openssh");
+    cluster.wait_event("cert.host_issued", |event| event["node"] == "db-1");
+}
+
+#[test]
+fn a_configuration_that_sshd_refuses_is_taken_back() {
+    let (cluster, _alice) = with_alice();
+    let sshd = Sshd::start(&cluster, "db-1");
+    ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address()]));
+    let drop_in = sshd.file("sshd_config.d/20-sallyport.conf");
+
+    // sshd_config stops including the directory of drop-ins.
+    let config = fs::read_to_string(sshd.file("sshd_config")).unwrap();
+    let (include, rest) = config.split_once('\n').unwrap();
+    fs::write(sshd.file("sshd_config"), rest).unwrap();
+    let said = refused(&sshd.join(&cluster, &["--renew", "--apply"]), 1);
+    assert!(said.contains("does not read") && said.contains("Include"), "{said}");
+    assert!(!drop_in.exists() && !sshd.file("host_key-cert.pub").exists());
+
+    // The command that is to tell sshd fails: a drop-in that was there stands there again.
+    fs::write(sshd.file("sshd_config"), format!("{include}\n{rest}")).unwrap();
+    fs::write(&drop_in, "# mine\n").unwrap();
+    let pid = sshd.file("sshd.pid");
+    let moved = sshd.file("away.pid");
+    fs::rename(&pid, &moved).unwrap();
+    let said = refused(&sshd.join(&cluster, &["--renew", "--apply"]), 1);
+    assert!(said.contains("every file is as it was"), "{said}");
+    assert_eq!(fs::read_to_string(&drop_in).unwrap(), "# mine\n");
+    fs::rename(&moved, &pid).unwrap();
+    let done = stdout(&ok(sshd.join(&cluster, &["--renew", "--apply"])));
+    assert!(done.contains("before-sallyport"), "{done}");
+}
+
+#[test]
+fn registered_servers_are_administered_and_refusals_are_clear() {
+    let (cluster, alice) = with_alice();
+    let closed = free_port();
+    let added = cluster.admin(&[
+        "nodes",
+        "add",
+        "db-1",
+        "--address",
+        &format!("127.0.0.1:{closed}"),
+        "--label",
+        "env=prod",
+    ]);
+    assert_eq!(stdout(&ok(added)), "Registered db-1.\n");
+    refused(&cluster.admin(&["nodes", "add", "db-1", "--address", "127.0.0.1:1"]), 1);
+    let said = refused(&cluster.admin(&["nodes", "add", "x", "--address", "host:port:1"]), 1);
+    assert!(said.contains("spec.address"), "{said}");
+    let yaml = stdout(&ok(cluster.admin(&["get", "node/db-1"])));
+    assert!(yaml.contains("sub_kind: openssh") && yaml.contains("address:"), "{yaml}");
+    cluster.wait_event("node.created", |event| event["fields"]["name"] == "db-1");
+
+    // Nobody listens; something else listens.
+    let said = refused(&alice.run(&["ssh", &login("db-1"), "true"]), 255);
+    assert!(said.contains("refused the connection"), "{said}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let speaks = std::thread::spawn(move || {
+        use std::io::Write;
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 mail\r\n").unwrap();
+    });
+    let moved = yaml.replace(&closed.to_string(), &address.port().to_string());
+    ok(cluster.create(&moved));
+    cluster.wait_event("node.updated", |event| event["fields"]["name"] == "db-1");
+    let said = refused(&alice.run(&["ssh", &login("db-1"), "true"]), 255);
+    assert!(said.contains("not an SSH server") && said.contains("220 mail"), "{said}");
+    speaks.join().unwrap();
+
+    // Roles decide by the login before anything is dialled.
+    let said = stderr(&alice.run(&["ssh", "nobody-else@db-1", "true"]));
+    assert!(!said.contains("not an SSH server"), "{said}");
+    cluster.wait_event("session.refused", |event| event["node"] == "db-1");
+    ok(cluster.admin(&["rm", "node/db-1"]));
+    let said = stderr(&alice.run(&["ssh", &login("db-1"), "true"]));
+    assert!(said.contains("no node is called"), "{said}");
+}
+
+#[test]
+fn an_agent_is_the_gateway() {
+    let (mut cluster, alice) = with_alice();
+    cluster.add_node("gate", "env: prod");
+    let sshd = Sshd::start(&cluster, "db-1");
+    let via = ["--address", &sshd.address(), "--via", "gate", "--apply"];
+    ok(sshd.join_with_token(&cluster, "db-1", &via));
+    let output = ok(alice.run(&["ssh", &login("db-1"), "echo behind"]));
+    assert_eq!(stdout(&output), "behind\n");
+    let output = ok(alice.ssh(&[&support::target("db-1"), "echo stock"]));
+    assert_eq!(stdout(&output), "stock\n");
+
+    // A lock cuts what goes through the gateway, too.
+    let mut running = alice.command(&["ssh", &login("db-1"), "sleep 60"]).spawn().unwrap();
+    wait_for("the session", || {
+        let found = Command::new("pgrep").args(["-f", "^sleep 60$"]).output().unwrap();
+        found.status.success().then_some(())
+    });
+    ok(cluster.admin(&["lock", "--user", "alice", "--message", "under review"]));
+    let ended = wait_for("the end of the session", || running.try_wait().unwrap());
+    assert!(!ended.success());
+}
+
+#[test]
+fn stock_ssh_jumps_to_it() {
+    let (cluster, alice) = with_alice();
+    let sshd = Sshd::start(&cluster, "db-1");
+    ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply"]));
+    let output = ok(ssh(&alice.ssh_config(&["--jump"]), &[&support::target("db-1"), "echo jumped"]));
+    assert_eq!(stdout(&output), "jumped\n");
+}
