@@ -5,6 +5,9 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use support::{Cluster, PROGRAM, me, ok, refused, stderr, stdout};
@@ -144,4 +147,53 @@ fn logging_out_leaves_nothing() {
     assert!(said.contains("not logged in") && said.contains("sallyport login"), "{said}");
     let left: Vec<_> = fs::read_dir(&alice.home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("127.0.0.1")), "{left:?}");
+}
+
+#[test]
+fn ports_and_sockets_are_forwarded_in_both_directions() {
+    let (cluster, alice) = Cluster::with_node();
+    let web = format!("{}@web-1", me());
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = target.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = target.accept() {
+            let _ = stream.write_all(b"reached\n");
+        }
+    });
+    let (there, here) = (cluster.path("there.sock"), cluster.path("here.sock"));
+    // To the background: the command is there again when everything stands.
+    let remote = format!("{}:127.0.0.1:{port}", there.display());
+    let local = format!("{}:{}", here.display(), there.display());
+    let mut background = alice.command(&["ssh", "-f", "-R", &remote, "-L", &local, &web, "sleep 20"]);
+    assert!(background.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+    let mut said = String::new();
+    // Here, through the node's socket, and back to here.
+    UnixStream::connect(&here).unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "reached\n");
+    // On a port that the node chooses; the session asks itself.
+    let command = "sleep 1; cat < /dev/tcp/127.0.0.1/$(cat)";
+    let mut running = alice
+        .command(&["ssh", "-o", "ExitOnForwardFailure=yes", "-R", &format!("0:127.0.0.1:{port}"), &web])
+        .arg(format!("bash -c '{command}'"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let allocated = line.split_whitespace().find_map(|word| word.parse::<u16>().ok()).expect(&line);
+    running.stdin.take().unwrap().write_all(allocated.to_string().as_bytes()).unwrap();
+    assert_eq!(stdout(&running.wait_with_output().unwrap()), "reached\n");
+
+    ok(cluster.create(
+        "kind: role\nversion: v1\nmetadata: {name: outward}\nspec:\n  allow: {logins: ['{{internal.logins}}'], \
+         node_labels: {'*': '*'}}\n  options: {port_forwarding: local, stream_local_forwarding: local}\n",
+    ));
+    let bob = cluster.add_user("bob", "outward", &me());
+    for forward in ["0:127.0.0.1:9", "/tmp/never-there.sock:127.0.0.1:9"] {
+        let said = refused(&bob.run(&["ssh", "-N", "-R", forward, &web]), 255);
+        assert!(said.contains("a role does not allow it"), "{said}");
+    }
+    assert!(!std::path::Path::new("/tmp/never-there.sock").exists());
 }

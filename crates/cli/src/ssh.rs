@@ -1,5 +1,6 @@
 //! `sallyport ssh`: what `ssh` does, with the cluster's certificates and through its one address.
 
+mod background;
 mod escape;
 mod options;
 mod session;
@@ -14,10 +15,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Forward, Program, Report, SessionRequest, Settings, connect,
+    ClientError, Connection, Credentials, Endpoint, Forward, Listener, Program, RemoteForward, Report,
+    SessionRequest, Settings, connect,
 };
 use sallyport_wire::v1::NodeInfo;
-use tokio::net::TcpListener;
 use tokio_util::either::Either;
 
 use crate::Global;
@@ -70,9 +71,16 @@ pub(crate) struct Args {
     /// Append what -v says to a file instead.
     #[arg(short = 'E', value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// Forward a local port: [BIND:]PORT:HOST:HOSTPORT as the node sees HOST.
+    /// Forward a local port: [BIND:]PORT:HOST:HOSTPORT as the node sees HOST; a path is a Unix socket.
     #[arg(short = 'L', value_name = "FORWARD")]
     local: Vec<String>,
+    /// Have the node listen, and forward to here: [BIND:]PORT:HOST:HOSTPORT as this machine sees HOST; a path is a Unix
+    /// socket. Port 0: one that is free.
+    #[arg(short = 'R', value_name = "FORWARD")]
+    remote: Vec<String>,
+    /// Go to the background when the forwards stand and the command runs.
+    #[arg(short = 'f')]
+    background: bool,
     /// Forward what a local SOCKS proxy is asked for: [BIND:]PORT.
     #[arg(short = 'D', value_name = "FORWARD")]
     dynamic: Vec<String>,
@@ -106,6 +114,15 @@ pub(crate) struct Args {
     /// Accepted for ssh's sake, without effect.
     #[arg(short = 'x', hide = true)]
     no_x11: bool,
+    /// Accepted for ssh's sake, and not read: settings are the login's and the command line's.
+    #[arg(short = 'F', value_name = "FILE", hide = true)]
+    config_file: Option<String>,
+    /// Accepted for ssh's sake, and not read: who you are is the login's to say.
+    #[arg(short = 'i', value_name = "FILE", hide = true)]
+    identity: Vec<String>,
+    /// Not for this command: the proxy is the way to every node.
+    #[arg(short = 'J', value_name = "HOST", hide = true)]
+    jump: Option<String>,
     /// Use the stored login to this cluster.
     #[arg(long)]
     cluster: Option<String>,
@@ -122,6 +139,11 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
 }
 
 async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
+    if args.background && !background::is_here() {
+        // Understood first, so that a mistake is told once and here.
+        Plan::make(&args)?;
+        return background::start().await;
+    }
     let (plan, target) = Plan::make(&args)?;
     plan.log(global, args.log_file.as_deref())?;
     let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
@@ -145,6 +167,13 @@ struct Plan {
 
 impl Plan {
     fn make(args: &Args) -> CliResult<(Self, Target)> {
+        if let Some(jump) = &args.jump {
+            return Err(CliError::new(format!(
+                "sallyport ssh reaches every node through the cluster's proxy, and not through {jump} (-J)"
+            ))
+            .hint("leave -J out; or, with stock ssh: sallyport config > FILE; ssh -F FILE -J …")
+            .exit(Exit::Usage));
+        }
         let mut options = Options::default();
         // Switches come first: in ssh, the first value stands.
         if args.no_tty {
@@ -163,8 +192,24 @@ impl Plan {
         options.subsystem |= args.subsystem;
         options.quiet |= args.quiet;
         options.verbose |= args.verbose > 0;
+        options.no_input |= args.background;
+        if !options.quiet {
+            if let Some(file) =
+                args.config_file.as_deref().filter(|file| !matches!(*file, "none" | "/dev/null"))
+            {
+                ui::say(format!(
+                    "note: {file} is not read; give what matters of it with -o (sallyport config is for stock ssh)"
+                ));
+            }
+            for file in &args.identity {
+                ui::say(format!("note: {file} is not used; you are who you logged in as (sallyport status)"));
+            }
+        }
         for text in &args.local {
-            options.forwards.push(options::parse_local(text)?);
+            options.forwards.push(options::parse_forward(text, false)?);
+        }
+        for text in &args.remote {
+            options.forwards.push(options::parse_forward(text, true)?);
         }
         for text in &args.dynamic {
             options.forwards.push(options::parse_dynamic(text)?);
@@ -187,6 +232,9 @@ impl Plan {
             (_, _, Some(command)) => Some(Program::Exec(command.into_bytes())),
             (_, _, None) => Some(Program::Shell),
         };
+        if args.background && program == Some(Program::Shell) {
+            return Err(CliError::new("-f needs a command to run in the background, or -N").exit(Exit::Usage));
+        }
         let stdio = args.stdio.as_deref().map(options::parse_host_port).transpose()?;
         Ok((Self { options, program, stdio }, target))
     }
@@ -363,6 +411,7 @@ async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
     let _forwards = forwards(link, &plan.options).await?;
     match &plan.program {
         None => {
+            background::ready()?;
             session::wait(link).await;
             Err(link
                 .said()
@@ -377,31 +426,58 @@ async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
             }
             let request = plan.request(program.clone(), with_terminal);
             let started = link.connection.start(request).await.map_err(|error| link.explain(&error))?;
+            background::ready()?;
             session::run(link, started, with_terminal, &plan.options).await
         }
     }
 }
 
-async fn forwards(link: &Link, options: &Options) -> CliResult<Vec<Forward>> {
+/// What forwards, for as long as this lives.
+#[derive(Default)]
+struct Forwards {
+    _local: Vec<Forward>,
+    _remote: Vec<RemoteForward>,
+}
+
+async fn forwards(link: &Link, options: &Options) -> CliResult<Forwards> {
     let report: Report = Arc::new(|text: &str| ui::say(format!("forward: {text}")));
-    let mut running = Vec::new();
-    for ForwardSpec { bind, port, to } in &options.forwards {
-        let listener = match TcpListener::bind((bind.as_str(), *port)).await {
-            Ok(listener) => listener,
-            Err(error) if options.exit_on_forward_failure || options.no_session => {
-                return Err(CliError::new(format!("cannot listen on {bind}:{port}: {error}")));
+    let mut running = Forwards::default();
+    for spec in &options.forwards {
+        let begun = match (spec.remote, &spec.to) {
+            (true, Some(to)) => {
+                remote_forward(link, spec, to, &report).await.map(|forward| running._remote.push(forward))
             }
-            Err(error) => {
-                ui::say(format!("forward: cannot listen on {bind}:{port}: {error}"));
-                continue;
-            }
+            (_, to) => Listener::bind(&spec.listen, options.replace_sockets)
+                .await
+                .map(|listener| {
+                    running._local.push(match to {
+                        Some(to) => link.connection.forward(listener, to.clone(), Arc::clone(&report)),
+                        None => link.connection.forward_dynamic(listener, Arc::clone(&report)),
+                    });
+                })
+                .map_err(|error| CliError::new(format!("cannot listen on {}: {error}", spec.listen))),
         };
-        running.push(match to {
-            Some((host, to)) => link.connection.forward(listener, host.clone(), *to, Arc::clone(&report)),
-            None => link.connection.forward_dynamic(listener, Arc::clone(&report)),
-        });
+        match begun {
+            Err(error) if options.exit_on_forward_failure || options.no_session => return Err(error),
+            Err(error) => ui::say(format!("forward: {error}")),
+            Ok(()) => {}
+        }
     }
     Ok(running)
+}
+
+async fn remote_forward(
+    link: &Link,
+    spec: &ForwardSpec,
+    to: &Endpoint,
+    report: &Report,
+) -> CliResult<RemoteForward> {
+    let asked = link.connection.forward_remote(spec.listen.clone(), to.clone(), Arc::clone(report)).await;
+    let forward = asked.map_err(|error| link.explain(&error))?;
+    if let (Endpoint::Port { port: 0, .. }, Endpoint::Port { port, .. }) = (&spec.listen, &forward.at) {
+        ui::say(format!("Allocated port {port} for remote forward to {to}"));
+    }
+    Ok(forward)
 }
 
 /// Labels: one node for a person, all of them for a command.
@@ -508,6 +584,9 @@ mod tests {
         assert_eq!(quoted.program, Some(Program::Exec(b"echo a  b".to_vec())));
         let (none, _) = plan(&["-N", "-L", "8080:localhost:80", "-D1080", "web-1"]).unwrap();
         assert_eq!((none.program, none.options.forwards.len()), (None, 2));
+        let (back, _) =
+            plan(&["-f", "-N", "-R", "0:localhost:80", "-i", "key", "-F", "none", "web-1"]).unwrap();
+        assert!(back.options.forwards[0].remote && back.options.no_input);
         let (forced, _) = plan(&["-tt", "-o", "RequestTTY=no", "web-1"]).unwrap();
         assert_eq!(forced.options.request_tty, RequestTty::Force);
         let (subsystem, _) = plan(&["-s", "web-1", "sftp"]).unwrap();
@@ -524,7 +603,9 @@ mod tests {
     fn what_cannot_be_done_is_said() {
         for (words, said) in [
             (&["-s", "web-1"][..], "name of a subsystem"),
-            (&["-R", "1:a:2", "web-1"], "-R"),
+            (&["-R", "1080", "web-1"], "is not [BIND:]PORT"),
+            (&["-J", "bastion", "web-1"], "through the cluster's proxy"),
+            (&["-f", "web-1"], "-f needs a command"),
             (&["-o", "ProxyJump=x", "web-1"], "ProxyJump"),
             (&["-L", "80", "web-1"], "is not [BIND:]PORT"),
             (&["-e", "xx", "web-1"], "escape character"),

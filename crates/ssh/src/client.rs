@@ -29,7 +29,7 @@ use tracing::{Instrument, debug, debug_span};
 
 pub use credentials::Credentials;
 pub use error::ClientError;
-pub use forward::{Forward, Report};
+pub use forward::{Endpoint, Forward, Listener, RemoteForward, Report};
 /// A terminal mode of RFC 4254 §8.
 pub use russh::Pty as TerminalMode;
 pub use session::{
@@ -41,6 +41,7 @@ use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::pump::Slack;
 use events::{Events, Said};
+use forward::Remotes;
 
 /// How long to wait for the words that belong to a refused channel.
 const REFUSAL_TEXT_WAIT: Duration = Duration::from_secs(1);
@@ -76,6 +77,7 @@ struct Inner {
     said: Arc<Said>,
     refusals: Mutex<mpsc::UnboundedReceiver<String>>,
     slack: Slack,
+    remotes: Arc<Remotes>,
 }
 
 impl fmt::Debug for Connection {
@@ -105,6 +107,7 @@ where
         let demand = settings.trust.suite().key_exchange();
         let (refusals_in, refusals) = mpsc::unbounded_channel();
         let slack = Slack::default();
+        let remotes = Arc::new(Remotes::default());
         let events = Events {
             host: settings.host.clone(),
             trust: settings.trust,
@@ -112,6 +115,7 @@ where
             said: Arc::clone(&said),
             refusals: refusals_in,
             slack: slack.clone(),
+            remotes: Arc::clone(&remotes),
         };
         let config = russh::client::Config {
             client_id: SshId::Standard(IDENTIFICATION.into()),
@@ -144,7 +148,8 @@ where
             }
         }
         debug!("authenticated");
-        let inner = Inner { handle, host: settings.host, said, refusals: Mutex::new(refusals), slack };
+        let refusals = Mutex::new(refusals);
+        let inner = Inner { handle, host: settings.host, said, refusals, slack, remotes };
         Ok(Connection { inner: Arc::new(inner) })
     }
     .instrument(span)
@@ -176,27 +181,35 @@ impl Connection {
         port: u16,
         origin: std::net::SocketAddr,
     ) -> Result<DirectStream, ClientError> {
-        let channel = self.direct_channel(address, port, origin).await?;
-        Ok(DirectStream(channel.into_stream()))
+        self.open_to(&Endpoint::Port { host: address.to_owned(), port }, origin).await
+    }
+
+    /// Opens a connection from the host to a port or a Unix socket as the host sees it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with the host's words, [`ClientError::Lost`] when it is gone.
+    pub async fn open_to(
+        &self,
+        to: &Endpoint,
+        origin: std::net::SocketAddr,
+    ) -> Result<DirectStream, ClientError> {
+        Ok(DirectStream(self.direct_channel(to, origin).await?.into_stream()))
     }
 
     async fn direct_channel(
         &self,
-        address: &str,
-        port: u16,
+        to: &Endpoint,
         origin: std::net::SocketAddr,
     ) -> Result<Channel<Msg>, ClientError> {
-        let opened = self
-            .inner
-            .handle
-            .channel_open_direct_tcpip(
-                address,
-                u32::from(port),
-                origin.ip().to_string(),
-                u32::from(origin.port()),
-            )
-            .await;
-        self.opened(&format!("the connection to {address}:{port}"), opened).await
+        let handle = &self.inner.handle;
+        let opened = match to {
+            Endpoint::Port { host, port } => {
+                let (from, from_port) = (origin.ip().to_string(), u32::from(origin.port()));
+                handle.channel_open_direct_tcpip(host.as_str(), u32::from(*port), from, from_port).await
+            }
+            Endpoint::Socket { path } => handle.channel_open_direct_streamlocal(path.as_str()).await,
+        };
+        self.opened(&format!("the connection to {to}"), opened).await
     }
 
     /// Opens the host's file transfer service.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sallyport_ssh::client::Endpoint;
+
 use crate::error::{CliError, CliResult, Exit};
 
 /// Whether the session gets a terminal.
@@ -18,15 +20,15 @@ pub(super) enum RequestTty {
     No,
 }
 
-/// One `-L` or `-D`.
+/// One `-L`, `-D` or `-R`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForwardSpec {
-    /// Address to listen on; `localhost` unless given.
-    pub(super) bind: String,
-    /// Port to listen on.
-    pub(super) port: u16,
+    /// Where to listen; `localhost` unless given.
+    pub(super) listen: Endpoint,
     /// Where it comes out; `None` for `-D`.
-    pub(super) to: Option<(String, u16)>,
+    pub(super) to: Option<Endpoint>,
+    /// The node listens, and it comes out here.
+    pub(super) remote: bool,
 }
 
 /// What the options say. Command-line switches are put on top.
@@ -37,6 +39,8 @@ pub(super) struct Options {
     pub(super) forward_agent: bool,
     pub(super) forwards: Vec<ForwardSpec>,
     pub(super) exit_on_forward_failure: bool,
+    /// A socket in the place of one to listen on goes.
+    pub(super) replace_sockets: bool,
     pub(super) set_env: Vec<(String, String)>,
     pub(super) send_env: Vec<String>,
     pub(super) keepalive: Option<Duration>,
@@ -99,7 +103,8 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 const SUPPORTED: &str = "ConnectTimeout, DynamicForward, EscapeChar, ExitOnForwardFailure, ForwardAgent, LocalForward, \
-    LogLevel, RemoteCommand, RequestTTY, SendEnv, ServerAliveInterval, SessionType, SetEnv, StdinNull, User";
+    LogLevel, RemoteCommand, RemoteForward, RequestTTY, SendEnv, ServerAliveInterval, SessionType, SetEnv, StdinNull, \
+    StreamLocalBindUnlink, User";
 
 fn usage(what: String) -> CliError {
     CliError::new(what).exit(Exit::Usage)
@@ -139,12 +144,14 @@ impl Options {
             "forwardagent" => self.forward_agent |= flag(key, value)?,
             "exitonforwardfailure" => self.exit_on_forward_failure |= flag(key, value)?,
             "stdinnull" => self.no_input |= flag(key, value)?,
-            "localforward" => {
+            "localforward" | "remoteforward" => {
                 let (listen, to) = value
                     .split_once(char::is_whitespace)
-                    .ok_or_else(|| usage(format!("LocalForward is {value:?}; expected LISTEN HOST:PORT")))?;
-                self.forwards.push(parse_local(&format!("{listen}:{}", to.trim()))?);
+                    .ok_or_else(|| usage(format!("{key} is {value:?}; expected LISTEN HOST:PORT")))?;
+                let text = format!("{listen}:{}", to.trim());
+                self.forwards.push(parse_forward(&text, lower == "remoteforward")?);
             }
+            "streamlocalbindunlink" => self.replace_sockets |= flag(key, value)?,
             "dynamicforward" => self.forwards.push(parse_dynamic(value)?),
             "setenv" => {
                 for pair in value.split_whitespace() {
@@ -226,15 +233,15 @@ pub(super) fn parse_escape(text: &str) -> CliResult<Option<u8>> {
 
 /// Splits at colons that are not inside the brackets of an IPv6 address.
 fn fields(text: &str) -> Vec<String> {
+    // ssh takes slashes as well, for addresses with colons; with colons between them they are paths.
+    let between = if text.contains(':') || text.starts_with('/') { ':' } else { '/' };
     let mut parts = vec![String::new()];
     let mut inside = false;
     for c in text.chars() {
         match c {
             '[' => inside = true,
             ']' => inside = false,
-            ':' if !inside => parts.push(String::new()),
-            // ssh takes a slash as well, for addresses with colons.
-            '/' if !inside && !text.contains('[') => parts.push(String::new()),
+            c if c == between && !inside => parts.push(String::new()),
             _ => {
                 if let Some(last) = parts.last_mut() {
                     last.push(c);
@@ -249,34 +256,64 @@ fn port(text: &str, whole: &str) -> CliResult<u16> {
     text.parse().map_err(|_| usage(format!("{text:?} in the forward {whole:?} is not a port")))
 }
 
-fn bind_address(text: &str) -> String {
+/// The address to listen on: every one has a name of its own on each side.
+fn bind_address(text: &str, remote: bool) -> String {
     match text {
+        "" | "*" if remote => String::new(),
         "" | "*" => "0.0.0.0".to_owned(),
         other => other.to_owned(),
     }
 }
 
-/// `[bind:]port:host:hostport`.
-pub(super) fn parse_local(text: &str) -> CliResult<ForwardSpec> {
-    let (bind, listen, host, to) = match fields(text).as_slice() {
-        [listen, host, to] => ("localhost".to_owned(), listen.clone(), host.clone(), to.clone()),
-        [bind, listen, host, to] => (bind_address(bind), listen.clone(), host.clone(), to.clone()),
-        _ => return Err(usage(format!("the forward {text:?} is not [BIND:]PORT:HOST:HOSTPORT"))),
+/// `[bind:]port:host:hostport`, or with a path instead of either pair, of `-L` and `-R`.
+pub(super) fn parse_forward(text: &str, remote: bool) -> CliResult<ForwardSpec> {
+    let wrong = || {
+        usage(format!("the forward {text:?} is not [BIND:]PORT:HOST:HOSTPORT (or a path for either pair)"))
     };
-    if host.is_empty() {
-        return Err(usage(format!("the forward {text:?} names no host")));
+    let fields = fields(text);
+    let socket = |path: &str| Endpoint::Socket { path: path.to_owned() };
+    let (listen, to) = match fields.as_slice() {
+        [path, to @ ..] if path.contains('/') => (socket(path), to),
+        [listen, to @ ..] if is_target(to) => {
+            (Endpoint::Port { host: "localhost".to_owned(), port: port(listen, text)? }, to)
+        }
+        [bind, listen, to @ ..] => {
+            (Endpoint::Port { host: bind_address(bind, remote), port: port(listen, text)? }, to)
+        }
+        _ => return Err(wrong()),
+    };
+    let to = match to {
+        [path] if path.contains('/') => socket(path),
+        [host, _] if host.is_empty() => return Err(usage(format!("the forward {text:?} names no host"))),
+        [host, to] => Endpoint::Port { host: host.clone(), port: port(to, text)? },
+        [] if remote => {
+            return Err(usage(format!(
+                "the forward {text:?} names no target; a SOCKS proxy on the node is not offered"
+            )));
+        }
+        _ => return Err(wrong()),
+    };
+    Ok(ForwardSpec { listen, to: Some(to), remote })
+}
+
+/// Whether these say where to, with nothing before it.
+fn is_target(fields: &[String]) -> bool {
+    match fields {
+        [path] => path.contains('/'),
+        [_, last] => !last.contains('/'),
+        _ => false,
     }
-    Ok(ForwardSpec { bind, port: port(&listen, text)?, to: Some((host, port(&to, text)?)) })
 }
 
 /// `[bind:]port`.
 pub(super) fn parse_dynamic(text: &str) -> CliResult<ForwardSpec> {
     let (bind, listen) = match fields(text).as_slice() {
         [listen] => ("localhost".to_owned(), listen.clone()),
-        [bind, listen] => (bind_address(bind), listen.clone()),
+        [bind, listen] => (bind_address(bind, false), listen.clone()),
         _ => return Err(usage(format!("the forward {text:?} is not [BIND:]PORT"))),
     };
-    Ok(ForwardSpec { bind, port: port(&listen, text)?, to: None })
+    let listen = Endpoint::Port { host: bind, port: port(&listen, text)? };
+    Ok(ForwardSpec { listen, to: None, remote: false })
 }
 
 /// `HOST:PORT` of `-W`.
@@ -363,7 +400,8 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_said() {
         for (text, words) in [
-            ("RemoteForward=1:a:2", "does not support the option RemoteForward"),
+            ("RemoteForward=1:a:2", "expected LISTEN HOST:PORT"),
+            ("RemoteForward=0 a", "is not a port"),
             ("ProxyCommand=x", "does not support the option ProxyCommand"),
             ("RequestTTY=maybe", "expected yes, no, force or auto"),
             ("ForwardAgent=perhaps", "expected yes or no"),
@@ -379,19 +417,29 @@ mod tests {
 
     #[test]
     fn forwards_are_read_with_and_without_addresses() {
-        let local = |bind: &str, port, host: &str, to| ForwardSpec {
-            bind: bind.to_owned(),
-            port,
-            to: Some((host.to_owned(), to)),
-        };
-        assert_eq!(parse_local("8080:web:80").unwrap(), local("localhost", 8080, "web", 80));
-        assert_eq!(parse_local("*:8080:web:80").unwrap(), local("0.0.0.0", 8080, "web", 80));
-        assert_eq!(parse_local("[::1]:8080:[fe80::1]:80").unwrap(), local("::1", 8080, "fe80::1", 80));
-        assert_eq!(parse_local("127.0.0.1/8080/web/80").unwrap(), local("127.0.0.1", 8080, "web", 80));
-        assert_eq!(parse_dynamic("1080").unwrap().port, 1080);
+        let port = |host: &str, port| Endpoint::Port { host: host.to_owned(), port };
+        let socket = |path: &str| Endpoint::Socket { path: path.to_owned() };
+        for (text, listen, to) in [
+            ("8080:web:80", port("localhost", 8080), port("web", 80)),
+            ("*:8080:web:80", port("0.0.0.0", 8080), port("web", 80)),
+            ("[::1]:8080:[fe80::1]:80", port("::1", 8080), port("fe80::1", 80)),
+            ("127.0.0.1/8080/web/80", port("127.0.0.1", 8080), port("web", 80)),
+            ("8080:/run/s", port("localhost", 8080), socket("/run/s")),
+            ("127.0.0.1:8080:/run/s", port("127.0.0.1", 8080), socket("/run/s")),
+            ("./here:/run/s", socket("./here"), socket("/run/s")),
+            ("/tmp/here:web:80", socket("/tmp/here"), port("web", 80)),
+        ] {
+            let read = parse_forward(text, false).unwrap();
+            assert_eq!(read, ForwardSpec { listen, to: Some(to), remote: false }, "{text}");
+        }
+        let remote = |text| parse_forward(text, true).unwrap().listen;
+        assert_eq!(remote("0:web:80"), port("localhost", 0));
+        assert_eq!(remote("*:8080:web:80"), port("", 8080));
+        assert_eq!(remote("/run/s:web:80"), socket("/run/s"));
+        assert_eq!(parse_dynamic("1080").unwrap().listen, port("localhost", 1080));
         assert_eq!(parse_host_port("web:22").unwrap(), ("web".to_owned(), 22));
         for bad in ["", "80", "80:web", "x:web:80", "80::80", "1:2:3:4:5"] {
-            assert!(parse_local(bad).is_err(), "{bad}");
+            assert!(parse_forward(bad, false).is_err() && parse_forward(bad, true).is_err(), "{bad}");
         }
     }
 

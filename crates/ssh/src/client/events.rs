@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::ClientError;
+use super::forward::{Endpoint, Remotes};
 use crate::pump::{Slack, pump};
 
 /// What the callbacks learn and the connection's user asks for.
@@ -58,6 +59,7 @@ pub(super) struct Events {
     /// Descriptions of refused channels, in the order of refusal.
     pub(super) refusals: mpsc::UnboundedSender<String>,
     pub(super) slack: Slack,
+    pub(super) remotes: Arc<Remotes>,
 }
 
 impl Handler for Events {
@@ -129,32 +131,36 @@ impl Handler for Events {
         Ok(())
     }
 
-    // A client of ours never asks for these, so a host that opens them is up to something.
     async fn server_channel_open_forwarded_tcpip(
         &mut self,
-        _: Channel<Msg>,
-        _: &str,
-        _: u32,
+        channel: Channel<Msg>,
+        address: &str,
+        port: u32,
         _: &str,
         _: u32,
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), ClientError> {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        // What is no port was not asked for either.
+        let port = u16::try_from(port).unwrap_or_default();
+        let from = Endpoint::Port { host: address.to_owned(), port };
+        self.remotes.take(from, channel, reply, self.slack.clone()).await;
         Ok(())
     }
 
     async fn server_channel_open_forwarded_streamlocal(
         &mut self,
-        _: Channel<Msg>,
-        _: &str,
+        channel: Channel<Msg>,
+        path: &str,
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), ClientError> {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        let from = Endpoint::Socket { path: path.to_owned() };
+        self.remotes.take(from, channel, reply, self.slack.clone()).await;
         Ok(())
     }
 
+    // A client of ours never asks for these, so a host that opens them is up to something.
     async fn server_channel_open_session(
         &mut self,
         _: Channel<Msg>,

@@ -1,16 +1,25 @@
-//! Local listeners whose connections come out on the host's side: `-L` and `-D`.
+//! Forwarded connections: listeners here whose connections come out on the host's side (`-L`, `-D`), and listeners on
+//! the host whose connections come out here (`-R`).
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use russh::client::{ChannelOpenHandle, Msg};
+use russh::{Channel, ChannelOpenFailure};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::debug;
 
 use super::{ClientError, Connection, socks};
-use crate::pump::pump;
+use crate::BoxedStream;
+use crate::pump::{Slack, pump};
 
 /// Connections of one listener at a time. More wait in the listener's queue.
 const CONNECTIONS: usize = 256;
@@ -18,8 +27,121 @@ const CONNECTIONS: usize = 256;
 /// How long a SOCKS client may take to say where it wants to go.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long something that the host connects to here may take to answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Told, in words, about each connection that could not be forwarded.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Where to listen or connect, here or on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A port of a machine.
+    Port {
+        /// Its name or address.
+        host: String,
+        /// 0 to listen on any.
+        port: u16,
+    },
+    /// A Unix socket.
+    Socket {
+        /// Its path.
+        path: String,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Port { host, port } => write!(f, "{host}:{port}"),
+            Self::Socket { path } => f.write_str(path),
+        }
+    }
+}
+
+impl Endpoint {
+    async fn connect(&self) -> io::Result<BoxedStream> {
+        match self {
+            Self::Port { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let _ = stream.set_nodelay(true);
+                Ok(Box::new(stream))
+            }
+            Self::Socket { path } => Ok(Box::new(UnixStream::connect(path).await?)),
+        }
+    }
+}
+
+/// Where connections come in on this side. A Unix socket's file goes with it.
+#[derive(Debug)]
+pub struct Listener(Listening);
+
+#[derive(Debug)]
+enum Listening {
+    Port(TcpListener),
+    Socket { listener: UnixListener, path: PathBuf },
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self(Listening::Port(listener))
+    }
+}
+
+impl Listener {
+    /// Listens. A new Unix socket is for this user alone; with `replace`, whatever socket is in its place goes.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn bind(at: &Endpoint, replace: bool) -> io::Result<Self> {
+        match at {
+            Endpoint::Port { host, port } => {
+                Ok(Self(Listening::Port(TcpListener::bind((host.as_str(), *port)).await?)))
+            }
+            Endpoint::Socket { path } => {
+                let path = Path::new(path);
+                if replace && is_socket(path) {
+                    std::fs::remove_file(path)?;
+                }
+                // Set before there is anything to connect to.
+                let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+                let bound = UnixListener::bind(path);
+                rustix::process::umask(before);
+                Ok(Self(Listening::Socket { listener: bound?, path: path.to_owned() }))
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(BoxedStream, SocketAddr)> {
+        match &self.0 {
+            Listening::Port(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let _ = stream.set_nodelay(true);
+                Ok((Box::new(stream), peer))
+            }
+            Listening::Socket { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+            }
+        }
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket())
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listening::Socket { path, .. } = &self.0
+            && is_socket(path)
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
 
 /// A listener that forwards. Dropping it closes the listener and its connections.
 #[derive(Debug)]
@@ -33,15 +155,34 @@ impl Drop for Forward {
     }
 }
 
+/// Where the host listens for this side. Once dropped, no connection from there is let in.
+pub struct RemoteForward {
+    remotes: Arc<Remotes>,
+    /// Where the host listens, the port as it was allocated.
+    pub at: Endpoint,
+}
+
+impl fmt::Debug for RemoteForward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RemoteForward").field(&self.at).finish()
+    }
+}
+
+impl Drop for RemoteForward {
+    fn drop(&mut self) {
+        self.remotes.wanted().remove(&self.at);
+    }
+}
+
 impl Connection {
-    /// Forwards every connection of `listener` to one address as the host sees it.
+    /// Forwards every connection of `listener` to one place as the host sees it.
     #[must_use]
-    pub fn forward(&self, listener: TcpListener, address: String, port: u16, report: Report) -> Forward {
+    pub fn forward(&self, listener: impl Into<Listener>, to: Endpoint, report: Report) -> Forward {
         let connection = self.clone();
-        let task = tokio::spawn(accept(listener, move |stream, peer| {
-            let (connection, address, report) = (connection.clone(), address.clone(), Arc::clone(&report));
+        let task = tokio::spawn(accept(listener.into(), move |stream, peer| {
+            let (connection, to, report) = (connection.clone(), to.clone(), Arc::clone(&report));
             async move {
-                match connection.direct_channel(&address, port, peer).await {
+                match connection.direct_channel(&to, peer).await {
                     Ok(channel) => {
                         pump(channel, stream, connection.inner.slack.clone()).await;
                     }
@@ -54,9 +195,9 @@ impl Connection {
 
     /// Forwards every connection of `listener` to where its SOCKS request says.
     #[must_use]
-    pub fn forward_dynamic(&self, listener: TcpListener, report: Report) -> Forward {
+    pub fn forward_dynamic(&self, listener: impl Into<Listener>, report: Report) -> Forward {
         let connection = self.clone();
-        let task = tokio::spawn(accept(listener, move |mut stream, peer| {
+        let task = tokio::spawn(accept(listener.into(), move |mut stream, peer| {
             let (connection, report) = (connection.clone(), Arc::clone(&report));
             async move {
                 let wanted = match tokio::time::timeout(SOCKS_TIMEOUT, socks::read(&mut stream)).await {
@@ -64,7 +205,8 @@ impl Connection {
                     Ok(Err(reason)) => return report(&reason),
                     Err(_) => return report("a SOCKS client did not say where it wants to go"),
                 };
-                match connection.direct_channel(&wanted.address, wanted.port, peer).await {
+                let to = Endpoint::Port { host: wanted.address.clone(), port: wanted.port };
+                match connection.direct_channel(&to, peer).await {
                     Ok(channel) => {
                         if stream.write_all(&wanted.answer(true)).await.is_ok() {
                             pump(channel, stream, connection.inner.slack.clone()).await;
@@ -81,11 +223,109 @@ impl Connection {
         }));
         Forward { task }
     }
+
+    /// Has the host listen, and forwards every connection there to one place as this side sees it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the host does not listen there, [`ClientError::Lost`] when it is gone.
+    pub async fn forward_remote(
+        &self,
+        at: Endpoint,
+        to: Endpoint,
+        report: Report,
+    ) -> Result<RemoteForward, ClientError> {
+        let remotes = Arc::clone(&self.inner.remotes);
+        // Known before the host is asked: the first connection may be quicker than the answer.
+        remotes.wanted().insert(at.clone(), Wanted { to: to.clone(), report: Arc::clone(&report) });
+        let mut forward = RemoteForward { remotes, at: at.clone() };
+        let asked = match &at {
+            Endpoint::Port { host, port } => {
+                self.inner.handle.tcpip_forward(host.as_str(), u32::from(*port)).await
+            }
+            Endpoint::Socket { path } => {
+                self.inner.handle.streamlocal_forward(path.as_str()).await.map(|()| 0)
+            }
+        };
+        let allocated = asked.map_err(|error| match error {
+            russh::Error::RequestDenied => ClientError::Refused {
+                what: format!("listening on {at}"),
+                reason:
+                    "a role does not allow it (options.port_forwarding, options.stream_local_forwarding), or \
+                         the address is in use"
+                        .to_owned(),
+            },
+            russh::Error::Disconnect | russh::Error::SendError | russh::Error::HUP => self.lost(),
+            other => ClientError::Ssh(other),
+        })?;
+        if let (Endpoint::Port { host, port: 0 }, Ok(port @ 1..)) = (&at, u16::try_from(allocated)) {
+            let known = Endpoint::Port { host: host.clone(), port };
+            forward.remotes.wanted().insert(known.clone(), Wanted { to, report });
+            forward.remotes.wanted().remove(&at);
+            forward.at = known;
+        }
+        Ok(forward)
+    }
 }
 
-async fn accept<F, W>(listener: TcpListener, serve: F)
+/// Which connections this side has asked the host for.
+#[derive(Default)]
+pub(super) struct Remotes(Mutex<HashMap<Endpoint, Wanted>>);
+
+#[derive(Clone)]
+struct Wanted {
+    to: Endpoint,
+    report: Report,
+}
+
+impl Remotes {
+    fn wanted(&self) -> MutexGuard<'_, HashMap<Endpoint, Wanted>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection from the host in, if it was asked for.
+    pub(super) async fn take(
+        &self,
+        from: Endpoint,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        slack: Slack,
+    ) {
+        let found = {
+            let wanted = self.wanted();
+            let any = match &from {
+                // The answer with the port may still be on its way.
+                Endpoint::Port { host, .. } => Some(Endpoint::Port { host: host.clone(), port: 0 }),
+                Endpoint::Socket { .. } => None,
+            };
+            wanted.get(&from).or_else(|| any.and_then(|any| wanted.get(&any))).cloned()
+        };
+        let Some(Wanted { to, report }) = found else {
+            debug!(%from, "the host opened a connection that nobody asked for");
+            return reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        };
+        // Apart from the connection's own loop: who does not answer must not stop it.
+        tokio::spawn(async move {
+            match tokio::time::timeout(CONNECT_TIMEOUT, to.connect()).await {
+                Ok(Ok(stream)) => {
+                    reply.accept().await;
+                    pump(channel, stream, slack).await;
+                }
+                Ok(Err(error)) => {
+                    report(&format!("cannot connect to {to}: {error}"));
+                    reply.reject(ChannelOpenFailure::ConnectFailed).await;
+                }
+                Err(_) => {
+                    report(&format!("{to} does not answer"));
+                    reply.reject(ChannelOpenFailure::ConnectFailed).await;
+                }
+            }
+        });
+    }
+}
+
+async fn accept<F, W>(listener: Listener, serve: F)
 where
-    F: Fn(TcpStream, std::net::SocketAddr) -> W,
+    F: Fn(BoxedStream, SocketAddr) -> W,
     W: Future<Output = ()> + Send + 'static,
 {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
@@ -94,7 +334,6 @@ where
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let _ = stream.set_nodelay(true);
                 let served = serve(stream, peer);
                 tasks.spawn(async move {
                     served.await;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use sallyport_access::HostRole;
 use sallyport_ssh::client::{
-    ClientError, Connection, Exit, Output, Program, Report, SessionRequest, Terminal, WindowSize, connect,
+    ClientError, Connection, Endpoint, Exit, Listener, Output, Program, Report, SessionRequest, Terminal,
+    WindowSize, connect,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -187,7 +188,7 @@ async fn local_and_dynamic_forwards_carry_bytes_and_half_close() {
     let target = echo_server().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let forward = connection.forward(listener, "localhost".to_owned(), target.port(), silent());
+    let forward = connection.forward(listener, port("localhost", target.port()), silent());
     tokio::join!(async { through(TcpStream::connect(address).await.unwrap()).await }, async {
         through(TcpStream::connect(address).await.unwrap()).await
     },);
@@ -212,6 +213,43 @@ async fn local_and_dynamic_forwards_carry_bytes_and_half_close() {
     through(stream).await;
 }
 
+fn port(host: &str, port: u16) -> Endpoint {
+    Endpoint::Port { host: host.to_owned(), port }
+}
+
+#[tokio::test]
+async fn remote_ports_and_sockets_are_forwarded() {
+    let (cluster, _sshd, connection) = ready().await;
+    let target = echo_server().await;
+    let to = port("127.0.0.1", target.port());
+    let forward = connection.forward_remote(port("localhost", 0), to.clone(), silent()).await.unwrap();
+    let Endpoint::Port { port: allocated @ 1.., .. } = forward.at else { panic!("{forward:?}") };
+    through(TcpStream::connect(("127.0.0.1", allocated)).await.unwrap()).await;
+    // A socket on the host leads here; a socket here leads to it.
+    let there = Endpoint::Socket { path: cluster.directory.path().join("there").display().to_string() };
+    let here = Endpoint::Socket { path: cluster.directory.path().join("here").display().to_string() };
+    let _remote = connection.forward_remote(there.clone(), to.clone(), silent()).await.unwrap();
+    let listener = Listener::bind(&here, false).await.unwrap();
+    assert!(Listener::bind(&here, false).await.is_err());
+    let local = connection.forward(listener, there.clone(), silent());
+    let Endpoint::Socket { path } = &here else { unreachable!() };
+    let mut stream = tokio::net::UnixStream::connect(path).await.unwrap();
+    stream.write_all(b"both ways").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut back = String::new();
+    stream.read_to_string(&mut back).await.unwrap();
+    assert_eq!(back, "both ways");
+    drop(local);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!std::path::Path::new(path).exists());
+    // What is no longer wanted is not let in.
+    drop(forward);
+    let mut late = TcpStream::connect(("127.0.0.1", allocated)).await.unwrap();
+    assert_eq!(late.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    let taken = connection.forward_remote(there, to, silent()).await;
+    assert!(matches!(taken, Err(ClientError::Refused { .. })), "{taken:?}");
+}
+
 #[tokio::test]
 async fn refused_forwards_say_why() {
     let cluster = Cluster::new();
@@ -223,7 +261,7 @@ async fn refused_forwards_say_why() {
     let said = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&said);
     let report: Report = Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()));
-    let _forward = connection.forward(listener, "localhost".to_owned(), 1, report);
+    let _forward = connection.forward(listener, port("localhost", 1), report);
     let mut stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
     let said = said.lock().unwrap().join("\n");
