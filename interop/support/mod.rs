@@ -182,6 +182,49 @@ impl Cluster {
         cluster
     }
 
+    /// Authority and proxy in processes of their own: `services` is the authority, and the proxy is among the nodes,
+    /// called `proxy`.
+    pub fn apart() -> Self {
+        let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
+        let (port, auth_port) = (free_port(), free_port());
+        let head = |name: &str| {
+            let data = directory.path().join(name).display().to_string();
+            format!(
+                "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\n"
+            )
+        };
+        let yaml = format!(
+            "{}auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{auth_port}\n  public_addr: \
+             127.0.0.1:{port}\nproxy:\n  enabled: false\nnode:\n  enabled: false\n",
+            head("data")
+        );
+        fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
+        let proxy = head("proxy");
+        let mut cluster = Self {
+            directory,
+            port,
+            services: None,
+            nodes: Vec::new(),
+            pin: String::new(),
+            environment: Vec::new(),
+        };
+        cluster.start_services();
+        cluster.pin = cluster.read_pin();
+        let token = cluster.token(&["--type", "proxy"]);
+        let yaml = format!(
+            "{proxy}auth:\n  enabled: false\nproxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  public_addr: \
+             127.0.0.1:{port}\n  auth_server: 127.0.0.1:{auth_port}\n  join:\n    token: {token}\n    ca_pin: {}\nnode:\n  \
+             enabled: false\n",
+            cluster.pin
+        );
+        let config = cluster.path("proxy.yaml");
+        fs::write(&config, yaml).expect("write the configuration");
+        let process = cluster.spawn_node("proxy", &config);
+        cluster.nodes.push(("proxy".to_owned(), process));
+        wait_for("the proxy to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        cluster
+    }
+
     /// A cluster with one online node `web-1` (labels env=prod) and the user `alice`, who may log in as the account
     /// the tests run as.
     pub fn with_node() -> (Self, User) {

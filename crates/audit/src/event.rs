@@ -199,6 +199,8 @@ codes! {
     RecordingFailed = "SP2103E", "recording.failed";
     /// Somebody played a recording.
     RecordingPlayed = "SP2104I", "recording.played";
+    /// A recording that had failed goes on.
+    RecordingResumed = "SP2105I", "recording.resumed";
 
     /// A method of the API that only reads was used.
     ApiCalled = "SP3000I", "api.called";

@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use sallyport_access::{RecordPolicy, SessionId};
 use sallyport_audit::recording::{
-    Body, Encoder, Exit, Frame, Reader, Recorders, RecordingState, RecordingStore, SessionMetadata,
-    StoreError,
+    Body, Encoder, Exit, Frame, Reader, Recorders, RecordingError, RecordingState, RecordingStore,
+    SessionMetadata, StoreError, SyncBounds,
 };
 use sallyport_sal::hpke::RecipientKey;
 use time::OffsetDateTime;
@@ -240,4 +240,113 @@ fn the_store_takes_uploads_in_order_from_one_host() {
     store.append(other, "web-1", 0, &bytes[..starts[3]]).unwrap();
     assert_eq!(store.close(other, "web-1").unwrap().state, RecordingState::Interrupted);
     assert!(matches!(store.entry(SessionId::new()), Err(StoreError::NotFound(_))));
+}
+
+fn recorders() -> (tempfile::TempDir, Recorders) {
+    let spool = tempfile::tempdir().unwrap();
+    let key = RecipientKey::generate().unwrap();
+    let recorders = Recorders::open(spool.path(), key.public()).unwrap();
+    (spool, recorders)
+}
+
+const HURRIED: SyncBounds = SyncBounds { patience: Duration::from_millis(600), bytes: 32 * 1024 };
+
+/// Output that does not compress.
+fn noise(bytes: usize) -> Bytes {
+    let mut out = vec![0; bytes];
+    sallyport_sal::random::fill(&mut out).unwrap();
+    Bytes::from(out)
+}
+
+#[tokio::test]
+async fn a_recording_in_step_waits_for_its_head_and_for_room() {
+    let (_spool, recorders) = recorders();
+    let session = SessionId::new();
+    let bounds = SyncBounds { patience: Duration::from_secs(20), ..HURRIED };
+    let recorder = recorders.start_in_step(&metadata(session), RecordPolicy::Strict, bounds).unwrap();
+    // Whoever uploads is woken, and the session waits for what it has reached.
+    recorders.wanted().await;
+    let head = recorders.written(&session).unwrap();
+    recorders.stored(&session, head - 1);
+    let waits = tokio::time::timeout(Duration::from_millis(100), recorder.head_stored()).await;
+    assert!(waits.is_err(), "the head is not there yet");
+    recorders.stored(&session, head);
+    recorder.head_stored().await.unwrap();
+
+    // More than the bound is on the disk here: output waits until the authority has it.
+    recorder.output(noise(300 * 1024)).await.unwrap();
+    while recorders.written(&session).unwrap() < head + HURRIED.bytes {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let waits = tokio::time::timeout(Duration::from_millis(200), recorder.output(noise(10))).await;
+    assert!(waits.is_err(), "the authority has not kept up");
+    recorders.stored(&session, recorders.written(&session).unwrap());
+    recorder.output(noise(10)).await.unwrap();
+    recorder.finish(Exit::Status(0)).await.unwrap();
+    assert_eq!(recorders.written(&session), None, "nothing is added any more");
+}
+
+#[tokio::test]
+async fn an_authority_that_stands_still_fails_a_recording_in_step_until_it_is_back() {
+    let (_spool, recorders) = recorders();
+    for policy in [RecordPolicy::Strict, RecordPolicy::BestEffort] {
+        let session = SessionId::new();
+        let recorder = recorders.start_in_step(&metadata(session), policy, HURRIED).unwrap();
+        assert_eq!(recorder.head_stored().await, Err(RecordingError::Behind(0)), "nobody took it");
+        let failed = tokio::time::timeout(Duration::from_secs(5), recorder.failed()).await.unwrap();
+        assert_eq!(failed, RecordingError::Behind(0));
+        let after = recorder.output(noise(10)).await;
+        assert_eq!(after.is_err(), policy == RecordPolicy::Strict, "{after:?}");
+        recorders.stored(&session, recorders.written(&session).unwrap());
+        tokio::time::timeout(Duration::from_secs(5), async {
+            // What was written meanwhile is taken, too.
+            let recovered = recorder.recovered();
+            tokio::pin!(recovered);
+            while tokio::time::timeout(Duration::from_millis(50), &mut recovered).await.is_err() {
+                recorders.stored(&session, recorders.written(&session).unwrap());
+            }
+        })
+        .await
+        .unwrap();
+        recorder.finish(Exit::Status(0)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn no_recording_begins_while_the_spool_is_full() {
+    let (_spool, recorders) = recorders();
+    recorders.full().store(true, std::sync::atomic::Ordering::Relaxed);
+    let refused = recorders.start(&metadata(SessionId::new()), RecordPolicy::BestEffort).unwrap_err();
+    assert_eq!(refused, RecordingError::Full);
+}
+
+#[test]
+fn two_uploads_of_one_recording_never_double_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = Arc::new(RecipientKey::generate().unwrap());
+    let store = Arc::new(RecordingStore::open(directory.path(), key).unwrap());
+    let session = SessionId::new();
+    let (content, _, _) = sample(400, true);
+    // Each goes on where the store says it ends, in pieces of its own, as if the other were not there.
+    let uploads: Vec<_> = [700_usize, 1100, 333]
+        .into_iter()
+        .map(|piece| {
+            let (store, content) = (store.clone(), content.clone());
+            std::thread::spawn(move || {
+                loop {
+                    let (at, _) = store.offset(session, "node").unwrap();
+                    let at_index = usize::try_from(at).unwrap();
+                    let rest = &content[at_index..];
+                    if rest.is_empty() {
+                        return;
+                    }
+                    let _ = store.append(session, "node", at, &rest[..rest.len().min(piece)]);
+                }
+            })
+        })
+        .collect();
+    for upload in uploads {
+        upload.join().unwrap();
+    }
+    assert_eq!(fs::read(directory.path().join(format!("{session}.rec"))).unwrap(), content);
 }

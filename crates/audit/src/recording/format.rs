@@ -153,6 +153,12 @@ impl Encoder {
         self.chunk(Kind::Frames, &plain, out)
     }
 
+    /// The last flush did not reach the file: so many bytes of it.
+    pub(super) fn taken_back(&mut self, bytes: usize) {
+        self.offset = self.offset.saturating_sub(bytes as u64);
+        self.index.pop();
+    }
+
     /// Forgets what was taken in since the last flush.
     pub fn discard(&mut self) {
         self.plain.clear();

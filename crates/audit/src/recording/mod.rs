@@ -14,5 +14,5 @@ mod store;
 pub use format::{Decoder, Encoder, FormatError};
 pub use frame::{Body, Direction, Exit, ForwardEnd, Frame, SessionMetadata};
 pub use reader::{Damage, Reader, Summary};
-pub use recorder::{Recorder, Recorders, RecordingError};
+pub use recorder::{Recorder, Recorders, RecordingError, SyncBounds};
 pub use store::{RecordingEntry, RecordingState, RecordingStore, StoreError};

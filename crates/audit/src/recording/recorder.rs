@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sallyport_access::{RecordPolicy, SessionId};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::format::Encoder;
 use super::frame::{Body, Exit, Frame, SessionMetadata};
@@ -32,6 +32,22 @@ const BEST_EFFORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Commands that may wait for one writer.
 const QUEUE: usize = 4096;
 
+/// How far behind the authority may be with a recording that is kept in step with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncBounds {
+    /// How long nothing may be acknowledged while something waits to be: then recording has failed. The beginning of a
+    /// session waits for its recording's head no longer, either. Default 10 s.
+    pub patience: Duration,
+    /// What may wait on the disk here: a session that writes more goes at the authority's pace. Default 4 MiB.
+    pub bytes: u64,
+}
+
+impl Default for SyncBounds {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(10), bytes: 4 << 20 }
+    }
+}
+
 /// Why a session cannot be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingError {
@@ -43,6 +59,14 @@ pub enum RecordingError {
         /// What the system says.
         problem: String,
     },
+    /// What waits for the authority fills its share of the disk.
+    #[error(
+        "the session cannot be recorded: recordings that the authority has not taken yet fill their share of the disk"
+    )]
+    Full,
+    /// The authority does not keep up with a recording that has to be in step with it.
+    #[error("the session cannot be recorded: the authority has taken nothing for {0} s")]
+    Behind(u64),
     /// The disk does not answer.
     #[error("the session cannot be recorded: the disk has not answered for {0} s")]
     Stuck(u64),
@@ -64,8 +88,14 @@ struct Shared {
     directory: PathBuf,
     recipient: Mutex<[u8; 32]>,
     writers: Vec<mpsc::Sender<Command>>,
-    live: Mutex<HashMap<SessionId, ()>>,
+    live: Live,
+    full: Arc<AtomicBool>,
+    /// Somebody waits for the authority to have more.
+    wanted: Notify,
 }
+
+/// The recordings that are being written, until the writer is done with their files.
+type Live = Arc<Mutex<HashMap<SessionId, Arc<SessionState>>>>;
 
 impl fmt::Debug for Recorders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,8 +126,53 @@ struct SessionState {
     /// Bytes of output that are not in the recording.
     lost: AtomicU64,
     written: AtomicU64,
+    /// What the authority has of it.
+    stored: watch::Sender<u64>,
+    /// When the authority last took something, or began to be behind.
+    moved: Mutex<Instant>,
+    sync: Option<SyncBounds>,
     /// A best-effort recording has a gap that its next frame must tell of.
     gap: AtomicBool,
+}
+
+impl SessionState {
+    /// Notes that so much is on the disk.
+    fn wrote(&self, bytes: u64) {
+        if self.waiting() == 0 {
+            *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        self.written.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What the authority does not have yet.
+    fn waiting(&self) -> u64 {
+        self.written.load(Ordering::Relaxed).saturating_sub(*self.stored.borrow())
+    }
+
+    /// Whether the authority is too far behind, of a recording that has to be in step with it.
+    fn behind(&self) -> Option<RecordingError> {
+        let bounds = self.sync.as_ref()?;
+        let moved = *self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.waiting() > 0 && moved.elapsed() > bounds.patience)
+            .then_some(RecordingError::Behind(bounds.patience.as_secs()))
+    }
+
+    /// Notes what [`SessionState::behind`] says. Other failures are not touched.
+    fn look(&self) {
+        if self.sync.is_none() {
+            return;
+        }
+        let known = matches!(*self.failed.borrow(), Some(RecordingError::Behind(_)));
+        match self.behind() {
+            Some(error) if self.failed.borrow().is_none() => {
+                self.failed.send_replace(Some(error));
+            }
+            None if known => {
+                self.failed.send_replace(None);
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Recorders {
@@ -109,11 +184,13 @@ impl Recorders {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let mut writers = Vec::with_capacity(count);
+        let live = Live::default();
         for number in 0..count {
             let (queue, commands) = mpsc::channel(QUEUE);
+            let writer = Writer { sessions: HashMap::new(), live: Arc::clone(&live) };
             std::thread::Builder::new()
                 .name(format!("recording-{number}"))
-                .spawn(move || Writer::default().run(commands))?;
+                .spawn(move || writer.run(commands))?;
             writers.push(queue);
         }
         Ok(Self {
@@ -121,7 +198,9 @@ impl Recorders {
                 directory: directory.to_owned(),
                 recipient: Mutex::new(recipient),
                 writers,
-                live: Mutex::default(),
+                live,
+                full: Arc::default(),
+                wanted: Notify::new(),
             }),
         })
     }
@@ -143,6 +222,40 @@ impl Recorders {
         self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).contains_key(session)
     }
 
+    /// How much of a recording is on the disk for good, while this process writes it; none once nothing is added any
+    /// more. What is in the file beyond that may be taken back.
+    #[must_use]
+    pub fn written(&self, session: &SessionId) -> Option<u64> {
+        let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.get(session).map(|state| state.written.load(Ordering::Relaxed))
+    }
+
+    /// The authority has so much of a recording.
+    pub fn stored(&self, session: &SessionId, bytes: u64) {
+        let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = live.get(session).cloned() else { return };
+        drop(live);
+        let moved = state.stored.send_if_modified(|stored| {
+            let more = bytes > *stored;
+            *stored = bytes.max(*stored);
+            more
+        });
+        if moved {
+            *state.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+    }
+
+    /// Waits until a session waits for the authority to have more of its recording.
+    pub async fn wanted(&self) {
+        self.shared.wanted.notified().await;
+    }
+
+    /// Set while what waits for the authority fills its share of the disk: no recording begins then.
+    #[must_use]
+    pub fn full(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.full)
+    }
+
     /// Begins a recording.
     ///
     /// # Errors
@@ -153,6 +266,32 @@ impl Recorders {
         metadata: &SessionMetadata,
         policy: RecordPolicy,
     ) -> Result<Recorder, RecordingError> {
+        self.begin(metadata, policy, None)
+    }
+
+    /// Begins a recording that is kept in step with the authority's copy. The session may begin when
+    /// [`Recorder::head_stored`] has returned.
+    ///
+    /// # Errors
+    /// As [`Recorders::start`].
+    pub fn start_in_step(
+        &self,
+        metadata: &SessionMetadata,
+        policy: RecordPolicy,
+        bounds: SyncBounds,
+    ) -> Result<Recorder, RecordingError> {
+        self.begin(metadata, policy, Some(bounds))
+    }
+
+    fn begin(
+        &self,
+        metadata: &SessionMetadata,
+        policy: RecordPolicy,
+        sync: Option<SyncBounds>,
+    ) -> Result<Recorder, RecordingError> {
+        if self.shared.full.load(Ordering::Relaxed) {
+            return Err(RecordingError::Full);
+        }
         let session = metadata.session_id;
         let path = self.shared.directory.join(format!("{session}.rec"));
         let recipient = *self.shared.recipient.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,11 +316,15 @@ impl Recorders {
             failed: watch::channel(None).0,
             lost: AtomicU64::new(0),
             written: AtomicU64::new(head.len() as u64),
+            stored: watch::channel(0).0,
+            moved: Mutex::new(Instant::now()),
+            sync,
             gap: AtomicBool::new(false),
         });
+        let head_bytes = head.len() as u64;
         let begun = Begun { session, file, path, encoder, head, policy, state: Arc::clone(&state) };
         let writer = self.writer(session).clone();
-        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(session, ());
+        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(session, Arc::clone(&state));
         let recorder = Recorder {
             session,
             began: Instant::now(),
@@ -189,9 +332,17 @@ impl Recorders {
             writer,
             state,
             shared: Arc::clone(&self.shared),
+            head: head_bytes,
             done: false,
         };
-        recorder.writer.try_send(Command::Begin(Box::new(begun))).map_err(|_| RecordingError::Stopped)?;
+        if recorder.writer.try_send(Command::Begin(Box::new(begun))).is_err() {
+            // No writer knows of it that could take it off the list.
+            self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+            return Err(RecordingError::Stopped);
+        }
+        if sync.is_some() {
+            self.shared.wanted.notify_one();
+        }
         Ok(recorder)
     }
 
@@ -216,6 +367,8 @@ pub struct Recorder {
     writer: mpsc::Sender<Command>,
     state: Arc<SessionState>,
     shared: Arc<Shared>,
+    /// Bytes of the file's head, with whose session it is.
+    head: u64,
     done: bool,
 }
 
@@ -264,6 +417,7 @@ impl Recorder {
             RecordPolicy::BestEffort if self.state.gap.load(Ordering::Relaxed) => Duration::ZERO,
             RecordPolicy::BestEffort => BEST_EFFORT_PATIENCE,
         };
+        self.in_step().await?;
         let sent = tokio::time::timeout(patience, async {
             let permits = u32::try_from(cost).unwrap_or(u32::MAX);
             let permit =
@@ -286,6 +440,59 @@ impl Recorder {
                 self.state.failed.send_replace(Some(error));
                 Ok(())
             }
+        }
+    }
+
+    /// Waits while too much of a recording that is kept in step waits for the authority. By default, and once the
+    /// authority is known to be behind, not at all.
+    async fn in_step(&self) -> Result<(), RecordingError> {
+        let Some(bounds) = &self.state.sync else { return Ok(()) };
+        if self.state.waiting() <= bounds.bytes || self.state.failed.borrow().is_some() {
+            return Ok(());
+        }
+        let (mut stored, mut failed) = (self.state.stored.subscribe(), self.state.failed.subscribe());
+        loop {
+            if self.state.waiting() <= bounds.bytes {
+                return Ok(());
+            }
+            self.shared.wanted.notify_one();
+            tokio::select! {
+                moved = stored.changed() => moved.map_err(|_| RecordingError::Stopped)?,
+                // The writer looks at the clock; what it finds is the policy's to judge.
+                changed = failed.changed() => {
+                    changed.map_err(|_| RecordingError::Stopped)?;
+                    let found = failed.borrow_and_update().clone();
+                    match found {
+                        Some(error) if self.policy == RecordPolicy::Strict => return Err(error),
+                        Some(_) => return Ok(()),
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the authority has the head of a recording that is kept in step with it, and so knows whose session
+    /// begins where.
+    ///
+    /// # Errors
+    /// [`RecordingError::Behind`] when it has not within the patience. What that means is the policy's to say.
+    pub async fn head_stored(&self) -> Result<(), RecordingError> {
+        let Some(bounds) = &self.state.sync else { return Ok(()) };
+        let mut stored = self.state.stored.subscribe();
+        let head = stored.wait_for(|stored| *stored >= self.head);
+        match tokio::time::timeout(bounds.patience, head).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(RecordingError::Behind(bounds.patience.as_secs())),
+        }
+    }
+
+    /// Waits until a recording that had failed goes on.
+    pub async fn recovered(&self) {
+        let mut failed = self.state.failed.subscribe();
+        let gone = failed.wait_for(Option::is_none).await.is_err();
+        if gone {
+            std::future::pending().await
         }
     }
 
@@ -323,12 +530,7 @@ impl Recorder {
         })
         .await
         .unwrap_or(Err(RecordingError::Stuck(STRICT_PATIENCE.as_secs())));
-        self.forget();
         exit.and(outcome)
-    }
-
-    fn forget(&self) {
-        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.session);
     }
 }
 
@@ -336,8 +538,16 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         if !self.done {
             // Without an exit it reads as what it is: cut off.
-            let _ = self.writer.try_send(Command::Finish(self.session, None));
-            self.forget();
+            let finish = Command::Finish(self.session, None);
+            if let Err(mpsc::error::TrySendError::Full(finish)) = self.writer.try_send(finish) {
+                // The writer has to hear of it, or the file would count as being written for ever.
+                let writer = self.writer.clone();
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(async move {
+                        let _ = writer.send(finish).await;
+                    });
+                }
+            }
         }
     }
 }
@@ -347,9 +557,9 @@ fn storage(path: &Path, error: &io::Error) -> RecordingError {
 }
 
 /// One thread's sessions.
-#[derive(Default)]
 struct Writer {
     sessions: HashMap<SessionId, Open>,
+    live: Live,
 }
 
 struct Open {
@@ -386,6 +596,7 @@ impl Writer {
                 if open.last_flush.elapsed() >= FLUSH_EVERY {
                     open.flush();
                 }
+                open.begun.state.look();
             }
         }
         for open in self.sessions.values_mut() {
@@ -414,6 +625,8 @@ impl Writer {
                     Some(open) => open.finish(answer.is_some()),
                     None => Err(RecordingError::Stopped),
                 };
+                // Only now is the file what it will stay.
+                self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
                 if let Some(answer) = answer {
                     let _ = answer.send(outcome);
                 }
@@ -430,13 +643,16 @@ impl Open {
             return;
         }
         let state = Arc::clone(&self.begun.state);
-        if state.failed.borrow().is_some() && self.begun.policy == RecordPolicy::Strict {
+        if self.lost() && self.begun.policy == RecordPolicy::Strict {
             self.begun.encoder.discard();
         } else {
             let mut bytes = BytesMut::new();
             let sealed =
                 self.begun.encoder.flush(&mut bytes).map_err(|error| RecordingError::Seal(error.to_string()));
-            match sealed.and_then(|()| self.append(&bytes)) {
+            let appended = sealed.and_then(|()| {
+                self.append(&bytes).inspect_err(|_| self.begun.encoder.taken_back(bytes.len()))
+            });
+            match appended {
                 Ok(()) => {
                     if state.gap.swap(false, Ordering::Relaxed) {
                         let lost = state.lost.load(Ordering::Relaxed);
@@ -458,12 +674,17 @@ impl Open {
         state.budget.add_permits(std::mem::take(&mut self.owed));
     }
 
+    /// Whether the file itself failed. That the authority is behind is no reason not to write.
+    fn lost(&self) -> bool {
+        !matches!(*self.begun.state.failed.borrow(), None | Some(RecordingError::Behind(_)))
+    }
+
     /// Appends a whole chunk, or nothing.
     fn append(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
         match self.begun.file.write_all(bytes) {
             Ok(()) => {
                 self.good += bytes.len() as u64;
-                self.begun.state.written.store(self.good, Ordering::Relaxed);
+                self.begun.state.wrote(self.good);
                 Ok(())
             }
             Err(error) => {
@@ -476,8 +697,9 @@ impl Open {
 
     fn finish(mut self, whole: bool) -> Result<(), RecordingError> {
         self.flush();
-        let state = Arc::clone(&self.begun.state);
-        if let Some(error) = state.failed.borrow().clone() {
+        if self.lost()
+            && let Some(error) = self.begun.state.failed.borrow().clone()
+        {
             return Err(error);
         }
         if !whole {

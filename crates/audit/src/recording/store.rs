@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sallyport_access::SessionId;
@@ -94,6 +94,9 @@ pub struct RecordingStore {
     key: Arc<RecipientKey>,
     /// What was read of recordings that will not change any more.
     known: Mutex<HashMap<SessionId, RecordingEntry>>,
+    /// Held while a recording changes; several share one. Two uploads of the same one, of which the first was given up
+    /// by its host, would otherwise both find their place and write there.
+    changing: [Mutex<()>; 64],
 }
 
 impl fmt::Debug for RecordingStore {
@@ -109,7 +112,18 @@ impl RecordingStore {
     /// What the system says.
     pub fn open(directory: &Path, key: Arc<RecipientKey>) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        Ok(Self { directory: directory.to_owned(), key, known: Mutex::default() })
+        Ok(Self {
+            directory: directory.to_owned(),
+            key,
+            known: Mutex::default(),
+            changing: std::array::from_fn(|_| Mutex::default()),
+        })
+    }
+
+    fn changing(&self, session: SessionId) -> Option<MutexGuard<'_, ()>> {
+        let sum = session.to_string().bytes().map(usize::from).sum::<usize>();
+        let lock = self.changing.get(sum % self.changing.len())?;
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn path(&self, session: SessionId, suffix: &str) -> PathBuf {
@@ -151,6 +165,7 @@ impl RecordingStore {
         offset: u64,
         bytes: &[u8],
     ) -> Result<u64, StoreError> {
+        let _changing = self.changing(session);
         let (have, closed) = self.offset(session, host)?;
         if closed {
             return Err(StoreError::Closed(session));
@@ -180,6 +195,7 @@ impl RecordingStore {
     /// # Errors
     /// [`StoreError`].
     pub fn close(&self, session: SessionId, host: &str) -> Result<RecordingEntry, StoreError> {
+        let _changing = self.changing(session);
         self.check_owner(session, host)?;
         let failed = |source| StoreError::Io { session, source };
         let file = File::open(self.path(session, "rec")).map_err(|error| match error.kind() {

@@ -185,13 +185,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         spread,
     };
     tasks.spawn(confirming.run(stop.clone()));
-    let uploader = Uploader::new(
-        node.recordings().to_owned(),
-        spool_bytes - spool_bytes / EVENT_SHARE,
-        client.clone(),
-        node.is_live(),
-        node.full(),
-    );
+    let uploader = Uploader::new(node.recorders(), spool_bytes - spool_bytes / EVENT_SHARE, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
     let reporter = Reporter { live: node.live(), client: client.clone() };
     tasks.spawn(reporter.run(stop.clone()));

@@ -1,8 +1,7 @@
 //! This machine's SSH server, fed by the tunnel.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sallyport_access::{Lock, Node, Policies};
@@ -19,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use super::tunnel::ServeStream;
-use super::upload::IsLive;
 use crate::ServerError;
 use crate::config::NodeSection;
 use crate::files;
@@ -86,14 +84,11 @@ impl Directory for Known {
 pub(crate) struct SshNode {
     server: NodeServer,
     recorders: Recorders,
-    recordings: PathBuf,
-    /// Set while the recordings fill their share of the disk.
-    full: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for SshNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SshNode").field("recordings", &self.recordings).finish_non_exhaustive()
+        f.debug_struct("SshNode").field("recorders", &self.recorders).finish_non_exhaustive()
     }
 }
 
@@ -122,7 +117,7 @@ impl SshNode {
         let recipient = recording_key(&start.view)?;
         let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
             action: "record sessions in",
-            path: recordings.clone(),
+            path: recordings,
             source,
         })?;
         let mut config = NodeConfig {
@@ -142,7 +137,7 @@ impl SshNode {
             start.sink,
             recorders.clone(),
         );
-        let node = Self { server, recorders, recordings, full: Arc::default() };
+        let node = Self { server, recorders };
         let server = node.server.clone();
         start.credentials.present_with(Box::new(move |identity| {
             server.set_host(&host(identity)?);
@@ -193,32 +188,17 @@ impl SshNode {
         self.server.live()
     }
 
-    /// Where the recordings are.
-    pub(crate) fn recordings(&self) -> &Path {
-        &self.recordings
-    }
-
-    pub(crate) fn is_live(&self) -> IsLive {
-        let recorders = self.recorders.clone();
-        Arc::new(move |session| recorders.is_live(session))
-    }
-
-    /// For whoever weighs the recordings.
-    pub(crate) fn full(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.full)
+    /// What writes the recordings.
+    pub(crate) fn recorders(&self) -> Recorders {
+        self.recorders.clone()
     }
 
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
-        let (server, full) = (self.server.clone(), self.full());
+        let server = self.server.clone();
         Arc::new(move |stream, client| {
-            let (server, full) = (server.clone(), Arc::clone(&full));
+            let server = server.clone();
             Box::pin(async move {
-                if full.load(Ordering::Relaxed) {
-                    return stream.reset(
-                        "it takes no sessions because recordings of earlier ones fill their share of its disk",
-                    );
-                }
                 server.serve(stream, ConnectionInfo { client_addr: Some(client) }).await;
             })
         })

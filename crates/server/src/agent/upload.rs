@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use metrics::{counter, gauge};
 use sallyport_access::SessionId;
+use sallyport_audit::recording::Recorders;
 use sallyport_wire::v1::{RecordingOffsetRequest, UploadRecordingRequest};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -41,24 +42,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The suffix of recordings in the spool.
 pub(crate) const SUFFIX: &str = "rec";
 
-/// Whether a session of this process still writes its recording.
-pub(crate) type IsLive = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
-
-impl std::fmt::Debug for Uploader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Uploader").field("directory", &self.directory).finish_non_exhaustive()
-    }
-}
-
 /// Uploads everything in the spool.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Uploader {
-    pub(crate) directory: PathBuf,
-    pub(crate) client: AuthorityClient,
-    pub(crate) is_live: IsLive,
-    /// What the spool may hold; past it the node takes no new sessions.
-    pub(crate) limit_bytes: u64,
-    waiting: watch::Sender<usize>,
+    recorders: Recorders,
+    client: AuthorityClient,
+    /// What the spool may hold; past it no recording begins.
+    limit_bytes: u64,
+    /// How often the spool was looked at, and how many finished recordings wait.
+    waiting: watch::Sender<(u64, usize)>,
     full: Arc<AtomicBool>,
 }
 
@@ -69,14 +61,16 @@ struct Known {
     offset: Option<u64>,
     backoff: Backoff,
     not_before: Instant,
+    /// A call is under way.
+    busy: bool,
 }
 
 struct Task {
     session: SessionId,
     path: PathBuf,
     offset: Option<u64>,
-    /// Nobody writes any more.
-    finished: bool,
+    /// What of the file is there for good; none once nobody writes any more, and all of it is.
+    written: Option<u64>,
 }
 
 enum Outcome {
@@ -89,14 +83,9 @@ enum Outcome {
 }
 
 impl Uploader {
-    pub(crate) fn new(
-        directory: PathBuf,
-        limit_bytes: u64,
-        client: AuthorityClient,
-        is_live: IsLive,
-        full: Arc<AtomicBool>,
-    ) -> Self {
-        Self { directory, client, is_live, limit_bytes, waiting: watch::channel(0).0, full }
+    pub(crate) fn new(recorders: Recorders, limit_bytes: u64, client: AuthorityClient) -> Self {
+        let full = recorders.full();
+        Self { recorders, client, limit_bytes, waiting: watch::channel((0, 0)).0, full }
     }
 
     /// Notes how much the spool holds.
@@ -108,7 +97,7 @@ impl Uploader {
                 error!(
                     mib = bytes >> 20,
                     limit_mib = self.limit_bytes >> 20,
-                    "the recording spool is full: no new sessions until the authority has taken some; is it reachable?"
+                    "the recording spool is full: no recording begins until the authority has taken some; is it reachable?"
                 );
             } else {
                 info!("the recording spool has room again");
@@ -121,9 +110,8 @@ impl Uploader {
         let mut waiting = self.waiting.subscribe();
         let result = tokio::time::timeout(patience, async {
             // The count must come from a look that began after this call.
-            let _ = waiting.changed().await;
-            let _ = waiting.changed().await;
-            waiting.wait_for(|waiting| *waiting == 0).await.map(|_| ())
+            let after = waiting.borrow().0 + 2;
+            waiting.wait_for(|(looks, waiting)| *looks >= after && *waiting == 0).await.map(|_| ())
         });
         matches!(result.await, Ok(Ok(())))
     }
@@ -139,68 +127,96 @@ impl Uploader {
 
     async fn forever(&self) {
         let mut known: HashMap<SessionId, Known> = HashMap::new();
+        let mut uploads = JoinSet::new();
         let permits = Arc::new(Semaphore::new(PARALLEL));
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut looks = 0;
         loop {
-            look.tick().await;
-            let files = match self.list().await {
-                Ok(files) => files,
-                Err(error) => {
-                    error!(%error, directory = %self.directory.display(), "the recording spool cannot be read");
-                    continue;
+            tokio::select! {
+                _ = look.tick() => {
+                    self.look(&mut known, &mut uploads, &permits).await;
+                    looks += 1;
                 }
-            };
-            self.weigh(files.iter().map(|(_, _, bytes)| *bytes).sum());
-            let present: HashSet<SessionId> = files.iter().map(|(session, ..)| *session).collect();
-            known.retain(|session, _| present.contains(session));
-            let mut uploads = JoinSet::new();
-            for (session, path, _) in files {
-                let entry = known.entry(session).or_insert_with(|| Known {
-                    offset: None,
-                    backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
-                    not_before: Instant::now(),
-                });
-                if entry.not_before > Instant::now() {
-                    continue;
-                }
-                // Asked before the file is read: what is written after this moment is for the next look.
-                let finished = !(self.is_live)(&session);
-                let task = Task { session, path, offset: entry.offset, finished };
-                let (client, permits) = (self.client.clone(), Arc::clone(&permits));
-                uploads.spawn(async move {
-                    let _permit = permits.acquire_owned().await;
-                    let outcome = upload(&client, &task).await.unwrap_or_else(Outcome::Failed);
-                    (task.session, outcome)
-                });
-            }
-            while let Some(joined) = uploads.join_next().await {
-                let Ok((session, outcome)) = joined else { continue };
-                let Some(entry) = known.get_mut(&session) else { continue };
-                match outcome {
-                    Outcome::Progress(offset) => {
-                        entry.offset = Some(offset);
-                        entry.backoff.reset();
-                    }
-                    Outcome::Done => {
-                        known.remove(&session);
-                    }
-                    Outcome::Failed(status) => {
-                        entry.offset = None;
-                        entry.not_before = Instant::now() + entry.backoff.pause(crate::backoff::chance());
-                        debug!(%session, message = status.message(), "a recording waits for the authority");
+                // A session waits for the authority to have its beginning, or more of it.
+                () = self.recorders.wanted() => self.look(&mut known, &mut uploads, &permits).await,
+                Some(joined) = uploads.join_next() => {
+                    if let Ok((session, outcome)) = joined {
+                        self.note(&mut known, session, outcome);
                     }
                 }
             }
-            let live = known.keys().filter(|session| (self.is_live)(session)).count();
-            let waiting = known.len().saturating_sub(live);
+            let waiting = known.keys().filter(|session| self.recorders.written(session).is_none()).count();
             gauge!("sallyport_recordings_waiting").set(waiting as f64);
-            self.waiting.send_replace(waiting);
+            self.waiting.send_replace((looks, waiting));
+        }
+    }
+
+    /// Begins to upload what is new. A call that stands still holds up its own recording only.
+    async fn look(
+        &self,
+        known: &mut HashMap<SessionId, Known>,
+        uploads: &mut JoinSet<(SessionId, Outcome)>,
+        permits: &Arc<Semaphore>,
+    ) {
+        let files = match self.list().await {
+            Ok(files) => files,
+            Err(error) => {
+                let directory = self.recorders.directory().display();
+                return error!(%error, %directory, "the recording spool cannot be read");
+            }
+        };
+        self.weigh(files.iter().map(|(_, _, bytes)| *bytes).sum());
+        let present: HashSet<SessionId> = files.iter().map(|(session, ..)| *session).collect();
+        known.retain(|session, entry| entry.busy || present.contains(session));
+        for (session, path, _) in files {
+            let entry = known.entry(session).or_insert_with(|| Known {
+                offset: None,
+                backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+                not_before: Instant::now(),
+                busy: false,
+            });
+            if entry.busy || entry.not_before > Instant::now() {
+                continue;
+            }
+            // Asked before the file is read: what is written after this moment is for the next look.
+            let written = self.recorders.written(&session);
+            if entry.offset.is_some() && entry.offset == written {
+                continue;
+            }
+            entry.busy = true;
+            let task = Task { session, path, offset: entry.offset, written };
+            let (client, permits) = (self.client.clone(), Arc::clone(permits));
+            uploads.spawn(async move {
+                let _permit = permits.acquire_owned().await;
+                let outcome = upload(&client, &task).await.unwrap_or_else(Outcome::Failed);
+                (task.session, outcome)
+            });
+        }
+    }
+
+    fn note(&self, known: &mut HashMap<SessionId, Known>, session: SessionId, outcome: Outcome) {
+        let Some(entry) = known.get_mut(&session) else { return };
+        entry.busy = false;
+        match outcome {
+            Outcome::Progress(offset) => {
+                entry.offset = Some(offset);
+                entry.backoff.reset();
+                self.recorders.stored(&session, offset);
+            }
+            Outcome::Done => {
+                known.remove(&session);
+            }
+            Outcome::Failed(status) => {
+                entry.offset = None;
+                entry.not_before = Instant::now() + entry.backoff.pause(crate::backoff::chance());
+                debug!(%session, message = status.message(), "a recording waits for the authority");
+            }
         }
     }
 
     async fn list(&self) -> io::Result<Vec<(SessionId, PathBuf, u64)>> {
-        let mut entries = tokio::fs::read_dir(&self.directory).await?;
+        let mut entries = tokio::fs::read_dir(self.recorders.directory()).await?;
         let mut files = Vec::new();
         while let Some(entry) = entries.next_entry().await? {
             let path = entry.path();
@@ -235,7 +251,7 @@ async fn upload(client: &AuthorityClient, task: &Task) -> Result<Outcome, Status
                 .map_err(|_| Status::deadline_exceeded("no answer about the recording"))??
                 .into_inner();
             if answer.complete {
-                if task.finished {
+                if task.written.is_none() {
                     remove(&task.path).await;
                     return Ok(Outcome::Done);
                 }
@@ -244,21 +260,25 @@ async fn upload(client: &AuthorityClient, task: &Task) -> Result<Outcome, Status
             answer.offset
         }
     };
-    let length = tokio::fs::metadata(&task.path).await.map_err(local)?.len();
+    let finished = task.written.is_none();
+    let length = match task.written {
+        Some(written) => written,
+        None => tokio::fs::metadata(&task.path).await.map_err(local)?.len(),
+    };
     if offset > length {
         // Only a node that lost its disk, or was restored from a backup, can be behind.
         warn!(session = %task.session, offset, length, "the authority has more of a recording than this node");
-        if task.finished {
+        if finished {
             remove(&task.path).await;
             return Ok(Outcome::Done);
         }
         return Ok(Outcome::Progress(offset));
     }
-    if offset == length && !task.finished {
+    if offset == length && !finished {
         return Ok(Outcome::Progress(offset));
     }
     let until = length.min(offset.saturating_add(CALL_BYTES));
-    let complete = task.finished && until == length;
+    let complete = finished && until == length;
     let (messages, stream) = mpsc::channel(4);
     let feed = feed(task, offset, until, complete, messages);
     let call = fleet.upload_recording(ReceiverStream::new(stream));

@@ -220,6 +220,12 @@ fn recording(error: &RecordingStoreError) -> Status {
         RecordingStoreError::Offset { .. } => Status::out_of_range(error.to_string()),
         RecordingStoreError::Closed(_) => Status::failed_precondition(error.to_string()),
         RecordingStoreError::Owner(_) => Status::permission_denied(error.to_string()),
+        RecordingStoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            tracing::error!(%error, "the disk for recordings is full");
+            Status::resource_exhausted(
+                "the authority's disk for recordings is full: give it room, or remove some (sallyport recordings rm)",
+            )
+        }
         RecordingStoreError::Io { .. } => {
             tracing::error!(%error, "a recording cannot be stored");
             Status::unavailable("the authority cannot store recordings; its log says why")
@@ -247,6 +253,7 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::SessionLost
             | Code::SessionCut
             | Code::RecordingFailed
+            | Code::RecordingResumed
             | Code::CryptoQuarantined
             | Code::CryptoProfileStale
     )

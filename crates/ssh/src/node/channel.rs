@@ -19,7 +19,7 @@ use super::connection::{Live, Shared};
 use super::forward::inward::Client;
 use super::inbox::Inbox;
 use super::live::Entry;
-use super::record::Record;
+use super::record::{How, Record};
 use crate::helper::printable;
 use crate::session::{Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Terminal};
 
@@ -162,9 +162,10 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let server = &shared.server;
     let about = about(&shared, &wanted, permit);
     tracing::Span::current().record("session", about.session_id.to_string());
-    let policy = permit.options().record_session;
-    let input = server.config.record_input;
-    let record = match Record::begin(about, &server.recorders, policy, input, server.sink.clone()) {
+    let options = permit.options();
+    let how =
+        How { policy: options.record_session, mode: options.recording, input: server.config.record_input };
+    let record = match Record::begin(about, &server.recorders, how, server.sink.clone()).await {
         Ok(record) => record,
         Err(stop) => {
             shared.refused(shared.event(Code::SessionRefused).message(stop.to_string()));

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use sallyport_access::permit::RecordPolicy;
-use sallyport_audit::recording::{self, Body, Recorders, RecordingError, SessionMetadata};
+use sallyport_access::permit::{RecordAt, RecordPolicy, RecordingMode};
+use sallyport_audit::recording::{self, Body, Recorders, RecordingError, SessionMetadata, SyncBounds};
 use sallyport_audit::{Code, Event, Sink};
 use time::OffsetDateTime;
 use tokio::sync::RwLock;
+use tokio::time::sleep;
 
 use crate::session::{Ended, Exit, FileOperation, Happening, Stop, Tap};
 
@@ -16,30 +18,57 @@ use crate::session::{Ended, Exit, FileOperation, Happening, Stop, Tap};
 pub(super) struct Record {
     about: SessionMetadata,
     sink: Arc<dyn Sink>,
-    policy: RecordPolicy,
-    input: bool,
+    how: How,
     /// None when it could not be made, and after its end.
     recorder: RwLock<Option<recording::Recorder>>,
     failed: AtomicBool,
 }
 
+/// How a session is recorded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// What its failure means.
+    pub(super) policy: RecordPolicy,
+    /// Who records, and whether the authority has to keep up.
+    pub(super) mode: RecordingMode,
+    /// Whether what is typed is recorded.
+    pub(super) input: bool,
+}
+
+/// After a recording that failed goes on, it may fail again for so long before that is told: a disk that is nearly full
+/// comes and goes.
+const QUIET: Duration = Duration::from_secs(10);
+
 impl Record {
     /// Begins the recording of a session. What its failure means is the role's choice.
-    pub(super) fn begin(
+    pub(super) async fn begin(
         about: SessionMetadata,
         recorders: &Recorders,
-        policy: RecordPolicy,
-        input: bool,
+        how: How,
         sink: Arc<dyn Sink>,
     ) -> Result<Arc<Self>, Stop> {
-        let (recorder, failure) = match recorders.start(&about, policy) {
-            Ok(recorder) => (Some(recorder), None),
-            Err(error) => (None, Some(error)),
+        let started = match (how.mode.at, how.mode.sync) {
+            (RecordAt::Off, _) => None,
+            (_, false) => Some(recorders.start(&about, how.policy)),
+            (_, true) => Some(recorders.start_in_step(&about, how.policy, SyncBounds::default())),
         };
-        let recorder = RwLock::new(recorder);
-        let record = Self { about, sink, policy, input, recorder, failed: AtomicBool::new(false) };
-        if let Some(error) = failure {
-            record.failure(&error)?;
+        let (recorder, mut failure) = match started {
+            None => (None, None),
+            Some(Ok(recorder)) => (Some(recorder), None),
+            Some(Err(error)) => (None, Some(error)),
+        };
+        if let Some(recorder) = &recorder {
+            failure = recorder.head_stored().await.err();
+        }
+        let record =
+            Self { about, sink, how, recorder: RwLock::new(recorder), failed: AtomicBool::new(false) };
+        if let Some(error) = failure
+            && let Err(stop) = record.failure(&error)
+        {
+            if let Some(recorder) = record.recorder.write().await.take() {
+                let _ = recorder.finish(recording::Exit::Cut(stop.0.clone())).await;
+            }
+            return Err(stop);
         }
         Ok(Arc::new(record))
     }
@@ -49,9 +78,12 @@ impl Record {
     }
 
     /// Where the session is recorded, in the words of a list.
-    #[allow(clippy::unused_self, reason = "sessions that are not recorded will say so here")]
     pub(super) fn place(&self) -> &'static str {
-        "node"
+        match self.how.mode.at {
+            RecordAt::Off => "off",
+            RecordAt::Node => "node",
+            RecordAt::Proxy => "proxy",
+        }
     }
 
     /// An event of this session.
@@ -77,15 +109,31 @@ impl Record {
         }
     }
 
-    /// Waits until the recording fails in a way that ends the session; a failure that does not is told on the way.
+    /// Waits until the recording fails in a way that ends the session; a failure that does not is told on the way, and
+    /// that recording goes on.
     pub(super) async fn broken(&self) -> Stop {
-        if let Some(recorder) = self.recorder.read().await.as_ref() {
+        let recorder = self.recorder.read().await;
+        let Some(recorder) = recorder.as_ref() else { return std::future::pending().await };
+        loop {
             let error = recorder.failed().await;
             if let Err(stop) = self.failure(&error) {
                 return stop;
             }
+            recorder.recovered().await;
+            self.resumed(recorder.tally().0);
+            sleep(QUIET).await;
         }
-        std::future::pending().await
+    }
+
+    fn resumed(&self, lost: u64) {
+        if self.failed.swap(false, Ordering::Relaxed) {
+            tracing::info!(session = %self.about.session_id, lost, "recording goes on");
+            let message = match lost {
+                0 => "recording goes on; nothing is missing".to_owned(),
+                lost => format!("recording goes on; about {lost} bytes of output are missing"),
+            };
+            self.sink.emit(self.event(Code::RecordingResumed).message(message).field("lost_bytes", lost));
+        }
     }
 
     /// Ends the recording; returns when it is on disk.
@@ -108,9 +156,9 @@ impl Record {
         if !self.failed.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, session = %self.about.session_id, "recording failed");
             let event = self.event(Code::RecordingFailed).message(error.to_string());
-            self.sink.emit(event.field("policy", self.policy.as_str()));
+            self.sink.emit(event.field("policy", self.how.policy.as_str()));
         }
-        match self.policy {
+        match self.how.policy {
             RecordPolicy::BestEffort => Ok(()),
             RecordPolicy::Strict => {
                 Err(Stop("this session has to be recorded and cannot be; tell an administrator".to_owned()))
@@ -127,7 +175,7 @@ impl Tap for Record {
                 None => Ok(()),
                 Some(recorder) => recorder.output(bytes).await.or_else(|error| self.failure(&error)),
             },
-            Happening::Input(bytes) if self.input => self.note(Body::Input(bytes)).await,
+            Happening::Input(bytes) if self.how.input => self.note(Body::Input(bytes)).await,
             // How it ended is what the recording's end says.
             Happening::Input(_) | Happening::Exit(_) => Ok(()),
             Happening::Resize(size) => self.note(Body::Resize { cols: size.columns, rows: size.rows }).await,
