@@ -37,6 +37,8 @@ pub(crate) struct Spec {
     pub(crate) work: Work,
     pub(crate) terminal: bool,
     pub(crate) environment: Vec<(String, String)>,
+    #[serde(default)]
+    pub(crate) hash_files: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +98,7 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
     }
     let environment = environment(&account, &spec);
     match spec.work {
-        Work::Sftp => Ok(crate::sftp::serve_stdio()),
+        Work::Sftp => Ok(crate::sftp::serve_stdio(spec.hash_files)),
         Work::Shell => Err(exec(&account, None, &environment)),
         Work::Exec => Err(exec(&account, Some(command.unwrap_or_default()), &environment)),
         Work::Connect => socket::give_connected(Path::new(command.unwrap_or_default())),
@@ -183,6 +185,7 @@ mod tests {
                 ("PATH".to_owned(), "/evil".to_owned()),
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),
             ],
+            hash_files: false,
         };
         let read_back: Spec = serde_json::from_str(&spec.to_text()).unwrap();
         let variables: std::collections::BTreeMap<_, _> =

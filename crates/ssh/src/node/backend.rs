@@ -77,6 +77,8 @@ pub(crate) struct Asked {
     pub(crate) terminal: Option<Terminal>,
     /// Variables on top of the account's own.
     pub(crate) environment: Vec<(String, String)>,
+    /// Whether the file service says what the files contain.
+    pub(crate) hash_files: bool,
 }
 
 /// Something of the client's that a session can reach, for as long as this lives.

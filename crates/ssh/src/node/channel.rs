@@ -178,7 +178,8 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     });
 
     let (environment, agent) = variables(&door, place, &record, wanted.variables, wanted.agent).await;
-    let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment };
+    let hash_files = permit.options().hash_files;
+    let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment, hash_files };
     announce(&record, &asked, permit);
 
     let began = Instant::now();

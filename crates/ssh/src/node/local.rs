@@ -63,8 +63,8 @@ impl Place for LocalPlace {
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,
     ) -> Ended {
-        let Asked { kind, terminal, environment } = session;
-        let request = Request { account: self.account.clone(), kind, terminal, environment };
+        let Asked { kind, terminal, environment, hash_files } = session;
+        let request = Request { account: self.account.clone(), kind, terminal, environment, hash_files };
         match session::start(&request, &self.helper) {
             Ok(running) => session::run(running, input, output, tap).await,
             Err(error) => {

@@ -181,10 +181,8 @@ impl Tap for Record {
             Happening::Resize(size) => self.note(Body::Resize { cols: size.columns, rows: size.rows }).await,
             Happening::File(operation) => {
                 self.sink.emit(file_event(self.event(Code::SessionSftp), &operation));
-                let detail = operation.error.clone().or_else(|| operation.target.clone()).or_else(|| {
-                    (operation.operation == "close")
-                        .then(|| format!("{} bytes read, {} written", operation.read, operation.written))
-                });
+                let moved = || (operation.operation == "close").then(|| moved(&operation));
+                let detail = operation.error.clone().or_else(|| operation.target.clone()).or_else(moved);
                 let success = operation.error.is_none();
                 self.note(Body::Sftp {
                     operation: operation.operation,
@@ -196,6 +194,20 @@ impl Tap for Record {
             }
         }
     }
+}
+
+/// What a closed file was, in words.
+fn moved(operation: &FileOperation) -> String {
+    let mut words = format!("{} bytes read, {} written", operation.read, operation.written);
+    if let Some(size) = operation.size {
+        words.push_str(&format!(", size {size}"));
+    }
+    match (&operation.sha256, &operation.unhashed) {
+        (Some(hash), _) => words.push_str(&format!(", sha256 {hash}")),
+        (None, Some(why)) => words.push_str(&format!(", sha256 unknown: {why}")),
+        (None, None) => {}
+    }
+    words
 }
 
 fn file_event(event: Event, operation: &FileOperation) -> Event {
@@ -212,6 +224,15 @@ fn file_event(event: Event, operation: &FileOperation) -> Event {
     }
     if operation.operation == "close" {
         event = event.field("bytes_read", operation.read).field("bytes_written", operation.written);
+        if let Some(size) = operation.size {
+            event = event.field("size", size);
+        }
+        if let Some(hash) = &operation.sha256 {
+            event = event.field("sha256", hash.as_str());
+        }
+        if let Some(why) = &operation.unhashed {
+            event = event.field("sha256_unknown", why.as_str());
+        }
     }
     event
 }

@@ -50,6 +50,8 @@ pub struct Request {
     pub terminal: Option<Terminal>,
     /// Variables on top of the account's own. The front door has filtered what the client sent.
     pub environment: Vec<(String, String)>,
+    /// Whether the file service says what the files contain.
+    pub hash_files: bool,
 }
 
 /// What comes in from the client.
@@ -175,9 +177,35 @@ pub struct FileOperation {
     /// For `close`: bytes written to the file.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub written: u64,
+    /// For `close`: the file's size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// For `close`, when hashes are wanted: the SHA-256 of the whole file, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Why there is no hash though one is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhashed: Option<String>,
     /// Why it failed, when it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl FileOperation {
+    /// An operation that was done.
+    pub(crate) fn new(operation: &str, path: String) -> Self {
+        Self {
+            operation: operation.to_owned(),
+            path,
+            target: None,
+            read: 0,
+            written: 0,
+            size: None,
+            sha256: None,
+            unhashed: None,
+            error: None,
+        }
+    }
 }
 
 fn is_zero(value: &u64) -> bool {

@@ -167,6 +167,7 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         },
         terminal: pair.is_some(),
         environment,
+        hash_files: request.hash_files,
     };
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");

@@ -79,7 +79,13 @@ async fn ask(
     let (ours, theirs) = std_net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let ours = UnixStream::from_std(ours)?;
-    let spec = Spec { login: account.name.clone(), work, terminal: false, environment: Vec::new() };
+    let spec = Spec {
+        login: account.name.clone(),
+        work,
+        terminal: false,
+        environment: Vec::new(),
+        hash_files: false,
+    };
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).arg(path);
     command.env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");

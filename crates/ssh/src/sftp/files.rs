@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, RenameFlags, Uid};
 
 use super::attributes::{self, Names, Wanted};
+use super::digest::{Content, Digest};
 use super::packet::{Fields, Reply};
 use super::{MAX_DATA_BYTES, MAX_HANDLES, MAX_PACKET_BYTES};
 use crate::helper::printable;
@@ -86,7 +87,7 @@ impl From<rustix::io::Errno> for Failure {
 }
 
 enum Open {
-    File { file: File, path: Vec<u8>, append: bool, read: u64, written: u64 },
+    File { file: File, path: Vec<u8>, append: bool, read: u64, written: u64, digest: Option<Digest> },
     Directory { entries: fs::ReadDir, path: PathBuf, dots: bool, ended: bool },
 }
 
@@ -96,11 +97,13 @@ pub(super) struct Files<F: FnMut(FileOperation)> {
     open: HashMap<u32, Open>,
     next: u32,
     names: Names,
+    /// Whether contents are hashed.
+    hash: bool,
 }
 
 impl<F: FnMut(FileOperation)> Files<F> {
-    pub(super) fn new(report: F) -> Self {
-        Self { report, open: HashMap::new(), next: 0, names: Names::default() }
+    pub(super) fn new(report: F, hash: bool) -> Self {
+        Self { report, open: HashMap::new(), next: 0, names: Names::default(), hash }
     }
 
     /// Does one request and puts the answer into `reply`.
@@ -338,14 +341,17 @@ impl<F: FnMut(FileOperation)> Files<F> {
         if append && truncate {
             file.set_len(0)?;
         }
-        Ok(self.keep(Open::File { file, path: bytes.to_owned(), append, read: 0, written: 0 }))
+        // A device or a pipe has no content that could be told by a hash.
+        let regular = file.metadata().is_ok_and(|about| about.is_file());
+        let digest = (self.hash && regular).then(Digest::new);
+        Ok(self.keep(Open::File { file, path: bytes.to_owned(), append, read: 0, written: 0, digest }))
     }
 
     fn read(&mut self, id: u32, fields: &mut Fields<'_>, reply: &mut Reply) -> Result<(), Failure> {
         let handle = handle(fields)?;
         let offset = fields.u64()?;
         let length = usize::try_from(fields.u32()?).unwrap_or(usize::MAX).min(MAX_DATA_BYTES);
-        let Some(Open::File { file, read, .. }) = self.open.get_mut(&handle) else {
+        let Some(Open::File { file, read, digest, .. }) = self.open.get_mut(&handle) else {
             return Err(Failure::BadHandle);
         };
         reply.begin(DATA).u32(id);
@@ -353,7 +359,13 @@ impl<F: FnMut(FileOperation)> Files<F> {
             loop {
                 match file.read_at(place, offset) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    result => return result,
+                    Ok(count) => {
+                        if let Some(digest) = digest.as_mut().filter(|_| count > 0) {
+                            digest.passed(offset, place.get(..count).unwrap_or_default());
+                        }
+                        return Ok(count);
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         })?;
@@ -368,13 +380,16 @@ impl<F: FnMut(FileOperation)> Files<F> {
         let handle = handle(fields)?;
         let offset = fields.u64()?;
         let data = fields.string()?;
-        let Some(Open::File { file, append, written, .. }) = self.open.get_mut(&handle) else {
+        let Some(Open::File { file, append, written, digest, .. }) = self.open.get_mut(&handle) else {
             return Err(Failure::BadHandle);
         };
         if *append {
             io::Write::write_all(file, data)?;
         } else {
             file.write_all_at(data, offset)?;
+        }
+        if let Some(digest) = digest {
+            digest.passed(offset, data);
         }
         *written += data.len() as u64;
         Ok(())
@@ -425,14 +440,26 @@ impl<F: FnMut(FileOperation)> Files<F> {
         match self.open.remove(&handle) {
             None => Err(Failure::BadHandle),
             Some(Open::Directory { .. }) => Ok(()),
-            Some(Open::File { path, read, written, .. }) => {
+            Some(Open::File { file, path, read, written, digest, .. }) => {
+                let size = file.metadata().ok().filter(fs::Metadata::is_file).map(|about| about.len());
+                let content = match (digest, size) {
+                    (Some(digest), Some(size)) if read + written > 0 => {
+                        Some(digest.finish(&file, read, written, size))
+                    }
+                    _ => None,
+                };
+                let (sha256, unhashed) = match content {
+                    Some(Content::Known(hash)) => (Some(hash), None),
+                    Some(Content::Unknown(why)) => (None, Some(why.to_owned())),
+                    None => (None, None),
+                };
                 (self.report)(FileOperation {
-                    operation: "close".to_owned(),
-                    path: printable(&path),
-                    target: None,
                     read,
                     written,
-                    error: None,
+                    size,
+                    sha256,
+                    unhashed,
+                    ..FileOperation::new("close", printable(&path))
                 });
                 Ok(())
             }
@@ -466,12 +493,9 @@ impl<F: FnMut(FileOperation)> Files<F> {
         result: io::Result<T>,
     ) -> Result<T, Failure> {
         (self.report)(FileOperation {
-            operation: operation.to_owned(),
-            path: printable(path),
             target: target.filter(|target| !target.is_empty()).map(printable),
-            read: 0,
-            written: 0,
             error: result.as_ref().err().map(describe),
+            ..FileOperation::new(operation, printable(path))
         });
         // What the system calls invalid data is not the protocol's doing.
         result.map_err(Failure::System)

@@ -7,6 +7,7 @@
 //! Looking at attributes is not reported.
 
 mod attributes;
+mod digest;
 mod files;
 mod packet;
 
@@ -24,8 +25,8 @@ pub(crate) const MAX_DATA_BYTES: usize = MAX_PACKET_BYTES - 1024;
 /// Most files and directories one client may hold open.
 pub(crate) const MAX_HANDLES: usize = 1024;
 
-/// Serves the client on standard input and output until it closes.
-pub(crate) fn serve_stdio() -> ExitCode {
+/// Serves the client on standard input and output until it closes; with `hash`, says what the files contain.
+pub(crate) fn serve_stdio(hash: bool) -> ExitCode {
     let mut errors = io::stderr().lock();
     let report = |operation: FileOperation| {
         if let Ok(mut line) = serde_json::to_vec(&operation) {
@@ -34,7 +35,7 @@ pub(crate) fn serve_stdio() -> ExitCode {
             let _ = errors.write_all(&line);
         }
     };
-    match serve(io::stdin().lock(), io::stdout().lock(), report) {
+    match serve(io::stdin().lock(), io::stdout().lock(), report, hash) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "file service: {error}");
@@ -43,7 +44,7 @@ pub(crate) fn serve_stdio() -> ExitCode {
     }
 }
 
-/// Serves one client until it closes its side.
+/// Serves one client until it closes its side; with `hash`, reports what the files contain.
 ///
 /// # Errors
 /// The connection's, and [`io::ErrorKind::InvalidData`] for a client that does not keep to the protocol. Files left
@@ -52,9 +53,10 @@ pub(crate) fn serve(
     input: impl Read,
     mut output: impl Write,
     report: impl FnMut(FileOperation),
+    hash: bool,
 ) -> io::Result<()> {
     let mut input = BufReader::with_capacity(64 * 1024, input);
-    let mut files = Files::new(report);
+    let mut files = Files::new(report, hash);
     let result = serve_packets(&mut input, &mut output, &mut files);
     files.close_all();
     match result {

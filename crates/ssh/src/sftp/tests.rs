@@ -43,8 +43,12 @@ fn answers(packets: &[Vec<u8>], piece: usize) -> (io::Result<()>, Vec<Vec<u8>>, 
     input.extend(packets.concat());
     let mut output = Vec::new();
     let reports = RefCell::new(Vec::new());
-    let result =
-        serve(Pieces(Cursor::new(input), piece), &mut output, |report| reports.borrow_mut().push(report));
+    let result = serve(
+        Pieces(Cursor::new(input), piece),
+        &mut output,
+        |report| reports.borrow_mut().push(report),
+        true,
+    );
     let mut rest = output.as_slice();
     let mut answers = Vec::new();
     while let Some((length, tail)) = rest.split_first_chunk::<4>() {

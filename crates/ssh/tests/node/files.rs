@@ -3,7 +3,7 @@
 use sallyport_audit::Code;
 use sallyport_audit::recording::Body;
 
-use crate::world::{World, file_sum, ok, output, output_of, text};
+use crate::world::{World, file_sum, ok, output, output_of, text, until};
 
 /// A file of `bytes` bytes that do not repeat soon.
 fn big_file(world: &World, name: &str, bytes: u32) -> std::path::PathBuf {
@@ -173,4 +173,62 @@ async fn rsync_copies_a_tree_and_its_changes() {
     assert_eq!(std::fs::read_to_string(world.path("mirror").join("deep/er/file")).unwrap(), "another");
     assert!(!world.path("mirror").join("link").exists());
     assert_eq!(file_sum(&world.path("mirror").join("blob")), file_sum(&tree.join("blob")));
+}
+
+/// What the events of closed files say of this path.
+async fn closed(world: &World, path: &std::path::Path) -> sallyport_audit::Event {
+    until("the end of a file", || {
+        let name = path.to_str().unwrap();
+        let events = world.events(&Code::SessionSftp);
+        events.into_iter().rfind(|event| event.fields["operation"] == "close" && event.fields["path"] == name)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hashes_of_files_are_in_the_recording_where_a_role_wants_them() {
+    let world = World::with("hash_files: true", |_| {}).await;
+    let source = big_file(&world, "source", 5_000_000);
+    let hex: String = file_sum(&source).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (there, back) = (world.path("there"), world.path("back"));
+    ok(&sftp(&world, &format!("put {} {}\n", source.display(), there.display())).await);
+    let put = closed(&world, &there).await;
+    assert_eq!((&put.fields["sha256"], &put.fields["size"]), (&hex.as_str().into(), &5_000_000.into()));
+    let frames = world.recording().await;
+    let told = frames.iter().any(|frame| match &frame.body {
+        Body::Sftp { operation, detail, .. } => {
+            operation == "close" && detail.as_ref().unwrap().ends_with(&format!("sha256 {hex}"))
+        }
+        _ => false,
+    });
+    assert!(told, "{frames:?}");
+    ok(&sftp(&world, &format!("get {} {}\n", there.display(), back.display())).await);
+    until("the hash of what was read", || {
+        let mut events = world.events(&Code::SessionSftp).into_iter();
+        events.find(|event| event.fields.get("bytes_read") == Some(&5_000_000.into()))
+    })
+    .await;
+    assert_eq!(closed(&world, &there).await.fields["sha256"], hex.as_str());
+    // Carried on from the middle: the file is read once more.
+    std::fs::write(&there, &std::fs::read(&source).unwrap()[..2_000_000]).unwrap();
+    ok(&sftp(&world, &format!("reput {} {}\n", source.display(), there.display())).await);
+    let put = closed(&world, &there).await;
+    assert_eq!(
+        (&put.fields["sha256"], &put.fields["bytes_written"]),
+        (&hex.as_str().into(), &3_000_000.into())
+    );
+    // The end of a file alone says nothing of the whole.
+    std::fs::write(&back, &std::fs::read(&source).unwrap()[..2_000_000]).unwrap();
+    ok(&sftp(&world, &format!("reget {} {}\n", there.display(), back.display())).await);
+    until("the part that was read", || {
+        let mut events = world.events(&Code::SessionSftp).into_iter();
+        events.find(|event| event.fields.get("sha256_unknown") == Some(&"only a part was read".into()))
+    })
+    .await;
+
+    let plain = World::new().await;
+    let there = plain.path("there");
+    ok(&sftp(&plain, &format!("put {} {}\n", source.display(), there.display())).await);
+    let put = closed(&plain, &there).await;
+    assert_eq!((put.fields.get("sha256"), &put.fields["size"]), (None, &5_000_000.into()));
 }
