@@ -45,6 +45,9 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Lets a session that is about to run reach its client's agent, by channels that are opened through `client`.
     async fn agent(&self, client: Client) -> io::Result<Reach>;
 
+    /// Lets a session that is about to run reach its client's display, in the same way.
+    async fn display(&self, client: Client, asked: &DisplayAsked) -> io::Result<Reach>;
+
     /// Connects to somewhere else. Whoever calls bounds the time.
     async fn connect(&self, target: &Target) -> io::Result<Connected>;
 
@@ -79,6 +82,39 @@ pub(crate) struct Asked {
     pub(crate) environment: Vec<(String, String)>,
     /// Whether the file service says what the files contain.
     pub(crate) hash_files: bool,
+}
+
+/// What a client says of its display (RFC 4254 §6.3.1).
+#[derive(Clone)]
+pub(crate) struct DisplayAsked {
+    /// One connection, and no more.
+    pub(crate) single: bool,
+    /// How the session's programs prove themselves: `MIT-MAGIC-COOKIE-1`.
+    pub(crate) protocol: String,
+    /// By what. The client takes it for the true one, which it keeps.
+    pub(crate) cookie: Vec<u8>,
+    pub(crate) screen: u32,
+}
+
+impl fmt::Debug for DisplayAsked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DisplayAsked").field("screen", &self.screen).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAsked {
+    /// From what the client sends; none for what is no such request.
+    pub(crate) fn read(single: bool, protocol: &str, cookie: &str, screen: u32) -> Option<Self> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        let cookie = data_encoding::HEXLOWER_PERMISSIVE.decode(cookie.as_bytes()).ok()?;
+        let known = !protocol.is_empty() && protocol.len() <= 64 && protocol.chars().all(fine);
+        (known && (1..=64).contains(&cookie.len()) && screen < 1000).then(|| Self {
+            single,
+            protocol: protocol.to_owned(),
+            cookie,
+            screen,
+        })
+    }
 }
 
 /// Something of the client's that a session can reach, for as long as this lives.

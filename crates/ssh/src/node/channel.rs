@@ -14,7 +14,7 @@ use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use super::backend::{Asked, Place, Reach};
+use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared};
 use super::forward::inward::Client;
 use super::inbox::Inbox;
@@ -34,6 +34,7 @@ pub(super) struct Wanted {
     pub(super) terminal: Option<Terminal>,
     pub(super) variables: Vec<(String, String)>,
     pub(super) agent: bool,
+    pub(super) display: Option<DisplayAsked>,
 }
 
 /// The client's side of a channel.
@@ -177,7 +178,9 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         server.live.enter(Entry::new(record.about().clone(), owner, record.place(), door.inbox.clone()))
     });
 
-    let (environment, agent) = variables(&door, place, &record, wanted.variables, wanted.agent).await;
+    let mut environment = variables(&door, &record, wanted.variables);
+    let reaches = reaches(&door, place, &record, wanted.agent, wanted.display.as_ref()).await;
+    environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let hash_files = permit.options().hash_files;
     let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment, hash_files };
     announce(&record, &asked, permit);
@@ -195,7 +198,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
             }
         }
     };
-    drop(agent);
+    drop(reaches);
     if let Some(reason) = &ended.cut {
         // A client that takes nothing is not waited for.
         let _ = timeout(GOODBYE, door.refuse(reason)).await;
@@ -205,14 +208,8 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     server.sink.emit(end_event(&record, &ended, began));
 }
 
-/// The session's variables, and the agent's socket if there is to be one.
-async fn variables(
-    door: &Door,
-    place: &dyn Place,
-    record: &Record,
-    mut variables: Vec<(String, String)>,
-    agent: bool,
-) -> (Vec<(String, String)>, Option<Reach>) {
+/// The session's own variables.
+fn variables(door: &Door, record: &Record, mut variables: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
     set("SALLYPORT_SESSION", record.about().session_id.to_string());
     set("SALLYPORT_USER", record.about().user.clone());
@@ -221,22 +218,41 @@ async fn variables(
         set("SSH_CONNECTION", format!("{} {} 127.0.0.1 22", client.ip(), client.port()));
         set("SSH_CLIENT", format!("{} {} 22", client.ip(), client.port()));
     }
-    if !agent {
-        return (variables, None);
+    variables
+}
+
+/// What of the client's the session is to reach: the agent and the display. What does not work is said, and the session
+/// goes on without.
+async fn reaches(
+    door: &Door,
+    place: &dyn Place,
+    record: &Record,
+    agent: bool,
+    display: Option<&DisplayAsked>,
+) -> Vec<Reach> {
+    let client = || Client::new(door.handle.clone(), door.shared.clone());
+    let mut tried = Vec::new();
+    if agent {
+        tried.push(("agent", Code::SessionAgentForward, place.agent(client()).await));
     }
-    match place.agent(Client::new(door.handle.clone(), door.shared.clone())).await {
-        Ok(agent) => {
-            variables.extend(agent.environment.iter().cloned());
-            door.shared.server.sink.emit(record.event(Code::SessionAgentForward));
-            (variables, Some(agent))
-        }
-        Err(error) => {
-            tracing::warn!(%error, "cannot forward the agent");
-            let text = format!("sallyport: agent forwarding does not work: {error}\r\n");
-            let _ = door.send(Channel::Stderr, Bytes::from(text)).await;
-            (variables, None)
+    if let Some(asked) = display {
+        tried.push(("X11", Code::SessionX11Forward, place.display(client(), asked).await));
+    }
+    let mut reaches = Vec::new();
+    for (what, code, reach) in tried {
+        match reach {
+            Ok(reach) => {
+                record.emit(record.event(code));
+                reaches.push(reach);
+            }
+            Err(error) => {
+                tracing::warn!(%error, what, "cannot forward to the client");
+                let text = format!("sallyport: {what} forwarding does not work: {error}\r\n");
+                let _ = door.send(Channel::Stderr, Bytes::from(text)).await;
+            }
         }
     }
+    reaches
 }
 
 fn announce(record: &Record, request: &Asked, permit: &Permit) {

@@ -12,8 +12,9 @@ use ssh_key::Certificate;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::agent::AgentSocket;
-use super::backend::{Asked, BackEnd, Connected, Listener, Place, Reach, Target};
+use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Reach, Target};
 use super::forward::inward::Client;
+use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Tap, socket};
 
@@ -79,6 +80,11 @@ impl Place for LocalPlace {
         let path = socket.path().to_string_lossy().into_owned();
         let environment = vec![("SSH_AUTH_SOCK".to_owned(), path)];
         Ok(Reach { environment, _guard: Box::new(socket) })
+    }
+
+    async fn display(&self, client: Client, asked: &DisplayAsked) -> io::Result<Reach> {
+        let display = Display::open(&self.account, client, asked).await?;
+        Ok(Reach { environment: display.environment(), _guard: Box::new(display) })
     }
 
     async fn connect(&self, target: &Target) -> io::Result<Connected> {

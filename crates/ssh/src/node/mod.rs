@@ -23,6 +23,7 @@ mod live;
 mod local;
 mod record;
 mod signals;
+mod x11;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -13,3 +13,4 @@ mod keys;
 mod limits;
 mod running;
 mod world;
+mod x11;

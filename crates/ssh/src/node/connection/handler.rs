@@ -14,7 +14,7 @@ use tracing::Instrument;
 use super::login::authorise;
 use super::shared::Shared;
 use crate::algorithms;
-use crate::node::backend::Target;
+use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel::{self, Door};
 use crate::node::config;
 use crate::node::forward::inward::{self, Listening};
@@ -33,6 +33,7 @@ struct Wishes {
     variable_bytes: usize,
     terminal: Option<Terminal>,
     agent: bool,
+    display: Option<DisplayAsked>,
 }
 
 /// A channel of the client's.
@@ -153,6 +154,7 @@ impl Connection {
             terminal: wishes.terminal,
             variables: wishes.variables,
             agent: wishes.agent,
+            display: wishes.display,
         };
         tokio::spawn(channel::session(door, wanted).in_current_span());
         Ok(())
@@ -441,6 +443,31 @@ impl Handler for Connection {
         match system_signal(&signal) {
             Some(signal) => self.request(id, Incoming::Signal(signal)),
             None => Ok(()),
+        }
+    }
+
+    async fn x11_request(
+        &mut self,
+        id: ChannelId,
+        single: bool,
+        protocol: &str,
+        cookie: &str,
+        screen: u32,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let shared = self.shared.clone();
+        let Some(open) = self.channels.get_mut(&id) else { return session.channel_failure(id) };
+        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().x11_forwarding);
+        if !allowed && shared.granted().is_some() {
+            let message = "X11 forwarding: the roles do not allow it (options.permit_x11_forwarding)";
+            shared.refused(shared.event(Code::SessionRefused).message(message));
+        }
+        match DisplayAsked::read(single, protocol, cookie, screen) {
+            Some(asked) if allowed && open.write.is_some() => {
+                open.wishes.display = Some(asked);
+                session.channel_success(id)
+            }
+            _ => session.channel_failure(id),
         }
     }
 

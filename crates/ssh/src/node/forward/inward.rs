@@ -34,9 +34,10 @@ pub(crate) enum Opening {
     /// To its agent.
     Agent,
     /// To its display.
-    #[expect(dead_code, reason = "sessions do not ask for it yet")]
     X11 {
-        /// Who connected, as a name and a port.
+        /// What the session's programs call it.
+        display: String,
+        /// Who connected, as an address and a port.
         from: (String, u32),
     },
     /// To what it forwards from a port.
@@ -72,7 +73,7 @@ impl Client {
     pub(crate) async fn carry(&self, opening: Opening, stream: BoxedStream) {
         let target = match &opening {
             Opening::Agent => "the agent".to_owned(),
-            Opening::X11 { .. } => "the display".to_owned(),
+            Opening::X11 { display, .. } => display.clone(),
             Opening::Port { address, port, .. } => format!("{address}:{port}"),
             Opening::Socket { path } => path.clone(),
         };
@@ -89,7 +90,7 @@ impl Client {
                 door.inbox.leave();
                 return door.close().await;
             }
-            Opening::X11 { from } => (Direction::X11, Some(from)),
+            Opening::X11 { from, .. } => (Direction::X11, Some(from)),
             Opening::Port { from, .. } => (Direction::Remote, Some(from)),
             Opening::Socket { .. } => (Direction::Remote, None),
         };
@@ -102,7 +103,7 @@ impl Client {
     async fn open(&self, opening: &Opening) -> Result<Door, russh::Error> {
         let channel: russh::Channel<Msg> = match opening.clone() {
             Opening::Agent => self.handle.channel_open_agent().await?,
-            Opening::X11 { from: (host, port) } => self.handle.channel_open_x11(host, port).await?,
+            Opening::X11 { from: (host, port), .. } => self.handle.channel_open_x11(host, port).await?,
             Opening::Port { address, port, from: (host, from) } => {
                 self.handle.channel_open_forwarded_tcpip(address, port, host, from).await?
             }
