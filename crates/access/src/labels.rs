@@ -9,6 +9,55 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Labels(BTreeMap<String, String>);
 
+/// Keys that begin so tell what a node's machine is, as its agent sees it; nobody else sets them.
+pub const HOST_PREFIX: &str = "host/";
+
+/// Why a label cannot be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// Nothing stands before the `=`.
+    #[error("a label's key is empty")]
+    Empty,
+    /// Somebody would print it to a terminal.
+    #[error("a label has a character that cannot be shown")]
+    Control,
+    /// It is among those that an agent sets.
+    #[error("labels that begin with {HOST_PREFIX} are set by the agent itself")]
+    Host,
+}
+
+/// Checks a label of whoever it comes from.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn check(key: &str, value: &str) -> Result<(), LabelError> {
+    if key.is_empty() {
+        return Err(LabelError::Empty);
+    }
+    // Right-to-left marks and their like change what a person reads, so they count as well.
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if key.chars().chain(value.chars()).any(hidden) {
+        return Err(LabelError::Control);
+    }
+    Ok(())
+}
+
+/// Checks a label that a person sets, in a configuration or with a token.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn check_set(key: &str, value: &str) -> Result<(), LabelError> {
+    if key.starts_with(HOST_PREFIX) {
+        return Err(LabelError::Host);
+    }
+    check(key, value)
+}
+
 impl Labels {
     /// The value of one label.
     #[must_use]
@@ -42,5 +91,23 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Labels {
 impl From<Labels> for BTreeMap<String, String> {
     fn from(labels: Labels) -> Self {
         labels.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_can_be_shown_and_the_agents_are_its_own() {
+        assert_eq!(check_set("env", "prod"), Ok(()));
+        assert_eq!(check_set("a.b/c", "größe 1:2"), Ok(()));
+        assert_eq!(check("host/os", "linux"), Ok(()));
+        assert_eq!(check_set("host/os", "linux"), Err(LabelError::Host));
+        assert_eq!(check_set("", "x"), Err(LabelError::Empty));
+        for bad in ["a\u{1b}[31m", "a\nb", "a\u{202e}b", "\u{7f}"] {
+            assert_eq!(check_set("env", bad), Err(LabelError::Control), "{bad:?}");
+            assert_eq!(check_set(bad, "prod"), Err(LabelError::Control), "{bad:?}");
+        }
     }
 }

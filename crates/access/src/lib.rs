@@ -12,6 +12,7 @@ pub mod node;
 pub mod options;
 pub mod permit;
 pub mod policy;
+pub mod query;
 pub mod role;
 pub mod session_policy;
 pub mod yaml;
@@ -27,5 +28,6 @@ pub use permit::{
     SessionOptions,
 };
 pub use policy::{Explanation, JoinTarget, Policies, PolicyError};
+pub use query::{Query, QueryError};
 pub use role::{Role, Verb};
 pub use session_policy::{SESSION_POLICY_NAME, SessionPolicy};

@@ -345,8 +345,7 @@ fn rules(side: &Section<'_>, problems: &mut Problems) -> Rules {
 }
 
 fn join_rules(side: &Section<'_>, problems: &mut Problems) -> Vec<JoinRule> {
-    let sections = sections(
-        side,
+    let sections = side.sections(
         "join_sessions",
         JOIN,
         "write - roles: [ROLE] with modes: [observer] below it",
@@ -365,27 +364,6 @@ fn join_rules(side: &Section<'_>, problems: &mut Problems) -> Vec<JoinRule> {
         rules.push(JoinRule { roles, modes });
     }
     rules
-}
-
-/// The sections of a list, each with these keys.
-fn sections<'t>(
-    side: &Section<'t>,
-    key: &str,
-    known: &[&str],
-    fix: &str,
-    problems: &mut Problems,
-) -> Vec<Section<'t>> {
-    let Some(value) = side.present(key) else { return Vec::new() };
-    let name = side.name(key);
-    let Tree::List(items) = &value.value else {
-        let got = format!("expected a list, got {}", value.value.kind());
-        problems.push(value.referenced, &name, got, fix);
-        return Vec::new();
-    };
-    let items = items.iter().enumerate();
-    items
-        .filter_map(|(index, item)| Section::read(item, &format!("{name}[{index}]"), known, problems))
-        .collect()
 }
 
 /// Every one of these keys has to be there.
@@ -499,7 +477,7 @@ fn regex_problem(error: &regex::Error) -> String {
 fn api_rules(side: &Section<'_>, problems: &mut Problems) -> Vec<ApiRule> {
     let fix = "write - resources: [KIND] with verbs: [VERB] below it";
     let mut rules = Vec::new();
-    for section in sections(side, "rules", RULE, fix, problems) {
+    for section in side.sections("rules", RULE, fix, problems) {
         let kinds = format!("write kinds of resource: {}, or '*'", RESOURCES.join(", "));
         let resources = section.several("resources", &kinds, problems, |text| {
             if text == "*" || RESOURCES.contains(&text) {

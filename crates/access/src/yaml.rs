@@ -463,6 +463,27 @@ impl<'t> Section<'t> {
         found
     }
 
+    /// The sections of a list, each with these keys. `fix` says how such a list is written.
+    pub fn sections(
+        &self,
+        key: &str,
+        known: &[&str],
+        fix: &str,
+        problems: &mut Problems,
+    ) -> Vec<Section<'t>> {
+        let Some(value) = self.present(key) else { return Vec::new() };
+        let name = self.name(key);
+        let Tree::List(items) = &value.value else {
+            let got = format!("expected a list, got {}", value.value.kind());
+            problems.push(value.referenced, &name, got, fix);
+            return Vec::new();
+        };
+        let items = items.iter().enumerate();
+        items
+            .filter_map(|(index, item)| Section::read(item, &format!("{name}[{index}]"), known, problems))
+            .collect()
+    }
+
     /// A section whose keys are free, with scalar values.
     pub fn pairs(&self, key: &str, problems: &mut Problems) -> BTreeMap<String, String> {
         let Some(value) = self.present(key) else { return BTreeMap::new() };

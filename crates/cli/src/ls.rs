@@ -1,5 +1,6 @@
 //! `sallyport ls`.
 
+use sallyport_access::labels::HOST_PREFIX;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{ListNodesRequest, NodeInfo};
 use serde_json::json;
@@ -9,42 +10,65 @@ use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult};
 use crate::nodes::parse_labels;
-use crate::ui::{self, Format};
+use crate::ui;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only nodes with these labels: key=value, values may have globs.
-    labels: Vec<String>,
-    /// Only nodes with this in their name.
-    #[arg(long)]
-    search: Option<String>,
-    /// Ids, versions and when each was last seen.
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Ids, versions, the agents' accounts, when each was last seen, and what the host's labels say.
     #[arg(long, short)]
     verbose: bool,
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    format: NodeFormat,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Wanted {
+    /// Only nodes with these labels (key=value; values may have globs), and with these words in name, id or labels.
+    #[arg(value_name = "LABEL|WORD")]
+    pub(crate) terms: Vec<String>,
+    /// Only nodes with these words in their name, id or labels.
+    #[arg(long, value_name = "WORDS")]
+    pub(crate) search: Option<String>,
+    /// Only nodes for which this holds, such as 'labels["env"] == "prod" && name.startsWith("web")'.
+    #[arg(long, value_name = "PREDICATE")]
+    pub(crate) query: Option<String>,
+}
+
+/// How nodes are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NodeFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For loops: one name a line, or the id where several nodes in the list have the name.
+    Names,
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     let authority = Authority::open(global, &AuthorityArgs::default()).await?;
-    let nodes = fetch(&authority, &args.labels, args.search.as_deref()).await?;
+    let nodes = fetch(&authority, &args.wanted).await?;
     print(&nodes, args.verbose, args.format, "No node that you may reach matches.")
 }
 
 /// Every matching node, page by page.
-pub(crate) async fn fetch(
-    authority: &Authority,
-    labels: &[String],
-    search: Option<&str>,
-) -> CliResult<Vec<NodeInfo>> {
-    let labels = parse_labels(labels)?;
+pub(crate) async fn fetch(authority: &Authority, wanted: &Wanted) -> CliResult<Vec<NodeInfo>> {
+    // Terms with a = are labels, the others words.
+    let (labels, mut words): (Vec<String>, Vec<String>) =
+        wanted.terms.iter().cloned().partition(|term| term.contains('='));
+    words.extend(wanted.search.clone());
+    let labels = parse_labels(&labels)?;
     let mut client = authority.cluster();
     let mut nodes = Vec::new();
     let mut after = String::new();
     loop {
         let request = ListNodesRequest {
             labels: labels.clone().into_iter().collect(),
-            search: search.unwrap_or_default().to_owned(),
+            search: words.join(" "),
+            query: wanted.query.clone().unwrap_or_default(),
             after,
             limit: 0,
         };
@@ -62,19 +86,24 @@ pub(crate) async fn fetch(
 }
 
 /// Prints nodes, sorted by name.
-pub(crate) fn print(nodes: &[NodeInfo], verbose: bool, format: Format, none: &str) -> CliResult {
+pub(crate) fn print(nodes: &[NodeInfo], verbose: bool, format: NodeFormat, none: &str) -> CliResult {
     let mut nodes: Vec<&NodeInfo> = nodes.iter().collect();
     nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    if format == Format::Json {
-        let nodes: Vec<_> = nodes.iter().map(|node| node_json(node)).collect();
-        return ui::json(&nodes);
+    match format {
+        NodeFormat::Json => {
+            let nodes: Vec<_> = nodes.iter().map(|node| node_json(node)).collect();
+            return ui::json(&nodes);
+        }
+        NodeFormat::Names => return print_names(&nodes),
+        NodeFormat::Text => {}
     }
     let now = OffsetDateTime::now_utc();
     let rows = nodes
         .into_iter()
         .map(|node| {
-            let mut labels: Vec<String> =
-                node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            // What every node has is noise in a short list.
+            let shown = node.labels.iter().filter(|(key, _)| verbose || !key.starts_with(HOST_PREFIX));
+            let mut labels: Vec<String> = shown.map(|(key, value)| format!("{key}={value}")).collect();
             labels.sort();
             // Nobody asks a registered server whether it is there before somebody goes there.
             let state = match (node.kind.as_str(), node.online) {
@@ -92,16 +121,27 @@ pub(crate) fn print(nodes: &[NodeInfo], verbose: bool, format: Format, none: &st
                     (address, "") => address.to_owned(),
                     (address, via) => format!("{address} via {via}"),
                 };
-                row.extend([node.id.clone(), node.version.clone(), seen, node.kind.clone(), way]);
+                let (id, version, account) = (node.id.clone(), node.version.clone(), node.os_user.clone());
+                row.extend([id, version, account, seen, node.kind.clone(), way]);
             }
             row
         })
         .collect();
     let mut headings = vec!["node", "state", "logins", "labels"];
     if verbose {
-        headings.extend(["id", "version", "last seen", "kind", "address"]);
+        headings.extend(["id", "version", "runs as", "last seen", "kind", "address"]);
     }
     ui::table(&headings, rows, none)
+}
+
+/// `nodes` are sorted by name.
+fn print_names(nodes: &[&NodeInfo]) -> CliResult {
+    for several in nodes.chunk_by(|a, b| a.name == b.name) {
+        for node in several {
+            ui::data(if several.len() == 1 { &node.name } else { &node.id })?;
+        }
+    }
+    Ok(())
 }
 
 fn node_json(node: &NodeInfo) -> serde_json::Value {

@@ -24,6 +24,7 @@ use tokio_util::either::Either;
 use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
+use crate::ls::Wanted;
 use crate::profile::Stored;
 use crate::resident;
 use crate::transport::{self, Ending};
@@ -484,7 +485,8 @@ async fn remote_forward(
 async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target) -> CliResult<ExitCode> {
     let chosen = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
     let authority = Authority::open(&chosen, &AuthorityArgs::default()).await?;
-    let mut nodes = crate::ls::fetch(&authority, std::slice::from_ref(&target.host), None).await?;
+    let wanted = Wanted { terms: vec![target.host.clone()], ..Wanted::default() };
+    let mut nodes = crate::ls::fetch(&authority, &wanted).await?;
     nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     let (online, offline): (Vec<NodeInfo>, Vec<NodeInfo>) = nodes.into_iter().partition(|node| node.online);
     let login = login(stored, plan, target)?;

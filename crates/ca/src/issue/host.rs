@@ -124,8 +124,13 @@ pub(super) fn host_ssh(
     key: &KeyData,
 ) -> Result<(u64, SshCertificate), CaError> {
     let cluster = job.cluster();
-    let mut principals =
-        vec![request.name.to_string(), request.id.to_string(), format!("{}.{cluster}", request.name)];
+    // The id leads to a node whose name another has, too; stock ssh knows both with the cluster behind them.
+    let mut principals = vec![
+        request.name.to_string(),
+        request.id.to_string(),
+        format!("{}.{cluster}", request.name),
+        format!("{}.{cluster}", request.id),
+    ];
     let names = match request.role {
         HostRole::OpenSsh => request.public_names.iter().map(|name| HostName::parse_public(name)).collect(),
         _ => public_names(request),

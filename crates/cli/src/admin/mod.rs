@@ -77,14 +77,13 @@ enum Nodes {
 
 #[derive(Debug, clap::Args)]
 struct NodesLs {
-    /// Only nodes with these labels.
-    labels: Vec<String>,
-    #[arg(long)]
-    search: Option<String>,
+    #[command(flatten)]
+    wanted: crate::ls::Wanted,
+    /// As in sallyport ls.
     #[arg(long, short)]
     verbose: bool,
     #[arg(long, value_enum, default_value = "text")]
-    format: crate::ui::Format,
+    format: crate::ls::NodeFormat,
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
@@ -96,7 +95,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
         Admin::Nodes(Nodes::Add(args)) => nodes::add(&authority, args).await.map(done),
         Admin::Nodes(Nodes::Ls(args)) => {
-            let nodes = crate::ls::fetch(&authority, &args.labels, args.search.as_deref()).await?;
+            let nodes = crate::ls::fetch(&authority, &args.wanted).await?;
             crate::ls::print(
                 &nodes,
                 args.verbose,

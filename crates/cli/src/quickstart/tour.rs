@@ -19,6 +19,7 @@ use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs, FirstTrust};
 use crate::error::{CliError, CliResult, Context, chain};
 use crate::login::{self, Credentials};
+use crate::ls::Wanted;
 use crate::play;
 use crate::ui;
 
@@ -203,8 +204,9 @@ impl Tour {
         );
         let running = start(&yaml).await?;
         let authority = self.authority().await?;
+        let wanted = Wanted { search: Some(NODE.to_owned()), ..Wanted::default() };
         let online = || async {
-            let nodes = crate::ls::fetch(&authority, &[], Some(NODE)).await?;
+            let nodes = crate::ls::fetch(&authority, &wanted).await?;
             Ok(nodes.iter().any(|node| node.online).then_some(()))
         };
         until(online, "the node to come up behind its tunnel").await?;

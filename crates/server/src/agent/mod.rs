@@ -2,6 +2,7 @@
 
 mod gateway;
 mod heartbeat;
+mod labels;
 mod node;
 mod tunnel;
 mod upload;
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use self::gateway::Gateway;
 use self::heartbeat::Description;
+use self::labels::OwnLabels;
 use self::node::SshNode;
 use self::tunnel::Dialling;
 use self::upload::Uploader;
@@ -190,7 +192,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let reporter = Reporter { live: node.live(), client: client.clone() };
     tasks.spawn(reporter.run(stop.clone()));
     let description = Description {
-        labels: section.labels.clone(),
+        labels: OwnLabels::start(section.labels.clone(), section.commands.clone(), &directory, &tasks, &stop),
         os_user: node::os_user(),
         address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     };

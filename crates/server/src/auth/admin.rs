@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
+use sallyport_access::labels::check_set;
 use sallyport_access::{HostRole, Role, RoleName, Traits, UserName, Verb};
 use sallyport_audit::Code;
 use sallyport_audit::log::{Filter, Record};
@@ -614,6 +615,10 @@ impl Inner {
         }
         let expires = now + ttl;
         let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
+        for (key, value) in &labels {
+            check_set(key, value)
+                .map_err(|error| Status::invalid_argument(format!("the label {:?}: {error}", shown(key))))?;
+        }
         let (text, name, hash) = fresh_token()?;
         let record = TokenRecord { hash, role, uses_left: uses, labels, expires };
         self.store

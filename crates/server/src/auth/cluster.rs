@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::Stream;
-use sallyport_access::{HostId, Labels, Login, SessionId, UserName, Verb};
+use sallyport_access::{HostId, Login, SessionId, UserName, Verb};
 use sallyport_audit::Code;
 use sallyport_audit::recording::{
     Body, RecordingEntry, RecordingState, StoreError as RecordingStoreError, export,
@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 use super::caller::{Caller, caller};
 use super::fleet::OFFLINE_AFTER;
 use super::hosts::{shown, storage};
+use super::selection::Selection;
 use super::state::UserRecord;
 use super::view::{Known, PAGE};
 use super::{Inner, rotation};
@@ -176,11 +177,9 @@ impl Inner {
             0 => NODES,
             limit => (limit as usize).min(NODES),
         };
+        let selection = Selection::new(request)?;
         let mut known = self.presence.after(after);
-        known.retain(|known| {
-            known.node.name.as_str().contains(&request.search)
-                && request.labels.iter().all(|(key, value)| matches_label(&known.node.labels, key, value))
-        });
+        known.retain(|known| selection.may_fit(&known.node));
         let view = self.view();
         let visible = match caller.identity() {
             Some(identity) => view.policies.visible(identity, known.iter().map(|known| &known.node)),
@@ -192,6 +191,11 @@ impl Inner {
         for known in &known {
             let logins = visible.next_if(|(node, _)| node.id == known.node.id).map(|(_, logins)| logins);
             if logins.is_none() && !all {
+                continue;
+            }
+            let logins = logins.unwrap_or_default();
+            let online = is_online(known, now);
+            if !selection.fits(known, &logins, online) {
                 continue;
             }
             if nodes.len() == limit {
@@ -207,11 +211,11 @@ impl Inner {
                     .iter()
                     .map(|(key, value)| (key.to_owned(), value.to_owned()))
                     .collect(),
-                online: is_online(known, now),
+                online,
                 last_seen: known.last_seen.map(convert::time_to_proto),
                 version: known.version.clone(),
                 os_user: known.os_user.clone(),
-                logins: logins.unwrap_or_default().iter().map(ToString::to_string).collect(),
+                logins: logins.iter().map(ToString::to_string).collect(),
                 kind: if known.openssh().is_some() { "openssh" } else { "sallyport" }.to_owned(),
                 address: known.openssh().map(|server| server.address.clone()).unwrap_or_default(),
                 via: known
@@ -409,31 +413,6 @@ fn is_online(known: &Known, now: OffsetDateTime) -> bool {
     known.last_seen.is_some_and(|seen| now - seen < OFFLINE_AFTER)
 }
 
-/// `value` may have `*` in it for any run of characters.
-fn matches_label(labels: &Labels, key: &str, value: &str) -> bool {
-    labels.value(key).is_some_and(|label| glob(value, label))
-}
-
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part).and_then(|at| rest.get(at + part.len()..)) {
-            Some(behind) => rest = behind,
-            None => return false,
-        }
-    }
-    true
-}
-
 fn key_cost(count: &KeyCount) -> v1::KeyCost {
     v1::KeyCost {
         purpose: count.purpose_name().to_owned(),
@@ -483,30 +462,5 @@ fn info(entry: &RecordingEntry) -> v1::RecordingInfo {
             state => state.as_str().to_owned(),
         },
         command: metadata.and_then(|metadata| metadata.command.clone()).unwrap_or_default(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::glob;
-
-    #[test]
-    fn globs_match_as_in_a_shell() {
-        for (pattern, text) in [
-            ("prod", "prod"),
-            ("*", ""),
-            ("*", "x"),
-            ("web-*", "web-1"),
-            ("*-1", "web-1"),
-            ("w*-*1", "web-11"),
-            ("a*b*c", "aXbYc"),
-        ] {
-            assert!(glob(pattern, text), "{pattern} {text}");
-        }
-        for (pattern, text) in
-            [("prod", "prod2"), ("web-*", "db-1"), ("*-1", "web-12"), ("a*b*c", "acb"), ("", "x")]
-        {
-            assert!(!glob(pattern, text), "{pattern} {text}");
-        }
     }
 }

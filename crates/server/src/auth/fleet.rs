@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
+use sallyport_access::labels;
 use sallyport_access::{HostId, HostRole, Identity, Labels, NodeName, Principal, SessionId, Verb};
 use sallyport_audit::recording::{RecordingState, StoreError as RecordingStoreError};
 use sallyport_audit::{Code, Event};
@@ -331,6 +332,11 @@ impl Inner {
             return Err(Status::invalid_argument(format!(
                 "at most {MOST_LABELS} labels of {LONGEST_LABEL} bytes are allowed"
             )));
+        }
+        for (key, value) in &request.labels {
+            labels::check(key, value).map_err(|error| {
+                Status::invalid_argument(format!("the label {:?}: {error}", super::hosts::shown(key)))
+            })?;
         }
         let mut own: BTreeMap<String, String> = request.labels.into_iter().collect();
         let version: String = request.version.chars().take(64).collect();

@@ -25,6 +25,7 @@ mod passwords;
 mod resources;
 mod rotation;
 mod seen;
+mod selection;
 mod serve;
 mod sessions;
 mod state;

@@ -88,6 +88,9 @@ node:
   # What roles select by.
   labels:
     env: prod
+  # Further labels, from the output of commands: docs/node.md.
+  # commands:
+  #   - { name: kernel-flags, command: [cat, /proc/cmdline], period: 10m, timeout: 10s }
   # The proxy's public address. Default: the proxy in this process.
   # proxy_server: proxy.example.com:3080
   # Only for the first start; not needed when authority and node share a process.

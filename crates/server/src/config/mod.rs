@@ -12,7 +12,6 @@ mod read;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -255,6 +254,19 @@ impl Default for ProxySection {
     }
 }
 
+/// A command whose output is a label. It runs as the account of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelCommand {
+    /// The label's key.
+    pub name: String,
+    /// Program and arguments; no shell takes part.
+    pub command: Vec<String>,
+    /// From one run to the next, 1 s to 30 days. Default 10 minutes.
+    pub period: Duration,
+    /// How long a run may take, 100 ms to 5 minutes. Default 10 s.
+    pub timeout: Duration,
+}
+
 /// The node service: an agent that serves SSH on this machine through the proxy.
 #[derive(Debug, Clone)]
 pub struct NodeSection {
@@ -262,6 +274,8 @@ pub struct NodeSection {
     pub name: Option<NodeName>,
     /// What roles select by.
     pub labels: Labels,
+    /// Further labels, from the output of commands. Default: none.
+    pub commands: Vec<LabelCommand>,
     /// The proxy's public address. Unset: the proxy in this process.
     pub proxy_server: Option<HostPort>,
     /// For the first contact.
@@ -281,6 +295,7 @@ impl Default for NodeSection {
         Self {
             name: None,
             labels: Labels::default(),
+            commands: Vec::new(),
             proxy_server: None,
             join: JoinConfig::default(),
             allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
@@ -391,8 +406,4 @@ pub(crate) fn check_pin(text: &str) -> Result<String, &'static str> {
 pub fn host_name() -> Result<NodeName, IdError> {
     let system = rustix::system::uname();
     NodeName::new(system.nodename().to_string_lossy().to_ascii_lowercase())
-}
-
-pub(crate) fn labels(pairs: BTreeMap<String, String>) -> Labels {
-    pairs.into_iter().collect()
 }

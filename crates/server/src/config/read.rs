@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sallyport_access::{ClusterName, NodeName};
+use sallyport_access::labels::check_set;
+use sallyport_access::{ClusterName, Labels, NodeName};
 
 use super::{
-    AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, Limits, LogConfig, LogFormat,
-    NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, labels, lifetimes,
+    AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
+    LogFormat, NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, lifetimes,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -29,8 +30,20 @@ const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "su
 const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https"];
 const HTTPS: &[&str] = &["certificate", "key"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
-const NODE: &[&str] =
-    &["enabled", "name", "labels", "proxy_server", "join", "allow_env", "gateway_ports", "spool_limit_mib"];
+const LABEL_COMMAND: &[&str] = &["name", "command", "period", "timeout"];
+/// Labels from commands of one node.
+const MOST_COMMANDS: usize = 64;
+const NODE: &[&str] = &[
+    "enabled",
+    "name",
+    "labels",
+    "commands",
+    "proxy_server",
+    "join",
+    "allow_env",
+    "gateway_ports",
+    "spool_limit_mib",
+];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
 
 const ADDRESS: &str = "write an IP address and a port, such as 0.0.0.0:3080 or [::1]:3080";
@@ -255,10 +268,12 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
     }
     let join = join(section, problems);
     needs_pin(section, &join, problems);
+    let labels = node_labels(section, problems);
     let allow_env = section.several("allow_env", "write names such as LANG or LC_*", problems, variable);
     NodeSection {
         name: section.parsed("name", "write a host name in lower case", problems, |text| NodeName::new(text)),
-        labels: labels(section.pairs("labels", problems)),
+        commands: label_commands(section, &labels, problems),
+        labels,
         proxy_server,
         join,
         allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
@@ -268,6 +283,60 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
             .unwrap_or(default.spool_limit_mib),
         helper: None,
     }
+}
+
+fn node_labels(section: &Section<'_>, problems: &mut Problems) -> Labels {
+    let pairs = section.pairs("labels", problems);
+    for (key, value) in &pairs {
+        if let Err(error) = check_set(key, value) {
+            let key = format!("labels.{key}");
+            problems.push(
+                section.place("labels"),
+                &section.name(&key),
+                error.to_string(),
+                "choose another label",
+            );
+        }
+    }
+    pairs.into_iter().collect()
+}
+
+fn label_commands(section: &Section<'_>, labels: &Labels, problems: &mut Problems) -> Vec<LabelCommand> {
+    let fix = "write - name: KEY with command: [PROGRAM, ARGUMENT] below it";
+    let mut found: Vec<LabelCommand> = Vec::new();
+    for section in section.sections("commands", LABEL_COMMAND, fix, problems) {
+        let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+        let name = section.parsed("name", "write the label's key", problems, |text| {
+            if labels.value(text).is_some() || found.iter().any(|other| other.name == text) {
+                return Err("is set already".to_owned());
+            }
+            check_set(text, "").map(|()| text.to_owned()).map_err(|error| error.to_string())
+        });
+        let command = section.several("command", "write [PROGRAM, ARGUMENT]", problems, |text| {
+            if text.contains('\0') { Err("has a zero byte") } else { Ok(text.to_owned()) }
+        });
+        for key in ["name", "command"] {
+            if section.present(key).is_none() {
+                problems.push(section.at(), &section.name(key), "is missing", fix);
+            }
+        }
+        if section.present("command").is_some() && command.first().is_none_or(String::is_empty) {
+            problems.push(section.place("command"), &section.name("command"), "names no program", fix);
+        }
+        let period = section.duration("period", second, day * 30, problems);
+        let timeout = section.duration("timeout", second / 10, second * 300, problems);
+        found.push(LabelCommand {
+            name: name.unwrap_or_default(),
+            command,
+            period: period.unwrap_or(second * 600),
+            timeout: timeout.unwrap_or(second * 10),
+        });
+    }
+    if found.len() > MOST_COMMANDS {
+        let problem = format!("{} commands, at most {MOST_COMMANDS} are allowed", found.len());
+        problems.push(section.place("commands"), &section.name("commands"), problem, "have one print more");
+    }
+    found
 }
 
 fn variable(text: &str) -> Result<String, &'static str> {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use metrics::{counter, histogram};
+use sallyport_access::labels::HOST_PREFIX;
 use sallyport_access::{
     HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
 };
@@ -95,6 +96,10 @@ pub(crate) struct Traveller<'a> {
     pub(crate) client: SocketAddr,
 }
 
+/// Candidates that are told when a name is ambiguous, and labels of each.
+const MOST_CANDIDATES: usize = 10;
+const MOST_LABELS_SHOWN: usize = 8;
+
 /// An open way to a node.
 #[derive(Debug)]
 pub(crate) struct Dialled {
@@ -111,8 +116,8 @@ pub(crate) enum DialError {
     #[error("no node is called {0:?}; `sallyport ls` lists those that you may use")]
     Unknown(String),
     /// The peer: the name fits several.
-    #[error("{name:?} is the name of {count} nodes; use one of their ids: {ids}")]
-    Ambiguous { name: String, count: usize, ids: String },
+    #[error("{name:?} is the name of {count} nodes; use the id of one in its place:{candidates}")]
+    Ambiguous { name: String, count: usize, candidates: String },
     /// The peer: the roles or a lock say no.
     #[error("{}", .0.public_message())]
     Refused(Refusal),
@@ -209,14 +214,7 @@ impl Dialler {
         let node = match self.view.resolve(target) {
             Resolved::One(node) => node,
             Resolved::Unknown => return Err(DialError::Unknown(target.chars().take(253).collect())),
-            Resolved::Several(nodes) => {
-                let ids: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
-                return Err(DialError::Ambiguous {
-                    name: target.to_owned(),
-                    count: nodes.len(),
-                    ids: ids.join(", "),
-                });
-            }
+            Resolved::Several(nodes) => self.one_of(identity, target, nodes)?,
         };
         let permit = self.decide(identity, &node, login, now)?;
         let Some(user) = identity.user() else { return Err(DialError::Unknown(target.to_owned())) };
@@ -262,6 +260,31 @@ impl Dialler {
             .open_through(at.id, permit, header(traveller, user, Some(asked)))
             .map_err(|_| gateway("is not connected to this proxy"))?;
         greeted(stream, &server.address).await.map_err(failed)
+    }
+
+    /// Of several nodes with one name, the only one that the user can mean. Others are none of the user's business.
+    fn one_of(
+        &self,
+        identity: &Identity,
+        target: &str,
+        nodes: Vec<Arc<Node>>,
+    ) -> Result<Arc<Node>, DialError> {
+        let policies = self.view.policies();
+        let first = nodes.first().cloned();
+        let mut reachable: Vec<Arc<Node>> =
+            nodes.into_iter().filter(|node| !policies.logins_on(identity, node).is_empty()).collect();
+        reachable.sort_by_key(|node| node.id);
+        match (reachable.as_slice(), first) {
+            ([only], _) => Ok(Arc::clone(only)),
+            // Refused for one as for any.
+            ([], Some(first)) => Ok(first),
+            ([], None) => Err(DialError::Unknown(target.to_owned())),
+            (several, _) => Err(DialError::Ambiguous {
+                name: target.to_owned(),
+                count: several.len(),
+                candidates: candidates_shown(several),
+            }),
+        }
     }
 
     fn decide(
@@ -334,6 +357,24 @@ pub(crate) fn permit(
         }
     }
     Err(refusal)
+}
+
+/// Ids and labels, a line each, for people at a terminal.
+fn candidates_shown(nodes: &[Arc<Node>]) -> String {
+    let mut text = String::new();
+    for node in nodes.iter().take(MOST_CANDIDATES) {
+        let labels = node.labels.iter().filter(|(key, _)| !key.starts_with(HOST_PREFIX));
+        let labels: Vec<String> =
+            labels.take(MOST_LABELS_SHOWN).map(|(key, value)| format!("{key}={value}")).collect();
+        let labels = labels.join(", ");
+        // Nodes that joined before labels were checked may have anything in them.
+        let labels: String = labels.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        text.push_str(format!("\n  {}  {labels}", node.id).trim_end());
+    }
+    if nodes.len() > MOST_CANDIDATES {
+        text.push_str(&format!("\n  and {} more", nodes.len() - MOST_CANDIDATES));
+    }
+    text
 }
 
 /// Logins to ask about when the user has not named one. With none allowed, asking about any gives the refusal that

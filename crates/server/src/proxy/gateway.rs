@@ -37,12 +37,12 @@ use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::view::ClusterView;
 
-/// What a 1 Gbit/s link carries in 32 ms, and twice what OpenSSH has on its way in one channel. It bounds what waits
-/// here for a node that does not take it,
-const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// and all streams of a connection together are bounded by their number only: one node that has stopped reading must
-/// not hold up the others that a user has on the same connection. It is the most of RFC 9113 §6.9.1.
-const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+/// What a 1 Gbit/s link carries in 16 ms, and as much as OpenSSH has on its way in one channel. It bounds what waits
+/// here for one node that does not take it,
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+/// and this what waits here for all streams of a connection: 128 of them may have stopped before the others that a user
+/// has on the same connection feel it.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
 /// One client's streams on one connection: a person with an Ansible run, not a flood.
 const STREAMS_PER_CONNECTION: u32 = 1_000;
 /// Whether an idle HTTP/2 peer is still there.
