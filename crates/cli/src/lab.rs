@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sallyport_lab::report::Report;
-use sallyport_lab::{LabError, Talk, bulk, connect};
+use sallyport_lab::{LabError, Talk, bulk, connect, offers, sessions};
+use sallyport_ssh::client::{Connection, Credentials, Settings};
 
+use crate::Global;
 use crate::error::{CliError, CliResult, Context};
+use crate::profile::{self, Stored};
+use crate::transport;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]
@@ -18,6 +22,11 @@ pub(crate) enum Lab {
     Connect(ConnectArgs),
     /// Much data down and up, through a recorded session and by scp, against stock OpenSSH; and ends that stand still.
     Bulk(BulkArgs),
+    /// Memory of proxy and node for idle sessions, and how soon a keystroke comes back while hundreds type.
+    Sessions(SessionsArgs),
+    /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
+    /// when there is a finding above informational.
+    Offers(OffersArgs),
 }
 
 /// What every measurement takes.
@@ -43,6 +52,9 @@ pub(crate) struct ConnectArgs {
     /// Rounds; each connects once every way. Default: 200, or 20 with --quick.
     #[arg(long, value_name = "COUNT")]
     rounds: Option<usize>,
+    /// Connections in a row, for the processor time of one. Default: 100, or 20 with --quick.
+    #[arg(long, value_name = "COUNT")]
+    in_a_row: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,6 +73,34 @@ pub(crate) struct BulkArgs {
     /// Seconds to watch an end that stands still; 0 leaves that out. Default: 30, or 5 with --quick.
     #[arg(long, value_name = "SECONDS")]
     stalled: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of idle sessions. Default: 100,1000,10000, or 50,200 with --quick.
+    #[arg(long, value_name = "COUNT,...", value_delimiter = ',')]
+    counts: Vec<usize>,
+    /// Past so many, a session is a connection that is logged in and has a channel open, without a program: so many
+    /// programs take more memory than the services.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    programs_up_to: usize,
+    /// Sessions in which somebody types while echoes are measured; 0 leaves that out. Default: 500, or 50 with --quick.
+    #[arg(long, value_name = "COUNT")]
+    active: Option<usize>,
+    /// Keys to measure, each way. Default: 1000, or 200 with --quick.
+    #[arg(long, value_name = "COUNT")]
+    keys: Option<usize>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OffersArgs {
+    /// Servers to ask. Default: a cluster started for it, its proxy and its node.
+    #[arg(value_name = "HOST:PORT")]
+    servers: Vec<String>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -88,7 +128,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Connect(args) => {
             let settings = connect::Settings {
                 rounds: args.rounds.unwrap_or(if args.common.quick { 20 } else { 200 }),
-                in_a_row: if args.common.quick { 20 } else { 100 },
+                in_a_row: args.in_a_row.unwrap_or(if args.common.quick { 20 } else { 100 }),
                 csv: args.common.csv.clone(),
             };
             measure(&args.common, move |program, talk| connect::run(program, &settings, talk)).await
@@ -104,6 +144,20 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
             };
             measure(&args.common, move |program, talk| bulk::run(program, &settings, talk)).await
         }
+        Lab::Sessions(args) => {
+            let quick = args.common.quick;
+            let default = if quick { vec![50, 200] } else { vec![100, 1000, 10_000] };
+            let settings = sessions::Settings {
+                counts: if args.counts.is_empty() { default } else { args.counts },
+                programs_up_to: args.programs_up_to,
+                active: args.active.unwrap_or(if quick { 50 } else { 500 }),
+                keys: args.keys.unwrap_or(if quick { 200 } else { 1000 }),
+                csv: args.common.csv.clone(),
+            };
+            measure(&args.common, move |program, talk| sessions::run(program, &settings, talk, &dialler))
+                .await
+        }
+        Lab::Offers(args) => review(args).await,
     }
 }
 
@@ -169,4 +223,81 @@ fn show(report: &Report, common: &Common) -> CliResult {
         ui::say("interrupted: fewer samples than asked for");
     }
     Ok(())
+}
+
+/// Makes connections as the lab's user.
+struct Dialler {
+    stored: Stored,
+    login: sessions::Login,
+}
+
+fn dialler(login: sessions::Login) -> Result<Arc<dyn sessions::Dial>, LabError> {
+    let global = Global { home: Some(login.home.clone()), proxy: Some(login.proxy.clone()), log: None };
+    let stored = profile::load_valid(&global).map_err(|error| LabError::Connection(error.to_string()))?;
+    Ok(Arc::new(Dialler { stored, login }))
+}
+
+impl sessions::Dial for Dialler {
+    fn connect(&self) -> sessions::Connecting<'_> {
+        Box::pin(async move { self.make().await.map_err(|error| LabError::Connection(error.to_string())) })
+    }
+}
+
+impl Dialler {
+    /// On a connection to the proxy of its own, whatever resident helper there is.
+    async fn make(&self) -> CliResult<Connection> {
+        let stored = &self.stored;
+        let credentials =
+            Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
+                .doing("use the SSH certificate")?;
+        let settings = Settings {
+            login: self.login.login.clone(),
+            host: self.login.node.to_owned(),
+            trust: Arc::new(stored.trust()?),
+            keepalive: None,
+            agent: None,
+        };
+        let channel = crate::connect::proxy(stored).await?;
+        let (stream, ending) = transport::open(channel, self.login.node, &self.login.login);
+        let connected = sallyport_ssh::client::connect(stream, &credentials, settings).await;
+        connected.map_err(|error| {
+            ending
+                .error(self.login.node, &self.login.login)
+                .unwrap_or_else(|| CliError::new(error.to_string()))
+        })
+    }
+}
+
+async fn review(args: OffersArgs) -> CliResult<ExitCode> {
+    let program = std::env::current_exe().doing("find the path of this program")?;
+    let asking = tokio::task::spawn_blocking(move || {
+        if args.servers.is_empty() {
+            let talk = Talk::new(|line| ui::say(line), Arc::default());
+            return offers::ours(&program, &talk);
+        }
+        let mut findings = Vec::new();
+        for server in &args.servers {
+            findings.extend(offers::judge(server, &offers::ask_address(server)?));
+        }
+        Ok(findings)
+    });
+    let findings = asking.await.doing("ask")?.map_err(|error| CliError::new(error.to_string()))?;
+    let bad = findings.iter().filter(|finding| finding.level > offers::Level::Info).count();
+    if args.format == Format::Json {
+        ui::json(&findings)?;
+    } else {
+        let row = |finding: &offers::Finding| {
+            vec![
+                finding.face.clone(),
+                finding.list.to_owned(),
+                finding.item.clone(),
+                finding.level.name().to_owned(),
+                finding.reason.to_owned(),
+            ]
+        };
+        let headings = ["server", "list", "item", "verdict", "why"];
+        ui::table(&headings, findings.iter().map(row).collect(), "nothing is offered")?;
+        ui::say(format!("{} items, {bad} findings above informational", findings.len()));
+    }
+    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -89,7 +89,7 @@ impl Client {
         match self {
             Self::Direct => "direct",
             Self::Own => "sallyport",
-            Self::Stock => "ssh, ProxyCommand",
+            Self::Stock => "ssh, helper",
         }
     }
 }
@@ -216,9 +216,9 @@ fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
 }
 
 fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
-    let way = if lane.client == Client::Direct { Way::Direct } else { Way::ProxyCommand };
+    let way = if lane.client == Client::Direct { Way::Direct } else { Way::Helper };
     let session = |remote: &str| {
-        let mut command = if lane.client == Client::Own { rig.own_ssh() } else { rig.ssh(way) };
+        let mut command = if lane.client == Client::Own { rig.own_ssh(true) } else { rig.ssh(way) };
         command.arg(remote);
         command
     };

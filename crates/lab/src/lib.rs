@@ -9,8 +9,10 @@ pub mod bulk;
 pub mod connect;
 pub mod cost;
 pub mod machine;
+pub mod offers;
 pub mod report;
 pub mod rig;
+pub mod sessions;
 pub mod statistics;
 
 use std::path::PathBuf;

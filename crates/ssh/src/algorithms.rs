@@ -23,6 +23,20 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
+/// Key exchange, best first, and the flags that share its list. Of the groups of old only the one of 4096 bits, for
+/// clients without elliptic curves: smaller ones are weak, in larger ones a stranger costs us too much, and none is
+/// chosen by the client.
+const KEX: &[kex::Name] = &[
+    kex::MLKEM768X25519_SHA256,
+    kex::CURVE25519,
+    kex::CURVE25519_PRE_RFC_8731,
+    kex::DH_G16_SHA512,
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+];
+
 /// Key exchange where a cluster requires a hybrid one: the method that the library has, and the flags that share its
 /// list.
 const HYBRID_KEX: &[kex::Name] = &[
@@ -37,7 +51,7 @@ const HYBRID_KEX: &[kex::Name] = &[
 pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
     rsa_keys::register();
     let kex = match demand {
-        HybridKeyExchange::Preferred => Preferred::DEFAULT.kex,
+        HybridKeyExchange::Preferred => Cow::Borrowed(KEX),
         HybridKeyExchange::Required => Cow::Borrowed(HYBRID_KEX),
     };
     Preferred { kex, cipher: Cow::Borrowed(CIPHERS), key: Cow::Borrowed(KEYS), ..Preferred::DEFAULT }

@@ -46,6 +46,10 @@ pub struct SshOffer {
     pub ciphers: Vec<String>,
     /// MACs from client to server. Ciphers that authenticate by themselves need none.
     pub macs: Vec<String>,
+    /// Compressions from client to server.
+    pub compression: Vec<String>,
+    /// Entries of the list of key exchange methods that are no method, such as `kex-strict-s-v00@openssh.com`.
+    pub flags: Vec<String>,
 }
 
 /// Why the beginning of a stream says nothing.
@@ -197,16 +201,19 @@ enum Step {
 /// RFC 4253 §7.1: cookie, ten lists, a flag and a reserved number.
 fn kexinit(software: String, content: &[u8]) -> Option<SshOffer> {
     let (_cookie, mut rest) = content.split_at_checked(16)?;
-    let kex = names(&mut rest)?.into_iter().filter(|name| !is_flag(name)).collect();
+    let (flags, kex) = names(&mut rest)?.into_iter().partition(|name| is_flag(name));
     let host_key_algorithms = names(&mut rest)?;
     let ciphers = names(&mut rest)?;
     let _ciphers_to_client = names(&mut rest)?;
     let macs = names(&mut rest)?;
-    // MACs to the client, compression and languages both ways: nothing here turns on them, but they must be there.
-    for _ in 0..5 {
+    let _macs_to_client = names(&mut rest)?;
+    let compression = names(&mut rest)?;
+    // Compression to the client and languages both ways: nothing here turns on them, but they must be there.
+    for _ in 0..3 {
         names(&mut rest)?;
     }
-    (rest.len() >= 5).then_some(SshOffer { software, kex, host_key_algorithms, ciphers, macs })
+    let offer = SshOffer { software, kex, host_key_algorithms, ciphers, macs, compression, flags };
+    (rest.len() >= 5).then_some(offer)
 }
 
 /// Entries of the list of key exchange methods that are no method: `ext-info-c` (RFC 8308 §2.1) and OpenSSH's

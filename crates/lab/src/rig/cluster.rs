@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{CLUSTER, NODE, Process, free_port, output, with_input, write_private};
 use crate::{AtFile, LabError};
@@ -138,6 +138,12 @@ impl Cluster {
         command
     }
 
+    /// Ends the resident helper, which clients have started on demand.
+    fn stop_helper(&self) {
+        let mut stop = self.client(&["connect", "--stop"]);
+        let _ = stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+
     /// Where the user's profile is.
     #[must_use]
     pub fn home(&self) -> PathBuf {
@@ -197,6 +203,12 @@ impl Cluster {
             Some(&password),
         )?;
         Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop_helper();
     }
 }
 

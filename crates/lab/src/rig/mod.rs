@@ -30,12 +30,17 @@ pub const KEY_EXCHANGE: &str = "curve25519-sha256";
 /// The cipher that both sides are held to.
 pub const CIPHER: &str = "aes128-gcm@openssh.com";
 
+/// The variable that turns the resident helper off.
+const HELPER: &str = "SALLYPORT_CONNECT";
+
 /// How stock `ssh` goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Straight to the stock server.
     Direct,
-    /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it.
+    /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it: by the resident helper.
+    Helper,
+    /// The same without the helper: each connection dials the proxy by itself.
     ProxyCommand,
     /// Through the cluster's SSH face, as `ssh -J` goes.
     Jump,
@@ -106,6 +111,9 @@ impl Rig {
             .args(["-o", "BatchMode=yes"])
             .env_remove("SSH_AUTH_SOCK")
             .stdin(Stdio::null());
+        if way != Way::Helper {
+            command.env(HELPER, "off");
+        }
         command
     }
 
@@ -114,14 +122,18 @@ impl Rig {
     pub fn destination(&self, way: Way) -> String {
         match way {
             Way::Direct => format!("{}@{DIRECT}", self.login),
-            Way::ProxyCommand | Way::Jump => format!("{}@{NODE}.{CLUSTER}", self.login),
+            Way::Helper | Way::ProxyCommand | Way::Jump => format!("{}@{NODE}.{CLUSTER}", self.login),
         }
     }
 
-    /// The cluster's own client, up to and including the destination.
+    /// The cluster's own client, up to and including the destination; by the resident helper or not.
     #[must_use]
-    pub fn own_ssh(&self) -> Command {
-        self.cluster.client(&["ssh", &format!("{}@{NODE}", self.login)])
+    pub fn own_ssh(&self, by_helper: bool) -> Command {
+        let mut command = self.cluster.client(&["ssh", &format!("{}@{NODE}", self.login)]);
+        if !by_helper {
+            command.env(HELPER, "off");
+        }
+        command
     }
 
     /// What is held the same on both sides, in words.

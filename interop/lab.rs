@@ -1,0 +1,115 @@
+//! The lab: its commands run to their end, say what they should, and leave nothing behind.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::process::{Command, Output};
+
+use support::{PROGRAM, ok, stderr, stdout};
+
+/// Runs it with a directory of its own for temporary files, and sees that nothing is left there.
+fn lab(arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(PROGRAM)
+        .arg("lab")
+        .args(arguments)
+        .env("TMPDIR", directory.path())
+        .env_remove("SSH_AUTH_SOCK")
+        .output()
+        .unwrap();
+    let left: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let name = directory.path().to_string_lossy().into_owned();
+    let processes = stdout(&Command::new("ps").args(["-eo", "args"]).output().unwrap());
+    let alive: Vec<&str> = processes.lines().filter(|line| line.contains(&name)).collect();
+    assert!(alive.is_empty(), "{alive:?}");
+    output
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(output)))
+}
+
+#[test]
+fn neither_ssh_face_offers_anything_weak() {
+    let output = ok(lab(&["offers", "--format", "json"]));
+    let findings = json(&output);
+    let findings = findings.as_array().unwrap();
+    for face in ["proxy", "node"] {
+        let items: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding["face"] == face)
+            .map(|finding| finding["item"].as_str().unwrap())
+            .collect();
+        for item in ["mlkem768x25519-sha256", "aes128-gcm@openssh.com", "strict key exchange"] {
+            assert!(items.contains(&item), "{face}: {items:?}");
+        }
+    }
+    let bad: Vec<_> =
+        findings.iter().filter(|finding| finding["level"] != "good" && finding["level"] != "info").collect();
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn connecting_is_measured_every_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let csv = directory.path().join("samples.csv");
+    let csv = csv.to_str().unwrap();
+    let output = ok(lab(&[
+        "connect",
+        "--quick",
+        "--rounds",
+        "1",
+        "--in-a-row",
+        "2",
+        "--format",
+        "json",
+        "--csv",
+        csv,
+    ]));
+    let report = json(&output);
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() >= 6, "{report}");
+    assert_eq!(rows[0]["what"], "direct");
+    let samples = std::fs::read_to_string(csv).unwrap();
+    assert!(samples.starts_with("kind,way,round,milliseconds\n"), "{samples}");
+    assert!(
+        samples.contains("\ntime,direct,0,") && samples.contains("\ncpu_proxy,sallyport ssh,0,"),
+        "{samples}"
+    );
+}
+
+#[test]
+fn bulk_transfers_arrive_whole_and_are_recorded_smaller() {
+    let output = ok(lab(&["bulk", "--quick", "--size", "8", "--stalled", "1", "--format", "json"]));
+    let report = json(&output);
+    let aims = report["aims"].as_array().unwrap();
+    let recorded = aims.iter().find(|aim| aim["what"].as_str().unwrap().contains("recording of a download"));
+    assert_eq!(recorded.unwrap()["reached"], true, "{report}");
+}
+
+#[test]
+fn sessions_and_echoes_are_measured() {
+    let output = ok(lab(&[
+        "sessions",
+        "--quick",
+        "--counts",
+        "5,20",
+        "--programs-up-to",
+        "10",
+        "--active",
+        "5",
+        "--keys",
+        "5",
+        "--format",
+        "json",
+    ]));
+    let report = json(&output);
+    let rows: Vec<&str> =
+        report["rows"].as_array().unwrap().iter().map(|row| row["what"].as_str().unwrap()).collect();
+    let expected =
+        ["5 idle sessions", "20 idle sessions, no program", "echo, direct", "echo, ssh, ProxyCommand"];
+    assert_eq!(rows, expected, "{report}");
+}
