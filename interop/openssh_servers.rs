@@ -247,3 +247,131 @@ fn stock_ssh_jumps_to_it() {
     let output = ok(ssh(&alice.ssh_config(&["--jump"]), &[&support::target("db-1"), "echo jumped"]));
     assert_eq!(stdout(&output), "jumped\n");
 }
+
+/// A role that has everything recorded at the proxy, for these logins.
+fn recorded_at_the_proxy(cluster: &Cluster, options: &str) {
+    ok(cluster.create(&format!(
+        "kind: role\nversion: v1\nmetadata:\n  name: watched\nspec:\n  allow:\n    logins: ['{{{{internal.logins}}}}']\n    \
+         node_labels:\n      '*': '*'\n  options: {{session_recording: proxy{options}}}\n"
+    )));
+}
+
+#[test]
+fn the_proxy_records_what_a_server_cannot() {
+    let cluster = Cluster::bare();
+    recorded_at_the_proxy(&cluster, ", forward_agent: true");
+    let bob = cluster.add_user("bob", "watched", &me());
+    let sshd = Sshd::start(&cluster, "db-1");
+    // Nobody comes in past the proxy: sshd trusts the openssh CA alone.
+    ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply", "--proxy-only"]));
+
+    let output = ok(bob.run(&["ssh", &login("db-1"), "echo on the record"]));
+    assert_eq!(stdout(&output), "on the record\n");
+    let event =
+        cluster.wait_event("session.exec", |event| event["fields"]["command"] == "echo on the record");
+    assert!(event["origin"].as_str().unwrap().starts_with("proxy:"), "{event}");
+    assert_eq!((&event["node"], &event["user"]), (&"db-1".into(), &"bob".into()));
+    let session =
+        cluster.wait_recording("complete", |recording| recording["command"] == "echo on the record");
+    assert!(cluster.playback(&session, "text").contains("on the record"));
+    // Certificates are asked for once.
+    for _ in 0..3 {
+        assert_eq!(bob.run(&["ssh", &login("db-1"), "exit 7"]).status.code(), Some(7));
+    }
+    let issued: Vec<_> = cluster
+        .events()
+        .into_iter()
+        .filter(|event| event["kind"] == "cert.issued" && event["node"] == "db-1")
+        .collect();
+    assert_eq!(issued.len(), 1, "{issued:?}");
+
+    // Stock ssh and scp, with ProxyCommand and with -J.
+    let output = ok(bob.ssh(&[&support::target("db-1"), "echo stock"]));
+    assert_eq!(stdout(&output), "stock\n");
+    let output =
+        ok(ssh(&bob.ssh_config(&["--jump"]), &["-tt", &support::target("db-1"), "echo jumped; tty"]));
+    assert!(
+        stdout(&output).contains("jumped") && stdout(&output).contains("/dev/pts/"),
+        "{}",
+        stdout(&output)
+    );
+    let (file, copy) = (cluster.path("file"), cluster.path("copy"));
+    fs::write(&file, vec![7u8; 300_000]).unwrap();
+    let there = format!("{}:{}", support::target("db-1"), copy.display());
+    let copied = Command::new("scp")
+        .args(["-q", "-F"])
+        .arg(bob.ssh_config(&[]))
+        .arg(&file)
+        .arg(&there)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    ok(copied);
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(&file).unwrap());
+    cluster.wait_event("session.sftp", |event| {
+        event["fields"]["operation"] == "close" && event["fields"]["bytes_written"] == 300_000
+    });
+
+    // The own certificate opens nothing past the proxy.
+    let config = bob.ssh_config(&[]);
+    let port = sshd.port.to_string();
+    let past = support::ssh_command(&config)
+        .args([
+            "-o",
+            "ProxyCommand=none",
+            "-o",
+            "HostName=127.0.0.1",
+            "-p",
+            &port,
+            &support::target("db-1"),
+            "true",
+        ])
+        .output()
+        .unwrap();
+    assert!(stderr(&past).contains("Permission denied"), "{}", stderr(&past));
+
+    // A lock cuts what runs, with words.
+    let mut running = bob.command(&["ssh", &login("db-1"), "sleep 61"]);
+    let running = running.stderr(Stdio::piped()).spawn().unwrap();
+    cluster.wait_event("session.exec", |event| event["fields"]["command"] == "sleep 61");
+    ok(cluster.admin(&["lock", "--user", "bob", "--message", "under review"]));
+    let ended = running.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    assert!(stderr(&ended).contains("under review"), "{}", stderr(&ended));
+}
+
+#[test]
+fn a_pinned_host_key_is_enough_where_the_proxy_records() {
+    let cluster = Cluster::bare();
+    recorded_at_the_proxy(&cluster, ", ssh_file_copy: false");
+    let bob = cluster.add_user("bob", "watched", &me());
+    let sshd = Sshd::start(&cluster, "db-1");
+    let key = sshd.file("host_key.pub");
+    let added = cluster.admin(&[
+        "nodes",
+        "add",
+        "db-1",
+        "--address",
+        &sshd.address(),
+        "--host-key",
+        key.to_str().unwrap(),
+    ]);
+    ok(added);
+    let said = refused(&bob.run(&["ssh", &login("db-1"), "true"]), 255);
+    assert!(said.contains("refused to log in"), "{said}");
+    // Trusting the openssh CA by hand is all that it takes.
+    let ca = ok(cluster.admin(&["ca", "export", "--kind", "openssh", "--format", "openssh"]));
+    fs::write(sshd.file("cas"), &ca.stdout).unwrap();
+    fs::write(
+        sshd.file("sshd_config.d/cas.conf"),
+        format!("TrustedUserCAKeys {}\n", sshd.file("cas").display()),
+    )
+    .unwrap();
+    let pid = fs::read_to_string(sshd.file("sshd.pid")).unwrap();
+    assert!(Command::new("kill").args(["-HUP", pid.trim()]).status().unwrap().success());
+    wait_for("sshd to trust the CA", || {
+        bob.run(&["ssh", &login("db-1"), "true"]).status.success().then_some(())
+    });
+    let refused = bob.run(&["scp", "/etc/hostname", &format!("{}:/tmp/never", login("db-1"))]);
+    assert!(stderr(&refused).contains("do not allow file copies"), "{}", stderr(&refused));
+}

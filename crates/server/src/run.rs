@@ -177,7 +177,7 @@ impl Running {
             agent.finish().await;
         }
         if let Some(proxy) = &self.proxy {
-            proxy.spool.flush(proxy::FLUSH_PATIENCE).await;
+            proxy.flush().await;
         }
     }
 }

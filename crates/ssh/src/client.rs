@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
@@ -36,10 +37,10 @@ pub use session::{
     Exit, Output, Program, Session, SessionInput, SessionOutput, SessionRequest, Terminal, WindowSize,
 };
 
-use crate::Stream;
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::pump::Slack;
+use crate::{BoxedStream, Stream};
 use events::{Events, Said};
 use forward::Remotes;
 
@@ -63,6 +64,22 @@ pub struct Settings {
     pub keepalive: Option<Duration>,
     /// Socket of the SSH agent that sessions may forward. Nothing is forwarded unless a session asks.
     pub agent: Option<PathBuf>,
+}
+
+/// Where a connection to the user's agent comes from, when a server asks for one.
+#[async_trait]
+pub(crate) trait AgentSource: Send + Sync + fmt::Debug {
+    /// A connection to the agent.
+    async fn open(&self) -> std::io::Result<BoxedStream>;
+}
+
+/// What a program between a user and a server needs besides [`Settings`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Extras {
+    /// A host key, one OpenSSH line, that is believed without a certificate.
+    pub(crate) pinned: Option<String>,
+    /// The agent, in place of a socket.
+    pub(crate) agent: Option<Arc<dyn AgentSource>>,
 }
 
 /// One authenticated connection. Clones share it.
@@ -101,6 +118,18 @@ pub async fn connect<S>(
 where
     S: Stream + 'static,
 {
+    connect_with(stream, credentials, settings, Extras::default()).await
+}
+
+pub(crate) async fn connect_with<S>(
+    stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+    extras: Extras,
+) -> Result<Connection, ClientError>
+where
+    S: Stream + 'static,
+{
     let span = debug_span!("ssh_connect", host = %settings.host, login = %settings.login);
     async {
         let said = Arc::new(Said::default());
@@ -116,6 +145,7 @@ where
             refusals: refusals_in,
             slack: slack.clone(),
             remotes: Arc::clone(&remotes),
+            extras,
         };
         let config = russh::client::Config {
             client_id: SshId::Standard(IDENTIFICATION.into()),

@@ -5,7 +5,7 @@ mod heartbeat;
 mod labels;
 mod node;
 mod tunnel;
-mod upload;
+pub(crate) mod upload;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tracing::{info, instrument};
 
+use super::front::{Front, records_here};
 use super::hub::Hub;
 use super::way::Way;
 use crate::reach::{ReachError, greeted, reach};
@@ -135,6 +136,9 @@ pub(crate) enum DialError {
     /// The operator: the gateway of a registered server is away.
     #[error("server {node} is reached through the agent of {via}, which {problem}")]
     Gateway { node: String, via: String, problem: &'static str },
+    /// The operator: this proxy cannot stand in front of a server whose sessions it records.
+    #[error("sessions on {node} are recorded at this proxy, which is not possible now: {problem}")]
+    Front { node: String, problem: String },
     /// This proxy is stopping.
     #[error("this proxy is shutting down; try again in a moment")]
     Stopping,
@@ -151,6 +155,7 @@ impl DialError {
             Self::Offline(_) => "offline",
             Self::Server { .. } => "unreachable",
             Self::Gateway { .. } => "gateway_offline",
+            Self::Front { .. } => "not_recordable",
             Self::Stopping => "stopping",
         }
     }
@@ -163,6 +168,8 @@ pub(crate) struct Dialler {
     pub(crate) hub: Hub,
     pub(crate) sessions: Sessions,
     pub(crate) sink: Arc<dyn Sink>,
+    /// For servers whose sessions are recorded here.
+    pub(crate) front: Arc<Front>,
     pub(crate) stopping: tokio_util::sync::CancellationToken,
 }
 
@@ -224,6 +231,14 @@ impl Dialler {
                 let stream = self.hub.open(&permit, header(traveller, user, None));
                 Way::Tunnel(stream.map_err(|_| DialError::Offline(node.name.to_string()))?)
             }
+            NodeKind::OpenSsh(server) if records_here(&self.view, identity, &node, &permit) => {
+                let entered = self
+                    .front
+                    .enter(self.clone(), traveller, user, &node, server, &permit)
+                    .await
+                    .map_err(|problem| DialError::Front { node: node.name.to_string(), problem })?;
+                Way::over(entered)
+            }
             NodeKind::OpenSsh(server) => {
                 Way::over(self.server(traveller, user, &node, server, &permit, login).await?)
             }
@@ -232,7 +247,7 @@ impl Dialler {
     }
 
     /// A way to a registered server. It has greeted as SSH servers do.
-    async fn server(
+    pub(crate) async fn server(
         &self,
         traveller: Traveller<'_>,
         user: &UserName,

@@ -1,6 +1,7 @@
 //! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
 
 pub(crate) mod dial;
+pub(crate) mod front;
 pub(crate) mod gateway;
 pub(crate) mod hub;
 pub(crate) mod jump;
@@ -30,11 +31,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::dial::Dialler;
+use self::front::Front;
 use self::gateway::{AuthorityWay, Gateway};
 use self::hub::Hub;
 pub(crate) use self::page::PublicPage;
 use self::transport::TransportService;
 use crate::ServerError;
+use crate::agent::upload::Uploader;
 use crate::authority_client::{AuthorityClient, Route, ServeAuthority};
 use crate::config::{HostPort, ProxySection};
 use crate::confirming::Confirming;
@@ -43,6 +46,7 @@ use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Issue, Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::listener::{Limiter, accept_loop};
+use crate::reporting::Reporter;
 use crate::seen::Seen;
 use crate::sessions::Sessions;
 use crate::spool::{self, Spool};
@@ -52,6 +56,8 @@ use crate::watching::Watching;
 
 /// Events that wait for the authority may fill this much disk.
 const EVENT_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
+/// Recordings that wait for the authority may fill this much; past it no session that is recorded here begins.
+const RECORDING_SPOOL_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Largest message of a client: a chunk of SSH with room to spare.
 const MESSAGE_LIMIT_BYTES: usize = 1024 * 1024;
 const PART: &str = "proxy";
@@ -90,6 +96,8 @@ pub(crate) struct Start {
 pub(crate) struct Service {
     pub(crate) sessions: Sessions,
     pub(crate) spool: Spool,
+    uploader: Uploader,
+    front: Arc<Front>,
     /// As whom it is on record.
     pub(crate) host: String,
     /// What this proxy knows of the cluster.
@@ -106,6 +114,12 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
+    /// Ends sessions that are recorded here and hands what is left to the authority. What cannot be handed over waits on disk for the next start.
+    pub(crate) async fn flush(&self) {
+        self.front.end_all().await;
+        tokio::join!(self.spool.flush(FLUSH_PATIENCE), self.uploader.drained(FLUSH_PATIENCE));
+    }
+
     /// Takes no new sessions; those that are open go on.
     pub(crate) fn drain(&self) {
         self.hub.drain();
@@ -189,6 +203,22 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(renewal.run(stop.clone()));
 
+    let front =
+        Front::open(&directory, Arc::clone(&view), client.clone(), Arc::new(spool.clone()), seen.clone())?;
+    let front = Arc::new(front);
+    tasks.spawn(Arc::clone(&front).follow(stop.clone()));
+    let (recorders, doors) = (front.recorders(), Arc::clone(&front));
+    let uploader = Uploader::new(
+        front.recordings().to_owned(),
+        RECORDING_SPOOL_BYTES,
+        client.clone(),
+        Arc::new(move |session| recorders.is_live(session)),
+        front.full(),
+    );
+    tasks.spawn(uploader.clone().run(stop.clone()));
+    let reporter = Reporter { live: front.live(), client: client.clone() };
+    tasks.spawn(reporter.run(stop.clone()));
+
     let hub = Hub::default();
     let sessions = Sessions::new(section.limits.sessions_per_user);
     let dialler = Dialler {
@@ -196,6 +226,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         hub: hub.clone(),
         sessions: sessions.clone(),
         sink: Arc::new(spool.clone()),
+        front,
         stopping: drain.clone(),
     };
     let jump = jump::face(dialler.clone(), seen.clone(), &credentials)?;
@@ -245,6 +276,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     Ok(Service {
         sessions,
         spool,
+        uploader,
+        front: doors,
         host: format!("proxy:{}", identity.name),
         #[cfg(test)]
         view: known,
@@ -267,4 +300,4 @@ fn public_names(public_addr: &[HostPort], listener: &TcpListener) -> Vec<String>
 }
 
 /// How long a session may take to be heard of by the authority when the proxy stops.
-pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(3);
+const FLUSH_PATIENCE: Duration = Duration::from_secs(3);

@@ -61,6 +61,7 @@ pub(crate) fn status(error: &DialError) -> Status {
         DialError::Offline(_)
         | DialError::Server { .. }
         | DialError::Gateway { .. }
+        | DialError::Front { .. }
         | DialError::Stopping => Status::unavailable(message),
     }
 }

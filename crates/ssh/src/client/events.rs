@@ -13,8 +13,8 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::ClientError;
 use super::forward::{Endpoint, Remotes};
+use super::{ClientError, Extras};
 use crate::pump::{Slack, pump};
 
 /// What the callbacks learn and the connection's user asks for.
@@ -60,6 +60,7 @@ pub(super) struct Events {
     pub(super) refusals: mpsc::UnboundedSender<String>,
     pub(super) slack: Slack,
     pub(super) remotes: Arc<Remotes>,
+    pub(super) extras: Extras,
 }
 
 impl Handler for Events {
@@ -76,6 +77,12 @@ impl Handler for Events {
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, ClientError> {
         let Some(certificate) = shown.certificate() else {
+            let pinned = self.extras.pinned.as_deref();
+            let pinned = pinned.and_then(|line| ssh_key::PublicKey::from_openssh(line.trim()).ok());
+            if pinned.is_some_and(|pinned| pinned.key_data() == shown.public_key().key_data()) {
+                debug!(host = %self.host, "pinned host key accepted");
+                return Ok(true);
+            }
             return Err(ClientError::PlainHostKey {
                 host: self.host.clone(),
                 fingerprint: shown.public_key().fingerprint(HashAlg::Sha256).to_string(),
@@ -108,6 +115,24 @@ impl Handler for Events {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), ClientError> {
+        if let Some(source) = self.extras.agent.clone()
+            && self.said.agent_wanted.load(Ordering::Acquire)
+        {
+            let slack = self.slack.clone();
+            tokio::spawn(async move {
+                match source.open().await {
+                    Ok(agent) => {
+                        reply.accept().await;
+                        pump(channel, agent, slack).await;
+                    }
+                    Err(error) => {
+                        debug!(%error, "no agent to forward");
+                        reply.reject(ChannelOpenFailure::ConnectFailed).await;
+                    }
+                }
+            });
+            return Ok(());
+        }
         let socket = self.agent.clone().filter(|_| self.said.agent_wanted.load(Ordering::Acquire));
         let Some(socket) = socket else {
             warn!(host = %self.host, "the host asked for the SSH agent, which was not offered to it");

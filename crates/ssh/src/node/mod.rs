@@ -22,6 +22,7 @@ mod inbox;
 mod live;
 mod local;
 mod record;
+mod remote;
 mod signals;
 mod x11;
 
@@ -45,12 +46,15 @@ use tokio::sync::{Notify, watch};
 
 pub use config::NodeConfig;
 pub use live::{Change, LiveSession, LiveSessions};
+pub use remote::{ServerProof, Upstream};
 
 use crate::Stream;
 use crate::capabilities::Sighting;
 use crate::rsa_keys::{self, HostSigner};
+use backend::BackEnd;
 use connection::Shared;
 use local::Local;
+use remote::Remote;
 
 /// What the node knows of its cluster, and whom it tells of its clients. It answers from memory: the decision waits for
 /// it.
@@ -207,6 +211,19 @@ impl NodeServer {
         sink: Arc<dyn Sink>,
         recorders: Recorders,
     ) -> Self {
+        Self::among(config, host, directory, sink, recorders, LiveSessions::default())
+    }
+
+    /// As [`NodeServer::new`], its sessions listed with those of other servers.
+    #[must_use]
+    pub fn among(
+        config: NodeConfig,
+        host: &HostIdentity,
+        directory: Arc<dyn Directory>,
+        sink: Arc<dyn Sink>,
+        recorders: Recorders,
+        live: LiveSessions,
+    ) -> Self {
         let ssh = RwLock::new(Face::new(&config, host));
         Self(Arc::new(Inner {
             config,
@@ -215,7 +232,7 @@ impl NodeServer {
             sink,
             recorders,
             connections: Mutex::default(),
-            live: LiveSessions::default(),
+            live,
             next: AtomicU64::new(0),
             ended: Notify::new(),
         }))
@@ -229,11 +246,30 @@ impl NodeServer {
     /// Serves one connection to its end.
     pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
         signals::default_for_sessions();
-        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let back_end = Arc::new(Local {
             helper: self.0.config.helper.clone(),
             gateway_ports: self.0.config.gateway_ports,
         });
+        self.serve_before(back_end, stream, info).await;
+    }
+
+    /// Serves one connection to its end, with a server elsewhere behind it.
+    pub async fn serve_for(
+        &self,
+        upstream: Arc<dyn Upstream>,
+        stream: impl Stream + 'static,
+        info: ConnectionInfo,
+    ) {
+        self.serve_before(Arc::new(Remote(upstream)), stream, info).await;
+    }
+
+    async fn serve_before(
+        &self,
+        back_end: Arc<dyn BackEnd>,
+        stream: impl Stream + 'static,
+        info: ConnectionInfo,
+    ) {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let shared = Shared::new(self.0.clone(), info, back_end);
         self.connections().insert(number, shared.clone());
         let _listed = Listed { server: self.0.clone(), number };

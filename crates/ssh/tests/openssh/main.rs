@@ -5,6 +5,7 @@ mod client;
 mod copy;
 mod custody;
 mod jump;
+mod recorded;
 mod rig;
 #[allow(dead_code)]
 #[path = "../../../sal/tests/softhsm/mod.rs"]

@@ -1,0 +1,472 @@
+//! The proxy in front of servers that cannot record: it ends SSH with a host certificate for the server's name, decides
+//! and records as a node does, and goes on to the server as the user, with a certificate of the openssh CA.
+//!
+//! The authority is asked once a server and once a user's login on it; what it gave, and the keys, serve every
+//! connection until they are due.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use metrics::{counter, histogram};
+use sallyport_access::{
+    HostId, Identity, Lock, Login, Node, NodeKind, OpenSshServer, Permit, Policies, RecordAt, UserName,
+};
+use sallyport_audit::Sink;
+use sallyport_audit::recording::Recorders;
+use sallyport_ca::Trust;
+use sallyport_ca::keys::SshKeyPair;
+use sallyport_sal::KeyPurpose;
+use sallyport_ssh::BoxedStream;
+use sallyport_ssh::capabilities::Sighting;
+use sallyport_ssh::client::Credentials;
+use sallyport_ssh::node::{
+    ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeServer, ServerProof, Upstream,
+};
+use sallyport_wire::convert::time_from_proto;
+use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest};
+use time::OffsetDateTime;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, warn};
+use uuid::Uuid;
+
+use super::dial::{Dialler, Proof, Traveller};
+use crate::ServerError;
+use crate::authority_client::AuthorityClient;
+use crate::files;
+use crate::host::certificates;
+use crate::seen::Seen;
+use crate::view::ClusterView;
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Sessions that are cut get this long to have their ends recorded.
+const CUT_PATIENCE: Duration = Duration::from_secs(6);
+/// Bytes on their way between the stream of a user and the front door.
+const STREAM_BYTES: usize = 256 * 1024;
+/// A certificate with less life than this is not used for a login: clocks differ.
+const LEAST_LIFE: time::Duration = time::Duration::seconds(90);
+/// Logins that are remembered; past it those that are over are forgotten, and then all.
+const MOST_LOGINS: usize = 10_000;
+/// How long certificates may be asked for at once; whoever comes later waits for one that is under way.
+const ASKING: usize = 16;
+
+/// What the authority gave for one server.
+struct Target {
+    server: NodeServer,
+    /// As the certificate names it, and the CA that signed it.
+    named: (String, Option<String>),
+    renew_at: OffsetDateTime,
+    valid_until: OffsetDateTime,
+}
+
+/// What the authority gave for one login of a user on one server.
+struct HeldLogin {
+    credentials: Credentials,
+    valid_until: OffsetDateTime,
+}
+
+type LoginKey = (HostId, Uuid, Login);
+
+/// One at a time asks for the same thing.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// The front doors of registered servers.
+pub(crate) struct Front {
+    view: Arc<ClusterView>,
+    client: AuthorityClient,
+    sink: Arc<dyn Sink>,
+    seen: Seen,
+    recorders: Recorders,
+    recordings: PathBuf,
+    spill: PathBuf,
+    live: LiveSessions,
+    /// Set while the recordings fill their share of the disk.
+    full: Arc<AtomicBool>,
+    targets: Mutex<HashMap<HostId, Target>>,
+    logins: Mutex<HashMap<LoginKey, HeldLogin>>,
+    turns: Mutex<HashMap<HostId, Turn>>,
+    asking: Semaphore,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").field("recordings", &self.recordings).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server as its front door knows the cluster.
+#[derive(Debug)]
+struct Known {
+    view: Arc<ClusterView>,
+    node: Arc<Node>,
+    seen: Seen,
+}
+
+impl Directory for Known {
+    fn trust(&self) -> Arc<Trust> {
+        self.view.trust()
+    }
+
+    fn policies(&self) -> Arc<Policies> {
+        self.view.policies()
+    }
+
+    fn locks(&self) -> Arc<[Lock]> {
+        self.view.locks()
+    }
+
+    fn node(&self) -> Arc<Node> {
+        self.view.node(&self.node.id).unwrap_or_else(|| Arc::clone(&self.node))
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.view.changes()
+    }
+
+    fn saw(&self, sighting: Sighting) {
+        self.seen.saw_ssh(sighting);
+    }
+}
+
+/// Whether sessions of this user on this server are recorded here. The login is not asked: inside SSH that passes
+/// through it could be another one.
+pub(crate) fn records_here(view: &ClusterView, identity: &Identity, node: &Node, permit: &Permit) -> bool {
+    if !matches!(node.kind, NodeKind::OpenSsh(_)) {
+        return false;
+    }
+    let here = |permit: &Permit| permit.options().recording.at == RecordAt::Proxy;
+    let (policies, locks, now) = (view.policies(), view.locks(), OffsetDateTime::now_utc());
+    here(permit)
+        || policies.logins_on(identity, node).iter().any(|login| {
+            policies.decide(identity, node, login, &locks, now).is_ok_and(|permit| here(&permit))
+        })
+}
+
+impl Front {
+    /// With its recordings below `directory`.
+    pub(crate) fn open(
+        directory: &Path,
+        view: Arc<ClusterView>,
+        client: AuthorityClient,
+        sink: Arc<dyn Sink>,
+        seen: Seen,
+    ) -> Result<Self, ServerError> {
+        let recordings = directory.join("recordings");
+        let spill = directory.join("spill");
+        files::private_directory(&recordings)?;
+        files::private_directory(&spill)?;
+        let recipient = recording_key(&view)?;
+        let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
+            action: "record sessions in",
+            path: recordings.clone(),
+            source,
+        })?;
+        Ok(Self {
+            view,
+            client,
+            sink,
+            seen,
+            recorders,
+            recordings,
+            spill,
+            live: LiveSessions::default(),
+            full: Arc::default(),
+            targets: Mutex::default(),
+            logins: Mutex::default(),
+            turns: Mutex::default(),
+            asking: Semaphore::new(ASKING),
+        })
+    }
+
+    /// Where the recordings are.
+    pub(crate) fn recordings(&self) -> &Path {
+        &self.recordings
+    }
+
+    pub(crate) fn recorders(&self) -> Recorders {
+        self.recorders.clone()
+    }
+
+    /// For whoever weighs the recordings.
+    pub(crate) fn full(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.full)
+    }
+
+    /// The sessions that run.
+    pub(crate) fn live(&self) -> LiveSessions {
+        self.live.clone()
+    }
+
+    /// Uses changed recording keys, until `stop`.
+    pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
+        let mut changes = self.view.changes();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => match (changed, recording_key(&self.view)) {
+                    (Err(_), _) => return,
+                    (Ok(()), Ok(recipient)) => self.recorders.set_recipient(recipient),
+                    (Ok(()), Err(error)) => warn!(%error, "recordings are still sealed to the former key"),
+                },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Ends every session, and waits for their records.
+    pub(crate) async fn end_all(&self) {
+        let doors: Vec<NodeServer> =
+            locked(&self.targets).values().map(|target| target.server.clone()).collect();
+        let ends = doors.iter().map(|door| door.drain(Duration::ZERO));
+        let _ = tokio::time::timeout(CUT_PATIENCE, futures::future::join_all(ends)).await;
+    }
+
+    /// A stream to the front door of a server. What goes wrong on the way to the server is told inside SSH.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        dialler: Dialler,
+        traveller: Traveller<'_>,
+        user: &UserName,
+        node: &Arc<Node>,
+        server: &OpenSshServer,
+        permit: &Permit,
+    ) -> Result<BoxedStream, String> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err("recordings of earlier sessions fill their share of this proxy's disk".to_owned());
+        }
+        let door = self.door(node).await?;
+        let upstream = Arc::new(Behind {
+            front: Arc::clone(self),
+            dialler,
+            identity: Arc::new(traveller.identity.clone()),
+            proof: traveller.proof.clone(),
+            client: traveller.client,
+            user: user.clone(),
+            node: Arc::clone(node),
+            server: server.clone(),
+            permit: permit.clone(),
+        });
+        let (near, far) = tokio::io::duplex(STREAM_BYTES);
+        let info = ConnectionInfo { client_addr: Some(traveller.client) };
+        tokio::spawn(async move { door.serve_for(upstream, far, info).await }.in_current_span());
+        Ok(Box::new(near))
+    }
+
+    /// The front door of a server. Asks nobody when there is one whose certificate is young.
+    async fn door(self: &Arc<Self>, node: &Arc<Node>) -> Result<NodeServer, String> {
+        let now = OffsetDateTime::now_utc();
+        if let Some((door, due)) = self.known_door(node, now) {
+            if due {
+                let (front, node) = (Arc::clone(self), Arc::clone(node));
+                // Nobody waits for a renewal in time.
+                tokio::spawn(async move {
+                    if let Err(problem) = front.make_door(&node).await {
+                        warn!(server = %node.name, problem, "no new certificate for a server yet");
+                    }
+                });
+            }
+            return Ok(door);
+        }
+        self.make_door(node).await
+    }
+
+    fn named(&self, node: &Node) -> (String, Option<String>) {
+        (node.name.to_string(), self.view.trust().pins().first().cloned())
+    }
+
+    /// The door, and whether its certificate should be renewed.
+    fn known_door(&self, node: &Node, now: OffsetDateTime) -> Option<(NodeServer, bool)> {
+        let targets = locked(&self.targets);
+        let target = targets.get(&node.id).filter(|target| now < target.valid_until)?;
+        let named = self.named(node);
+        if target.named.0 != named.0 {
+            return None;
+        }
+        Some((target.server.clone(), now >= target.renew_at || target.named != named))
+    }
+
+    fn turn(&self, node: &Node) -> Turn {
+        Arc::clone(locked(&self.turns).entry(node.id).or_default())
+    }
+
+    async fn make_door(&self, node: &Arc<Node>) -> Result<NodeServer, String> {
+        let turn = self.turn(node);
+        let _turn = turn.lock().await;
+        // Whoever had the turn before may have made it.
+        if let Some((door, false)) = self.known_door(node, OffsetDateTime::now_utc()) {
+            return Ok(door);
+        }
+        let began = std::time::Instant::now();
+        let named = self.named(node);
+        let key = self.key(KeyPurpose::HostSsh).await?;
+        let request = CertifyTargetRequest {
+            node_id: node.id.to_string(),
+            ssh_public_key: key.public_line().to_owned(),
+        };
+        let mut fleet = self.client.fleet();
+        let answer = self.ask("CertifyTarget", fleet.certify_target(request)).await?;
+        let host = HostIdentity::new(&key, &answer.ssh_certificate).map_err(|error| error.to_string())?;
+        let now = OffsetDateTime::now_utc();
+        let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
+        let mut targets = locked(&self.targets);
+        let server = match targets.get(&node.id) {
+            Some(former) => {
+                former.server.set_host(&host);
+                former.server.clone()
+            }
+            None => {
+                let directory =
+                    Known { view: Arc::clone(&self.view), node: Arc::clone(node), seen: self.seen.clone() };
+                let config = NodeConfig { spill_directory: self.spill.clone(), ..NodeConfig::default() };
+                NodeServer::among(
+                    config,
+                    &host,
+                    Arc::new(directory),
+                    Arc::clone(&self.sink),
+                    self.recorders.clone(),
+                    self.live.clone(),
+                )
+            }
+        };
+        let renew_at = now + (valid_until - now) * 0.6;
+        targets.insert(node.id, Target { server: server.clone(), named, renew_at, valid_until });
+        histogram!("sallyport_target_certificate_seconds", "for" => "server").record(began.elapsed());
+        Ok(server)
+    }
+
+    async fn key(&self, purpose: KeyPurpose) -> Result<SshKeyPair, String> {
+        let suite = self.view.trust().suite();
+        let made = tokio::task::spawn_blocking(move || SshKeyPair::generate_for(suite, purpose, "proxy"));
+        made.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+
+    async fn ask<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, String> {
+        let _place = self.asking.acquire().await.map_err(|error| error.to_string())?;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, call).await;
+        let result = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
+        counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
+        match answer {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(format!("the authority gives no certificate: {}", status.message())),
+            Err(_) => Err("the authority gives no certificate: it does not answer; try again".to_owned()),
+        }
+    }
+
+    /// What a user logs in to a server with. Asks nobody when there is something with enough life.
+    async fn credentials(
+        &self,
+        identity: &Identity,
+        certificate: &str,
+        node: &Node,
+        login: &Login,
+    ) -> Result<Credentials, String> {
+        let key: LoginKey = (node.id, identity.login_id, login.clone());
+        if let Some(held) = self.held(&key) {
+            return Ok(held);
+        }
+        let turn = self.turn(node);
+        let _turn = turn.lock().await;
+        if let Some(held) = self.held(&key) {
+            return Ok(held);
+        }
+        let began = std::time::Instant::now();
+        let pair = self.key(KeyPurpose::UserSsh).await?;
+        let request = CertifyForTargetRequest {
+            node_id: node.id.to_string(),
+            login: login.to_string(),
+            user_certificate: certificate.to_owned(),
+            ssh_public_key: pair.public_line().to_owned(),
+        };
+        let mut fleet = self.client.fleet();
+        let answer = self.ask("CertifyForTarget", fleet.certify_for_target(request)).await?;
+        let credentials = Credentials::from_openssh(&pair.private_openssh(), &answer.ssh_certificate)
+            .map_err(|error| error.to_string())?;
+        let now = OffsetDateTime::now_utc();
+        let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
+        let mut logins = locked(&self.logins);
+        if logins.len() >= MOST_LOGINS {
+            logins.retain(|_, held| held.valid_until > now);
+            if logins.len() >= MOST_LOGINS {
+                logins.clear();
+            }
+        }
+        logins.insert(key, HeldLogin { credentials: credentials.clone(), valid_until });
+        histogram!("sallyport_target_certificate_seconds", "for" => "user").record(began.elapsed());
+        Ok(credentials)
+    }
+
+    fn held(&self, key: &LoginKey) -> Option<Credentials> {
+        let now = OffsetDateTime::now_utc();
+        let logins = locked(&self.logins);
+        logins
+            .get(key)
+            .filter(|held| held.valid_until - now > LEAST_LIFE)
+            .map(|held| held.credentials.clone())
+    }
+}
+
+fn recording_key(view: &ClusterView) -> Result<[u8; 32], ServerError> {
+    view.trust().recording_key().ok_or_else(|| {
+        certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
+    })
+}
+
+/// The way on from the front door, for one user's connection.
+struct Behind {
+    front: Arc<Front>,
+    dialler: Dialler,
+    identity: Arc<Identity>,
+    proof: Proof,
+    client: std::net::SocketAddr,
+    user: UserName,
+    node: Arc<Node>,
+    server: OpenSshServer,
+    permit: Permit,
+}
+
+impl std::fmt::Debug for Behind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Behind").field("node", &self.node.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Upstream for Behind {
+    async fn dial(&self) -> Result<BoxedStream, String> {
+        let traveller = Traveller { identity: &self.identity, proof: &self.proof, client: self.client };
+        let (node, server) = (&self.node, &self.server);
+        self.dialler
+            .server(traveller, &self.user, node, server, &self.permit, None)
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    fn proof(&self) -> ServerProof {
+        ServerProof {
+            // Names of servers are not unique for ever; the id is.
+            name: self.node.id.to_string(),
+            trust: self.front.view.trust(),
+            pinned: self.server.host_key.clone(),
+        }
+    }
+
+    async fn credentials(
+        &self,
+        identity: &Identity,
+        certificate: &str,
+        login: &Login,
+    ) -> Result<Credentials, String> {
+        self.front.credentials(identity, certificate, &self.node, login).await
+    }
+}
