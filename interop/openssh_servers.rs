@@ -315,10 +315,13 @@ fn the_proxy_records_what_a_server_cannot() {
     // The own certificate opens nothing past the proxy.
     let config = bob.ssh_config(&[]);
     let port = sshd.port.to_string();
+    let alias = format!("HostKeyAlias=db-1.{}", support::CLUSTER);
     let past = support::ssh_command(&config)
         .args([
             "-o",
             "ProxyCommand=none",
+            "-o",
+            &alias,
             "-o",
             "HostName=127.0.0.1",
             "-p",

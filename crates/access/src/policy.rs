@@ -310,6 +310,19 @@ impl Policies {
         Ok(asked)
     }
 
+    /// What these roles could allow of forwarding somewhere: whether the agent, and whether any port or socket. A
+    /// certificate permits no more. Servers that ask nobody know nothing else; nodes decide at each session.
+    #[must_use]
+    pub fn forwarding_for(&self, roles: &[RoleName]) -> (bool, bool) {
+        let known = roles.iter().filter_map(|role| self.role(role));
+        let each = known.map(|role| options::merge(std::iter::once(&role.options), &self.sessions.options));
+        each.fold((false, false), |(agent, ports), options| {
+            let (tcp, sockets) = (options.port_forwarding, options.stream_local_forwarding);
+            let any = tcp.local || tcp.remote || sockets.local || sockets.remote;
+            (agent || options.forward_agent, ports || any)
+        })
+    }
+
     /// Every login that these roles could allow somewhere: the principals of an SSH certificate.
     #[must_use]
     pub fn logins_for(&self, roles: &[RoleName], traits: &Traits) -> Vec<Login> {

@@ -356,6 +356,15 @@ impl Inner {
         }
     }
 
+    /// What the certificate of a user permits: all that one of the roles allows somewhere. What the others forbid is
+    /// decided at each session; a certificate that lacks the permission would take it from sessions where a role grants
+    /// it.
+    pub(super) fn ssh_options(&self, identity: &Identity) -> SshOptions {
+        let Principal::User { roles, .. } = &identity.principal else { return SshOptions::default() };
+        let (agent_forwarding, port_forwarding) = self.view().policies.forwarding_for(roles);
+        SshOptions { permit_pty: true, port_forwarding, agent_forwarding }
+    }
+
     fn certify_user(
         &self,
         identity: &Identity,
@@ -365,9 +374,7 @@ impl Inner {
         now: OffsetDateTime,
     ) -> Result<UserCertificates, LoginRefusal> {
         let bad = |text: String| refusal(Status::invalid_argument(text), "certificates");
-        // What a role forbids is decided at each session; a certificate that lacks the permission would take it from
-        // sessions where another role grants it.
-        let options = SshOptions { permit_pty: true, port_forwarding: true, agent_forwarding: true };
+        let options = self.ssh_options(identity);
         let authorities = self.authorities();
         check_accepted(authorities.suite(), ssh_public_key, tls_spki)
             .map_err(|error| bad(error.to_string()))?;

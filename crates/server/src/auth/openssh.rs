@@ -319,7 +319,12 @@ impl Inner {
             .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
         check_ssh_accepted(authorities.suite(), &request.ssh_public_key).map_err(wrong)?;
         let options = permit.options();
-        let allowed = SshOptions { agent_forwarding: options.forward_agent, ..SshOptions::default() };
+        let (tcp, sockets) = (options.port_forwarding, options.stream_local_forwarding);
+        let allowed = SshOptions {
+            permit_pty: true,
+            port_forwarding: tcp.local || tcp.remote || sockets.local || sockets.remote,
+            agent_forwarding: options.forward_agent,
+        };
         let ttl = FOR_TARGET_TTL.min(user.valid_before - now).max(MIN_TTL);
         let Principal::User { logins, .. } = &mut user.principal else {
             return Err(Status::permission_denied("only users log in to servers"));

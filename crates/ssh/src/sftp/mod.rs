@@ -9,7 +9,7 @@
 mod attributes;
 mod digest;
 mod files;
-pub(crate) mod observe;
+pub mod observe;
 mod packet;
 
 use std::io::{self, BufReader, Read, Write};

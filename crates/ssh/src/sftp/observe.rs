@@ -124,13 +124,19 @@ struct Open {
     written: u64,
 }
 
-/// The session so far.
+/// The session so far, between a client and a server.
 #[derive(Default)]
-pub(crate) struct Observer {
+pub struct Observer {
     from_client: Lane,
     from_server: Lane,
     pending: HashMap<u32, Pending>,
     open: HashMap<Vec<u8>, Open>,
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observer").field("open", &self.open.len()).finish_non_exhaustive()
+    }
 }
 
 impl Observer {
@@ -138,7 +144,7 @@ impl Observer {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn client(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub fn client(&mut self, bytes: &[u8]) -> Result<(), String> {
         let Self { from_client, pending, open, .. } = self;
         from_client.take(bytes, |kind, body| {
             let request = request(kind, body, open).map_err(|error| error.to_string())?;
@@ -155,7 +161,7 @@ impl Observer {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn server(&mut self, bytes: &[u8]) -> Result<Vec<FileOperation>, String> {
+    pub fn server(&mut self, bytes: &[u8]) -> Result<Vec<FileOperation>, String> {
         let Self { from_server, pending, open, .. } = self;
         let mut happened = Vec::new();
         from_server.take(bytes, |kind, body| {
@@ -173,7 +179,8 @@ impl Observer {
     }
 
     /// The session has ended: files that were not closed.
-    pub(crate) fn finish(&mut self) -> Vec<FileOperation> {
+    #[must_use]
+    pub fn finish(&mut self) -> Vec<FileOperation> {
         self.open.drain().map(|(_, file)| closed(file)).collect()
     }
 }

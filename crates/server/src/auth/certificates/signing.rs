@@ -117,8 +117,6 @@ impl Inner {
         ttl: time::Duration,
     ) -> Result<Made, Status> {
         let wrong = |error: CaError| Status::invalid_argument(error.to_string());
-        // As for a login: what a role forbids is decided at each session. Stock servers ask nobody, so that their
-        // certificates have the default.
         let (line, spki) = (asked.ssh_public_key.as_str(), asked.tls_public_key.as_ref());
         let ssh = |made: sallyport_ca::SshCertificate| Made {
             ssh: made.line,
@@ -138,12 +136,12 @@ impl Inner {
         let user = || identity.ok_or_else(|| Status::internal("a user is needed"));
         match kind {
             CertificateKind::User => {
-                let options = SshOptions { agent_forwarding: true, ..SshOptions::default() };
+                let options = self.ssh_options(user()?);
                 let made = issue_user(signer, user()?, line, spki, now, ttl, &options).map_err(wrong)?;
                 Ok(Made { ssh: made.ssh, tls_pem: made.tls_pem, token: String::new(), issued: made.issued })
             }
             CertificateKind::OpensshUser => {
-                issue_openssh_user(signer, user()?, line, now, ttl, &SshOptions::default())
+                issue_openssh_user(signer, user()?, line, now, ttl, &self.ssh_options(user()?))
                     .map(ssh)
                     .map_err(wrong)
             }
