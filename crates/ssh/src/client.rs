@@ -30,6 +30,7 @@ use tracing::{Instrument, debug, debug_span};
 
 pub use credentials::Credentials;
 pub use error::ClientError;
+pub(crate) use forward::RemoteListener;
 pub use forward::{Endpoint, Forward, Listener, RemoteForward, Report};
 /// A terminal mode of RFC 4254 §8.
 pub use russh::Pty as TerminalMode;

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,11 +80,8 @@ pub(crate) struct Front {
     sink: Arc<dyn Sink>,
     seen: Seen,
     recorders: Recorders,
-    recordings: PathBuf,
     spill: PathBuf,
     live: LiveSessions,
-    /// Set while the recordings fill their share of the disk.
-    full: Arc<AtomicBool>,
     targets: Mutex<HashMap<HostId, Target>>,
     logins: Mutex<HashMap<LoginKey, HeldLogin>>,
     turns: Mutex<HashMap<HostId, Turn>>,
@@ -94,7 +90,7 @@ pub(crate) struct Front {
 
 impl std::fmt::Debug for Front {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Front").field("recordings", &self.recordings).finish_non_exhaustive()
+        f.debug_struct("Front").field("recorders", &self.recorders).finish_non_exhaustive()
     }
 }
 
@@ -166,7 +162,7 @@ impl Front {
         let recipient = recording_key(&view)?;
         let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
             action: "record sessions in",
-            path: recordings.clone(),
+            path: recordings,
             source,
         })?;
         Ok(Self {
@@ -175,10 +171,8 @@ impl Front {
             sink,
             seen,
             recorders,
-            recordings,
             spill,
             live: LiveSessions::default(),
-            full: Arc::default(),
             targets: Mutex::default(),
             logins: Mutex::default(),
             turns: Mutex::default(),
@@ -186,18 +180,9 @@ impl Front {
         })
     }
 
-    /// Where the recordings are.
-    pub(crate) fn recordings(&self) -> &Path {
-        &self.recordings
-    }
-
+    /// What writes the recordings.
     pub(crate) fn recorders(&self) -> Recorders {
         self.recorders.clone()
-    }
-
-    /// For whoever weighs the recordings.
-    pub(crate) fn full(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.full)
     }
 
     /// The sessions that run.
@@ -238,9 +223,6 @@ impl Front {
         server: &OpenSshServer,
         permit: &Permit,
     ) -> Result<BoxedStream, String> {
-        if self.full.load(Ordering::Relaxed) {
-            return Err("recordings of earlier sessions fill their share of this proxy's disk".to_owned());
-        }
         let door = self.door(node).await?;
         let upstream = Arc::new(Behind {
             front: Arc::clone(self),

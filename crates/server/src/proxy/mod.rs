@@ -208,13 +208,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let front = Arc::new(front);
     tasks.spawn(Arc::clone(&front).follow(stop.clone()));
     let (recorders, doors) = (front.recorders(), Arc::clone(&front));
-    let uploader = Uploader::new(
-        front.recordings().to_owned(),
-        RECORDING_SPOOL_BYTES,
-        client.clone(),
-        Arc::new(move |session| recorders.is_live(session)),
-        front.full(),
-    );
+    let uploader = Uploader::new(recorders, RECORDING_SPOOL_BYTES, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
     let reporter = Reporter { live: front.live(), client: client.clone() };
     tasks.spawn(reporter.run(stop.clone()));

@@ -13,7 +13,7 @@ use russh::client::{ChannelOpenHandle, Msg};
 use russh::{Channel, ChannelOpenFailure};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::debug;
 
@@ -23,6 +23,10 @@ use crate::pump::{Slack, pump};
 
 /// Connections of one listener at a time. More wait in the listener's queue.
 const CONNECTIONS: usize = 256;
+
+/// Connections from a host that wait to be taken, and bytes on the way of each.
+const HANDED: usize = 32;
+const HANDED_BYTES: usize = 64 * 1024;
 
 /// How long a SOCKS client may take to say where it wants to go.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -234,9 +238,20 @@ impl Connection {
         to: Endpoint,
         report: Report,
     ) -> Result<RemoteForward, ClientError> {
+        self.have_host_listen(at, Wanted::Forwarded { to, report }).await
+    }
+
+    /// Has the host listen, and hands every connection there over.
+    pub(crate) async fn listen_remote(&self, at: Endpoint) -> Result<RemoteListener, ClientError> {
+        let (sender, connections) = mpsc::channel(HANDED);
+        let forward = self.have_host_listen(at, Wanted::Handed(sender)).await?;
+        Ok(RemoteListener { forward, connections })
+    }
+
+    async fn have_host_listen(&self, at: Endpoint, wanted: Wanted) -> Result<RemoteForward, ClientError> {
         let remotes = Arc::clone(&self.inner.remotes);
         // Known before the host is asked: the first connection may be quicker than the answer.
-        remotes.wanted().insert(at.clone(), Wanted { to: to.clone(), report: Arc::clone(&report) });
+        remotes.wanted().insert(at.clone(), wanted.clone());
         let mut forward = RemoteForward { remotes, at: at.clone() };
         let asked = match &at {
             Endpoint::Port { host, port } => {
@@ -259,7 +274,7 @@ impl Connection {
         })?;
         if let (Endpoint::Port { host, port: 0 }, Ok(port @ 1..)) = (&at, u16::try_from(allocated)) {
             let known = Endpoint::Port { host: host.clone(), port };
-            forward.remotes.wanted().insert(known.clone(), Wanted { to, report });
+            forward.remotes.wanted().insert(known.clone(), wanted);
             forward.remotes.wanted().remove(&at);
             forward.at = known;
         }
@@ -272,9 +287,32 @@ impl Connection {
 pub(super) struct Remotes(Mutex<HashMap<Endpoint, Wanted>>);
 
 #[derive(Clone)]
-struct Wanted {
-    to: Endpoint,
-    report: Report,
+enum Wanted {
+    /// They go somewhere here.
+    Forwarded { to: Endpoint, report: Report },
+    /// Somebody takes them.
+    Handed(mpsc::Sender<BoxedStream>),
+}
+
+/// Where the host listens, for somebody here who takes the connections. Ends when dropped.
+pub(crate) struct RemoteListener {
+    forward: RemoteForward,
+    connections: mpsc::Receiver<BoxedStream>,
+}
+
+impl RemoteListener {
+    /// The port, as the host has allocated it; 0 for a socket.
+    pub(crate) fn port(&self) -> u16 {
+        match &self.forward.at {
+            Endpoint::Port { port, .. } => *port,
+            Endpoint::Socket { .. } => 0,
+        }
+    }
+
+    /// The next connection; `None` when the host is gone.
+    pub(crate) async fn accept(&mut self) -> Option<BoxedStream> {
+        self.connections.recv().await
+    }
 }
 
 impl Remotes {
@@ -299,9 +337,21 @@ impl Remotes {
             };
             wanted.get(&from).or_else(|| any.and_then(|any| wanted.get(&any))).cloned()
         };
-        let Some(Wanted { to, report }) = found else {
-            debug!(%from, "the host opened a connection that nobody asked for");
-            return reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        let (to, report) = match found {
+            Some(Wanted::Forwarded { to, report }) => (to, report),
+            Some(Wanted::Handed(taker)) => {
+                let (near, far) = tokio::io::duplex(HANDED_BYTES);
+                if taker.try_send(Box::new(near)).is_err() {
+                    return reply.reject(ChannelOpenFailure::ResourceShortage).await;
+                }
+                reply.accept().await;
+                tokio::spawn(pump(channel, far, slack));
+                return;
+            }
+            None => {
+                debug!(%from, "the host opened a connection that nobody asked for");
+                return reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+            }
         };
         // Apart from the connection's own loop: who does not answer must not stop it.
         tokio::spawn(async move {

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,8 +22,8 @@ use super::backend::{Asked, BackEnd, Connected, Listener, Place, Reach, Target};
 use super::forward::inward::{Client, Opening};
 use crate::BoxedStream;
 use crate::client::{
-    self, AgentSource, Connection, Credentials, Extras, Program, Session, SessionInput, SessionOutput,
-    SessionRequest, Settings, WindowSize,
+    self, AgentSource, Connection, Credentials, Endpoint, Extras, Program, RemoteListener, Session,
+    SessionInput, SessionOutput, SessionRequest, Settings, WindowSize,
 };
 use crate::session::{
     Channel, Ended, Exit, Gone, Happening, Incoming, Input, Kind, Output, Signal, Stop, Tap, Terminal,
@@ -224,28 +225,42 @@ impl Place for RemotePlace {
     }
 
     async fn connect(&self, target: &Target) -> io::Result<Connected> {
-        match target {
-            Target::Port { host, port } => {
-                let origin = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-                let stream = self
-                    .connection
-                    .open_direct(host, *port, origin)
-                    .await
-                    .map_err(|error| io::Error::other(describe(&error)))?;
-                Ok(Connected { stream: Box::new(stream), peer: None })
-            }
-            Target::Socket { .. } => Err(not_served("Unix sockets are")),
-        }
+        let to = endpoint(target);
+        let origin = SocketAddr::from(([127, 0, 0, 1], 0));
+        let opened = self.connection.open_to(&to, origin).await;
+        let stream = opened.map_err(|error| io::Error::other(describe(&error)))?;
+        Ok(Connected { stream: Box::new(stream), peer: None })
     }
 
-    async fn listen(&self, _: &Target) -> io::Result<Box<dyn Listener>> {
-        Err(not_served("remote forwarding (-R) is"))
+    async fn listen(&self, target: &Target) -> io::Result<Box<dyn Listener>> {
+        let at = endpoint(target);
+        let listener = self.connection.listen_remote(at).await;
+        let listener = listener.map_err(|error| io::Error::other(describe(&error)))?;
+        Ok(Box::new(There(listener)))
     }
 }
 
-fn not_served(what: &str) -> io::Error {
-    let reason = format!("{what} not served where a proxy records");
-    io::Error::new(io::ErrorKind::Unsupported, reason)
+fn endpoint(target: &Target) -> Endpoint {
+    match target.clone() {
+        Target::Port { host, port } => Endpoint::Port { host, port },
+        Target::Socket { path } => Endpoint::Socket { path },
+    }
+}
+
+/// Where the server listens.
+struct There(RemoteListener);
+
+#[async_trait]
+impl Listener for There {
+    fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    async fn accept(&mut self) -> io::Result<(BoxedStream, Option<SocketAddr>)> {
+        let gone =
+            || io::Error::new(io::ErrorKind::ConnectionAborted, "the connection to the server is gone");
+        self.0.accept().await.map(|stream| (stream, None)).ok_or_else(gone)
+    }
 }
 
 /// Asks for the client's agent.

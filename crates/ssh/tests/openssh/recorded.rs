@@ -283,6 +283,21 @@ async fn ports_and_the_agent_are_forwarded_where_a_role_allows_it() {
         })
         .await;
 
+    // The other way round: the server listens, and what connects there comes out here.
+    let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, far) = (here.local_addr().unwrap().port(), crate::rig::free_address().port());
+    std::thread::spawn(move || {
+        use std::io::Write;
+        let (mut stream, _) = here.accept().unwrap();
+        stream.write_all(b"back\n").unwrap();
+    });
+    let forward = format!("{far}:127.0.0.1:{port}");
+    let read = format!("exec 3<>/dev/tcp/127.0.0.1/{far}; head -1 <&3");
+    let output = ok(world
+        .ssh(&["-o", "ExitOnForwardFailure=yes", "-R", &forward, NODE, &format!("bash -c '{read}'")])
+        .await);
+    assert_eq!(text(&output.stdout), "back\n");
+
     let socket = world.path("agent");
     let mut agent =
         Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();

@@ -4,9 +4,8 @@ use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
 use sallyport_ca::{
     Authority as CertAuthority, CaError, CaKind, CertificateKind, DatabaseServerRequest, Issued,
-    OpensshHostRequest, SpiffeId, SshOptions, TokenSubject, issue_database_client, issue_database_server,
-    issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_svid, issue_user,
-    name_covers,
+    OpensshHostRequest, SpiffeId, TokenSubject, issue_database_client, issue_database_server, issue_jwt,
+    issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_svid, issue_user, name_covers,
 };
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
