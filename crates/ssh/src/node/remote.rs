@@ -18,7 +18,7 @@ use ssh_key::Certificate;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::backend::{Asked, BackEnd, Connected, Listener, Place, Reach, Target};
+use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Reach, Target};
 use super::forward::inward::{Client, Opening};
 use crate::BoxedStream;
 use crate::client::{
@@ -26,7 +26,8 @@ use crate::client::{
     SessionInput, SessionOutput, SessionRequest, Settings, WindowSize,
 };
 use crate::session::{
-    Channel, Ended, Exit, Gone, Happening, Incoming, Input, Kind, Output, Signal, Stop, Tap, Terminal,
+    Channel, Ended, Exit, FileOperation, Gone, Happening, Incoming, Input, Kind, Output, Signal, Stop, Tap,
+    Terminal,
 };
 use crate::sftp::observe::Observer;
 
@@ -207,9 +208,9 @@ impl Place for RemotePlace {
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,
     ) -> Ended {
-        let sftp = session.kind == Kind::Sftp;
+        let files = (session.kind == Kind::Sftp).then_some(Files { hashes: session.hash_files });
         match self.connection.start(request(session)).await {
-            Ok(session) => carry(session, sftp, &self.name, input, output, tap).await,
+            Ok(session) => carry(session, files, &self.name, input, output, tap).await,
             Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(describe(&error)) },
         }
     }
@@ -222,6 +223,11 @@ impl Place for RemotePlace {
         let guard = Box::new(Forwarding(self.agent.clone()));
         // The server names the socket itself; the variable asks for one, see `request`.
         Ok(Reach { environment: vec![(AGENT_VARIABLE.to_owned(), String::new())], _guard: guard })
+    }
+
+    async fn display(&self, _: Client, _: &DisplayAsked) -> io::Result<Reach> {
+        let reason = "X11 is not forwarded where a proxy records";
+        Err(io::Error::new(io::ErrorKind::Unsupported, reason))
     }
 
     async fn connect(&self, target: &Target) -> io::Result<Connected> {
@@ -269,7 +275,7 @@ const AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 const OWN_VARIABLES: [&str; 2] = ["SSH_CONNECTION", "SSH_CLIENT"];
 
 fn request(asked: Asked) -> SessionRequest {
-    let Asked { kind, terminal, mut environment } = asked;
+    let Asked { kind, terminal, mut environment, hash_files: _ } = asked;
     let forward_agent = environment.iter().any(|(name, _)| name == AGENT_VARIABLE);
     environment.retain(|(name, _)| name != AGENT_VARIABLE && !OWN_VARIABLES.contains(&name.as_str()));
     let program = match kind {
@@ -319,6 +325,13 @@ impl From<Stop> for Early {
     }
 }
 
+/// A file transfer.
+#[derive(Clone, Copy)]
+struct Files {
+    /// The role wants the hashes of files.
+    hashes: bool,
+}
+
 /// A session under way.
 struct Carrying<'a> {
     name: &'a str,
@@ -326,6 +339,7 @@ struct Carrying<'a> {
     tap: &'a dyn Tap,
     /// Where files are transferred: the content is not part of a recording, the operations are.
     observer: Option<Mutex<Observer>>,
+    hashes: bool,
     exit: OnceLock<Exit>,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
@@ -333,7 +347,7 @@ struct Carrying<'a> {
 
 async fn carry(
     session: Session,
-    sftp: bool,
+    files: Option<Files>,
     name: &str,
     input: Box<dyn Input>,
     output: Arc<dyn Output>,
@@ -345,7 +359,8 @@ async fn carry(
         name,
         output: output.as_ref(),
         tap: tap.as_ref(),
-        observer: sftp.then(Mutex::default),
+        observer: files.is_some().then(Mutex::default),
+        hashes: files.is_some_and(|files| files.hashes),
         exit: OnceLock::new(),
         bytes_in: AtomicU64::new(0),
         bytes_out: AtomicU64::new(0),
@@ -377,7 +392,7 @@ async fn carry(
         }
     };
     for operation in carrying.unclosed() {
-        if let Err(stop) = carrying.tap.happened(Happening::File(operation)).await {
+        if let Err(stop) = carrying.file(operation).await {
             cut.get_or_insert(stop.0);
         }
     }
@@ -398,7 +413,14 @@ impl Carrying<'_> {
             .map_err(|problem| Early::Cut(format!("this file transfer cannot be recorded: {problem}")))
     }
 
-    fn unclosed(&self) -> Vec<crate::session::FileOperation> {
+    async fn file(&self, mut operation: FileOperation) -> Result<(), Stop> {
+        if self.hashes && operation.operation == "close" {
+            operation.unhashed = Some("whoever records does not see the whole file".to_owned());
+        }
+        self.tap.happened(Happening::File(operation)).await
+    }
+
+    fn unclosed(&self) -> Vec<FileOperation> {
         self.observe(|observer| Ok(observer.finish())).ok().flatten().unwrap_or_default()
     }
 
@@ -460,7 +482,7 @@ impl Carrying<'_> {
                     match self.observe(|observer| observer.server(&bytes))? {
                         Some(operations) => {
                             for operation in operations {
-                                self.tap.happened(Happening::File(operation)).await?;
+                                self.file(operation).await?;
                             }
                         }
                         None => self.tap.happened(Happening::Output(bytes.clone())).await?,

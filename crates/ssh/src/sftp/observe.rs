@@ -302,12 +302,9 @@ fn answer(kind: u8, fields: &mut Fields<'_>) -> std::io::Result<Answer> {
 
 fn told(operation: &str, path: &[u8], target: Option<&[u8]>, error: Option<String>) -> FileOperation {
     FileOperation {
-        operation: operation.to_owned(),
-        path: printable(path),
         target: target.filter(|target| !target.is_empty()).map(printable),
-        read: 0,
-        written: 0,
         error,
+        ..FileOperation::new(operation, printable(path))
     }
 }
 
