@@ -197,3 +197,54 @@ fn ports_and_sockets_are_forwarded_in_both_directions() {
     }
     assert!(!std::path::Path::new("/tmp/never-there.sock").exists());
 }
+
+/// Shows the session's cookie to the session's display.
+const X_PROGRAM: &str = r#"
+import os, socket, struct, subprocess
+name = os.environ["DISPLAY"]
+shown = subprocess.run(["xauth", "list", name], capture_output=True, text=True, check=True).stdout.split()
+cookie, proto = bytes.fromhex(shown[-1]), b"MIT-MAGIC-COOKIE-1"
+line = socket.create_connection(("localhost", 6000 + int(name.split(":")[1].split(".")[0])))
+line.sendall(struct.pack("<BxHHHHxx", 0x6c, 11, 0, len(proto), len(cookie)) + proto + bytes(2) + cookie)
+print(line.recv(100).decode())
+"#;
+
+#[test]
+fn a_display_is_forwarded_with_its_cookie_kept_here() {
+    let (cluster, alice) = Cluster::with_node();
+    if Command::new("xauth").arg("version").output().is_err() {
+        eprintln!("left out: there is no xauth here");
+        return;
+    }
+    ok(cluster.create(
+        "kind: role\nversion: v1\nmetadata: {name: screens}\nspec:\n  allow: {logins: ['{{internal.logins}}'], \
+         node_labels: {'*': '*'}}\n  options: {permit_x11_forwarding: true}\n",
+    ));
+    let carol = cluster.add_user("carol", "screens", &me());
+    let (number, display) = (400..600)
+        .find_map(|number| Some((number, TcpListener::bind(("127.0.0.1", 6000 + number)).ok()?)))
+        .unwrap();
+    let (name, cookies) = (format!("127.0.0.1:{number}"), cluster.path("cookies"));
+    let mut xauth = Command::new("xauth");
+    let added = xauth.arg("-f").arg(&cookies).args(["add", &name, "MIT-MAGIC-COOKIE-1"]);
+    assert!(added.arg("00112233445566778899aabbccddeeff").output().unwrap().status.success());
+    std::thread::spawn(move || {
+        let (mut stream, _) = display.accept().unwrap();
+        let mut setup = [0; 12 + 20 + 16];
+        stream.read_exact(&mut setup).unwrap();
+        let said: &[u8] = if setup[32..34] == [0, 0x11] { b"welcome" } else { b"who?" };
+        stream.write_all(said).unwrap();
+    });
+    let run = |who: &support::User, switch: &str, command: &str| {
+        let mut ssh = who.command(&["ssh", switch, &format!("{}@web-1", me()), command]);
+        ssh.env("DISPLAY", &name).env("XAUTHORITY", &cookies).output().unwrap()
+    };
+    let output = ok(run(&carol, "-Y", &format!("python3 -c '{X_PROGRAM}'")));
+    assert_eq!(stdout(&output), "welcome\n", "{}", stderr(&output));
+    let output = ok(run(&alice, "-Y", "echo [$DISPLAY]"));
+    assert_eq!(stdout(&output), "[]\n");
+    assert!(stderr(&output).contains("permit_x11_forwarding"), "{}", stderr(&output));
+    // This display tells the trusted from others no more than a stone.
+    let output = ok(run(&carol, "-X", "echo [$DISPLAY]"));
+    assert!(stderr(&output).contains("no display is forwarded"), "{}", stderr(&output));
+}

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Endpoint, Forward, Listener, Program, RemoteForward, Report,
-    SessionRequest, Settings, connect,
+    ClientError, Connection, Credentials, Display, Endpoint, Forward, Listener, Program, RemoteForward,
+    Report, SessionRequest, Settings, connect,
 };
 use sallyport_wire::v1::NodeInfo;
 use tokio_util::either::Either;
@@ -112,8 +112,14 @@ pub(crate) struct Args {
     /// Accepted for ssh's sake, without effect.
     #[arg(short = '6', hide = true)]
     ipv6: bool,
-    /// Accepted for ssh's sake, without effect.
-    #[arg(short = 'x', hide = true)]
+    /// Offer the local display to the node's programs, which can neither read the screen nor the keyboard of others.
+    #[arg(short = 'X')]
+    x11: bool,
+    /// Offer the local display, and trust the node's programs with all of it.
+    #[arg(short = 'Y')]
+    trusted_x11: bool,
+    /// Do not offer the display.
+    #[arg(short = 'x')]
     no_x11: bool,
     /// Accepted for ssh's sake, and not read: settings are the login's and the command line's.
     #[arg(short = 'F', value_name = "FILE", hide = true)]
@@ -193,6 +199,8 @@ impl Plan {
         options.subsystem |= args.subsystem;
         options.quiet |= args.quiet;
         options.verbose |= args.verbose > 0;
+        options.x11 = (options.x11 || args.x11 || args.trusted_x11) && !args.no_x11;
+        options.trusted_x11 |= args.trusted_x11;
         options.no_input |= args.background;
         if !options.quiet {
             if let Some(file) =
@@ -278,7 +286,21 @@ impl Plan {
             terminal: with_terminal.then(terminal::like_this),
             environment: options::environment(&self.options, present),
             forward_agent: self.options.forward_agent,
+            display: None,
         }
+    }
+
+    /// The display to offer; without one the session goes on, as ssh has it.
+    async fn display(&self) -> Option<Arc<Display>> {
+        if !self.options.x11 {
+            return None;
+        }
+        let name = std::env::var("DISPLAY").ok().filter(|name| !name.is_empty());
+        let found = match name {
+            None => Err("DISPLAY is not set".to_owned()),
+            Some(name) => Display::find(&name, self.options.trusted_x11).await,
+        };
+        found.map(Arc::new).map_err(|reason| ui::say(format!("note: no display is forwarded: {reason}"))).ok()
     }
 }
 
@@ -425,7 +447,8 @@ async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
                     "no terminal is asked for, because standard input is not one (-tt asks all the same)",
                 );
             }
-            let request = plan.request(program.clone(), with_terminal);
+            let mut request = plan.request(program.clone(), with_terminal);
+            request.display = plan.display().await;
             let started = link.connection.start(request).await.map_err(|error| link.explain(&error))?;
             background::ready()?;
             session::run(link, started, with_terminal, &plan.options).await

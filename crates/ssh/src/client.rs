@@ -14,6 +14,7 @@ mod events;
 mod forward;
 mod session;
 mod socks;
+mod x11;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ pub use russh::Pty as TerminalMode;
 pub use session::{
     Exit, Output, Program, Session, SessionInput, SessionOutput, SessionRequest, Terminal, WindowSize,
 };
+pub use x11::Display;
 
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
@@ -197,6 +199,9 @@ impl Connection {
     pub async fn start(&self, request: SessionRequest) -> Result<Session, ClientError> {
         if request.forward_agent {
             self.inner.said.agent_wanted.store(true, Ordering::Release);
+        }
+        if let Some(display) = &request.display {
+            self.inner.said.offer_display(Arc::clone(display));
         }
         let channel = self.opened("a session", self.inner.handle.channel_open_session().await).await?;
         session::start(self.clone(), channel, request).await

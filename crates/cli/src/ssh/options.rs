@@ -37,6 +37,8 @@ pub(super) struct Options {
     pub(super) user: Option<String>,
     pub(super) request_tty: RequestTty,
     pub(super) forward_agent: bool,
+    pub(super) x11: bool,
+    pub(super) trusted_x11: bool,
     pub(super) forwards: Vec<ForwardSpec>,
     pub(super) exit_on_forward_failure: bool,
     /// A socket in the place of one to listen on goes.
@@ -72,8 +74,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "controlpath",
     "controlpersist",
     "fingerprinthash",
-    "forwardx11",
-    "forwardx11trusted",
     "globalknownhostsfile",
     "gssapiauthentication",
     "gssapidelegatecredentials",
@@ -102,7 +102,8 @@ const WITHOUT_EFFECT: &[&str] = &[
     "visualhostkey",
 ];
 
-const SUPPORTED: &str = "ConnectTimeout, DynamicForward, EscapeChar, ExitOnForwardFailure, ForwardAgent, LocalForward, \
+const SUPPORTED: &str = "ConnectTimeout, DynamicForward, EscapeChar, ExitOnForwardFailure, ForwardAgent, ForwardX11, \
+    ForwardX11Trusted, LocalForward, \
     LogLevel, RemoteCommand, RemoteForward, RequestTTY, SendEnv, ServerAliveInterval, SessionType, SetEnv, StdinNull, \
     StreamLocalBindUnlink, User";
 
@@ -142,6 +143,8 @@ impl Options {
                 }
             }
             "forwardagent" => self.forward_agent |= flag(key, value)?,
+            "forwardx11" => self.x11 |= flag(key, value)?,
+            "forwardx11trusted" => self.trusted_x11 |= flag(key, value)?,
             "exitonforwardfailure" => self.exit_on_forward_failure |= flag(key, value)?,
             "stdinnull" => self.no_input |= flag(key, value)?,
             "localforward" | "remoteforward" => {

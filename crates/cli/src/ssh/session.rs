@@ -105,6 +105,7 @@ pub(super) async fn run(
                 Some(Output::Started) => {}
                 Some(Output::TerminalRefused) => say_raw(&raw, "the node gives no terminal"),
                 Some(Output::AgentRefused) => say_raw(&raw, "the node takes no forwarded agent: your role does not allow it"),
+                Some(Output::DisplayRefused) => say_raw(&raw, "the node takes no display: your role does not allow it (permit_x11_forwarding)"),
                 Some(Output::Exit(ended)) => break ended,
                 None => break Ended::Unknown,
             },

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::forward::{Endpoint, Remotes};
-use super::{ClientError, Extras};
+use super::{ClientError, Display, Extras};
 use crate::pump::{Slack, pump};
 
 /// What the callbacks learn and the connection's user asks for.
@@ -23,6 +23,8 @@ pub(super) struct Said {
     texts: Mutex<Texts>,
     /// The user asked for agent forwarding on some session; until then no agent channel is accepted.
     pub(super) agent_wanted: AtomicBool,
+    /// What a session was offered; until then no connection to a display is accepted.
+    display: Mutex<Option<Arc<Display>>>,
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +34,15 @@ struct Texts {
 }
 
 impl Said {
+    /// Lets programs of the host through to this display.
+    pub(super) fn offer_display(&self, display: Arc<Display>) {
+        *self.display.lock().unwrap_or_else(PoisonError::into_inner) = Some(display);
+    }
+
+    fn display(&self) -> Option<Arc<Display>> {
+        self.display.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The banners so far: servers explain refusals there.
     pub(super) fn banner(&self) -> String {
         self.with(|texts| texts.banner.trim().to_owned())
@@ -223,13 +234,28 @@ impl Handler for Events {
 
     async fn server_channel_open_x11(
         &mut self,
-        _: Channel<Msg>,
+        channel: Channel<Msg>,
         _: &str,
         _: u32,
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), ClientError> {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        let Some(display) = self.said.display() else {
+            warn!(host = %self.host, "the host asked for the display, which was not offered to it");
+            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+            return Ok(());
+        };
+        let slack = self.slack.clone();
+        tokio::spawn(async move {
+            reply.accept().await;
+            let (near, far) = Display::pipe();
+            let serve = async {
+                if let Err(reason) = display.serve(far).await {
+                    warn!(%reason, "a program of the host was not let through to the display");
+                }
+            };
+            tokio::join!(pump(channel, near, slack), serve);
+        });
         Ok(())
     }
 

@@ -65,7 +65,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    async fn connect(&self) -> io::Result<BoxedStream> {
+    pub(super) async fn connect(&self) -> io::Result<BoxedStream> {
         match self {
             Self::Port { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty, Sig};
 
-use super::{ClientError, Connection};
+use super::{ClientError, Connection, Display};
 
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
 const STDERR: u32 = 1;
@@ -68,13 +68,15 @@ pub struct SessionRequest {
     pub environment: Vec<(String, String)>,
     /// Offer the local SSH agent to the host. Whoever is root there can use it while the session lasts.
     pub forward_agent: bool,
+    /// Offer this display to the host's programs.
+    pub display: Option<Arc<Display>>,
 }
 
 impl SessionRequest {
     /// A program without terminal, environment or agent.
     #[must_use]
     pub fn new(program: Program) -> Self {
-        Self { program, terminal: None, environment: Vec::new(), forward_agent: false }
+        Self { program, terminal: None, environment: Vec::new(), forward_agent: false, display: None }
     }
 
     /// A command line.
@@ -122,6 +124,8 @@ pub enum Output {
     TerminalRefused,
     /// The host takes no agent; the program runs without one.
     AgentRefused,
+    /// The host takes no display; the program runs without one.
+    DisplayRefused,
     /// The end. Nothing comes after it.
     Exit(Exit),
 }
@@ -130,6 +134,7 @@ pub enum Output {
 enum Asked {
     Terminal,
     Agent,
+    Display,
     Program,
 }
 
@@ -256,6 +261,7 @@ impl SessionOutput {
                 ChannelMsg::Failure => match self.asked.pop_front() {
                     Some(Asked::Terminal) => return Some(Output::TerminalRefused),
                     Some(Asked::Agent) => return Some(Output::AgentRefused),
+                    Some(Asked::Display) => return Some(Output::DisplayRefused),
                     Some(Asked::Program) => {
                         // What the host has to say about it may follow, up to the end of the channel.
                         self.exit = Some(Exit::Refused);
@@ -292,11 +298,17 @@ pub(super) async fn start(
     channel: Channel<Msg>,
     request: SessionRequest,
 ) -> Result<Session, ClientError> {
-    let mut asked = VecDeque::with_capacity(3);
+    let mut asked = VecDeque::with_capacity(4);
     let send = async {
         if request.forward_agent {
             channel.agent_forward(true).await?;
             asked.push_back(Asked::Agent);
+        }
+        if let Some(display) = &request.display {
+            channel
+                .request_x11(true, false, display.protocol.as_str(), display.shown(), display.screen)
+                .await?;
+            asked.push_back(Asked::Display);
         }
         if let Some(terminal) = &request.terminal {
             let size = terminal.size;

@@ -288,7 +288,8 @@ fn request(asked: Asked) -> SessionRequest {
         size: window(size),
         modes: modes.into_iter().filter_map(|(code, value)| Some((Pty::from_u8(code)?, value))).collect(),
     });
-    SessionRequest { program, terminal, environment, forward_agent }
+    // The display is refused when a session asks for it; see [`Place::display`].
+    SessionRequest { program, terminal, environment, forward_agent, display: None }
 }
 
 fn window(size: crate::session::Size) -> WindowSize {
@@ -493,7 +494,7 @@ impl Carrying<'_> {
                     self.tap.happened(Happening::Output(bytes.clone())).await?;
                     self.send(Channel::Stderr, bytes).await?;
                 }
-                client::Output::Started => {}
+                client::Output::Started | client::Output::DisplayRefused => {}
                 client::Output::TerminalRefused => {
                     self.say("the server gives no terminal; going on without one").await?;
                 }

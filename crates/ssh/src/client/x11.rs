@@ -1,0 +1,225 @@
+//! The display of this side, for programs on the host (`-X`, `-Y`).
+//!
+//! The host gets a cookie that is made up for the occasion. A connection that shows it is let through to the display
+//! with the true one in its place; any other is not.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::Endpoint;
+
+/// How long `xauth` may take, and a program to say who it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a display knows a cookie for programs that are not trusted, in seconds: for new connections.
+const UNTRUSTED_SECONDS: &str = "1200";
+/// The port of display 0.
+const FIRST_PORT: u16 = 6000;
+/// Longest name or cookie that a program may show.
+const MOST_SHOWN_BYTES: usize = 256;
+/// What is under way between a program and the display.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A display that sessions may be offered.
+pub struct Display {
+    at: Endpoint,
+    pub(super) screen: u32,
+    pub(super) protocol: String,
+    cookie: Vec<u8>,
+    shown: Vec<u8>,
+}
+
+impl fmt::Debug for Display {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Display").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.cookie.fill(0);
+        std::hint::black_box(&self.cookie);
+    }
+}
+
+impl Display {
+    /// Finds the display of this name (`DISPLAY`) and its cookie, by `xauth`. Unless it is `trusted`, the host gets a
+    /// cookie with which programs can neither read the screen nor watch the keyboard of others.
+    ///
+    /// # Errors
+    /// In words, why it cannot be forwarded.
+    pub async fn find(name: &str, trusted: bool) -> Result<Self, String> {
+        let (at, number, screen) =
+            parse(name).ok_or_else(|| format!("DISPLAY is {name:?}; expected [HOST]:NUMBER[.SCREEN]"))?;
+        // As xauth and OpenSSH name the displays of this machine.
+        let known = match &at {
+            Endpoint::Port { host, .. } if host != "localhost" => name.to_owned(),
+            _ => format!("unix:{number}"),
+        };
+        let listed = if trusted {
+            xauth(&[OsStr::new("-q"), "list".as_ref(), known.as_ref()]).await?
+        } else {
+            let bench = tempfile::tempdir().map_err(|error| format!("cannot make a directory: {error}"))?;
+            let file = bench.path().join("cookies");
+            let of_file = |words: &[&str]| -> Vec<std::ffi::OsString> {
+                let words = words.iter().map(std::ffi::OsString::from);
+                ["-q".into(), "-f".into(), file.clone().into_os_string()].into_iter().chain(words).collect()
+            };
+            let words = ["generate", name, "MIT-MAGIC-COOKIE-1", "untrusted", "timeout", UNTRUSTED_SECONDS];
+            xauth(&of_file(&words)).await.map_err(|error| {
+                format!(
+                    "the display gives no cookie for programs that are not trusted ({error}); -Y trusts them"
+                )
+            })?;
+            xauth(&of_file(&["list"])).await?
+        };
+        let (protocol, cookie) = listed.lines().find_map(read_entry).ok_or_else(|| {
+            format!("xauth knows no cookie for the display {name}; is XAUTHORITY that of this session?")
+        })?;
+        let mut shown = vec![0; cookie.len()];
+        sallyport_sal::random::fill(&mut shown).map_err(|error| error.to_string())?;
+        Ok(Self { at, screen, protocol, cookie, shown })
+    }
+
+    /// What the host is told, in hexadecimal.
+    pub(super) fn shown(&self) -> String {
+        HEXLOWER.encode(&self.shown)
+    }
+
+    /// Takes a program through to the display.
+    ///
+    /// # Errors
+    /// In words, why not.
+    pub(super) async fn serve(&self, mut program: DuplexStream) -> Result<(), String> {
+        let setup = timeout(PATIENCE, self.admit(&mut program))
+            .await
+            .map_err(|_| "a program did not say who it is".to_owned())??;
+        let connected = timeout(PATIENCE, self.at.connect()).await;
+        let mut display = connected
+            .map_err(|_| "the display does not answer".to_owned())?
+            .map_err(|error| format!("cannot connect to the display: {error}"))?;
+        display.write_all(&setup).await.map_err(|error| error.to_string())?;
+        let _ = tokio::io::copy_bidirectional(&mut program, &mut display).await;
+        Ok(())
+    }
+
+    /// Reads the first message of a program, and gives it with the true cookie (the X protocol's §8, connection setup).
+    async fn admit(&self, program: &mut DuplexStream) -> Result<Vec<u8>, String> {
+        let gone = |error: std::io::Error| error.to_string();
+        let mut head = [0; 12];
+        program.read_exact(&mut head).await.map_err(gone)?;
+        let [order, _, _, _, _, _, n0, n1, d0, d1, ..] = head;
+        let number = match order {
+            b'B' => u16::from_be_bytes,
+            b'l' => u16::from_le_bytes,
+            other => return Err(format!("a program begins with the byte {other}, expected B or l")),
+        };
+        let (name, data) = (usize::from(number([n0, n1])), usize::from(number([d0, d1])));
+        if name > MOST_SHOWN_BYTES || data > MOST_SHOWN_BYTES {
+            return Err("a program shows a cookie that is too long".to_owned());
+        }
+        let mut rest = vec![0; padded(name) + padded(data)];
+        program.read_exact(&mut rest).await.map_err(gone)?;
+        let shown = rest.get(padded(name)..padded(name) + data).unwrap_or_default();
+        if rest.get(..name) != Some(self.protocol.as_bytes()) || shown != self.shown {
+            return Err("a program showed another cookie than the session has".to_owned());
+        }
+        let mut setup = head.to_vec();
+        setup.extend_from_slice(rest.get(..padded(name)).unwrap_or_default());
+        // As long as the one that was shown.
+        setup.extend_from_slice(&self.cookie);
+        setup.resize(12 + rest.len(), 0);
+        Ok(setup)
+    }
+
+    /// The two ends of what lies between the host and the display.
+    pub(super) fn pipe() -> (DuplexStream, DuplexStream) {
+        tokio::io::duplex(BUFFER_BYTES)
+    }
+}
+
+fn padded(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+/// `[host]:number[.screen]`, or the path of a socket with a number behind it.
+fn parse(name: &str) -> Option<(Endpoint, u16, u32)> {
+    let (host, rest) = name.rsplit_once(':')?;
+    let (number, screen) = rest.split_once('.').unwrap_or((rest, "0"));
+    let (number, screen) = (number.parse::<u16>().ok()?, screen.parse().ok()?);
+    let at = if host.starts_with('/') {
+        let whole = name.split_once('.').map_or(name, |(path, _)| path);
+        let path = if Path::new(whole).exists() { whole } else { host };
+        Endpoint::Socket { path: path.to_owned() }
+    } else if host.is_empty() || host == "unix" {
+        Endpoint::Socket { path: format!("/tmp/.X11-unix/X{number}") }
+    } else {
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Endpoint::Port { host, port: FIRST_PORT.checked_add(number)? }
+    };
+    Some((at, number, screen))
+}
+
+/// A line of `xauth list`: the display, the protocol, the cookie.
+fn read_entry(line: &str) -> Option<(String, Vec<u8>)> {
+    let mut words = line.split_whitespace().skip(1);
+    let (protocol, cookie) = (words.next()?, words.next()?);
+    let cookie = HEXLOWER.decode(cookie.as_bytes()).ok()?;
+    (!cookie.is_empty()).then(|| (protocol.to_owned(), cookie))
+}
+
+async fn xauth(words: &[impl AsRef<OsStr>]) -> Result<String, String> {
+    let mut command = Command::new("xauth");
+    command.args(words).stdin(Stdio::null()).kill_on_drop(true);
+    let ran = timeout(PATIENCE, command.output()).await.map_err(|_| "xauth does not answer".to_owned())?;
+    let output = ran.map_err(|error| format!("cannot run xauth: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn displays_are_named_as_x_names_them() {
+        let socket = |path: &str| Endpoint::Socket { path: path.to_owned() };
+        assert_eq!(parse(":0"), Some((socket("/tmp/.X11-unix/X0"), 0, 0)));
+        assert_eq!(parse("unix:1.2"), Some((socket("/tmp/.X11-unix/X1"), 1, 2)));
+        let port = Endpoint::Port { host: "localhost".to_owned(), port: 6010 };
+        assert_eq!(parse("localhost:10.0"), Some((port, 10, 0)));
+        for bad in ["", "x", ":", ":a", "host:60000"] {
+            assert!(parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_sessions_cookie_is_exchanged() {
+        let display = Display {
+            at: Endpoint::Socket { path: "/".to_owned() },
+            screen: 0,
+            protocol: "MIT".to_owned(),
+            cookie: vec![1; 4],
+            shown: vec![2; 4],
+        };
+        for (order, shown, fine) in [(b'l', [2; 4], true), (b'l', [3; 4], false), (b'x', [2; 4], false)] {
+            let (mut near, mut far) = Display::pipe();
+            let head = [order, 0, 11, 0, 0, 0, 3, 0, 4, 0, 0, 0];
+            near.write_all(&[&head[..], b"MIT\0", &shown].concat()).await.unwrap();
+            let admitted = display.admit(&mut far).await;
+            assert_eq!(admitted.is_ok(), fine, "{admitted:?}");
+            if let Ok(setup) = admitted {
+                assert_eq!(setup, [&head[..], b"MIT\0", &[1; 4]].concat());
+            }
+        }
+    }
+}
