@@ -76,3 +76,78 @@ fn sessions_are_listed_and_ended_by_those_who_may() {
     cluster.restart_node("web-1");
     wait_for("the lost session to be forgotten", || live(&carol).is_empty().then_some(()));
 }
+
+/// Waits until a client's output has this in it.
+fn sees(output: &mut impl std::io::Read, seen: &mut String, what: &str) {
+    let began = Instant::now();
+    while !seen.contains(what) {
+        assert!(began.elapsed() < support::PATIENCE, "{what:?} never came: {seen}");
+        let mut block = [0; 4096];
+        let length = output.read(&mut block).unwrap();
+        assert!(length > 0, "ended before {what:?}: {seen}");
+        seen.push_str(&String::from_utf8_lossy(&block[..length]));
+    }
+}
+
+#[test]
+fn sessions_are_joined_through_the_proxy_by_ssh_and_by_our_own_client() {
+    let (cluster, alice) = Cluster::with_node();
+    ok(cluster.create(
+        "kind: role\nversion: v1\nmetadata: {name: support}\nspec:\n  allow:\n    join_sessions:\n    - roles: [access]\n      \
+         modes: [observer]\n",
+    ));
+    // Carol may log in nowhere; mallory may do nothing at all.
+    let carol = cluster.add_user("carol", "support", "nobody");
+    ok(cluster.create("kind: role\nversion: v1\nmetadata: {name: none}\nspec: {}\n"));
+    let mallory = cluster.add_user("mallory", "none", "nobody");
+    let mut owner = ssh_command(&alice.ssh_config(&[]))
+        .args(["-tt", &target("web-1"), "echo the first screen; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut owners = owner.stdout.take().unwrap();
+    let mut seen = String::new();
+    sees(&mut owners, &mut seen, "the first screen");
+    let one = wait_for("the session to be listed", || live(&carol).into_iter().next());
+    assert_eq!(one["may_join"], serde_json::json!(["observer"]), "{one}");
+    let id = one["session_id"].as_str().unwrap().to_owned();
+    assert!(live(&mallory).is_empty());
+
+    let watch = |mut command: std::process::Command| {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut shown = String::new();
+        sees(child.stdout.as_mut().unwrap(), &mut shown, "the first screen");
+        child
+    };
+    let mut own = watch(carol.command(&["sessions", "join", &id]));
+    sees(&mut owners, &mut seen, "carol joined as observer");
+    let listed = wait_for("the one who watches", || {
+        live(&alice)[0]["participants"].as_array().unwrap().first().cloned()
+    });
+    assert_eq!((listed["user"].as_str(), listed["mode"].as_str()), (Some("carol"), Some("observer")));
+    let mut stock = ssh_command(&carol.ssh_config(&[]));
+    stock.args(["-tt", &format!("sallyport-join@web-1.{}", support::CLUSTER), &id]);
+    let mut stock = watch(stock);
+    let said = refused(&carol.run(&["sessions", "join", &id, "--mode", "peer"]), 4);
+    assert!(said.contains("only as observer, not as peer"), "{said}");
+    assert!(!mallory.run(&["sessions", "join", &id]).status.success());
+    let mut forced = ssh_command(&mallory.ssh_config(&[]));
+    forced.args(["-tt", &format!("sallyport-join@web-1.{}", support::CLUSTER), &id]);
+    assert_eq!(forced.output().unwrap().status.code(), Some(255));
+    cluster.wait_event("session.refused", |event| {
+        event["user"] == "mallory"
+            && event["message"].as_str().unwrap().contains("may join no session on web-1")
+    });
+
+    ok(alice.run(&["sessions", "end", &id]));
+    assert!(owner.wait().is_ok_and(|status| status.code() == Some(255)));
+    for joined in [&mut own, &mut stock] {
+        assert!(joined.wait().unwrap().success(), "the end of a session is no failure of who watched");
+    }
+    wait_for("both to have left", || {
+        (cluster.events().iter().filter(|event| event["kind"] == "session.left").count() == 2).then_some(())
+    });
+}

@@ -188,6 +188,10 @@ codes! {
     SessionX11Forward = "SP2023I", "session.x11_forward";
     /// Somebody ended a session.
     SessionTerminated = "SP2030I", "session.terminated";
+    /// Somebody joined somebody's session.
+    SessionJoined = "SP2031I", "session.joined";
+    /// Somebody who had joined a session left it.
+    SessionLeft = "SP2032I", "session.left";
 
     /// The authority has the whole recording of a session.
     RecordingUploaded = "SP2100I", "recording.uploaded";

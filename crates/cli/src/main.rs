@@ -110,7 +110,7 @@ enum Command {
     /// Find recordings.
     #[command(subcommand)]
     Recordings(recordings::Recordings),
-    /// See and end sessions that run.
+    /// See, join and end sessions that run.
     #[command(subcommand)]
     Sessions(sessions::Sessions),
     /// Questions about who may do what.
@@ -197,7 +197,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Config(args) => config::run(&global, &args).map(done),
             Command::Play(args) => play::run(&global, args).await.map(done),
             Command::Recordings(command) => recordings::run(&global, command).await.map(done),
-            Command::Sessions(command) => sessions::run(&global, command).await.map(done),
+            Command::Sessions(command) => sessions::run(&global, command).await,
             Command::Access(command) => access::run(&global, command).await,
             Command::Admin(args) => admin::run(&global, args).await,
             Command::Sal(command) => sal::run(&global, command).map(done),

@@ -1,6 +1,10 @@
 //! `sallyport sessions`.
 
+use std::process::ExitCode;
+
+use clap::Parser;
 use sallyport_access::SessionId;
+use sallyport_ssh::node::JOIN_LOGIN;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{EndSessionRequest, ListSessionsRequest, LiveSession};
 use serde_json::json;
@@ -8,7 +12,7 @@ use time::OffsetDateTime;
 
 use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
-use crate::error::{CliError, CliResult, Exit};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::recordings::shorten;
 use crate::ui::{self, Format};
 
@@ -16,6 +20,8 @@ use crate::ui::{self, Format};
 pub(crate) enum Sessions {
     /// List the sessions that run, the newest first: your own and those you may join, or all where your roles let you.
     Ls(Ls),
+    /// Watch a session that has a terminal, or take part in it.
+    Join(Join),
     /// End a session: its programs are hung up, and the person reads why.
     #[command(visible_alias = "terminate")]
     End(End),
@@ -36,6 +42,39 @@ pub(crate) struct Ls {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Join {
+    /// The session, as sessions ls shows it; the beginning of its id is enough.
+    session: String,
+    /// observer watches, peer watches and types, moderator watches and may end it.
+    #[arg(long, value_enum, default_value = "observer")]
+    mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    Observer,
+    Peer,
+    Moderator,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Observer => "observer",
+            Self::Peer => "peer",
+            Self::Moderator => "moderator",
+        }
+    }
+}
+
+/// What joining says to `sallyport ssh`.
+#[derive(Debug, clap::Parser)]
+struct Ssh {
+    #[command(flatten)]
+    args: crate::ssh::Args,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct End {
     /// The session, as sessions ls shows it; the beginning of its id is enough.
     session: String,
@@ -46,11 +85,46 @@ pub(crate) struct End {
     authority: AuthorityArgs,
 }
 
-pub(crate) async fn run(global: &Global, command: Sessions) -> CliResult {
+pub(crate) async fn run(global: &Global, command: Sessions) -> CliResult<ExitCode> {
     match command {
-        Sessions::Ls(args) => ls(global, args).await,
-        Sessions::End(args) => end(global, args).await,
+        Sessions::Ls(args) => ls(global, args).await.map(|()| ExitCode::SUCCESS),
+        Sessions::Join(args) => join(global, args).await,
+        Sessions::End(args) => end(global, args).await.map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Goes to the node as `ssh` does; there it is decided again.
+async fn join(global: &Global, args: Join) -> CliResult<ExitCode> {
+    let session = {
+        let authority = Authority::open(global, &AuthorityArgs::default()).await?;
+        let session_id = whole_id(&authority, &args.session).await?;
+        let gone = || {
+            CliError::new(format!("no session {} runs that you may see", args.session))
+                .hint("see: sallyport sessions ls")
+        };
+        let request = ListSessionsRequest { session_id, ..Default::default() };
+        fetch(&authority, request).await?.into_iter().next().ok_or_else(gone)?
+    };
+    if !session.terminal {
+        return Err(CliError::new("this session has no terminal, and so nothing to watch or to type in")
+            .hint("what it does is in its recording: sallyport recordings ls"));
+    }
+    let mode = args.mode.name();
+    if !session.may_join.iter().any(|may| may == mode) {
+        let modes = match session.may_join.as_slice() {
+            [] => "in no mode".to_owned(),
+            modes => format!("only as {}", modes.join(" or ")),
+        };
+        return Err(CliError::new(format!(
+            "your roles let you join this session of {} {modes}, not as {mode} (allow.join_sessions)",
+            session.user
+        ))
+        .exit(Exit::Refused));
+    }
+    let target = format!("{JOIN_LOGIN}@{}", session.node_id);
+    let what = format!("{} {mode}", session.session_id);
+    let ssh = Ssh::try_parse_from(["sallyport", "-t", &target, &what]).doing("prepare the connection")?;
+    crate::ssh::run(global, ssh.args).await
 }
 
 async fn ls(global: &Global, args: Ls) -> CliResult {

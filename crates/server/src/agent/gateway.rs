@@ -71,7 +71,7 @@ impl Gateway {
             self.sink.emit(event(node.name.as_str()).message(format!("the user's certificate: {reason}")));
             format!("the agent of {own} does not accept the user's certificate: {reason}")
         })?;
-        let permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
+        let _permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
             let (public, internal) = match &refusal {
                 Some(refusal) => (refusal.public_message(), refusal.to_string()),
                 None => ("no role of yours allows this".to_owned(), "not a user".to_owned()),
@@ -84,7 +84,6 @@ impl Gateway {
         let watcher = Watcher::new(
             Arc::clone(&self.view),
             Arc::new(identity),
-            permit,
             Arc::clone(node),
             asked.login.clone(),
             Arc::clone(&self.sink),

@@ -255,6 +255,9 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::SessionCut
             | Code::RecordingFailed
             | Code::RecordingResumed
+            | Code::SessionJoined
+            | Code::SessionLeft
+            | Code::SessionTerminated
             | Code::CryptoQuarantined
             | Code::CryptoProfileStale
     )

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use metrics::{counter, histogram};
 use sallyport_access::labels::HOST_PREFIX;
 use sallyport_access::{
-    HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
+    HostId, Identity, JoinPermit, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
 };
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{Trust, keys};
 use sallyport_ssh::BoxedStream;
+use sallyport_ssh::node::JOIN_LOGIN;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tracing::{info, instrument};
@@ -101,12 +102,38 @@ pub(crate) struct Traveller<'a> {
 const MOST_CANDIDATES: usize = 10;
 const MOST_LABELS_SHOWN: usize = 8;
 
+/// The proof that somebody may be let through to a node.
+#[derive(Debug, Clone)]
+pub(crate) enum Pass {
+    /// To log in there.
+    Login(Permit),
+    /// To take part in sessions of others there; in which, the node decides.
+    Join(JoinPermit),
+}
+
+impl Pass {
+    /// Where.
+    pub(crate) fn node(&self) -> HostId {
+        match self {
+            Self::Login(permit) => permit.node(),
+            Self::Join(permit) => permit.node(),
+        }
+    }
+
+    fn login(&self) -> &str {
+        match self {
+            Self::Login(permit) => permit.login().as_str(),
+            Self::Join(_) => JOIN_LOGIN,
+        }
+    }
+}
+
 /// An open way to a node.
 #[derive(Debug)]
 pub(crate) struct Dialled {
     pub(crate) stream: Way,
     pub(crate) node: Arc<Node>,
-    pub(crate) permit: Permit,
+    pub(crate) pass: Pass,
     pub(crate) guard: SessionGuard,
 }
 
@@ -139,6 +166,9 @@ pub(crate) enum DialError {
     /// The operator: this proxy cannot stand in front of a server whose sessions it records.
     #[error("sessions on {node} are recorded at this proxy, which is not possible now: {problem}")]
     Front { node: String, problem: String },
+    /// The peer: sessions on a registered server are its own.
+    #[error("{0} is a server that knows nothing of joining; its sessions cannot be joined")]
+    NotJoinable(String),
     /// This proxy is stopping.
     #[error("this proxy is shutting down; try again in a moment")]
     Stopping,
@@ -156,6 +186,7 @@ impl DialError {
             Self::Server { .. } => "unreachable",
             Self::Gateway { .. } => "gateway_offline",
             Self::Front { .. } => "not_recordable",
+            Self::NotJoinable(_) => "not_joinable",
             Self::Stopping => "stopping",
         }
     }
@@ -196,7 +227,7 @@ impl Dialler {
         match &result {
             Ok(dialled) => {
                 counter!("sallyport_sessions_total", "result" => "opened").increment(1);
-                info!(node_id = %dialled.node.id, login = %dialled.permit.login(), "session opened");
+                info!(node_id = %dialled.node.id, login = dialled.pass.login(), "session opened");
             }
             Err(error) => {
                 counter!("sallyport_sessions_total", "result" => error.name()).increment(1);
@@ -223,27 +254,28 @@ impl Dialler {
             Resolved::Unknown => return Err(DialError::Unknown(target.chars().take(253).collect())),
             Resolved::Several(nodes) => self.one_of(identity, target, nodes)?,
         };
-        let permit = self.decide(identity, &node, login, now)?;
+        let pass = self.decide(identity, &node, login, now)?;
         let Some(user) = identity.user() else { return Err(DialError::Unknown(target.to_owned())) };
         let guard = self.sessions.begin(user).map_err(|too_many| DialError::TooMany(too_many.bound))?;
         let stream = match &node.kind {
             NodeKind::Sallyport => {
-                let stream = self.hub.open(&permit, header(traveller, user, None));
+                let stream = self.hub.open(&pass, header(traveller, user, None));
                 Way::Tunnel(stream.map_err(|_| DialError::Offline(node.name.to_string()))?)
             }
-            NodeKind::OpenSsh(server) if records_here(&self.view, identity, &node, &permit) => {
-                let entered = self
-                    .front
-                    .enter(self.clone(), traveller, user, &node, server, &permit)
-                    .await
-                    .map_err(|problem| DialError::Front { node: node.name.to_string(), problem })?;
-                Way::over(entered)
-            }
-            NodeKind::OpenSsh(server) => {
-                Way::over(self.server(traveller, user, &node, server, &permit, login).await?)
-            }
+            NodeKind::OpenSsh(server) => match &pass {
+                Pass::Join(_) => return Err(DialError::NotJoinable(node.name.to_string())),
+                Pass::Login(permit) if records_here(&self.view, identity, &node, permit) => {
+                    let entered = self
+                        .front
+                        .enter(self.clone(), traveller, user, &node, server, permit)
+                        .await
+                        .map_err(|problem| DialError::Front { node: node.name.to_string(), problem })?;
+                    Way::over(entered)
+                }
+                Pass::Login(_) => Way::over(self.server(traveller, user, &node, server, &pass, login).await?),
+            },
         };
-        Ok(Dialled { stream, node, permit, guard })
+        Ok(Dialled { stream, node, pass, guard })
     }
 
     /// A way to a registered server. It has greeted as SSH servers do.
@@ -253,7 +285,7 @@ impl Dialler {
         user: &UserName,
         node: &Node,
         server: &OpenSshServer,
-        permit: &Permit,
+        pass: &Pass,
         login: Option<&Login>,
     ) -> Result<BoxedStream, DialError> {
         let failed = |source| DialError::Server { node: node.name.to_string(), source };
@@ -272,7 +304,7 @@ impl Dialler {
         let asked = ServerHeader { node: node.id, login: login.cloned(), proof: traveller.proof.clone() };
         let stream = self
             .hub
-            .open_through(at.id, permit, header(traveller, user, Some(asked)))
+            .open_through(at.id, pass, header(traveller, user, Some(asked)))
             .map_err(|_| gateway("is not connected to this proxy"))?;
         greeted(stream, &server.address).await.map_err(failed)
     }
@@ -308,9 +340,22 @@ impl Dialler {
         node: &Node,
         login: Option<&Login>,
         now: OffsetDateTime,
-    ) -> Result<Permit, DialError> {
-        permit(&self.view, identity, node, login, now).map_err(|refusal| {
-            refusal.map_or_else(|| DialError::Unknown(node.name.to_string()), DialError::Refused)
+    ) -> Result<Pass, DialError> {
+        let join = || {
+            let (policies, locks) = (self.view.policies(), self.view.locks());
+            policies.may_reach_to_join(identity, node, &locks, now).map(Pass::Join)
+        };
+        if login.is_some_and(|login| login.as_str() == JOIN_LOGIN) {
+            return join().map_err(DialError::Refused);
+        }
+        permit(&self.view, identity, node, login, now).map(Pass::Login).or_else(|refusal| {
+            // Who may log in nowhere there may have come to join; then the protocol has not told the proxy.
+            match (login, join()) {
+                (None, Ok(pass)) => Ok(pass),
+                _ => {
+                    Err(refusal.map_or_else(|| DialError::Unknown(node.name.to_string()), DialError::Refused))
+                }
+            }
         })
     }
 

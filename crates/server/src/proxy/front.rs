@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, warn};
 use uuid::Uuid;
 
-use super::dial::{Dialler, Proof, Traveller};
+use super::dial::{Dialler, Pass, Proof, Traveller};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::files;
@@ -233,7 +233,7 @@ impl Front {
             user: user.clone(),
             node: Arc::clone(node),
             server: server.clone(),
-            permit: permit.clone(),
+            pass: Pass::Login(permit.clone()),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let info = ConnectionInfo { client_addr: Some(traveller.client) };
@@ -414,7 +414,7 @@ struct Behind {
     user: UserName,
     node: Arc<Node>,
     server: OpenSshServer,
-    permit: Permit,
+    pass: Pass,
 }
 
 impl std::fmt::Debug for Behind {
@@ -429,7 +429,7 @@ impl Upstream for Behind {
         let traveller = Traveller { identity: &self.identity, proof: &self.proof, client: self.client };
         let (node, server) = (&self.node, &self.server);
         self.dialler
-            .server(traveller, &self.user, node, server, &self.permit, None)
+            .server(traveller, &self.user, node, server, &self.pass, None)
             .await
             .map_err(|error| error.to_string())
     }

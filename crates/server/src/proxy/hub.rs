@@ -6,8 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use metrics::{counter, gauge};
-use sallyport_access::{HostId, Permit};
+use sallyport_access::HostId;
 use sallyport_wire::tunnel::{Handle, Stream};
+
+use super::dial::Pass;
 
 /// Tunnels of one node: an agent that reconnects may have an old one still dying.
 const TUNNELS_PER_NODE: usize = 4;
@@ -46,16 +48,16 @@ impl Hub {
         Registration { hub: self.clone(), node, number }
     }
 
-    /// Opens a stream to the node that the permit names, on its newest tunnel that takes one.
-    pub(crate) fn open(&self, permit: &Permit, header: Bytes) -> Result<Stream, NotConnected> {
-        self.open_through(permit.node(), permit, header)
+    /// Opens a stream to the node that the pass names, on its newest tunnel that takes one.
+    pub(crate) fn open(&self, pass: &Pass, header: Bytes) -> Result<Stream, NotConnected> {
+        self.open_through(pass.node(), pass, header)
     }
 
-    /// Opens a stream to an agent that is the gateway to the server which the permit names.
+    /// Opens a stream to an agent that is the gateway to the server which the pass names.
     pub(crate) fn open_through(
         &self,
         agent: HostId,
-        _permit: &Permit,
+        _pass: &Pass,
         header: Bytes,
     ) -> Result<Stream, NotConnected> {
         let handles: Vec<Handle> = {

@@ -79,9 +79,9 @@ struct Watched {
 
 impl Watched {
     fn new(dialled: Dialled, identity: Arc<Identity>, dialler: &Dialler) -> Self {
-        let Dialled { stream, node, permit, guard } = dialled;
+        let Dialled { stream, node, guard, .. } = dialled;
         let watcher =
-            Watcher::new(Arc::clone(&dialler.view), identity, permit, node, None, Arc::clone(&dialler.sink));
+            Watcher::new(Arc::clone(&dialler.view), identity, node, None, Arc::clone(&dialler.sink));
         Self { stream: stream.into_stream(), watcher, _guard: guard }
     }
 }

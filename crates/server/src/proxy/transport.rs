@@ -56,7 +56,7 @@ pub(crate) fn status(error: &DialError) -> Status {
     match error {
         DialError::Unknown(_) => Status::not_found(message),
         DialError::Ambiguous { .. } => Status::invalid_argument(message),
-        DialError::Refused(_) => Status::permission_denied(message),
+        DialError::Refused(_) | DialError::NotJoinable(_) => Status::permission_denied(message),
         DialError::TooMany(_) => Status::resource_exhausted(message),
         DialError::Offline(_)
         | DialError::Server { .. }
@@ -115,7 +115,7 @@ impl Transport for TransportService {
             node_id: dialled.node.id.to_string(),
             node_name: dialled.node.name.to_string(),
         };
-        let Dialled { stream, node, permit, guard } = dialled;
+        let Dialled { stream, node, guard, .. } = dialled;
         let stream = Arc::new(stream);
         let (refuse, refused) = oneshot::channel();
         let upstream =
@@ -123,7 +123,6 @@ impl Transport for TransportService {
         let watcher = Watcher::new(
             Arc::clone(&self.dialler.view),
             identity,
-            permit,
             node,
             login,
             Arc::clone(&self.dialler.sink),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use sallyport_access::{Identity, Login, Node, Permit};
+use sallyport_access::{Identity, Login, Node};
 use sallyport_audit::{Code, Event, Sink};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -17,7 +17,6 @@ use crate::view::ClusterView;
 pub(crate) struct Watcher {
     view: Arc<ClusterView>,
     identity: Arc<Identity>,
-    permit: Permit,
     node: Arc<Node>,
     /// The login of the session, where the proxy knows it.
     login: Option<Login>,
@@ -36,13 +35,12 @@ impl Watcher {
     pub(crate) fn new(
         view: Arc<ClusterView>,
         identity: Arc<Identity>,
-        permit: Permit,
         node: Arc<Node>,
         login: Option<Login>,
         sink: Arc<dyn Sink>,
     ) -> Self {
         let changed = Box::pin(change(view.changes()));
-        Self { view, identity, permit, node, login, sink, changed }
+        Self { view, identity, node, login, sink, changed }
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -72,7 +70,7 @@ impl Watcher {
         let event = Event::new(code, OffsetDateTime::now_utc())
             .user(self.identity.display_name())
             .node(self.node.name.as_str())
-            .field("node_id", self.permit.node().to_string());
+            .field("node_id", self.node.id.to_string());
         match &self.login {
             Some(login) => event.login(login.as_str()),
             None => event,

@@ -18,6 +18,7 @@ use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared};
 use super::forward::inward::Client;
 use super::inbox::Inbox;
+use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
 use crate::helper::printable;
@@ -79,7 +80,7 @@ impl Door {
     }
 
     /// Tells the person something outside of their program's output, and ends the channel.
-    async fn refuse(&self, message: &str) {
+    pub(super) async fn refuse(&self, message: &str) {
         let text = format!("sallyport: {message}\r\n");
         let _ = self.send(Channel::Stderr, Bytes::from(text)).await;
         let _ = self.write.exit_status(REFUSED_STATUS).await;
@@ -135,6 +136,10 @@ pub(super) async fn session(door: Door, wanted: Wanted) {
 async fn serve(mut door: Door, wanted: Wanted) {
     let shared = door.shared.clone();
     let live = shared.enter(&door.inbox);
+    if let Some(identity) = shared.joins() {
+        door.quiet = true;
+        return joining::serve(door, wanted, identity).await;
+    }
     // Channels are counted when they open as well; but many could have been opened before any began.
     if shared.sessions_running() > shared.max_sessions() {
         return door.refuse(&shared.too_many_sessions()).await;
@@ -174,8 +179,10 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         }
     };
     let _ = live.record.set(record.clone());
+    let hub = wanted.terminal.as_ref().map(|one| Hub::new(door.clone(), record.clone(), one.size));
     let _listed = shared.identity().map(|owner| {
-        server.live.enter(Entry::new(record.about().clone(), owner, record.place(), door.inbox.clone()))
+        let (about, inbox) = (record.about().clone(), door.inbox.clone());
+        server.live.enter(Entry::new(about, owner, record.place(), inbox, hub.clone()))
     });
 
     let mut environment = variables(&door, &record, wanted.variables);
@@ -187,8 +194,13 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
 
     let began = Instant::now();
     let ended = {
-        let input = Box::new(FromClient(door.inbox.clone()));
-        let mut session = place.run(asked, input, Arc::new(door.clone()), record.clone());
+        let input: Box<dyn Input> = Box::new(FromClient(door.inbox.clone()));
+        let output: Arc<dyn Output> = Arc::new(door.clone());
+        let (input, output) = match &hub {
+            Some(hub) => hub.wrap(input, output),
+            None => (input, output),
+        };
+        let mut session = place.run(asked, input, output, record.clone());
         tokio::select! {
             ended = &mut session => ended,
             // A disk can fail while nothing happens: the session learns of it then, not with its next output.
@@ -199,6 +211,9 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         }
     };
     drop(reaches);
+    if let Some(hub) = &hub {
+        hub.end();
+    }
     if let Some(reason) = &ended.cut {
         // A client that takes nothing is not waited for.
         let _ = timeout(GOODBYE, door.refuse(reason)).await;

@@ -9,6 +9,7 @@ use sallyport_audit::recording::SessionMetadata;
 use tokio::sync::Notify;
 
 use super::inbox::Inbox;
+use super::joining::{Hub, Participant};
 
 /// Changes that may wait for whoever follows; past it everything is told anew.
 const MOST_CHANGES: usize = 10_000;
@@ -22,6 +23,8 @@ pub struct LiveSession {
     pub owner_roles: Vec<RoleName>,
     /// Where it is recorded: `node`, `proxy` or `off`.
     pub recording: &'static str,
+    /// Who takes part besides its owner.
+    pub participants: Vec<Participant>,
 }
 
 /// What has changed since the last look.
@@ -59,6 +62,8 @@ struct State {
 pub(super) struct Entry {
     session: LiveSession,
     inbox: Arc<Inbox>,
+    /// Of a session with a terminal.
+    hub: Option<Arc<Hub>>,
 }
 
 impl Entry {
@@ -67,16 +72,31 @@ impl Entry {
         owner: &Identity,
         recording: &'static str,
         inbox: Arc<Inbox>,
+        hub: Option<Arc<Hub>>,
     ) -> Self {
         let owner_roles = match &owner.principal {
             Principal::User { roles, .. } => roles.clone(),
             Principal::Host { .. } => Vec::new(),
         };
-        Self { session: LiveSession { about, owner_roles, recording }, inbox }
+        let session = LiveSession { about, owner_roles, recording, participants: Vec::new() };
+        Self { session, inbox, hub }
+    }
+
+    pub(super) fn about(&self) -> &SessionMetadata {
+        &self.session.about
+    }
+
+    pub(super) fn owner_roles(&self) -> &[RoleName] {
+        &self.session.owner_roles
+    }
+
+    pub(super) fn hub(&self) -> Option<Arc<Hub>> {
+        self.hub.clone()
     }
 
     fn told(&self) -> LiveSession {
-        self.session.clone()
+        let participants = self.hub.as_ref().map(|hub| hub.participants()).unwrap_or_default();
+        LiveSession { participants, ..self.session.clone() }
     }
 }
 
@@ -93,7 +113,13 @@ impl LiveSessions {
         Listed { live: self.clone(), id }
     }
 
-    fn touch(&self, id: SessionId) {
+    /// One session that runs.
+    pub(super) fn find(&self, id: &SessionId) -> Option<Arc<Entry>> {
+        self.state().sessions.get(id).cloned()
+    }
+
+    /// Something about a session has changed.
+    pub(super) fn touch(&self, id: SessionId) {
         let mut state = self.state();
         let State { changed, .. } = &mut *state;
         if let Some(waiting) = changed {
@@ -199,8 +225,9 @@ mod tests {
             size: None,
         };
         let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
-        let session = LiveSession { about, owner_roles: Vec::new(), recording: "node" };
-        (Entry { session, inbox: inbox.clone() }, inbox, id)
+        let session =
+            LiveSession { about, owner_roles: Vec::new(), recording: "node", participants: Vec::new() };
+        (Entry { session, inbox: inbox.clone(), hub: None }, inbox, id)
     }
 
     #[tokio::test]

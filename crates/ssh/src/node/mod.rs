@@ -19,6 +19,7 @@ mod config;
 mod connection;
 mod forward;
 mod inbox;
+mod joining;
 mod live;
 mod local;
 mod record;
@@ -45,6 +46,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 
 pub use config::NodeConfig;
+pub use joining::{JOIN_LOGIN, Participant};
 pub use live::{Change, LiveSession, LiveSessions};
 pub use remote::{ServerProof, Upstream};
 

@@ -9,6 +9,7 @@ mod denied;
 mod exchange;
 mod files;
 mod forward;
+mod joining;
 mod keys;
 mod limits;
 mod running;

@@ -8,6 +8,7 @@ use ssh_key::{Certificate, HashAlg};
 use time::OffsetDateTime;
 
 use super::shared::{Access, Granted, Shared};
+use crate::node::joining::JOIN_LOGIN;
 
 /// What the login `user` may do with `certificate`.
 ///
@@ -51,6 +52,12 @@ pub(super) async fn authorise(
         Err(error) => return refuse(error.to_string(), error.to_string(), None),
     };
     let node = directory.node();
+    if user == JOIN_LOGIN {
+        return match directory.policies().may_reach_to_join(&identity, &node, &directory.locks(), now) {
+            Ok(_) => Ok(Access::Joining(Box::new(identity))),
+            Err(refusal) => refuse(refusal.public_message(), refusal.to_string(), refusal.rule()),
+        };
+    }
     let permit = match directory.policies().decide(&identity, &node, &login, &directory.locks(), now) {
         Ok(permit) => permit,
         Err(refusal) => {

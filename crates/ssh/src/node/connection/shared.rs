@@ -19,6 +19,7 @@ use crate::node::backend::{BackEnd, Place};
 use crate::node::channel::Door;
 use crate::node::forward::inward::Slot;
 use crate::node::inbox::{Inbox, Pressure};
+use crate::node::joining;
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};
 use crate::session::Channel;
@@ -27,6 +28,8 @@ use crate::session::Channel;
 pub(in crate::node) enum Access {
     /// May have sessions; each is decided again.
     Granted(Box<Granted>),
+    /// May ask to take part in sessions of others; decided for each.
+    Joining(Box<Identity>),
     /// An authentic certificate, and no right to enter: reads why, and nothing else.
     Refused { message: String },
 }
@@ -242,6 +245,7 @@ impl Shared {
             Some(Access::Granted(granted)) => {
                 event.user(granted.identity.display_name()).login(granted.login.as_str())
             }
+            Some(Access::Joining(identity)) => event.user(identity.display_name()),
             _ => event,
         }
     }
@@ -254,6 +258,14 @@ impl Shared {
     pub(super) fn granted(&self) -> Option<&Granted> {
         match self.access.get() {
             Some(Access::Granted(granted)) => Some(granted),
+            _ => None,
+        }
+    }
+
+    /// Who is on the connection, when they came to take part in somebody's session.
+    pub(in crate::node) fn joins(&self) -> Option<Identity> {
+        match self.access.get() {
+            Some(Access::Joining(identity)) => Some(identity.as_ref().clone()),
             _ => None,
         }
     }
@@ -302,24 +314,25 @@ impl Shared {
                 }
             }
             Some(Access::Refused { message }) => Err(message.clone()),
+            Some(Access::Joining(_)) => Err(format!(
+                "the login {} is for joining sessions, and for nothing else",
+                joining::JOIN_LOGIN
+            )),
             None => Err("log in first".to_owned()),
         }
     }
 
     /// The lock that keeps out whoever is on this connection, if one has come.
     pub(super) fn locked(&self) -> Option<String> {
-        let granted = self.granted()?;
-        let (identity, login) = (&granted.identity, &granted.login);
+        let (identity, login) = match self.access.get()? {
+            Access::Granted(granted) => (&granted.identity, Some(&granted.login)),
+            Access::Joining(identity) => (identity.as_ref(), None),
+            Access::Refused { .. } => return None,
+        };
         let directory = &self.server.directory;
         directory
             .policies()
-            .locked(
-                identity,
-                Some(&directory.node()),
-                Some(login),
-                &directory.locks(),
-                OffsetDateTime::now_utc(),
-            )
+            .locked(identity, Some(&directory.node()), login, &directory.locks(), OffsetDateTime::now_utc())
             .map(|refusal| refusal.public_message())
     }
 }
