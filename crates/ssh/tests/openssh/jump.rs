@@ -41,7 +41,7 @@ impl Dial for Nodes {
         host: &str,
         _: SocketAddr,
     ) -> Result<BoxedStream, String> {
-        assert!(certificate.starts_with("ssh-ed25519-cert-v01@openssh.com "), "{certificate}");
+        assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
         self.asked.lock().unwrap().push((identity.display_name(), host.to_owned()));
         match host {
             NODE | "web-1.example.com" => Ok(Box::new(TcpStream::connect(self.node).await.unwrap())),
