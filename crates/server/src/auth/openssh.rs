@@ -28,8 +28,9 @@ const SSH_PORT: u16 = 22;
 const MOST_NAMES: usize = 32;
 /// How long a proxy may stand for a server by one certificate. It renews well before.
 const TARGET_TTL: time::Duration = time::Duration::hours(24);
-/// How long a proxy may log in for a user by one certificate: it is needed at the beginning of a connection only.
-const FOR_TARGET_TTL: time::Duration = time::Duration::minutes(10);
+/// How long a proxy may log in for a user by one certificate. It asks for another after ten minutes; the rest is for an
+/// hour in which the authority is away.
+const FOR_TARGET_TTL: time::Duration = time::Duration::minutes(70);
 
 /// A registered server as an administrator writes it.
 #[derive(Debug)]

@@ -48,9 +48,13 @@ const CUT_PATIENCE: Duration = Duration::from_secs(6);
 const STREAM_BYTES: usize = 256 * 1024;
 /// A certificate with less life than this is not used for a login: clocks differ.
 const LEAST_LIFE: time::Duration = time::Duration::seconds(90);
+/// A certificate older than this is replaced when it is used, if the authority is there.
+const FRESH: time::Duration = time::Duration::minutes(10);
+/// How long the authority is not asked again for the same.
+const RETRY: time::Duration = time::Duration::seconds(30);
 /// Logins that are remembered; past it those that are over are forgotten, and then all.
 const MOST_LOGINS: usize = 10_000;
-/// How long certificates may be asked for at once; whoever comes later waits for one that is under way.
+/// Certificates that may be asked for at once.
 const ASKING: usize = 16;
 
 /// What the authority gave for one server.
@@ -63,9 +67,38 @@ struct Target {
 }
 
 /// What the authority gave for one login of a user on one server.
+#[derive(Clone)]
 struct HeldLogin {
     credentials: Credentials,
+    fresh_until: OffsetDateTime,
     valid_until: OffsetDateTime,
+}
+
+impl HeldLogin {
+    fn is_due(&self) -> bool {
+        OffsetDateTime::now_utc() >= self.fresh_until
+    }
+}
+
+/// Why the authority gave nothing, in words for the person.
+enum Asking {
+    Refused(String),
+    /// It is away, or cannot do it now.
+    NoAnswer(String),
+}
+
+impl From<String> for Asking {
+    fn from(problem: String) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl Asking {
+    fn into_words(self) -> String {
+        match self {
+            Self::Refused(problem) | Self::NoAnswer(problem) => problem,
+        }
+    }
 }
 
 type LoginKey = (HostId, Uuid, Login);
@@ -293,7 +326,8 @@ impl Front {
             ssh_public_key: key.public_line().to_owned(),
         };
         let mut fleet = self.client.fleet();
-        let answer = self.ask("CertifyTarget", fleet.certify_target(request)).await?;
+        let answer =
+            self.ask("CertifyTarget", fleet.certify_target(request)).await.map_err(Asking::into_words)?;
         let host = HostIdentity::new(&key, &answer.ssh_certificate).map_err(|error| error.to_string())?;
         let now = OffsetDateTime::now_utc();
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
@@ -333,35 +367,75 @@ impl Front {
         &self,
         method: &'static str,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    ) -> Result<T, String> {
-        let _place = self.asking.acquire().await.map_err(|error| error.to_string())?;
+    ) -> Result<T, Asking> {
+        let _place = self.asking.acquire().await.map_err(|error| Asking::Refused(error.to_string()))?;
         let answer = tokio::time::timeout(CALL_TIMEOUT, call).await;
         let result = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
         counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
         match answer {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(format!("the authority gives no certificate: {}", status.message())),
-            Err(_) => Err("the authority gives no certificate: it does not answer; try again".to_owned()),
+            Ok(Err(status)) => {
+                let words = format!("the authority gives no certificate: {}", status.message());
+                Err(match status.code() {
+                    tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
+                        Asking::NoAnswer(words)
+                    }
+                    _ => Asking::Refused(words),
+                })
+            }
+            Err(_) => Err(Asking::NoAnswer(
+                "the authority gives no certificate: it does not answer; try again".to_owned(),
+            )),
         }
     }
 
-    /// What a user logs in to a server with. Asks nobody when there is something with enough life.
+    /// What a user logs in to a server with. Who has something that lives does not wait: what is not fresh any more is
+    /// replaced meanwhile, if the authority is there.
     async fn credentials(
-        &self,
+        self: &Arc<Self>,
         identity: &Identity,
         certificate: &str,
-        node: &Node,
+        node: &Arc<Node>,
         login: &Login,
     ) -> Result<Credentials, String> {
         let key: LoginKey = (node.id, identity.login_id, login.clone());
-        if let Some(held) = self.held(&key) {
-            return Ok(held);
+        let Some(held) = self.held(&key) else {
+            return self.certify_login(key, certificate, node, login).await.map_err(Asking::into_words);
+        };
+        if held.is_due() {
+            self.postpone(&key);
+            let (front, node) = (Arc::clone(self), Arc::clone(node));
+            let (certificate, login) = (certificate.to_owned(), login.clone());
+            tokio::spawn(async move {
+                match front.certify_login(key.clone(), &certificate, &node, &login).await {
+                    Ok(_) => {}
+                    Err(Asking::NoAnswer(problem)) => {
+                        warn!(server = %node.name, problem, "going on with an older certificate");
+                    }
+                    Err(Asking::Refused(problem)) => {
+                        warn!(server = %node.name, problem, "no more certificates for a login");
+                        locked(&front.logins).remove(&key);
+                    }
+                }
+            });
         }
-        let turn = self.turn(node);
-        let _turn = turn.lock().await;
-        if let Some(held) = self.held(&key) {
-            return Ok(held);
+        Ok(held.credentials)
+    }
+
+    /// One asks for what replaces it; the others do not, for a while.
+    fn postpone(&self, key: &LoginKey) {
+        if let Some(held) = locked(&self.logins).get_mut(key) {
+            held.fresh_until = OffsetDateTime::now_utc() + RETRY;
         }
+    }
+
+    async fn certify_login(
+        &self,
+        key: LoginKey,
+        certificate: &str,
+        node: &Node,
+        login: &Login,
+    ) -> Result<Credentials, Asking> {
         let began = std::time::Instant::now();
         let pair = self.key(KeyPurpose::UserSsh).await?;
         let request = CertifyForTargetRequest {
@@ -373,7 +447,7 @@ impl Front {
         let mut fleet = self.client.fleet();
         let answer = self.ask("CertifyForTarget", fleet.certify_for_target(request)).await?;
         let credentials = Credentials::from_openssh(&pair.private_openssh(), &answer.ssh_certificate)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Asking::Refused(error.to_string()))?;
         let now = OffsetDateTime::now_utc();
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
         let mut logins = locked(&self.logins);
@@ -383,18 +457,15 @@ impl Front {
                 logins.clear();
             }
         }
-        logins.insert(key, HeldLogin { credentials: credentials.clone(), valid_until });
+        let held = HeldLogin { credentials: credentials.clone(), fresh_until: now + FRESH, valid_until };
+        logins.insert(key, held);
         histogram!("sallyport_target_certificate_seconds", "for" => "user").record(began.elapsed());
         Ok(credentials)
     }
 
-    fn held(&self, key: &LoginKey) -> Option<Credentials> {
+    fn held(&self, key: &LoginKey) -> Option<HeldLogin> {
         let now = OffsetDateTime::now_utc();
-        let logins = locked(&self.logins);
-        logins
-            .get(key)
-            .filter(|held| held.valid_until - now > LEAST_LIFE)
-            .map(|held| held.credentials.clone())
+        locked(&self.logins).get(key).filter(|held| held.valid_until - now > LEAST_LIFE).cloned()
     }
 }
 
