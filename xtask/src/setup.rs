@@ -11,6 +11,9 @@ const NEEDED: &[(&str, &str)] = &[
     ("plink", "putty-tools"),
     ("/usr/lib/python3/dist-packages/asyncssh", "python3-asyncssh"),
     ("tmux", "tmux"),
+    ("git", "git"),
+    ("python3", "python3"),
+    ("ansible-playbook", "ansible-core"),
     ("openssl", "openssl"),
     ("softhsm2-util", "softhsm2"),
 ];

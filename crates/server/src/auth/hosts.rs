@@ -15,9 +15,13 @@ use super::issued::with_certificates;
 use super::state::{HostRecord, NodeRecord, TokenRecord};
 use super::view::PAGE;
 use super::{Inner, host_role, host_role_name};
+use crate::backoff::chance;
 
 /// The public part of a token is its first characters.
 pub(super) const TOKEN_NAME: usize = 8;
+/// Hosts that join with one token at the same moment get its uses one after the other: a whole rack may.
+const JOIN_ATTEMPTS: usize = 500;
+const JOIN_PAUSE: std::time::Duration = std::time::Duration::from_millis(40);
 /// A token is remembered for so long after its end, to say "stale" and not "unknown".
 pub(super) const REMEMBERED: time::Duration = time::Duration::hours(24);
 
@@ -133,7 +137,11 @@ impl Inner {
             |reason, text: &str| JoinRefusal { status: Status::permission_denied(text.to_owned()), reason };
         let next = "make a new one: sallyport admin tokens add";
         let name: String = request.token.chars().take(TOKEN_NAME).collect();
-        for _ in 0..16 {
+        for attempt in 0..JOIN_ATTEMPTS {
+            if attempt > 0 {
+                // Of those that join at this moment one got ahead; they shall not all try again at once.
+                tokio::time::sleep(JOIN_PAUSE.mul_f64(chance())).await;
+            }
             let stored = self
                 .store
                 .get::<TokenRecord>(&name, now)
