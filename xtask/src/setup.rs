@@ -12,6 +12,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/asyncssh", "python3-asyncssh"),
     ("tmux", "tmux"),
     ("git", "git"),
+    ("faketime", "faketime"),
     ("python3", "python3"),
     ("ansible-playbook", "ansible-core"),
     ("openssl", "openssl"),

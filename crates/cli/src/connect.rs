@@ -91,6 +91,12 @@ fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
         CliError::new(format!("a certificate has expired, or this machine's clock is wrong ({said})"))
             .hint("date; then sallyport login")
             .exit(Exit::NotLoggedIn)
+    } else if lower.contains("notyetvalid") || lower.contains("not yet valid") {
+        CliError::new(format!(
+            "a certificate is not valid yet, so this machine's clock is probably wrong ({said})"
+        ))
+        .hint("date; a minute of difference is tolerated")
+        .exit(Exit::Connection)
     } else if lower.contains("pin") || lower.contains("unknownissuer") || lower.contains("unknown issuer") {
         CliError::new(format!(
             "{proxy} is not the cluster you logged in to, or its certificate authority was replaced ({said})"
