@@ -5,8 +5,10 @@
 //! finds (groups, umask, home, variables) and then turns into the shell; or it stays and serves files. It never returns
 //! to the node: what goes wrong it says on standard error, which the person sees.
 //!
-//! There is no PAM, no utmp record and no `~/.ssh/rc`: the authority of a session is its certificate and the cluster's
-//! policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
+//! There is no PAM, and neither `~/.ssh/rc` nor `~/.ssh/environment` is read: the authority of a session is its certificate
+//! and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
+
+mod surroundings;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -92,9 +94,13 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
     if account.uid != 0 && nologin(Path::new("/etc/nologin")) {
         return Ok(ExitCode::from(FAILED));
     }
+    surroundings::give_back();
     account.become_it()?;
     if matches!(spec.work, Work::Shell | Work::Exec | Work::Sftp) {
         enter_home(&account);
+    }
+    if spec.work == Work::Shell && spec.terminal {
+        surroundings::greet(&account.home);
     }
     let environment = environment(&account, &spec);
     match spec.work {

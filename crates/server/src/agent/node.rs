@@ -11,7 +11,7 @@ use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeServer};
-use sallyport_ssh::session::Helper;
+use sallyport_ssh::session::{Helper, LoginRecords};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -124,6 +124,7 @@ impl SshNode {
             spill_directory: spill,
             accept_env: start.section.allow_env.clone(),
             gateway_ports: start.section.gateway_ports,
+            login_records: start.section.login_records.then(LoginRecords::default),
             ..NodeConfig::default()
         };
         if let Some(program) = &start.section.helper {

@@ -284,6 +284,8 @@ pub struct NodeSection {
     pub allow_env: Vec<String>,
     /// Let clients of `ssh -R` say on which addresses the node listens for them. Default: loopback only.
     pub gateway_ports: bool,
+    /// Enter sessions with a terminal into utmp and wtmp. Default: yes.
+    pub login_records: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -300,6 +302,7 @@ impl Default for NodeSection {
             join: JoinConfig::default(),
             allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
             gateway_ports: false,
+            login_records: true,
             spool_limit_mib: 2_048,
             helper: None,
         }

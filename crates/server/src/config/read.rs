@@ -42,6 +42,7 @@ const NODE: &[&str] = &[
     "join",
     "allow_env",
     "gateway_ports",
+    "login_records",
     "spool_limit_mib",
 ];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
@@ -277,6 +278,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         proxy_server,
         join,
         allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
+        login_records: section.boolean("login_records", problems).unwrap_or(default.login_records),
         gateway_ports: section.boolean("gateway_ports", problems).unwrap_or(default.gateway_ports),
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -82,6 +82,8 @@ pub(crate) struct Asked {
     pub(crate) environment: Vec<(String, String)>,
     /// Whether the file service says what the files contain.
     pub(crate) hash_files: bool,
+    /// Where the person is.
+    pub(crate) from: Option<IpAddr>,
 }
 
 /// What a client says of its display (RFC 4254 §6.3.1).

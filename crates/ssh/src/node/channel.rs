@@ -188,8 +188,9 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let mut environment = variables(&door, &record, wanted.variables);
     let reaches = reaches(&door, place, &record, wanted.agent, wanted.display.as_ref()).await;
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
+    let from = shared.info.client_addr.map(|address| address.ip());
     let hash_files = permit.options().hash_files;
-    let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment, hash_files };
+    let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment, hash_files, from };
     announce(&record, &asked, permit);
 
     let began = Instant::now();

@@ -10,7 +10,7 @@ use sallyport_sal::HybridKeyExchange;
 use super::HostIdentity;
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
-use crate::session::Helper;
+use crate::session::{Helper, LoginRecords};
 
 /// Settings of a node's SSH server.
 #[derive(Debug, Clone)]
@@ -38,6 +38,9 @@ pub struct NodeConfig {
     /// Let clients say on which addresses the node listens for them (`ssh -R`). Default: the loopback ones, whatever
     /// they say. Whoever reaches the node's network reaches then what its users forward.
     pub gateway_ports: bool,
+    /// Enter sessions with a terminal into utmp and wtmp, when the node is root and the files are there. Default: the
+    /// system's.
+    pub login_records: Option<LoginRecords>,
 }
 
 impl Default for NodeConfig {
@@ -55,6 +58,7 @@ impl Default for NodeConfig {
             keepalive_max: 3,
             max_forwards: 256,
             gateway_ports: false,
+            login_records: Some(LoginRecords::default()),
         }
     }
 }

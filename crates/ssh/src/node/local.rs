@@ -16,7 +16,8 @@ use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, R
 use super::forward::inward::Client;
 use super::x11::Display;
 use crate::BoxedStream;
-use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Tap, socket};
+use crate::session::logins::{self, LoginRecords, Who};
+use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Running, Tap, socket};
 
 /// This machine and its accounts.
 #[derive(Debug, Clone)]
@@ -24,6 +25,7 @@ pub(super) struct Local {
     pub(super) helper: Helper,
     /// Whether others than this machine may reach what is listened on for clients.
     pub(super) gateway_ports: bool,
+    pub(super) login_records: Option<LoginRecords>,
 }
 
 /// One account of this machine.
@@ -32,6 +34,29 @@ struct LocalPlace {
     account: Account,
     helper: Helper,
     gateway_ports: bool,
+    login_records: Option<LoginRecords>,
+}
+
+impl LocalPlace {
+    /// Enters a session with a terminal into the system's records, for as long as the result lives.
+    async fn enter_login(&self, running: &Running, from: Option<IpAddr>) -> Option<Entered> {
+        let records = self.login_records.clone().filter(|_| nix::unistd::geteuid().is_root())?;
+        let (pid, terminal) = running.terminal()?;
+        let who = Who { user: self.account.name.clone(), from, pid, terminal };
+        let entered = tokio::task::spawn_blocking(move || logins::Login::enter(&records, &who)).await;
+        entered.ok().flatten().map(|login| Entered(Some(login)))
+    }
+}
+
+/// A login in the records; leaving them is not for the runtime to wait for.
+struct Entered(Option<logins::Login>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let (Some(login), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn_blocking(move || drop(login));
+        }
+    }
 }
 
 /// Ports below are root's (ip(7)); the node binds for accounts that are not.
@@ -43,8 +68,8 @@ impl BackEnd for Local {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
-                let Self { helper, gateway_ports } = self.clone();
-                Ok(Arc::new(LocalPlace { account, helper, gateway_ports }))
+                let Self { helper, gateway_ports, login_records } = self.clone();
+                Ok(Arc::new(LocalPlace { account, helper, gateway_ports, login_records }))
             }
             Ok(Err(error)) => Err(error.to_string()),
             Err(error) => {
@@ -64,10 +89,13 @@ impl Place for LocalPlace {
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,
     ) -> Ended {
-        let Asked { kind, terminal, environment, hash_files } = session;
+        let Asked { kind, terminal, environment, hash_files, from } = session;
         let request = Request { account: self.account.clone(), kind, terminal, environment, hash_files };
         match session::start(&request, &self.helper) {
-            Ok(running) => session::run(running, input, output, tap).await,
+            Ok(running) => {
+                let _login = self.enter_login(&running, from).await;
+                session::run(running, input, output, tap).await
+            }
             Err(error) => {
                 tracing::error!(%error, "cannot start a session");
                 Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error.to_string()) }

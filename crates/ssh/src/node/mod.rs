@@ -251,6 +251,7 @@ impl NodeServer {
         let back_end = Arc::new(Local {
             helper: self.0.config.helper.clone(),
             gateway_ports: self.0.config.gateway_ports,
+            login_records: self.0.config.login_records.clone(),
         });
         self.serve_before(back_end, stream, info).await;
     }

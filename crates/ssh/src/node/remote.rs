@@ -275,7 +275,7 @@ const AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 const OWN_VARIABLES: [&str; 2] = ["SSH_CONNECTION", "SSH_CLIENT"];
 
 fn request(asked: Asked) -> SessionRequest {
-    let Asked { kind, terminal, mut environment, hash_files: _ } = asked;
+    let Asked { kind, terminal, mut environment, hash_files: _, from: _ } = asked;
     let forward_agent = environment.iter().any(|(name, _)| name == AGENT_VARIABLE);
     environment.retain(|(name, _)| name != AGENT_VARIABLE && !OWN_VARIABLES.contains(&name.as_str()));
     let program = match kind {

@@ -9,6 +9,7 @@
 //! memory is bounded by its front door's window and a few blocks of 32 KiB.
 
 mod account;
+pub(crate) mod logins;
 mod process;
 mod pump;
 pub(crate) mod socket;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use account::Account;
+pub use logins::LoginRecords;
 pub use process::{Helper, Running, start};
 pub use pump::{Ended, run};
 pub use rustix::process::Signal;

@@ -46,6 +46,15 @@ pub struct Running {
     pub(super) stderr: Option<End>,
     /// Standard error carries reports of file operations instead of text.
     pub(super) reports: bool,
+    /// The path of its terminal.
+    tty: Option<String>,
+}
+
+impl Running {
+    /// Its process and the path of its terminal, when it has one.
+    pub(crate) fn terminal(&self) -> Option<(u32, String)> {
+        Some((self.child.id()?, self.tty.clone()?))
+    }
 }
 
 /// The session's processes. Hangs up when dropped before [`Group::forget`].
@@ -175,6 +184,7 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         command.arg(OsStr::from_bytes(line));
     }
 
+    let tty = pair.as_ref().map(|pair| pair.path.clone());
     let (child, stdin, stdout, stderr) = match pair {
         Some(pair) => {
             let end = |fd: &OwnedFd| fd.try_clone().map(Stdio::from).map_err(spawn_failed);
@@ -199,5 +209,13 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         }
     };
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    Ok(Running { child, group: Group { leader }, stdin, stdout, stderr, reports: request.kind == Kind::Sftp })
+    Ok(Running {
+        child,
+        group: Group { leader },
+        stdin,
+        stdout,
+        stderr,
+        reports: request.kind == Kind::Sftp,
+        tty,
+    })
 }

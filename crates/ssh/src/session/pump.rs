@@ -62,7 +62,7 @@ struct Counts {
 /// Runs a session to its end: until the process has ended and its output is delivered, the client goes, or the tap
 /// stops it. Dropping the future hangs the session up.
 pub async fn run<I: Input>(running: Running, input: I, output: Arc<dyn Output>, tap: Arc<dyn Tap>) -> Ended {
-    let Running { mut child, mut group, stdin, stdout, stderr, reports } = running;
+    let Running { mut child, mut group, stdin, stdout, stderr, reports, .. } = running;
     let counts = Counts::default();
     let terminal = stdout.terminal;
     let resizable = terminal.then(|| stdout.clone());

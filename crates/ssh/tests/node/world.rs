@@ -177,6 +177,8 @@ impl World {
                 arguments: vec![sallyport_ssh::helper::ARGUMENT.into()],
             },
             spill_directory: spill,
+            // Tests leave nothing in the machine's own.
+            login_records: None,
             ..NodeConfig::default()
         };
         change(&mut config);

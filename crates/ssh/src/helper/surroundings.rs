@@ -1,0 +1,66 @@
+//! What a login finds besides its variables: limits, its standing with the kernel, and the message of the day.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit};
+
+/// Open files of a login, as the kernel and systemd give it; who needs more raises it up to the hard limit.
+const OPEN_FILES: u64 = 1024;
+/// Messages of the day, as Debian's sshd shows them.
+const MESSAGES: [&str; 2] = ["/run/motd.dynamic", "/etc/motd"];
+/// Longest of them.
+const MOST_MESSAGE_BYTES: u64 = 64 * 1024;
+
+/// Gives back what the node has for itself alone. To be called as root; what fails is no reason not to log in.
+pub(super) fn give_back() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let current = limit.maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    if limit.current.is_none_or(|now| now > current) {
+        let given = Rlimit { current: Some(current), maximum: limit.maximum };
+        let _ = rustix::process::setrlimit(Resource::Nofile, given);
+    }
+    // A service that the kernel is to spare when memory runs out; its users' programs are not.
+    let spared =
+        std::fs::read_to_string("/proc/self/oom_score_adj").is_ok_and(|score| score.trim().starts_with('-'));
+    if spared {
+        let _ = std::fs::write("/proc/self/oom_score_adj", "0");
+    }
+}
+
+/// Shows the messages of the day to a person who has not hushed them.
+pub(super) fn greet(home: &Path) {
+    let text = messages(&MESSAGES.map(Path::new), home);
+    let _ = io::stdout().write_all(&text);
+    let _ = io::stdout().flush();
+}
+
+fn messages(files: &[&Path], home: &Path) -> Vec<u8> {
+    let mut text = Vec::new();
+    if home.join(".hushlogin").exists() {
+        return text;
+    }
+    for file in files {
+        if let Ok(file) = std::fs::File::open(file) {
+            let _ = file.take(MOST_MESSAGE_BYTES).read_to_end(&mut text);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_shown_unless_hushed() {
+        let home = tempfile::tempdir().unwrap();
+        let files = [home.path().join("dynamic"), home.path().join("motd"), home.path().join("missing")];
+        std::fs::write(&files[0], "one\n").unwrap();
+        std::fs::write(&files[1], "two\n").unwrap();
+        let files: Vec<&Path> = files.iter().map(|file| file.as_path()).collect();
+        assert_eq!(messages(&files, home.path()), b"one\ntwo\n");
+        std::fs::write(home.path().join(".hushlogin"), "").unwrap();
+        assert_eq!(messages(&files, home.path()), b"");
+    }
+}
