@@ -100,8 +100,9 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("native-tls", &[], "the default build does not link OpenSSL"),
 ];
 
-/// The only modules of the command line that may name the services.
-const STARTERS: &[&str] = &["start.rs", "configure.rs", "quickstart.rs"];
+/// The only modules of the command line that may name the services: those that start them, and the one that is a host
+/// of the cluster itself (`join openssh`).
+const STARTERS: &[&str] = &["start.rs", "configure.rs", "quickstart.rs", "join.rs"];
 
 pub(crate) fn run() -> Result<(), String> {
     let packages = metadata::packages()?;
