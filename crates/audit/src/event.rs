@@ -205,6 +205,12 @@ codes! {
     RecordingPlayed = "SP2104I", "recording.played";
     /// A recording that had failed goes on.
     RecordingResumed = "SP2105I", "recording.resumed";
+    /// A recording was removed: by somebody, or because it was older than the session policy keeps them.
+    RecordingRemoved = "SP2106I", "recording.removed";
+    /// A recording is kept until it is released, whatever its age.
+    RecordingHeld = "SP2107I", "recording.held";
+    /// A recording is no longer kept from being removed.
+    RecordingReleased = "SP2108I", "recording.released";
 
     /// A method of the API that only reads was used.
     ApiCalled = "SP3000I", "api.called";

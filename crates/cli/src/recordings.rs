@@ -1,7 +1,9 @@
 //! `sallyport recordings`.
 
 use sallyport_wire::convert;
-use sallyport_wire::v1::{ListRecordingsRequest, RecordingInfo};
+use sallyport_wire::v1::{
+    HoldRecordingRequest, ListRecordingsRequest, RecordingInfo, RemoveRecordingRequest,
+};
 use serde_json::json;
 
 use crate::Global;
@@ -13,6 +15,20 @@ use crate::ui::{self, Format};
 pub(crate) enum Recordings {
     /// List recorded sessions, the newest first: your own, or all where your roles let you.
     Ls(Ls),
+    /// Remove a recording for good.
+    Rm(One),
+    /// Keep a recording from being removed, whatever its age.
+    Hold(One),
+    /// Let a recording be removed again.
+    Release(One),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct One {
+    /// The session, as recordings ls shows it.
+    session: String,
+    #[command(flatten)]
+    authority: AuthorityArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +49,34 @@ pub(crate) struct Ls {
 }
 
 pub(crate) async fn run(global: &Global, command: Recordings) -> CliResult {
-    let Recordings::Ls(args) = command;
+    match command {
+        Recordings::Ls(args) => ls(global, args).await,
+        Recordings::Rm(args) => remove(global, args).await,
+        Recordings::Hold(args) => hold(global, args, true).await,
+        Recordings::Release(args) => hold(global, args, false).await,
+    }
+}
+
+async fn remove(global: &Global, args: One) -> CliResult {
+    let authority = Authority::open(global, &args.authority).await?;
+    let removed = authority
+        .sessions()
+        .remove_recording(RemoveRecordingRequest { session_id: args.session })
+        .await
+        .map_err(|status| CliError::from_status("remove the recording", &status))?;
+    ui::say(format!("Removed; {} are free again.", ui::bytes(removed.into_inner().bytes)));
+    Ok(())
+}
+
+async fn hold(global: &Global, args: One, hold: bool) -> CliResult {
+    let authority = Authority::open(global, &args.authority).await?;
+    let request = HoldRecordingRequest { session_id: args.session, hold };
+    let doing = if hold { "hold the recording" } else { "release the recording" };
+    let held = authority.sessions().hold_recording(request).await;
+    held.map(|_| ()).map_err(|status| CliError::from_status(doing, &status))
+}
+
+async fn ls(global: &Global, args: Ls) -> CliResult {
     let authority = Authority::open(global, &args.authority).await?;
     let request = ListRecordingsRequest {
         limit: args.limit,

@@ -337,6 +337,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Fleet.ReportSessions", Nothing),
         ("Sessions.ListSessions", Called),
         ("Sessions.EndSession", Event("SP2030I")),
+        ("Sessions.RemoveRecording", Event("SP2106I")),
+        ("Sessions.HoldRecording", Event("SP2107I")),
         ("Fleet.CertifyTarget", Event("SP1101I")),
         ("Fleet.CertifyForTarget", Event("SP1100I")),
         ("Cluster.GetStatus", Called),
@@ -558,6 +560,19 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     let ended = sessions.end_session(end.clone()).await.unwrap().into_inner().session.unwrap();
     assert_eq!(ended.user, "alice");
     assert_eq!(sessions.end_session(end).await.unwrap_err().code(), Code::NotFound);
+
+    // What is held stays; what is released can go, and is gone.
+    let recording = || session.to_string();
+    let hold = |hold| v1::HoldRecordingRequest { session_id: recording(), hold };
+    let remove = || v1::RemoveRecordingRequest { session_id: recording() };
+    sessions.hold_recording(hold(true)).await.unwrap();
+    let held = sessions.remove_recording(remove()).await.unwrap_err();
+    assert!(held.message().contains("is held; release it first"), "{held:?}");
+    sessions.hold_recording(hold(false)).await.unwrap();
+    assert!(sessions.remove_recording(remove()).await.unwrap().into_inner().bytes > 0);
+    assert_eq!(sessions.remove_recording(remove()).await.unwrap_err().code(), Code::NotFound);
+    let listed = client.list_recordings(v1::ListRecordingsRequest::default()).await.unwrap().into_inner();
+    assert!(listed.recordings.is_empty());
 
     let mut suites = SuitesClient::new(admin_channel(&cluster.data_dir()).await);
     let known = suites.list_suites(v1::ListSuitesRequest {}).await.unwrap().into_inner();

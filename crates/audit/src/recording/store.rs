@@ -32,6 +32,12 @@ pub enum StoreError {
     /// Nothing is added to a recording that was said to be whole.
     #[error("the recording of session {0} is closed")]
     Closed(SessionId),
+    /// It is held.
+    #[error("the recording of session {0} is held; release it first: sallyport recordings release {0}")]
+    Held(SessionId),
+    /// More may come.
+    #[error("the recording of session {0} may still grow; its node has not said that it is over")]
+    Live(SessionId),
     /// Another host began it.
     #[error("the recording of session {0} belongs to another host")]
     Owner(SessionId),
@@ -271,6 +277,77 @@ impl RecordingStore {
         })?;
         Reader::open(io::BufReader::with_capacity(256 * 1024, file), &self.key)
             .map_err(|source| StoreError::Io { session, source })
+    }
+
+    /// Removes a recording for good; gives how many bytes it had. One that may still grow is removed only when nothing
+    /// was added for `silence`: its host is gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Held`], [`StoreError::Live`] and the disk's.
+    pub fn remove(&self, session: SessionId, silence: Duration) -> Result<u64, StoreError> {
+        let _changing = self.changing(session);
+        let failed = |source| StoreError::Io { session, source };
+        if self.is_held(session) {
+            return Err(StoreError::Held(session));
+        }
+        let path = self.path(session, "rec");
+        let metadata = fs::metadata(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::NotFound(session),
+            _ => failed(error),
+        })?;
+        let quiet = metadata.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+        if !self.path(session, "closed").exists() && quiet < silence {
+            return Err(StoreError::Live(session));
+        }
+        fs::remove_file(&path).map_err(failed)?;
+        for suffix in ["owner", "closed"] {
+            let _ = fs::remove_file(self.path(session, suffix));
+        }
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        Ok(metadata.len())
+    }
+
+    /// Keeps a recording from being removed, or no longer; says whether that is news.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], and the disk's.
+    pub fn hold(&self, session: SessionId, hold: bool) -> Result<bool, StoreError> {
+        let _changing = self.changing(session);
+        if !self.path(session, "rec").exists() {
+            return Err(StoreError::NotFound(session));
+        }
+        let news = self.is_held(session) != hold;
+        let changed = match (news, hold) {
+            (false, _) => Ok(()),
+            (true, true) => self.write_whole(session, "held", b""),
+            (true, false) => fs::remove_file(self.path(session, "held")),
+        };
+        changed.map_err(|source| StoreError::Io { session, source })?;
+        Ok(news)
+    }
+
+    /// Whether a recording is held.
+    #[must_use]
+    pub fn is_held(&self, session: SessionId) -> bool {
+        self.path(session, "held").exists()
+    }
+
+    /// Recordings to which nothing was added since `before`, the oldest first, at most `most`; without those held.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn older_than(&self, before: std::time::SystemTime, most: usize) -> io::Result<Vec<SessionId>> {
+        let mut old = Vec::new();
+        for session in self.sessions()?.into_iter().rev() {
+            if old.len() >= most {
+                break;
+            }
+            let Ok(metadata) = fs::metadata(self.path(session, "rec")) else { continue };
+            if metadata.modified()? < before && !self.is_held(session) {
+                old.push(session);
+            }
+        }
+        Ok(old)
     }
 
     /// Every session, the newest first.

@@ -215,11 +215,13 @@ fn session(text: &str) -> Result<SessionId, Status> {
     text.parse().map_err(|error: sallyport_access::IdError| Status::invalid_argument(error.to_string()))
 }
 
-fn recording(error: &RecordingStoreError) -> Status {
+pub(super) fn recording(error: &RecordingStoreError) -> Status {
     match error {
         RecordingStoreError::NotFound(_) => Status::not_found(error.to_string()),
         RecordingStoreError::Offset { .. } => Status::out_of_range(error.to_string()),
-        RecordingStoreError::Closed(_) => Status::failed_precondition(error.to_string()),
+        RecordingStoreError::Closed(_) | RecordingStoreError::Held(_) | RecordingStoreError::Live(_) => {
+            Status::failed_precondition(error.to_string())
+        }
         RecordingStoreError::Owner(_) => Status::permission_denied(error.to_string()),
         RecordingStoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             tracing::error!(%error, "the disk for recordings is full");

@@ -119,6 +119,7 @@ pub(super) async fn open_with(
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
     inner.tasks.spawn(Arc::clone(&inner).forget_sessions());
+    inner.tasks.spawn(Arc::clone(&inner).retain_recordings());
     let indexing = Arc::clone(&inner);
     inner
         .tasks

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 use sallyport_access::permit::JoinMode;
 use sallyport_access::{HostId, HostRole, Identity, JoinTarget, Principal, RoleName, SessionId, Verb};
-use sallyport_audit::Code;
+use sallyport_audit::{Code, Event};
 use sallyport_wire::v1::sessions_server::Sessions;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
 use super::caller::{Caller, caller};
+use super::fleet::recording;
 use super::live::{FORGET_AFTER, NotOrdered, ORDERS, REPORT_WITHIN, Reporting};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
@@ -28,6 +29,11 @@ const SESSIONS: usize = 20_000;
 const END_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest reason that is passed on.
 const LONGEST_REASON: usize = 512;
+/// A recording that may still grow and has not for so long belongs to a host that is gone.
+const SILENCE: Duration = Duration::from_secs(3600);
+/// How often it is looked for recordings that are too old, and how many of them go at once.
+const RETENTION_LOOK: Duration = Duration::from_secs(30);
+const REMOVED_AT_ONCE: usize = 200;
 /// How often it is asked whether a host may go on.
 const STILL_VALID: Duration = Duration::from_secs(10);
 
@@ -63,6 +69,38 @@ impl Sessions for Service {
         let caller = caller(&request);
         let session = self.0.end_session(&caller, request.into_inner()).await?;
         Ok(Response::new(v1::EndSessionResponse { session: Some(session) }))
+    }
+
+    async fn remove_recording(
+        &self,
+        request: Request<v1::RemoveRecordingRequest>,
+    ) -> Result<Response<v1::RemoveRecordingResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Sessions.RemoveRecording", "recording", Verb::Delete).await?;
+        let session = session_id(&request.get_ref().session_id)?;
+        let event = self.0.event(Code::RecordingRemoved, &caller);
+        let bytes = self.0.remove_recording(session, event).await?;
+        Ok(Response::new(v1::RemoveRecordingResponse { bytes }))
+    }
+
+    async fn hold_recording(
+        &self,
+        request: Request<v1::HoldRecordingRequest>,
+    ) -> Result<Response<v1::HoldRecordingResponse>, Status> {
+        let caller = caller(&request);
+        self.0.allow(&caller, "Sessions.HoldRecording", "recording", Verb::Delete).await?;
+        let v1::HoldRecordingRequest { session_id: id, hold } = request.into_inner();
+        let session = session_id(&id)?;
+        let recordings = Arc::clone(&self.0.recordings);
+        let held = tokio::task::spawn_blocking(move || recordings.hold(session, hold)).await;
+        let news = held
+            .map_err(|_| Status::internal("the recording could not be held"))?
+            .map_err(|error| recording(&error))?;
+        if news {
+            let code = if hold { Code::RecordingHeld } else { Code::RecordingReleased };
+            self.0.record(vec![self.0.event(code, &caller).session(session)]).await?;
+        }
+        Ok(Response::new(v1::HoldRecordingResponse {}))
     }
 }
 
@@ -223,6 +261,64 @@ impl Inner {
             }
         }
     }
+}
+
+impl Inner {
+    /// Removes a recording; the event says whose it was.
+    async fn remove_recording(&self, session: SessionId, event: Event) -> Result<u64, Status> {
+        let recordings = Arc::clone(&self.recordings);
+        let removed = tokio::task::spawn_blocking(move || {
+            let metadata = recordings.entry(session)?.metadata;
+            recordings.remove(session, SILENCE).map(|bytes| (metadata, bytes))
+        });
+        let (metadata, bytes) = removed
+            .await
+            .map_err(|_| Status::internal("the recording could not be removed"))?
+            .map_err(|error| recording(&error))?;
+        let mut event = event.session(session).field("bytes", bytes);
+        if let Some(metadata) = metadata {
+            event = event.node(metadata.node).login(metadata.login).field("owner", metadata.user);
+        }
+        self.record(vec![event]).await?;
+        Ok(bytes)
+    }
+
+    /// Removes what is older than the session policy keeps it, until the authority stops.
+    pub(super) async fn retain_recordings(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(RETENTION_LOOK);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            let Some(retention) = self.view().policies.sessions().retention else { continue };
+            let Some(before) = std::time::SystemTime::now().checked_sub(retention) else { continue };
+            let recordings = Arc::clone(&self.recordings);
+            let old =
+                tokio::task::spawn_blocking(move || recordings.older_than(before, REMOVED_AT_ONCE)).await;
+            let old = match old {
+                Ok(Ok(old)) => old,
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the recordings cannot be looked at");
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            for session in old {
+                let event = Event::new(Code::RecordingRemoved, OffsetDateTime::now_utc())
+                    .user("auth")
+                    .origin("auth")
+                    .message("older than the session policy keeps recordings");
+                if let Err(status) = self.remove_recording(session, event).await {
+                    tracing::warn!(%session, message = status.message(), "an old recording was not removed");
+                }
+            }
+        }
+    }
+}
+
+fn session_id(text: &str) -> Result<SessionId, Status> {
+    text.parse().map_err(|error: sallyport_access::IdError| Status::invalid_argument(error.to_string()))
 }
 
 /// Who may join what. Sessions of one owner on one node share an answer.
