@@ -177,7 +177,7 @@ async fn client_to_node(
             }
             Some(Asked::Agent(_)) => {
                 let _ = refuse.send(Status::failed_precondition(
-                    "this node records its sessions itself, so the agent is forwarded inside SSH; do not send agent frames",
+                    "agents are forwarded inside SSH; do not send agent frames",
                 ));
                 return;
             }
