@@ -83,11 +83,16 @@ fn connecting_is_measured_every_way() {
 
 #[test]
 fn bulk_transfers_arrive_whole_and_are_recorded_smaller() {
-    let output = ok(lab(&["bulk", "--quick", "--size", "8", "--stalled", "1", "--format", "json"]));
+    let output = ok(lab(&["bulk", "--quick", "--size", "8", "--stalled", "5", "--format", "json"]));
     let report = json(&output);
     let aims = report["aims"].as_array().unwrap();
     let recorded = aims.iter().find(|aim| aim["what"].as_str().unwrap().contains("recording of a download"));
     assert_eq!(recorded.unwrap()["reached"], true, "{report}");
+    // Ends that stand still: nothing piles up behind them.
+    let flat =
+        |aim: &&serde_json::Value| aim["what"].as_str().unwrap().starts_with("memory of proxy and node, ");
+    let stalls: Vec<_> = aims.iter().filter(flat).collect();
+    assert!(stalls.len() == 2 && stalls.iter().all(|aim| aim["reached"] == true), "{stalls:?}");
 }
 
 #[test]

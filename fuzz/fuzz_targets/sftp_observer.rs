@@ -10,7 +10,8 @@ fuzz_target!(|data: &[u8]| {
     let mut rest = data;
     while let Some((head, more)) = rest.split_first() {
         let (part, next) = more.split_at(more.len().min(usize::from(head >> 1)));
-        let ended = if head & 1 == 0 { observer.client(part).is_err() } else { observer.server(part).is_err() };
+        let ended =
+            if head & 1 == 0 { observer.client(part).is_err() } else { observer.server(part).is_err() };
         if ended {
             break;
         }

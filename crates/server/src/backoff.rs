@@ -44,6 +44,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_thousand_agents_do_not_come_back_at_once() {
+        const AGENTS: usize = 1_000;
+        let most = Duration::from_secs(15);
+        // Every one fails at once when it tries, until the proxy is back after ten minutes; then it is let in.
+        let back = Duration::from_secs(600);
+        let mut arrivals = [0_usize; 32];
+        for _ in 0..AGENTS {
+            let mut backoff = Backoff::new(Duration::from_millis(100), most);
+            let mut now = Duration::ZERO;
+            while now < back {
+                now += backoff.pause(chance());
+            }
+            let second = usize::try_from((now - back).as_secs()).unwrap();
+            arrivals[second] += 1;
+        }
+        assert_eq!(arrivals.iter().sum::<usize>(), AGENTS);
+        // Spread over the longest pause: the fullest second has about a tenth of them.
+        assert!(arrivals.iter().all(|second| *second < AGENTS / 7), "{arrivals:?}");
+    }
+
+    #[test]
     fn pauses_double_up_to_the_bound_and_keep_their_jitter() {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(350));
         let pauses: Vec<u128> = (0..4).map(|_| backoff.pause(0.999_999).as_millis()).collect();

@@ -1,0 +1,261 @@
+//! Every fuzz target as a property test: on what it was seeded with, on noise, and on both mixed. The fuzzer itself needs
+//! another toolchain; the targets' code runs here with every test run.
+#![allow(unused_attributes, unused_imports, reason = "the targets are written as programs of the fuzzer's")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+// The targets ask for `libfuzzer_sys::fuzz_target`, which is this:
+extern crate self as libfuzzer_sys;
+
+/// Makes the body of a target a function of bytes.
+#[macro_export]
+macro_rules! fuzz_target {
+    (|$data:ident: &[u8]| $body:block) => {
+        pub(crate) fn run($data: &[u8]) $body
+    };
+    (|$data:ident: (u8, &[u8])| $body:block) => {
+        pub(crate) fn run(bytes: &[u8]) {
+            let Some((first, rest)) = bytes.split_first() else { return };
+            let $data: (u8, &[u8]) = (*first, rest);
+            $body
+        }
+    };
+}
+
+#[path = "../fuzz/fuzz_targets/audit_line.rs"]
+mod audit_line;
+#[path = "../fuzz/fuzz_targets/client_hello.rs"]
+mod client_hello;
+#[path = "../fuzz/fuzz_targets/detect.rs"]
+mod detect;
+#[path = "../fuzz/fuzz_targets/jwt.rs"]
+mod jwt;
+#[path = "../fuzz/fuzz_targets/node_query.rs"]
+mod node_query;
+#[path = "../fuzz/fuzz_targets/read_private.rs"]
+mod read_private;
+#[path = "../fuzz/fuzz_targets/read_public.rs"]
+mod read_public;
+#[path = "../fuzz/fuzz_targets/recording_reader.rs"]
+mod recording_reader;
+#[path = "../fuzz/fuzz_targets/role_yaml.rs"]
+mod role_yaml;
+#[path = "../fuzz/fuzz_targets/sftp_observer.rs"]
+mod sftp_observer;
+#[path = "../fuzz/fuzz_targets/ssh_certificate.rs"]
+mod ssh_certificate;
+#[path = "../fuzz/fuzz_targets/ssh_offer.rs"]
+mod ssh_offer;
+#[path = "../fuzz/fuzz_targets/tunnel_frame.rs"]
+mod tunnel_frame;
+#[path = "../fuzz/fuzz_targets/tunnel_state.rs"]
+mod tunnel_state;
+#[path = "../fuzz/fuzz_targets/x509_certificate.rs"]
+mod x509_certificate;
+
+/// Inputs of one target: a million are the fuzzer's business, a few thousand find what is simply wrong.
+const ROUNDS: usize = 3_000;
+/// Longest input made here.
+const LONGEST: usize = 4_096;
+
+/// xorshift64*: the same inputs every time, so that a failure can be had again.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(bound.max(1)).unwrap()).unwrap()
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next().to_be_bytes()[0]).collect()
+    }
+}
+
+/// Changes a seed as a fuzzer would: bytes replaced, cut, repeated, and numbers that are often wrong put in.
+fn changed(seed: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    const ODD: [&[u8]; 6] = [&[0xff; 4], &[0; 4], &[0x7f, 0xff, 0xff, 0xff], &[0x80, 0, 0, 0], b"\0", b"\n"];
+    let mut bytes = seed.to_vec();
+    for _ in 0..=numbers.below(6) {
+        let at = numbers.below(bytes.len() + 1);
+        match numbers.below(5) {
+            0 => bytes.truncate(at),
+            1 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << numbers.below(8);
+                }
+            }
+            2 => {
+                let odd = ODD[numbers.below(ODD.len())];
+                bytes.splice(at..(at + odd.len()).min(bytes.len()), odd.iter().copied());
+            }
+            3 => {
+                let part = bytes[at..(at + numbers.below(64)).min(bytes.len())].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => {
+                let length = numbers.below(16);
+                let noise = numbers.bytes(length);
+                bytes.splice(at..at, noise);
+            }
+        }
+    }
+    bytes.truncate(LONGEST);
+    bytes
+}
+
+fn replay(name: &str, target: fn(&[u8]), seeds: &[&[u8]]) {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    for seed in seeds {
+        target(seed);
+    }
+    for round in 0..ROUNDS {
+        let input = if seeds.is_empty() || round % 4 == 0 {
+            let length = numbers.below(if round % 8 == 0 { LONGEST } else { 64 });
+            numbers.bytes(length)
+        } else {
+            let seed = seeds[numbers.below(seeds.len())];
+            changed(seed, &mut numbers)
+        };
+        let outcome = std::panic::catch_unwind(|| target(&input));
+        assert!(outcome.is_ok(), "{name}, round {round}: {:02x?}", input);
+    }
+}
+
+#[test]
+fn audit_line_holds() {
+    replay(
+        "audit_line",
+        audit_line::run,
+        &[br#"{"seq":1,"hash":"00","event":{"code":"SP2001","kind":"session.start"}}"#],
+    );
+}
+
+#[test]
+fn client_hello_holds() {
+    replay(
+        "client_hello",
+        client_hello::run,
+        &[&[22, 3, 1, 0, 47, 1, 0, 0, 43, 3, 3], &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]],
+    );
+}
+
+#[test]
+fn detect_holds() {
+    replay(
+        "detect",
+        detect::run,
+        &[b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]],
+    );
+}
+
+#[test]
+fn jwt_holds() {
+    replay(
+        "jwt",
+        jwt::run,
+        &[
+            b"eyJhbGciOiJub25lIn0.eyJpc3MiOiJ4In0.",
+            b"{\"alg\":\"ES256\"}\n{\"aud\":\"fuzz\",\"exp\":9999999999}\nsig",
+        ],
+    );
+}
+
+#[test]
+fn node_query_holds() {
+    replay(
+        "node_query",
+        node_query::run,
+        &[b"labels.env == \"prod\" && name startswith \"web\"", b"!(online) || search(\"x\")"],
+    );
+}
+
+#[test]
+fn read_private_holds() {
+    replay("read_private", read_private::run, &[b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n", b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n-----END OPENSSH PRIVATE KEY-----\n"]);
+}
+
+#[test]
+fn read_public_holds() {
+    replay("read_public", read_public::run, &[b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGDT0PVEKZTwqzZ6yQNkFhVYJlJPfjrHRZlHQWzgzEO x", b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n"]);
+}
+
+#[test]
+fn recording_reader_holds() {
+    replay(
+        "recording_reader",
+        recording_reader::run,
+        &[b"\xf5CHK\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10"],
+    );
+}
+
+#[test]
+fn role_yaml_holds() {
+    replay("role_yaml", role_yaml::run, &[b"kind: role\nversion: v1\nmetadata:\n  name: dev\nspec:\n  allow:\n    logins: [root]\n    node_labels:\n      '*': '*'\n  options: {max_sessions: 3}\n", b"kind: lock\nversion: v1\nmetadata:\n  name: x\nspec:\n  target: {user: alice}\n"]);
+}
+
+#[test]
+fn sftp_observer_holds() {
+    replay(
+        "sftp_observer",
+        sftp_observer::run,
+        &[b"\0\0\0\x05\x01\0\0\0\x03", b"\0\0\0\x11\x03\0\0\0\x01\0\0\0\x04/tmp\0\0\0\x01\0\0\0\0"],
+    );
+}
+
+#[test]
+fn ssh_certificate_holds() {
+    replay("ssh_certificate", ssh_certificate::run, &[b"\0\0\0\x20ssh-ed25519-cert-v01@openssh.com\0\0\0\x04nnnn\0\0\0\x20kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05alice"]);
+}
+
+#[test]
+fn ssh_offer_holds() {
+    replay(
+        "ssh_offer",
+        ssh_offer::run,
+        &[b"\x03SSH-2.0-OpenSSH_9.2\r\n\0\0\0\x2c\x0a\x14", b"\x01line\r\nSSH-1.99-x\n\0\0\0\x05\x00\x02aaa"],
+    );
+}
+
+#[test]
+fn tunnel_frame_holds() {
+    replay(
+        "tunnel_frame",
+        tunnel_frame::run,
+        &[
+            &[0, 0, 0, 0, 1, 0, 0, 0, 2, 9, 9],
+            &[1, 0, 0, 0, 1, 0, 0, 0, 0],
+            &[4, 0, 0, 0, 1, 0, 0, 0, 1, b'x'],
+            &[7, 0, 0, 0, 0, 0, 0, 0, 0],
+        ],
+    );
+}
+
+#[test]
+fn tunnel_state_holds() {
+    replay(
+        "tunnel_state",
+        tunnel_state::run,
+        &[
+            &[
+                1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 9, 9, 2, 0, 0, 0, 1, 0, 0, 1, 0, 3, 0,
+                0, 0, 1, 0, 0, 0, 0,
+            ],
+            &[5, 0, 0, 0, 0, 0, 0, 0, 7],
+        ],
+    );
+}
+
+#[test]
+fn x509_certificate_holds() {
+    replay(
+        "x509_certificate",
+        x509_certificate::run,
+        &[b"\x30\x82\x01\x00\x30\x81\xb3\xa0\x03\x02\x01\x02\x02\x01\x01"],
+    );
+}
