@@ -9,7 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use support::{Cluster, Process, User, free_port, is_root, me, ok, refused, ssh, stderr, stdout, wait_for};
+use support::{
+    Cluster, Process, User, free_port, is_root, me, ok, refused, ssh, ssh_command, stderr, stdout, wait_for,
+};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
 
@@ -295,6 +297,32 @@ fn the_proxy_records_what_a_server_cannot() {
         "{}",
         stdout(&output)
     );
+    // A session there can be watched, at the proxy.
+    let none = bob.ssh(&["-tt", &format!("sallyport-join@db-1.{}", support::CLUSTER), "x"]);
+    assert_eq!(none.status.code(), Some(255), "no session is there");
+    let mut owner = ssh_command(&bob.ssh_config(&[]))
+        .args(["-tt", &support::target("db-1"), "echo the first screen; sleep 60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let one = support::wait_for("the session to be listed", || {
+        let listed = ok(bob.run(&["sessions", "ls", "--format", "json"])).stdout;
+        serde_json::from_slice::<Vec<serde_json::Value>>(&listed)
+            .unwrap()
+            .into_iter()
+            .find(|one| one["recording"] == "proxy" && one["terminal"] == true)
+    });
+    let mut watching = bob
+        .command(&["sessions", "join", one["session_id"].as_str().unwrap()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut shown = support::lines_of(&mut watching);
+    support::read_until(&mut shown, "the first screen");
+    ok(bob.run(&["sessions", "end", one["session_id"].as_str().unwrap()]));
+    assert_eq!(owner.wait().unwrap().code(), Some(255));
+    assert!(watching.wait().unwrap().success());
     let (file, copy) = (cluster.path("file"), cluster.path("copy"));
     fs::write(&file, vec![7u8; 300_000]).unwrap();
     let there = format!("{}:{}", support::target("db-1"), copy.display());

@@ -166,8 +166,8 @@ pub(crate) enum DialError {
     /// The operator: this proxy cannot stand in front of a server whose sessions it records.
     #[error("sessions on {node} are recorded at this proxy, which is not possible now: {problem}")]
     Front { node: String, problem: String },
-    /// The peer: sessions on a registered server are its own.
-    #[error("{0} is a server that knows nothing of joining; its sessions cannot be joined")]
+    /// The peer: this proxy knows no session there.
+    #[error("no session on the server {0} is recorded at this proxy, and others there cannot be joined")]
     NotJoinable(String),
     /// This proxy is stopping.
     #[error("this proxy is shutting down; try again in a moment")]
@@ -263,16 +263,21 @@ impl Dialler {
                 Way::Tunnel(stream.map_err(|_| DialError::Offline(node.name.to_string()))?)
             }
             NodeKind::OpenSsh(server) => match &pass {
-                Pass::Join(_) => return Err(DialError::NotJoinable(node.name.to_string())),
-                Pass::Login(permit) if records_here(&self.view, identity, &node, permit) => {
+                Pass::Login(permit) if !records_here(&self.view, identity, &node, permit) => {
+                    Way::over(self.server(traveller, user, &node, server, &pass, login).await?)
+                }
+                // Who comes to join gets to the front door, and no further.
+                Pass::Join(_) if !self.front.live().any_on(node.id) => {
+                    return Err(DialError::NotJoinable(node.name.to_string()));
+                }
+                Pass::Login(_) | Pass::Join(_) => {
                     let entered = self
                         .front
-                        .enter(self.clone(), traveller, user, &node, server, permit)
+                        .enter(self.clone(), traveller, user, &node, server, &pass)
                         .await
                         .map_err(|problem| DialError::Front { node: node.name.to_string(), problem })?;
                     Way::over(entered)
                 }
-                Pass::Login(_) => Way::over(self.server(traveller, user, &node, server, &pass, login).await?),
             },
         };
         Ok(Dialled { stream, node, pass, guard })
@@ -288,6 +293,9 @@ impl Dialler {
         pass: &Pass,
         login: Option<&Login>,
     ) -> Result<BoxedStream, DialError> {
+        if matches!(pass, Pass::Join(_)) {
+            return Err(DialError::NotJoinable(node.name.to_string()));
+        }
         let failed = |source| DialError::Server { node: node.name.to_string(), source };
         let Some(via) = &server.via else {
             return reach(&server.address).await.map_err(failed);

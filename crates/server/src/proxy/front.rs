@@ -254,7 +254,7 @@ impl Front {
         user: &UserName,
         node: &Arc<Node>,
         server: &OpenSshServer,
-        permit: &Permit,
+        pass: &Pass,
     ) -> Result<BoxedStream, String> {
         let door = self.door(node).await?;
         let upstream = Arc::new(Behind {
@@ -266,7 +266,7 @@ impl Front {
             user: user.clone(),
             node: Arc::clone(node),
             server: server.clone(),
-            pass: Pass::Login(permit.clone()),
+            pass: pass.clone(),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let info = ConnectionInfo { client_addr: Some(traveller.client) };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sallyport_access::{Identity, Principal, RoleName, SessionId};
+use sallyport_access::{HostId, Identity, Principal, RoleName, SessionId};
 use sallyport_audit::recording::SessionMetadata;
 use tokio::sync::Notify;
 
@@ -137,6 +137,13 @@ impl LiveSessions {
     #[must_use]
     pub fn list(&self) -> Vec<LiveSession> {
         self.state().sessions.values().map(|entry| entry.told()).collect()
+    }
+
+    /// Whether any session runs on this node.
+    #[must_use]
+    pub fn any_on(&self, node: HostId) -> bool {
+        let node = node.to_string();
+        self.state().sessions.values().any(|entry| entry.session.about.node_id == node)
     }
 
     /// Ends a session and tells its owner why; false when there is none of this id any more.
