@@ -240,10 +240,18 @@ impl Sender {
                 () = stop.cancelled() => return,
                 () = send(&segment, &client) => {}
             }
-            self.waiting.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
-            self.waiting.dropped.store(0, Ordering::Relaxed);
-            self.progress.send_modify(|progress| progress.unsent = progress.unsent.saturating_sub(1));
+            self.taken(&segment);
         }
+    }
+
+    /// The authority has a segment: there is room for new events again.
+    fn taken(&self, segment: &Segment) {
+        self.waiting.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
+        let lost = self.waiting.dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            error!(lost, "audit events were lost; new ones are kept again");
+        }
+        self.progress.send_modify(|progress| progress.unsent = progress.unsent.saturating_sub(1));
     }
 }
 
@@ -300,4 +308,46 @@ fn read(path: &Path) -> io::Result<Vec<String>> {
         }
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_audit::Code;
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const LIMIT_BYTES: u64 = 8 * 1024;
+
+    fn event(message: &str) -> Event {
+        Event::new(Code::SessionStart, OffsetDateTime::UNIX_EPOCH).message(message)
+    }
+
+    async fn closed(sender: &mut Sender) -> Segment {
+        tokio::time::timeout(PATIENCE, sender.segments.recv()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_overflow_costs_what_did_not_fit_and_nothing_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, mut sender) = open(&directory.path().join("events"), LIMIT_BYTES).unwrap();
+        for round in 0..3 {
+            for _ in 0..500 {
+                spool.emit(event("one of many"));
+            }
+            let segment = closed(&mut sender).await;
+            assert!(segment.bytes <= LIMIT_BYTES, "round {round}: {}", segment.bytes);
+            assert!(sender.waiting.dropped.load(Ordering::Relaxed) > 0, "round {round}: nothing was lost");
+            sender.taken(&segment);
+            fs::remove_file(&segment.path).unwrap();
+
+            spool.emit(event("after"));
+            let segment = closed(&mut sender).await;
+            let kept = read(&segment.path).unwrap();
+            assert!(kept.iter().any(|line| line.contains("\"after\"")), "round {round}: {kept:?}");
+            sender.taken(&segment);
+        }
+    }
 }
