@@ -351,3 +351,45 @@ fn two_uploads_of_one_recording_never_double_it() {
     }
     assert_eq!(fs::read(directory.path().join(format!("{session}.rec"))).unwrap(), content);
 }
+
+#[test]
+fn old_recordings_go_unless_they_are_held_or_grow() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = Arc::new(RecipientKey::generate().unwrap());
+    let store = RecordingStore::open(directory.path(), key).unwrap();
+    let day = Duration::from_secs(86_400);
+    let (content, _, _) = sample(3, true);
+    let made = |days: u32, closed: bool| {
+        let session = SessionId::new();
+        store.append(session, "node", 0, &content).unwrap();
+        if closed {
+            store.close(session, "node").unwrap();
+        }
+        let file =
+            fs::File::options().write(true).open(directory.path().join(format!("{session}.rec"))).unwrap();
+        file.set_modified(std::time::SystemTime::now() - day * days).unwrap();
+        session
+    };
+    let (old, held, lost, young) = (made(100, true), made(100, true), made(100, false), made(1, true));
+    let live = made(0, false);
+    assert!(store.hold(held, true).unwrap());
+    assert!(!store.hold(held, true).unwrap(), "it is held already");
+    let before = std::time::SystemTime::now() - day * 90;
+    assert_eq!(store.older_than(before, 10).unwrap(), [old, lost]);
+    assert_eq!(store.older_than(before, 1).unwrap(), [old], "so many at once");
+    let silence = Duration::from_secs(3600);
+    for session in [old, lost] {
+        assert_eq!(store.remove(session, silence).unwrap(), content.len() as u64);
+    }
+    assert!(matches!(store.remove(held, silence), Err(StoreError::Held(_))));
+    assert!(matches!(store.remove(live, silence), Err(StoreError::Live(_))));
+    assert!(matches!(store.remove(old, silence), Err(StoreError::NotFound(_))));
+    let mut left = store.sessions().unwrap();
+    left.sort_unstable();
+    assert_eq!(left, [held, young, live]);
+    assert_eq!(
+        fs::read_dir(directory.path()).unwrap().count(),
+        3 * 2 + 2 + 1,
+        "owner, closed and held go, too"
+    );
+}
