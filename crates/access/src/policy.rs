@@ -500,11 +500,23 @@ impl Policies {
         node: &Node,
         login: &Login,
     ) -> Weighed {
-        let matched = if combination.has_regexes { matched(combination, &node.labels) } else { Vec::new() };
-        let context = Context::from_pairs([
-            ("login".to_owned(), RestrictedExpression::new_string(login.to_string())),
-            ("matched".to_owned(), RestrictedExpression::new_set(matched)),
-        ]);
+        let asked = [("login".to_owned(), RestrictedExpression::new_string(login.to_string()))];
+        self.weigh_on(combination, user, traits, node, "login", asked)
+    }
+
+    /// Asks about a node, with what the question says besides the node's labels.
+    fn weigh_on<const N: usize>(
+        &self,
+        combination: &Combination,
+        user: &str,
+        traits: &Traits,
+        node: &Node,
+        action: &str,
+        asked: [(String, RestrictedExpression); N],
+    ) -> Weighed {
+        let matches = if combination.has_regexes { matched(combination, &node.labels) } else { Vec::new() };
+        let matches = ("matched".to_owned(), RestrictedExpression::new_set(matches));
+        let context = Context::from_pairs(asked.into_iter().chain([matches]));
         let tags = combination.labels.iter().filter_map(|label| {
             let value = node.labels.value(label)?;
             Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
@@ -518,7 +530,7 @@ impl Policies {
             };
         };
         let roles: Vec<RoleName> = combination.roles.iter().map(|role| role.role.name.clone()).collect();
-        self.ask(combination, self.user_entity(user, &roles, traits), "login", node, context)
+        self.ask(combination, self.user_entity(user, &roles, traits), action, node, context)
     }
 
     fn user_entity(&self, user: &str, roles: &[RoleName], traits: &Traits) -> Option<Entity> {

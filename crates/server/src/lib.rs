@@ -16,6 +16,7 @@ mod authority_client;
 mod backoff;
 mod confirming;
 mod crypto;
+mod directory;
 mod files;
 mod health;
 mod host;

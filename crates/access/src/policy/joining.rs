@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use cedar_policy::{Context, Entity, RestrictedExpression};
+use cedar_policy::RestrictedExpression;
 use time::OffsetDateTime;
 
-use super::{Combination, Policies, Weighed, matched};
+use super::{Combination, Policies, Weighed};
 use crate::permit::{JoinMode, JoinPermit, Refusal};
 use crate::{Identity, Lock, Node, Principal, RoleName, Traits};
 
@@ -144,25 +144,10 @@ impl Policies {
                 values.iter().map(|value| RestrictedExpression::new_string((*value).to_owned())),
             )
         };
-        let matches = if combination.has_regexes { matched(combination, &node.labels) } else { Vec::new() };
-        let context = Context::from_pairs([
+        let asked = [
             ("owner_roles".to_owned(), strings(owner_roles)),
             ("modes".to_owned(), strings(&[mode.as_str()])),
-            ("matched".to_owned(), RestrictedExpression::new_set(matches)),
-        ]);
-        let tags = combination.labels.iter().filter_map(|label| {
-            let value = node.labels.value(label)?;
-            Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
-        });
-        let node = Entity::new_with_tags(self.uid(&self.types.node, &node.id.to_string()), [], [], tags);
-        let (Ok(context), Ok(node)) = (context, node) else {
-            return Weighed {
-                allowed: false,
-                rules: Vec::new(),
-                errors: vec!["the question could not be put".to_owned()],
-            };
-        };
-        let roles: Vec<RoleName> = combination.roles.iter().map(|role| role.role.name.clone()).collect();
-        self.ask(combination, self.user_entity(user, &roles, traits), "join", node, context)
+        ];
+        self.weigh_on(combination, user, traits, node, "join", asked)
     }
 }

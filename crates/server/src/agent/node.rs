@@ -4,15 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sallyport_access::{Lock, Node, Policies};
+use sallyport_access::Node;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
-use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
-use sallyport_ssh::capabilities::Sighting;
-use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeServer};
+use sallyport_ssh::node::{ConnectionInfo, HostIdentity, LiveSessions, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Helper, LoginRecords};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
@@ -20,6 +17,7 @@ use tracing::warn;
 use super::tunnel::ServeStream;
 use crate::ServerError;
 use crate::config::NodeSection;
+use crate::directory::Known;
 use crate::files;
 use crate::host::{Credentials, certificates};
 use crate::seen::Seen;
@@ -42,41 +40,6 @@ pub(crate) struct Start<'a> {
     pub(crate) seen: Seen,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
-}
-
-/// The watched view, as the SSH server asks for it.
-#[derive(Debug)]
-struct Known {
-    view: Arc<ClusterView>,
-    own: Arc<Node>,
-    seen: Seen,
-}
-
-impl Directory for Known {
-    fn trust(&self) -> Arc<Trust> {
-        self.view.trust()
-    }
-
-    fn policies(&self) -> Arc<Policies> {
-        self.view.policies()
-    }
-
-    fn locks(&self) -> Arc<[Lock]> {
-        self.view.locks()
-    }
-
-    /// As the authority knows it, with the labels of the join token; until that is heard, as the configuration does.
-    fn node(&self) -> Arc<Node> {
-        self.view.node(&self.own.id).unwrap_or_else(|| Arc::clone(&self.own))
-    }
-
-    fn changes(&self) -> watch::Receiver<u64> {
-        self.view.changes()
-    }
-
-    fn saw(&self, sighting: Sighting) {
-        self.seen.saw_ssh(sighting);
-    }
 }
 
 /// The SSH server of the agent.
@@ -130,7 +93,7 @@ impl SshNode {
         if let Some(program) = &start.section.helper {
             config.helper = Helper { program: program.clone(), ..Helper::default() };
         }
-        let directory = Known { view: Arc::clone(&start.view), own: Arc::new(start.own), seen: start.seen };
+        let directory = Known { view: Arc::clone(&start.view), node: Arc::new(start.own), seen: start.seen };
         let server = NodeServer::new(
             config,
             &host(&start.credentials.identity())?,

@@ -11,24 +11,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use metrics::{counter, histogram};
-use sallyport_access::{
-    HostId, Identity, Lock, Login, Node, NodeKind, OpenSshServer, Permit, Policies, RecordAt, UserName,
-};
+use sallyport_access::{HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, UserName};
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
-use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::KeyPurpose;
 use sallyport_ssh::BoxedStream;
-use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::client::Credentials;
 use sallyport_ssh::node::{
-    ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeServer, ServerProof, Upstream,
+    ConnectionInfo, HostIdentity, LiveSessions, NodeConfig, NodeServer, ServerProof, Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest};
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, warn};
 use uuid::Uuid;
@@ -36,6 +32,7 @@ use uuid::Uuid;
 use super::dial::{Dialler, Pass, Proof, Traveller};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
+use crate::directory::Known;
 use crate::files;
 use crate::host::certificates;
 use crate::seen::Seen;
@@ -129,40 +126,6 @@ impl std::fmt::Debug for Front {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A server as its front door knows the cluster.
-#[derive(Debug)]
-struct Known {
-    view: Arc<ClusterView>,
-    node: Arc<Node>,
-    seen: Seen,
-}
-
-impl Directory for Known {
-    fn trust(&self) -> Arc<Trust> {
-        self.view.trust()
-    }
-
-    fn policies(&self) -> Arc<Policies> {
-        self.view.policies()
-    }
-
-    fn locks(&self) -> Arc<[Lock]> {
-        self.view.locks()
-    }
-
-    fn node(&self) -> Arc<Node> {
-        self.view.node(&self.node.id).unwrap_or_else(|| Arc::clone(&self.node))
-    }
-
-    fn changes(&self) -> watch::Receiver<u64> {
-        self.view.changes()
-    }
-
-    fn saw(&self, sighting: Sighting) {
-        self.seen.saw_ssh(sighting);
-    }
 }
 
 /// Whether sessions of this user on this server are recorded here. The login is not asked: inside SSH that passes

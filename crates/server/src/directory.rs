@@ -1,0 +1,49 @@
+//! The watched view, as an SSH server asks for it: a node's own, or the front door of a server whose sessions a proxy
+//! records.
+
+use std::sync::Arc;
+
+use sallyport_access::{Lock, Node, Policies};
+use sallyport_ca::Trust;
+use sallyport_ssh::capabilities::Sighting;
+use sallyport_ssh::node::Directory;
+use tokio::sync::watch;
+
+use crate::seen::Seen;
+use crate::view::ClusterView;
+
+/// The view of one node.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) view: Arc<ClusterView>,
+    /// The node as it was known when its server started.
+    pub(crate) node: Arc<Node>,
+    pub(crate) seen: Seen,
+}
+
+impl Directory for Known {
+    fn trust(&self) -> Arc<Trust> {
+        self.view.trust()
+    }
+
+    fn policies(&self) -> Arc<Policies> {
+        self.view.policies()
+    }
+
+    fn locks(&self) -> Arc<[Lock]> {
+        self.view.locks()
+    }
+
+    /// As the authority knows it, with the labels of the join token; until that is heard, as it was known first.
+    fn node(&self) -> Arc<Node> {
+        self.view.node(&self.node.id).unwrap_or_else(|| Arc::clone(&self.node))
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.view.changes()
+    }
+
+    fn saw(&self, sighting: Sighting) {
+        self.seen.saw_ssh(sighting);
+    }
+}
