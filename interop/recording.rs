@@ -171,8 +171,9 @@ fn a_full_disk_ends_strict_sessions_and_is_on_record_for_others() {
     let strict = user(&cluster, "alice", "{record_session: strict}");
     let lenient = user(&cluster, "bob", "{record_session: best_effort}");
     let off = user(&cluster, "carol", "{session_recording: 'off', record_session: strict}");
+    // No base64 looks like the last line.
     let noise =
-        "sleep 1; for i in 1 2 3 4; do head -c 400000 /dev/urandom | base64; sleep 1; done; echo over";
+        "sleep 1; for i in 1 2 3 4; do head -c 400000 /dev/urandom | base64; sleep 1; done; echo '(over)'";
     let (ended, lines) = begin(&strict, noise);
     drain(lines);
     let ended = ended.wait_with_output().unwrap();
@@ -184,11 +185,11 @@ fn a_full_disk_ends_strict_sessions_and_is_on_record_for_others() {
     // Its part goes to the authority, and makes room.
     cluster.wait_recording("interrupted", |recording| recording["user"] == "alice");
     let (mut child, mut lines) = begin(&lenient, noise);
-    read_until(&mut lines, "over");
+    read_until(&mut lines, "(over)");
     assert!(child.wait().unwrap().success());
     cluster.wait_event("recording.failed", |event| event["user"] == "bob");
     let (mut child, mut lines) = begin(&off, noise);
-    read_until(&mut lines, "over");
+    read_until(&mut lines, "(over)");
     assert!(child.wait().unwrap().success());
     cluster.wait_event("session.end", |event| event["user"] == "carol");
     assert!(!cluster.recordings().iter().any(|recording| recording["user"] == "carol"));
