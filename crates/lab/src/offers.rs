@@ -302,6 +302,6 @@ mod tests {
         assert_eq!(with(&|offer| offer.ciphers.push("aes128-cbc".into())), Level::Failure);
         assert_eq!(with(&|offer| offer.ciphers.push("aes128-ctr".into())), Level::Failure);
         assert_eq!(with(&|offer| offer.compression.push("zlib".into())), Level::Warning);
-        assert_eq!(with(&|offer| offer.ciphers.push("quantum9000".into())), Level::Warning);
+        assert_eq!(with(&|offer| offer.kex.push("quantum9000".into())), Level::Warning);
     }
 }
