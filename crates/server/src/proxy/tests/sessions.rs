@@ -224,7 +224,7 @@ async fn agent_frames_and_a_second_target_are_refused_in_words() {
     call.frame(Ask::Agent(Bytes::from_static(b"x"))).await;
     let status = call.failure().await;
     assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("agent is forwarded inside SSH"), "{}", status.message());
+    assert!(status.message().contains("agents are forwarded inside SSH"), "{}", status.message());
     let mut call = rig.open(&alice, "web-1", "deploy").await.unwrap();
     let target = v1::SshTarget { node: "web-1".to_owned(), login: "deploy".to_owned() };
     call.frame(Ask::Target(target)).await;
