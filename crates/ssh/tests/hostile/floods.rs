@@ -118,7 +118,9 @@ async fn data_past_the_window_ends_the_connection() {
             let data = Packet::new(message::CHANNEL_DATA).number(channel).string([b'x'; 30 * 1024]);
             raw.stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
             let mut sent = 0_u64;
-            while sent < 2 << 30 {
+            // For as long as the command certainly runs: what comes after its end is dropped, and may come fast.
+            let began = std::time::Instant::now();
+            while sent < 256 << 20 && began.elapsed() < Duration::from_secs(40) {
                 if raw.send(&data).is_err() {
                     break;
                 }
@@ -127,8 +129,7 @@ async fn data_past_the_window_ends_the_connection() {
             sent
         })
         .await;
-    // russh does not hold clients to their windows: what a command does not read goes to the disk, within its bound.
-    assert!(sent < (1 << 30) + (64 << 20), "{} MiB were taken past the window", sent >> 20);
+    assert!(sent < 64 << 20, "{} MiB were taken past the window", sent >> 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
