@@ -101,7 +101,7 @@ node:
   # allow_env: [LANG, LC_*]
   # Let ssh -R listen on other addresses than the loopback ones.
   # gateway_ports: false
-  # Enter sessions with a terminal into utmp and wtmp, for who and last.
+  # Enter sessions with a terminal into utmp, wtmp and lastlog, for who, last and lastlog.
   # login_records: true
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048

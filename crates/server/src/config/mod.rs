@@ -284,7 +284,7 @@ pub struct NodeSection {
     pub allow_env: Vec<String>,
     /// Let clients of `ssh -R` say on which addresses the node listens for them. Default: loopback only.
     pub gateway_ports: bool,
-    /// Enter sessions with a terminal into utmp and wtmp. Default: yes.
+    /// Enter sessions with a terminal into utmp, wtmp and lastlog. Default: yes.
     pub login_records: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,

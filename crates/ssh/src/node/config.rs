@@ -38,7 +38,7 @@ pub struct NodeConfig {
     /// Let clients say on which addresses the node listens for them (`ssh -R`). Default: the loopback ones, whatever
     /// they say. Whoever reaches the node's network reaches then what its users forward.
     pub gateway_ports: bool,
-    /// Enter sessions with a terminal into utmp and wtmp, when the node is root and the files are there. Default: the
+    /// Enter sessions with a terminal into utmp, wtmp and lastlog, when the node is root and the files are there. Default: the
     /// system's.
     pub login_records: Option<LoginRecords>,
 }

@@ -42,7 +42,7 @@ impl LocalPlace {
     async fn enter_login(&self, running: &Running, from: Option<IpAddr>) -> Option<Entered> {
         let records = self.login_records.clone().filter(|_| nix::unistd::geteuid().is_root())?;
         let (pid, terminal) = running.terminal()?;
-        let who = Who { user: self.account.name.clone(), from, pid, terminal };
+        let who = Who { user: self.account.name.clone(), uid: self.account.uid, from, pid, terminal };
         let entered = tokio::task::spawn_blocking(move || logins::Login::enter(&records, &who)).await;
         entered.ok().flatten().map(|login| Entered(Some(login)))
     }
