@@ -149,10 +149,11 @@ where
             slack: slack.clone(),
             remotes: Arc::clone(&remotes),
             extras,
+            widest_window: algorithms::FIRST_WINDOW_BYTES,
         };
         let config = russh::client::Config {
             client_id: SshId::Standard(IDENTIFICATION.into()),
-            window_size: algorithms::WINDOW_BYTES,
+            window_size: algorithms::FIRST_WINDOW_BYTES,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             preferred: algorithms::client(demand),
             keepalive_interval: settings.keepalive,

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::forward::{Endpoint, Remotes};
 use super::{ClientError, Display, Extras};
+use crate::algorithms;
 use crate::pump::{Slack, pump};
 
 /// What the callbacks learn and the connection's user asks for.
@@ -72,10 +73,26 @@ pub(super) struct Events {
     pub(super) slack: Slack,
     pub(super) remotes: Arc<Remotes>,
     pub(super) extras: Extras,
+    pub(super) widest_window: u32,
 }
 
 impl Handler for Events {
     type Error = ClientError;
+
+    async fn channel_open_confirmation(
+        &mut self,
+        _: ChannelId,
+        _: u32,
+        _: u32,
+        session: &mut Session,
+    ) -> Result<(), ClientError> {
+        self.widest_window = algorithms::widest_window(session.remote_sshid());
+        Ok(())
+    }
+
+    fn adjust_window(&mut self, _: ChannelId, current: u32) -> u32 {
+        algorithms::wider_window(current, self.widest_window)
+    }
 
     async fn auth_banner(&mut self, banner: &str, _: &mut Session) -> Result<(), ClientError> {
         self.said.with(|texts| {

@@ -18,6 +18,7 @@ use tracing::{Instrument, Span, debug, debug_span, info, warn};
 use super::gate::Gate;
 use super::{Dial, JumpConfig, JumpError};
 use crate::Stream;
+use crate::algorithms;
 use crate::capabilities::{Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::pump::{Slack, pump};
 
@@ -131,6 +132,7 @@ async fn supervise<S: Stream + 'static>(
         shared: Arc::clone(&shared),
         places: Arc::new(Semaphore::new(config.max_channels)),
         slack: Slack::default(),
+        widest_window: algorithms::FIRST_WINDOW_BYTES,
         sessions: HashSet::new(),
         span: Span::current(),
         settings,
@@ -195,6 +197,7 @@ struct Client {
     shared: Arc<Shared>,
     places: Arc<Semaphore>,
     slack: Slack,
+    widest_window: u32,
     /// Session channels that have been told that there are no shells.
     sessions: HashSet<ChannelId>,
     span: Span,
@@ -268,6 +271,15 @@ impl Handler for Client {
                 Ok(Auth::reject())
             }
         }
+    }
+
+    async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), JumpError> {
+        self.widest_window = algorithms::widest_window(session.remote_sshid());
+        Ok(())
+    }
+
+    fn adjust_window(&mut self, _: ChannelId, current: u32) -> u32 {
+        algorithms::wider_window(current, self.widest_window)
     }
 
     async fn channel_open_direct_tcpip(

@@ -63,10 +63,6 @@ impl Default for NodeConfig {
     }
 }
 
-/// First window of a channel: what its client may send before it hears back. It grows to
-/// [`algorithms::WINDOW_BYTES`] while readers keep up.
-pub(super) const FIRST_WINDOW_BYTES: u32 = 2 << 20;
-
 impl NodeConfig {
     /// Whether a client may set this variable.
     pub(super) fn accepts(&self, name: &str) -> bool {
@@ -86,7 +82,7 @@ impl NodeConfig {
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![host.key.clone()],
             certificates: vec![host.certificate.clone()],
-            window_size: FIRST_WINDOW_BYTES,
+            window_size: algorithms::FIRST_WINDOW_BYTES,
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             event_buffer_size: 32,

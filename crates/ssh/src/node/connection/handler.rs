@@ -16,7 +16,6 @@ use super::shared::Shared;
 use crate::algorithms;
 use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel::{self, Door};
-use crate::node::config;
 use crate::node::forward::inward::{self, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::inbox::Inbox;
@@ -52,6 +51,7 @@ struct Open {
 pub(super) struct Connection {
     shared: Arc<Shared>,
     channels: HashMap<ChannelId, Open>,
+    widest_window: u32,
     /// Where the node listens for the client, by what the client calls it.
     listening: HashMap<Target, Listening>,
 }
@@ -67,7 +67,12 @@ impl Drop for Connection {
 
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, channels: HashMap::new(), listening: HashMap::new() }
+        Self {
+            shared,
+            channels: HashMap::new(),
+            widest_window: algorithms::FIRST_WINDOW_BYTES,
+            listening: HashMap::new(),
+        }
     }
 
     /// Makes a connection for the client, when it may have it.
@@ -192,7 +197,8 @@ impl Handler for Connection {
         }
     }
 
-    async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), Self::Error> {
+    async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
+        self.widest_window = algorithms::widest_window(session.remote_sshid());
         self.shared.touch();
         self.shared.wake.notify_one();
         Ok(())
@@ -332,9 +338,7 @@ impl Handler for Connection {
         // its client wants to say besides is near.
         match self.channels.get(&channel) {
             Some(open) if open.inbox.is_behind() => 128 * 1024,
-            Some(open) if open.inbox.is_empty() => {
-                current.saturating_mul(2).clamp(config::FIRST_WINDOW_BYTES, algorithms::WINDOW_BYTES)
-            }
+            Some(open) if open.inbox.is_empty() => algorithms::wider_window(current, self.widest_window),
             _ => current,
         }
     }
