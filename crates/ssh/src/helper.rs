@@ -8,6 +8,7 @@
 //! There is no PAM, and neither `~/.ssh/rc` nor `~/.ssh/environment` is read: the authority of a session is its certificate
 //! and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
 
+pub(crate) mod keeper;
 mod surroundings;
 
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use nix::sys::signal::SigSet;
 use serde::{Deserialize, Serialize};
 
 use crate::session::{Account, socket};
@@ -41,6 +43,9 @@ pub(crate) struct Spec {
     pub(crate) environment: Vec<(String, String)>,
     #[serde(default)]
     pub(crate) hash_files: bool,
+    /// End what the session leaves running: the node's process, for which a keeper does that ([`keeper`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keeper_for: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +88,11 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
     let spec: Spec =
         serde_json::from_str(&text).map_err(|error| format!("the session is not described: {error}"))?;
 
+    if let Some(node) = spec.keeper_for {
+        return keeper::keep(command, spec, node);
+    }
+    // A keeper holds its signals back, and what it starts would inherit that.
+    let _ = SigSet::empty().thread_set_mask();
     rustix::process::setsid().map_err(|error| format!("cannot start a session: {error}"))?;
     if spec.terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
@@ -192,6 +202,7 @@ mod tests {
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),
             ],
             hash_files: false,
+            keeper_for: None,
         };
         let read_back: Spec = serde_json::from_str(&spec.to_text()).unwrap();
         let variables: std::collections::BTreeMap<_, _> =

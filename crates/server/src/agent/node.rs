@@ -88,6 +88,7 @@ impl SshNode {
             accept_env: start.section.allow_env.clone(),
             gateway_ports: start.section.gateway_ports,
             login_records: start.section.login_records.then(LoginRecords::default),
+            kill_orphans: start.section.kill_orphans,
             ..NodeConfig::default()
         };
         if let Some(program) = &start.section.helper {

@@ -103,6 +103,8 @@ node:
   # gateway_ports: false
   # Enter sessions with a terminal into utmp, wtmp and lastlog, for who, last and lastlog.
   # login_records: true
+  # End what a session left running (nohup, setsid, daemons) when it ends: docs/node.md.
+  # kill_orphans: false
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

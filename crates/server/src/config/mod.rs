@@ -286,6 +286,8 @@ pub struct NodeSection {
     pub gateway_ports: bool,
     /// Enter sessions with a terminal into utmp, wtmp and lastlog. Default: yes.
     pub login_records: bool,
+    /// End what a session left running when it ends. Default: no.
+    pub kill_orphans: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -303,6 +305,7 @@ impl Default for NodeSection {
             allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
             gateway_ports: false,
             login_records: true,
+            kill_orphans: false,
             spool_limit_mib: 2_048,
             helper: None,
         }

@@ -43,6 +43,7 @@ const NODE: &[&str] = &[
     "allow_env",
     "gateway_ports",
     "login_records",
+    "kill_orphans",
     "spool_limit_mib",
 ];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
@@ -279,6 +280,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         join,
         allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
         login_records: section.boolean("login_records", problems).unwrap_or(default.login_records),
+        kill_orphans: section.boolean("kill_orphans", problems).unwrap_or(default.kill_orphans),
         gateway_ports: section.boolean("gateway_ports", problems).unwrap_or(default.gateway_ports),
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)

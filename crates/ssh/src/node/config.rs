@@ -41,6 +41,9 @@ pub struct NodeConfig {
     /// Enter sessions with a terminal into utmp, wtmp and lastlog, when the node is root and the files are there. Default: the
     /// system's.
     pub login_records: Option<LoginRecords>,
+    /// End what still runs of a command or shell when that has ended, however it was detached. Costs one more process for
+    /// each session. Default: no, as sshd.
+    pub kill_orphans: bool,
 }
 
 impl Default for NodeConfig {
@@ -59,6 +62,7 @@ impl Default for NodeConfig {
             max_forwards: 256,
             gateway_ports: false,
             login_records: Some(LoginRecords::default()),
+            kill_orphans: false,
         }
     }
 }

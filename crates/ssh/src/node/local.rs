@@ -26,6 +26,7 @@ pub(super) struct Local {
     /// Whether others than this machine may reach what is listened on for clients.
     pub(super) gateway_ports: bool,
     pub(super) login_records: Option<LoginRecords>,
+    pub(super) kill_orphans: bool,
 }
 
 /// One account of this machine.
@@ -35,6 +36,7 @@ struct LocalPlace {
     helper: Helper,
     gateway_ports: bool,
     login_records: Option<LoginRecords>,
+    kill_orphans: bool,
 }
 
 impl LocalPlace {
@@ -68,8 +70,8 @@ impl BackEnd for Local {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
-                let Self { helper, gateway_ports, login_records } = self.clone();
-                Ok(Arc::new(LocalPlace { account, helper, gateway_ports, login_records }))
+                let Self { helper, gateway_ports, login_records, kill_orphans } = self.clone();
+                Ok(Arc::new(LocalPlace { account, helper, gateway_ports, login_records, kill_orphans }))
             }
             Ok(Err(error)) => Err(error.to_string()),
             Err(error) => {
@@ -90,7 +92,8 @@ impl Place for LocalPlace {
         tap: Arc<dyn Tap>,
     ) -> Ended {
         let Asked { kind, terminal, environment, hash_files, from } = session;
-        let request = Request { account: self.account.clone(), kind, terminal, environment, hash_files };
+        let (account, kill_orphans) = (self.account.clone(), self.kill_orphans);
+        let request = Request { account, kind, terminal, environment, hash_files, kill_orphans };
         match session::start(&request, &self.helper) {
             Ok(running) => {
                 let _login = self.enter_login(&running, from).await;

@@ -252,6 +252,7 @@ impl NodeServer {
             helper: self.0.config.helper.clone(),
             gateway_ports: self.0.config.gateway_ports,
             login_records: self.0.config.login_records.clone(),
+            kill_orphans: self.0.config.kill_orphans,
         });
         self.serve_before(back_end, stream, info).await;
     }

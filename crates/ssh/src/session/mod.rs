@@ -54,6 +54,8 @@ pub struct Request {
     pub environment: Vec<(String, String)>,
     /// Whether the file service says what the files contain.
     pub hash_files: bool,
+    /// Whether what still runs when the session ends is ended with it. It costs one more process.
+    pub kill_orphans: bool,
 }
 
 /// What comes in from the client.

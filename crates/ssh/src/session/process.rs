@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
 use super::{Kind, Request, StartError, terminal};
-use crate::helper::{self, Spec, Work};
+use crate::helper::{self, Spec, Work, keeper};
 
 /// Most bytes taken from a process at once.
 pub(super) const BLOCK_BYTES: usize = 32 * 1024;
@@ -61,6 +61,8 @@ impl Running {
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Option<Pid>,
+    /// The process is a keeper, which hands signals on.
+    kept: bool,
 }
 
 impl Group {
@@ -68,6 +70,11 @@ impl Group {
     /// has not made the group yet.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.leader {
+            if self.kept {
+                let signal = if signal == Signal::KILL { keeper::KILL } else { signal };
+                let _ = rustix::process::kill_process(pid, signal);
+                return;
+            }
             // Gone already is as good as reached.
             if rustix::process::kill_process_group(pid, signal).is_err() {
                 let _ = rustix::process::kill_process(pid, signal);
@@ -77,6 +84,9 @@ impl Group {
 
     /// What a terminal does when its line drops. A stopped process has to wake to notice.
     pub(super) fn hang_up(&self) {
+        if self.kept {
+            return self.signal(keeper::OVER);
+        }
         self.signal(Signal::HUP);
         self.signal(Signal::CONT);
     }
@@ -167,6 +177,8 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         environment.push(("TERM".to_owned(), wanted.term.clone()));
         environment.push(("SSH_TTY".to_owned(), pair.path.clone()));
     }
+    // The file service starts nothing.
+    let kept = request.kill_orphans && request.kind != Kind::Sftp;
     let spec = Spec {
         login: request.account.name.clone(),
         work: match request.kind {
@@ -177,6 +189,7 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         terminal: pair.is_some(),
         environment,
         hash_files: request.hash_files,
+        keeper_for: kept.then(std::process::id),
     };
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");
@@ -211,7 +224,7 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     Ok(Running {
         child,
-        group: Group { leader },
+        group: Group { leader, kept },
         stdin,
         stdout,
         stderr,

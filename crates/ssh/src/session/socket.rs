@@ -85,6 +85,7 @@ async fn ask(
         terminal: false,
         environment: Vec::new(),
         hash_files: false,
+        keeper_for: None,
     };
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).arg(path);

@@ -12,6 +12,7 @@ mod forward;
 mod joining;
 mod keys;
 mod limits;
+mod orphans;
 mod running;
 mod world;
 mod x11;

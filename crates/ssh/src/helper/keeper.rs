@@ -1,0 +1,294 @@
+//! The keeper: a process above a session that ends what the session leaves running.
+//!
+//! A process may leave its session, its terminal and its parent, but not its ancestors' subreaper (prctl(2),
+//! `PR_SET_CHILD_SUBREAPER`): whatever loses its parent becomes the keeper's child. So the keeper knows that nothing is
+//! left when it has no child, and finds what is left among its descendants. It stays what the node is (root, as a rule), so
+//! that the account can neither stop it nor hide from it.
+//!
+//! It takes its orders as signals, which it never obeys itself but reads one by one: [`OVER`] and [`KILL`] are the node's
+//! words, the others are for the session. Towards the node it ends as the session's own process did.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
+
+use super::{ARGUMENT, SPEC, Spec};
+
+/// The session is over, whether its process has ended or not. Nobody else has a use for this signal.
+pub(crate) const OVER: Signal = Signal::POWER;
+/// Kill the session's process and its group. The keeper could not read the signal that does that.
+pub(crate) const KILL: Signal = Signal::XFSZ;
+
+/// How long what is left may take to end by itself, such as a `tee` with the last lines.
+const BY_ITSELF: Duration = Duration::from_millis(250);
+/// How long it has from the end of the session to the kill.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long the keeper tries to kill. What cannot be killed (it waits for a disk) is left.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks for what was started in the meantime.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Starts the session's process below a keeper, which this process becomes, and ends as that process ended.
+pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<ExitCode, String> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
+    let all = SigSet::all();
+    all.thread_block().map_err(|error| failed("hold signals back", &error))?;
+    let signals = SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(|error| failed("read signals", &error))?;
+    let own = rustix::process::getpid();
+    rustix::process::setsid().map_err(|error| failed("start a session", &error))?;
+    rustix::process::set_child_subreaper(Some(own))
+        .map_err(|error| failed("keep what a session starts", &error))?;
+    let node = node_watch(node)?;
+    let nothing = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|error| failed("open /dev/null", &error))?;
+
+    let mut helper = Command::new("/proc/self/exe");
+    helper.arg(ARGUMENT).args(command).env_clear();
+    helper.env(SPEC, Spec { keeper_for: None, ..spec }.to_text());
+    let child = helper.spawn().map_err(|error| failed("start the session's process", &error))?;
+    let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("the session has no process")?;
+    drop(helper);
+    // Whoever holds the session's ends keeps it from ending.
+    rustix::stdio::dup2_stdin(&nothing)
+        .and_then(|()| rustix::stdio::dup2_stdout(&nothing))
+        .and_then(|()| rustix::stdio::dup2_stderr(&nothing))
+        .map_err(|error| failed("let go of the session's ends", &error))?;
+    drop(nothing);
+
+    Ok(Keeper { signals, node, child, ended: None, ending: None }.watch())
+}
+
+/// Readable when the node has gone. None where the system has no such thing.
+fn node_watch(node: u32) -> Result<Option<OwnedFd>, String> {
+    let gone = || "the node has gone".to_owned();
+    let node = i32::try_from(node).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+    let watch = rustix::process::pidfd_open(node, PidfdFlags::empty());
+    // Looked at after the number was taken: it may be somebody else's by now.
+    if rustix::process::getppid() != Some(node) {
+        return Err(gone());
+    }
+    Ok(watch.ok())
+}
+
+struct Keeper {
+    signals: SignalFd,
+    node: Option<OwnedFd>,
+    /// The session's process, which leads its group.
+    child: Pid,
+    /// How it ended.
+    ended: Option<WaitStatus>,
+    ending: Option<Ending>,
+}
+
+/// How far the end of what is left has come.
+struct Ending {
+    began: Instant,
+    told: bool,
+}
+
+impl Keeper {
+    fn watch(mut self) -> ExitCode {
+        loop {
+            if !self.reap() || self.give_up() {
+                return self.ended.map_or(ExitCode::from(super::FAILED), end_like);
+            }
+            let node_gone = self.wait();
+            while let Ok(Some(signal)) = self.signals.read_signal() {
+                let named = i32::try_from(signal.ssi_signo).ok().and_then(Signal::from_named_raw);
+                match named {
+                    Some(OVER) => self.over(),
+                    Some(KILL) => self.group(Signal::KILL),
+                    Some(Signal::CHILD) | None => {}
+                    Some(other) => self.group(other),
+                }
+            }
+            if node_gone {
+                self.node = None;
+                self.over();
+            }
+            self.go_on();
+        }
+    }
+
+    /// Takes in whoever has ended; false when nobody is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.child => {
+                    self.ended = Some(status);
+                    self.ending.get_or_insert(Ending { began: Instant::now(), told: false });
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Waits for something to do; whether the node has gone.
+    fn wait(&self) -> bool {
+        let timeout = self.ending.as_ref().map(|ending| {
+            let next = if ending.told { GRACE } else { BY_ITSELF };
+            next.saturating_sub(ending.began.elapsed()).max(AGAIN)
+        });
+        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
+        let mut places = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        places.extend(self.node.as_ref().map(|node| PollFd::new(node, PollFlags::IN)));
+        let _ = rustix::event::poll(&mut places, timeout.as_ref());
+        places.get(1).is_some_and(|node| !node.revents().is_empty())
+    }
+
+    /// The session is over while its process still runs: as when the line of a terminal drops.
+    fn over(&mut self) {
+        if self.ending.is_none() {
+            self.group(Signal::HUP);
+            self.group(Signal::CONT);
+            self.ending = Some(Ending { began: Instant::now(), told: false });
+        }
+    }
+
+    fn group(&self, signal: Signal) {
+        // Its number is nobody else's until it is reaped.
+        if self.ended.is_none() && rustix::process::kill_process_group(self.child, signal).is_err() {
+            let _ = rustix::process::kill_process(self.child, signal);
+        }
+    }
+
+    fn go_on(&mut self) {
+        let Some(ending) = &mut self.ending else { return };
+        let passed = ending.began.elapsed();
+        if passed >= GRACE {
+            tell(&[Signal::KILL]);
+        } else if passed >= BY_ITSELF && !ending.told {
+            ending.told = true;
+            // What is stopped has to wake to end.
+            tell(&[Signal::TERM, Signal::CONT]);
+        }
+    }
+
+    fn give_up(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.began.elapsed() >= PATIENCE)
+    }
+}
+
+/// One process, which its number alone does not tell from a later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    pid: Pid,
+    parent: i32,
+    /// Since the start of the machine.
+    started: u64,
+}
+
+impl Process {
+    /// proc_pid_stat(5).
+    fn read(pid: i32) -> Option<Self> {
+        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        // The name in parentheses may contain anything.
+        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+        let parent = fields.nth(1)?.parse().ok()?;
+        let started = fields.nth(17)?.parse().ok()?;
+        Some(Self { pid: Pid::from_raw(pid)?, parent, started })
+    }
+
+    fn send(&self, signal: Signal) {
+        match rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(process) => {
+                let now = Self::read(self.pid.as_raw_pid());
+                if now.is_some_and(|now| now.started == self.started) {
+                    let _ = rustix::process::pidfd_send_signal(process.as_fd(), signal);
+                }
+            }
+            // Linux before 5.3.
+            Err(Errno::NOSYS) => drop(rustix::process::kill_process(self.pid, signal)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Sends signals to all descendants of this process.
+fn tell(signals: &[Signal]) {
+    for process in descendants(rustix::process::getpid()) {
+        for signal in signals {
+            process.send(*signal);
+        }
+    }
+}
+
+fn descendants(of: Pid) -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for process in numbers.filter_map(Process::read) {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut found = children.remove(&of.as_raw_pid()).unwrap_or_default();
+    let mut next = 0;
+    while let Some(process) = found.get(next) {
+        let more = children.remove(&process.pid.as_raw_pid()).unwrap_or_default();
+        found.extend(more);
+        next += 1;
+    }
+    found
+}
+
+/// Ends this process as another one did, so that the node and its client see what happened.
+fn end_like(status: WaitStatus) -> ExitCode {
+    if let Some(code) = status.exit_status() {
+        return ExitCode::from(u8::try_from(code).unwrap_or(super::FAILED));
+    }
+    let Some(signal) = status.terminating_signal() else { return ExitCode::from(super::FAILED) };
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = rustix::process::setrlimit(Resource::Core, none);
+    let _ = SigSet::empty().thread_set_mask();
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // The first of some signals only takes the handler of Rust's runtime away.
+        for _ in 0..2 {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        }
+    }
+    // Still here: the runtime ignores it (PIPE), or it has no name. A program started by this one does not.
+    use std::os::unix::process::CommandExt;
+    let _ = Command::new("/bin/sh").args(["-c", "kill -s \"$0\" $$", &signal.to_string()]).exec();
+    ExitCode::from(super::FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_found_with_their_names_and_their_children() {
+        let directory = tempfile::tempdir().unwrap();
+        // A name that looks like the fields that follow it.
+        let program = directory.path().join("x) R 1 1");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("100").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let own = rustix::process::getpid();
+        let found = descendants(own).into_iter().find(|process| process.pid.as_raw_pid() == pid);
+        let found = found.expect("the child is missing");
+        assert_eq!(found.parent, own.as_raw_pid());
+        let other = Process { started: found.started + 1, ..found };
+        other.send(Signal::KILL);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(child.try_wait().unwrap().is_none(), "an earlier process of that number was meant");
+        found.send(Signal::KILL);
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
+}
