@@ -74,9 +74,7 @@ pub(crate) fn os_user() -> String {
 impl SshNode {
     pub(crate) fn start(start: Start<'_>) -> Result<Self, ServerError> {
         let recordings = start.directory.join("recordings");
-        let spill = start.directory.join("spill");
         files::private_directory(&recordings)?;
-        files::private_directory(&spill)?;
         let recipient = recording_key(&start.view)?;
         let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
             action: "record sessions in",
@@ -84,7 +82,6 @@ impl SshNode {
             source,
         })?;
         let mut config = NodeConfig {
-            spill_directory: spill,
             accept_env: start.section.allow_env.clone(),
             gateway_ports: start.section.gateway_ports,
             login_records: start.section.login_records.then(LoginRecords::default),

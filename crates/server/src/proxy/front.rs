@@ -5,7 +5,7 @@
 //! connection until they are due.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -110,7 +110,6 @@ pub(crate) struct Front {
     sink: Arc<dyn Sink>,
     seen: Seen,
     recorders: Recorders,
-    spill: PathBuf,
     live: LiveSessions,
     targets: Mutex<HashMap<HostId, Target>>,
     logins: Mutex<HashMap<LoginKey, HeldLogin>>,
@@ -152,9 +151,7 @@ impl Front {
         seen: Seen,
     ) -> Result<Self, ServerError> {
         let recordings = directory.join("recordings");
-        let spill = directory.join("spill");
         files::private_directory(&recordings)?;
-        files::private_directory(&spill)?;
         let recipient = recording_key(&view)?;
         let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
             action: "record sessions in",
@@ -167,7 +164,6 @@ impl Front {
             sink,
             seen,
             recorders,
-            spill,
             live: LiveSessions::default(),
             targets: Mutex::default(),
             logins: Mutex::default(),
@@ -303,7 +299,7 @@ impl Front {
             None => {
                 let directory =
                     Known { view: Arc::clone(&self.view), node: Arc::clone(node), seen: self.seen.clone() };
-                let config = NodeConfig { spill_directory: self.spill.clone(), ..NodeConfig::default() };
+                let config = NodeConfig::default();
                 NodeServer::among(
                     config,
                     &host,

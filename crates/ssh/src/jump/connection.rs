@@ -1,6 +1,6 @@
 //! One client of the plain SSH face.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -34,6 +34,9 @@ const STDERR: u32 = 1;
 /// What a person reads who wanted a shell here.
 const NO_SHELL: &str = "This is a Sallyport proxy; it runs no shells.\r\n\
     To reach a node through it: ssh -J USER@PROXY:PORT LOGIN@NODE, or sallyport ssh LOGIN@NODE\r\n";
+
+/// Sessions open at a time on one connection, each of which waits to be told that there are none.
+const MAX_SESSIONS: usize = 10;
 
 /// What a client reads that asks for anything but a node.
 const ONLY_NODES: &str = "this is a Sallyport proxy: it only connects to nodes (ssh -J)";
@@ -133,7 +136,7 @@ async fn supervise<S: Stream + 'static>(
         places: Arc::new(Semaphore::new(config.max_channels)),
         slack: Slack::default(),
         widest_window: algorithms::FIRST_WINDOW_BYTES,
-        sessions: HashSet::new(),
+        sessions: HashMap::new(),
         span: Span::current(),
         settings,
     };
@@ -198,8 +201,8 @@ struct Client {
     places: Arc<Semaphore>,
     slack: Slack,
     widest_window: u32,
-    /// Session channels that have been told that there are no shells.
-    sessions: HashSet<ChannelId>,
+    /// Session channels, and whether they have been told that there are no shells.
+    sessions: HashMap<ChannelId, bool>,
     span: Span,
     settings: Settings,
 }
@@ -229,11 +232,15 @@ impl Client {
     /// Tells a person who wanted a shell what this is, and ends the session.
     fn no_shell(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), JumpError> {
         session.channel_success(channel)?;
-        if self.sessions.insert(channel) {
+        if self.sessions.insert(channel, true) == Some(false) {
             session.extended_data(channel, STDERR, NO_SHELL.as_bytes())?;
             session.exit_status_request(channel, 1)?;
             session.eof(channel)?;
             session.close(channel)?;
+            // Closed by now, unless the client had no window for the words.
+            if !session.has_pending_data(channel) {
+                self.sessions.remove(&channel);
+            }
         }
         Ok(())
     }
@@ -344,11 +351,16 @@ impl Handler for Client {
 
     async fn channel_open_session(
         &mut self,
-        _: Channel<Msg>,
+        channel: Channel<Msg>,
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), JumpError> {
+        if self.sessions.len() >= MAX_SESSIONS {
+            reply.reject(prohibited(ONLY_NODES)).await;
+            return Ok(());
+        }
         // Accepted only to be able to say something in `shell_request`.
+        self.sessions.insert(channel.id(), false);
         reply.accept().await;
         Ok(())
     }

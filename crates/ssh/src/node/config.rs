@@ -1,13 +1,12 @@
 //! Settings of a node's SSH server.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use russh::server::Config;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_sal::HybridKeyExchange;
 
-use super::HostIdentity;
+use super::{HostIdentity, window};
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::session::{Helper, LoginRecords};
@@ -17,9 +16,6 @@ use crate::session::{Helper, LoginRecords};
 pub struct NodeConfig {
     /// How a session process is started. Default: this program once more.
     pub helper: Helper,
-    /// Where input that a command does not read is kept, unlinked, when it no longer fits in memory: a directory that
-    /// only this process can write to. Default: the system's temporary directory.
-    pub spill_directory: PathBuf,
     /// Variables that clients may set: names, or beginnings of names ended by `*`. Default: language, terminal and
     /// colour. What a dynamic linker or shell obeys does not belong here.
     pub accept_env: Vec<String>,
@@ -50,7 +46,6 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             helper: Helper::default(),
-            spill_directory: std::env::temp_dir(),
             accept_env: ["LANG", "LANGUAGE", "LC_*", "COLORTERM", "NO_COLOR", "TERM"]
                 .map(str::to_owned)
                 .into(),
@@ -86,7 +81,7 @@ impl NodeConfig {
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![host.key.clone()],
             certificates: vec![host.certificate.clone()],
-            window_size: algorithms::FIRST_WINDOW_BYTES,
+            window_size: window::FIRST_BYTES,
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             event_buffer_size: 32,

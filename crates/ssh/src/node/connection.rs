@@ -41,7 +41,7 @@ pub(super) async fn serve(
         user = tracing::field::Empty,
         login = tracing::field::Empty
     );
-    let line = Line::new(stream, shared.line.clone());
+    let line = Line::new(stream, shared.line.clone(), shared.gate.clone());
     greet(line, &shared, config, demand).instrument(span).await;
     shared.saw(None);
     if shared.access.get().is_none() && !shared.refused.load(Ordering::Relaxed) {

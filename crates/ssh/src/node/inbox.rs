@@ -1,58 +1,50 @@
-//! What has come from the client for one channel and waits for its reader.
+//! What has come from the client for one channel and waits for its reader, in memory.
 //!
-//! russh serves a whole connection with one task, which calls [`Inbox::accept`] for every packet: while that waits,
-//! nothing of the connection moves. It must therefore not wait for something which itself needs the connection. A
-//! command such as `cat` reads only when it may write, and it may write only when the connection moves: waiting until
-//! it reads would be for ever. So a packet that finds no room in memory waits only while none of the connection's
-//! output is held up, and never long; past that it goes to an unlinked file. In the ordinary case, a reader that is slow
-//! but reads, nothing ever touches the disk and the client is slowed down by the connection itself. For a reader that has
-//! taken nothing since the last such wait there is no second one: the other channels are not held up for it.
+//! Two things keep it small. While its reader reads, only slower than the client sends, nothing more is *read* from the
+//! connection until there is room ([`Inbox::room`], by way of the connection's gate); what the connection writes goes on.
+//! That cannot be for long: a command such as `cat` reads only when it may write, and it may write only when the client
+//! says so, which stands behind the input on the same connection. So it ends when none of the connection's output gets
+//! on, and after [`PATIENCE`]. From then on the channel's window bounds what comes, see [`super::window`]: its client has
+//! not been granted more than that. For a reader that has taken nothing since it was last waited for there is no second
+//! wait: the other channels are not held up for it.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::session::Incoming;
 
-/// Input of one channel kept in memory.
+/// Input of one channel past which its reader is waited for.
 pub(super) const MEMORY_BYTES: usize = 256 * 1024;
 /// Input handed to the session and not yet read by its process.
 const HANDED_BYTES: usize = 256 * 1024;
-/// Longest wait for room before a packet goes to the file.
+/// Longest wait for a reader.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Output that has been waiting this long for the connection is held up.
 const HELD_UP: Duration = Duration::from_millis(1);
-/// How much longer a packet waits while output is held up, by the bytes that are in the file already. Each return lets
-/// all the output go that is ready, and one packet in: input gains on output only when the client takes no output, and
-/// then it is slowed down more and more.
-const HURRIES: [(u64, Duration); 3] =
-    [(8 << 20, Duration::ZERO), (64 << 20, Duration::from_millis(50)), (u64::MAX, PATIENCE)];
-/// Bytes in files, of all channels of a connection, past which a channel is given up.
-const SPILL_BYTES: u64 = 1 << 30;
-/// Bytes in one file, after which the next is begun: a reader that never quite catches up gives disk back all the same.
-const SPILL_FILE_BYTES: u64 = 32 << 20;
-/// Bytes taken from a file at once.
-const SPILL_BLOCK_BYTES: usize = 64 * 1024;
+/// Input that all channels of a connection may keep, past which one is given up. A client that keeps to its windows does
+/// not get there: they are a little less, even if every channel is opened and none is read.
+const KEPT_BYTES: u64 = 80 << 20;
+/// Small packets are put together up to this.
+const PIECE_BYTES: usize = 4096;
 /// Requests (sizes, signals) of one channel that may wait.
 const MAX_REQUESTS: usize = 1024;
 
-/// How much of a connection's output is waiting for the connection.
+/// How much of a connection's output is waiting for the connection, and how much input for its readers.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     waiting: AtomicUsize,
     gone: AtomicUsize,
     changed: Notify,
-    /// Bytes in the files of the connection's channels.
-    spilled: AtomicU64,
+    /// What had gone, and one, when output was last found held up.
+    found_at: AtomicUsize,
+    /// Input that waits, of all channels.
+    kept: AtomicU64,
 }
 
 impl Pressure {
@@ -64,7 +56,7 @@ impl Pressure {
         PressureGuard(self)
     }
 
-    /// Waits until output waits, and none of it goes.
+    /// Waits until output waits, and none of it goes. At once, when none has gone since it last was so.
     async fn held_up(&self) {
         loop {
             let changed = self.changed.notified();
@@ -73,8 +65,12 @@ impl Pressure {
                 continue;
             }
             let gone = self.gone.load(Ordering::Acquire);
+            if self.found_at.load(Ordering::Acquire) == gone.wrapping_add(1) {
+                return;
+            }
             sleep(HELD_UP).await;
             if self.gone.load(Ordering::Acquire) == gone && self.waiting.load(Ordering::Acquire) > 0 {
+                self.found_at.store(gone.wrapping_add(1), Ordering::Release);
                 return;
             }
         }
@@ -94,11 +90,9 @@ impl Drop for PressureGuard<'_> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InboxError {
     #[error(
-        "the client has sent {SPILL_BYTES} bytes more than its commands read; read their output, or send less at once"
+        "{KEPT_BYTES} bytes on this connection wait for commands that do not read them; use several connections"
     )]
     Full,
-    #[error("cannot keep the client's input in {}: {source}", directory.display())]
-    Spill { directory: PathBuf, source: io::Error },
     #[error("the client sends more requests than can be served")]
     Requests,
 }
@@ -106,9 +100,8 @@ pub(super) enum InboxError {
 #[derive(Default)]
 struct State {
     requests: VecDeque<Incoming>,
-    memory: VecDeque<Bytes>,
+    memory: VecDeque<BytesMut>,
     memory_bytes: usize,
-    spill: VecDeque<Spill>,
     handed: usize,
     /// Pieces that the reader has taken, and how many when it was last waited for in vain.
     taken: u64,
@@ -121,110 +114,88 @@ struct State {
     cut: Option<String>,
 }
 
-/// One of the files that input is in, in order. It goes when it has been read.
-struct Spill {
-    file: File,
-    read: u64,
-    written: u64,
-    pressure: Arc<Pressure>,
-}
-
-impl Spill {
-    fn waiting(&self) -> u64 {
-        self.written - self.read
-    }
-}
-
-impl Drop for Spill {
-    fn drop(&mut self) {
-        self.pressure.spilled.fetch_sub(self.written, Ordering::AcqRel);
-    }
-}
-
 /// The queue of one channel.
 pub(super) struct Inbox {
     state: Mutex<State>,
     arrived: Notify,
     room: Notify,
     pressure: Arc<Pressure>,
-    directory: PathBuf,
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.forget();
+    }
 }
 
 impl Inbox {
-    pub(super) fn new(pressure: Arc<Pressure>, directory: &Path) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::default(),
-            arrived: Notify::new(),
-            room: Notify::new(),
-            pressure,
-            directory: directory.to_owned(),
-        })
+    pub(super) fn new(pressure: Arc<Pressure>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), arrived: Notify::new(), room: Notify::new(), pressure })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a packet of input; see the module for when it waits.
-    pub(super) async fn accept(&self, bytes: Bytes) -> Result<(), InboxError> {
-        loop {
-            let room = self.room.notified();
-            let (spilled, stuck) = {
+    /// Takes a packet of input.
+    pub(super) fn accept(&self, bytes: &[u8]) -> Result<(), InboxError> {
+        let length = bytes.len() as u64;
+        let mut state = self.state();
+        if state.gone || state.eof {
+            return Ok(());
+        }
+        if self.pressure.kept.fetch_add(length, Ordering::AcqRel) + length > KEPT_BYTES {
+            self.pressure.kept.fetch_sub(length, Ordering::AcqRel);
+            return Err(InboxError::Full);
+        }
+        state.memory_bytes += bytes.len();
+        match state.memory.back_mut() {
+            Some(last) if last.len() + bytes.len() <= PIECE_BYTES => last.extend_from_slice(bytes),
+            _ => state.memory.push_back(BytesMut::from(bytes)),
+        }
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Whether the connection is better not read for now: there is much, and it is being read.
+    pub(super) fn wants_room(&self) -> bool {
+        let state = self.state();
+        !state.gone
+            && (MEMORY_BYTES..super::window::BEHIND_BYTES).contains(&state.memory_bytes)
+            && state.waited_at != Some(state.taken)
+    }
+
+    /// Waits until the reader has taken as much as just came; see the module for when it ends otherwise.
+    pub(super) async fn room(self: Arc<Self>, just_came: usize) {
+        let enough = self.waiting().saturating_sub(just_came).max(MEMORY_BYTES - 1);
+        let taken = async {
+            loop {
+                let room = self.room.notified();
+                if self.waiting() <= enough {
+                    return;
+                }
+                room.await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = taken => {}
+            () = self.pressure.held_up() => {}
+            () = sleep(PATIENCE) => {
                 let mut state = self.state();
-                if state.gone || state.eof {
-                    return Ok(());
-                }
-                let spilled = state.spill.iter().map(Spill::waiting).sum::<u64>();
-                if spilled == 0 && state.memory_bytes < MEMORY_BYTES {
-                    state.memory_bytes += bytes.len();
-                    state.memory.push_back(bytes);
-                    self.arrived.notify_one();
-                    return Ok(());
-                }
-                (spilled, state.waited_at == Some(state.taken))
-            };
-            let hurry = HURRIES.iter().find(|(most, _)| spilled < *most).map_or(PATIENCE, |(_, wait)| *wait);
-            let held_up = async {
-                self.pressure.held_up().await;
-                if !hurry.is_zero() {
-                    sleep(hurry).await;
-                }
-            };
-            tokio::select! {
-                biased;
-                () = room => {}
-                () = held_up => return self.spill(&bytes),
-                () = sleep(if stuck { hurry } else { PATIENCE }) => {
-                    let mut state = self.state();
-                    state.waited_at = Some(state.taken);
-                    drop(state);
-                    return self.spill(&bytes);
-                }
+                state.waited_at = Some(state.taken);
             }
         }
     }
 
-    fn spill(&self, bytes: &[u8]) -> Result<(), InboxError> {
-        let failed = |source| InboxError::Spill { directory: self.directory.clone(), source };
-        let mut state = self.state();
-        if state.spill.back().is_none_or(|last| last.written >= SPILL_FILE_BYTES) {
-            let file = tempfile::tempfile_in(&self.directory).map_err(failed)?;
-            state.spill.push_back(Spill { file, read: 0, written: 0, pressure: self.pressure.clone() });
-        }
-        if let Some(spill) = state.spill.back_mut() {
-            let length = bytes.len() as u64;
-            // What was read back stays on the disk until its file goes: it counts.
-            if self.pressure.spilled.fetch_add(length, Ordering::AcqRel) + length > SPILL_BYTES {
-                self.pressure.spilled.fetch_sub(length, Ordering::AcqRel);
-                return Err(InboxError::Full);
-            }
-            // Into the page cache: a short copy, not a wait for the disk.
-            let written = spill.file.write_all_at(bytes, spill.written);
-            spill.written += length;
-            written.map_err(failed)?;
-        }
-        self.arrived.notify_one();
-        Ok(())
+    /// Bytes that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state().memory_bytes
+    }
+
+    /// Pieces that the reader has taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.state().taken
     }
 
     /// Takes a request that passes the input by.
@@ -257,10 +228,8 @@ impl Inbox {
     pub(super) fn leave(&self) {
         let mut state = self.state();
         state.gone = true;
-        state.memory = VecDeque::new();
-        state.memory_bytes = 0;
-        state.spill = VecDeque::new();
         drop(state);
+        self.forget();
         self.arrived.notify_one();
         self.room.notify_one();
     }
@@ -274,21 +243,16 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Whether a packet more would have to wait.
+    fn forget(&self) {
+        let mut state = self.state();
+        state.memory = VecDeque::new();
+        let kept = std::mem::take(&mut state.memory_bytes);
+        self.pressure.kept.fetch_sub(kept as u64, Ordering::AcqRel);
+    }
+
+    /// Whether a program that was never started has been sent enough.
     pub(super) fn is_full(&self) -> bool {
-        let state = self.state();
-        !state.spill.is_empty() || state.memory_bytes >= MEMORY_BYTES
-    }
-
-    /// Whether nothing waits: the reader keeps up.
-    pub(super) fn is_empty(&self) -> bool {
-        let state = self.state();
-        state.memory.is_empty() && state.spill.is_empty()
-    }
-
-    /// Whether the reader is so far behind that input went to the file.
-    pub(super) fn is_behind(&self) -> bool {
-        !self.state().spill.is_empty()
+        self.waiting() >= MEMORY_BYTES
     }
 
     /// The reader is done with this much of what it was handed.
@@ -328,27 +292,9 @@ impl Inbox {
             state.memory_bytes -= bytes.len();
             state.handed += bytes.len();
             state.taken += 1;
+            self.pressure.kept.fetch_sub(bytes.len() as u64, Ordering::AcqRel);
             self.room.notify_one();
-            return Taken::Some(Incoming::Data(bytes));
-        }
-        if let Some(spill) = state.spill.front_mut() {
-            let left = usize::try_from(spill.waiting()).unwrap_or(usize::MAX);
-            let mut block = vec![0; left.min(SPILL_BLOCK_BYTES)];
-            let read = spill.file.read_exact_at(&mut block, spill.read);
-            if let Err(error) = read {
-                tracing::error!(%error, "cannot read back a client's input");
-                return Taken::Some(Incoming::Cut("the node lost part of the input".to_owned()));
-            }
-            spill.read += block.len() as u64;
-            if spill.read == spill.written {
-                state.spill.pop_front();
-                if state.spill.is_empty() {
-                    self.room.notify_one();
-                }
-            }
-            state.handed += block.len();
-            state.taken += 1;
-            return Taken::Some(Incoming::Data(Bytes::from(block)));
+            return Taken::Some(Incoming::Data(bytes.freeze()));
         }
         if state.eof && !state.eof_told {
             state.eof_told = true;
@@ -387,42 +333,48 @@ mod tests {
         }
     }
 
-    fn block(number: usize) -> Bytes {
-        Bytes::from(vec![u8::try_from(number % 251).unwrap(); 32 * 1024])
+    fn block(number: usize) -> Vec<u8> {
+        vec![u8::try_from(number % 251).unwrap(); 32 * 1024]
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn order_is_kept_through_memory_and_file() {
+    fn filled() -> (Arc<Pressure>, Arc<Inbox>) {
         let pressure = Arc::new(Pressure::default());
-        let inbox = Inbox::new(pressure.clone(), &std::env::temp_dir());
-        // Output is held up all the time: nothing may wait.
-        let guard = pressure.enter();
-        let began = Instant::now();
-        let mut expected = Vec::new();
-        // More than one file.
-        for number in 0..1200 {
-            expected.extend_from_slice(&block(number));
-            inbox.accept(block(number)).await.unwrap();
+        let inbox = Inbox::new(pressure.clone());
+        while !inbox.is_full() {
+            inbox.accept(&block(1)).unwrap();
         }
-        // Held-up output is let go at each; past 8 MiB a little later.
-        assert!(began.elapsed() < PATIENCE * 60, "{:?}", began.elapsed());
-        assert!(inbox.is_behind() && !inbox.is_empty());
-        drop(guard);
-        assert!(pressure.spilled.load(Ordering::Acquire) > 0);
+        (pressure, inbox)
+    }
+
+    #[tokio::test]
+    async fn order_is_kept_whatever_the_size_of_packets() {
+        let inbox = Inbox::new(Arc::new(Pressure::default()));
+        let mut expected = Vec::new();
+        for number in 0..200_usize {
+            let length = [1, 2, 4095, 32 * 1024, 3][number % 5];
+            let bytes = vec![u8::try_from(number).unwrap(); length];
+            expected.extend_from_slice(&bytes);
+            inbox.accept(&bytes).unwrap();
+        }
+        assert_eq!(inbox.waiting(), expected.len());
         inbox.end();
         assert!(drain(&inbox).await == expected);
-        assert!(inbox.is_empty());
-        assert_eq!(pressure.spilled.load(Ordering::Acquire), 0);
+        assert_eq!((inbox.waiting(), inbox.pressure.kept.load(Ordering::Acquire)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn small_packets_cost_little_more_than_their_bytes() {
+        let inbox = Inbox::new(Arc::new(Pressure::default()));
+        for _ in 0..100_000 {
+            inbox.accept(b"ab").unwrap();
+        }
+        assert!(inbox.state().memory.len() <= 200_000 / (PIECE_BYTES - 1) + 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_inbox_waits_for_room_and_then_for_patience() {
-        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
-        for number in 0..MEMORY_BYTES / (32 * 1024) {
-            inbox.accept(block(number)).await.unwrap();
-        }
-        assert!(!inbox.is_behind());
-        // A reader that reads: no file.
+    async fn a_reader_that_reads_is_waited_for() {
+        let (_, inbox) = filled();
+        assert!(inbox.wants_room());
         let reader = {
             let inbox = inbox.clone();
             tokio::spawn(async move {
@@ -431,65 +383,86 @@ mod tests {
                 inbox.consumed(bytes.len());
             })
         };
-        inbox.accept(block(0)).await.unwrap();
-        reader.await.unwrap();
-        assert!(!inbox.is_behind());
-        // A reader that does not: after the patience, the file.
         let began = Instant::now();
-        inbox.accept(block(0)).await.unwrap();
-        assert_eq!(began.elapsed(), PATIENCE);
-        assert!(inbox.is_behind());
+        inbox.clone().room(32 * 1024).await;
+        assert_eq!(began.elapsed(), PATIENCE / 2);
+        reader.await.unwrap();
+        assert!(!inbox.wants_room());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_is_stuck_is_waited_for_once() {
-        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
+        let (_, inbox) = filled();
         let began = Instant::now();
-        for _ in 0..64 {
-            inbox.accept(block(1)).await.unwrap();
-        }
+        inbox.clone().room(32 * 1024).await;
         assert_eq!(began.elapsed(), PATIENCE);
+        assert!(!inbox.wants_room());
         // Once it has read something, it is again.
+        inbox.accept(&block(1)).unwrap();
         assert!(matches!(inbox.next().await, Some(Incoming::Data(_))));
-        inbox.accept(block(1)).await.unwrap();
-        assert_eq!(began.elapsed(), PATIENCE * 2);
+        assert!(inbox.wants_room());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_while_output_is_held_up() {
+        let (pressure, inbox) = filled();
+        let guard = pressure.enter();
+        let began = Instant::now();
+        for _ in 0..100 {
+            inbox.clone().room(32 * 1024).await;
+        }
+        assert_eq!(began.elapsed(), HELD_UP, "found out once");
+        // Some of it went.
+        drop(pressure.enter());
+        inbox.clone().room(32 * 1024).await;
+        assert_eq!(began.elapsed(), HELD_UP * 2);
+        drop(guard);
+        inbox.clone().room(32 * 1024).await;
+        assert_eq!(began.elapsed(), HELD_UP * 2 + PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_reader_that_has_gone() {
+        let (_, inbox) = filled();
+        let waiting = tokio::spawn(inbox.clone().room(1));
+        tokio::task::yield_now().await;
+        let began = Instant::now();
+        inbox.leave();
+        waiting.await.unwrap();
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(!inbox.wants_room());
     }
 
     #[tokio::test]
     async fn a_closed_channel_still_gives_what_came_before() {
-        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
-        inbox.accept(block(1)).await.unwrap();
+        let inbox = Inbox::new(Arc::new(Pressure::default()));
+        inbox.accept(&block(1)).unwrap();
         inbox.close();
-        inbox.accept(block(2)).await.unwrap();
+        inbox.accept(&block(2)).unwrap();
         assert!(drain(&inbox).await == block(1));
         assert!(inbox.next().await.is_none());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_files_of_a_connection_are_bounded_and_go_with_their_reader() {
+    #[tokio::test]
+    async fn what_a_connection_keeps_is_bounded_and_goes_with_its_readers() {
         let pressure = Arc::new(Pressure::default());
-        let inbox = Inbox::new(pressure.clone(), &std::env::temp_dir());
-        while !inbox.is_full() {
-            inbox.accept(block(1)).await.unwrap();
-        }
-        inbox.accept(block(1)).await.unwrap();
-        // As if another channel had taken all but a little.
-        pressure.spilled.fetch_add(SPILL_BYTES - 40 * 1024, Ordering::AcqRel);
-        assert!(matches!(inbox.accept(block(1)).await, Err(InboxError::Full)));
-        pressure.spilled.fetch_sub(SPILL_BYTES - 40 * 1024, Ordering::AcqRel);
-        inbox.accept(block(1)).await.unwrap();
-        inbox.leave();
-        assert_eq!(pressure.spilled.load(Ordering::Acquire), 0);
-        assert!(inbox.is_empty());
-        let began = Instant::now();
-        inbox.accept(block(1)).await.unwrap();
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        let (first, second) = (Inbox::new(pressure.clone()), Inbox::new(pressure.clone()));
+        first.accept(&block(1)).unwrap();
+        while first.accept(&block(1)).is_ok() {}
+        assert!(matches!(second.accept(&block(1)), Err(InboxError::Full)));
+        assert_eq!(pressure.kept.load(Ordering::Acquire), KEPT_BYTES);
+        first.leave();
+        second.accept(&block(1)).unwrap();
+        drop(second);
+        assert_eq!(pressure.kept.load(Ordering::Acquire), 0);
+        first.accept(&block(1)).unwrap();
+        assert_eq!(first.waiting(), 0);
     }
 
     #[tokio::test]
     async fn requests_and_cuts_pass_waiting_input() {
-        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
-        inbox.accept(block(1)).await.unwrap();
+        let inbox = Inbox::new(Arc::new(Pressure::default()));
+        inbox.accept(&block(1)).unwrap();
         inbox.request(Incoming::Signal(crate::session::Signal::INT)).unwrap();
         assert!(matches!(inbox.next().await, Some(Incoming::Signal(_))));
         inbox.cut("locked");

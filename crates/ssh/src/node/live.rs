@@ -231,7 +231,7 @@ mod tests {
             term: None,
             size: None,
         };
-        let inbox = Inbox::new(Arc::new(Pressure::default()), &std::env::temp_dir());
+        let inbox = Inbox::new(Arc::new(Pressure::default()));
         let session =
             LiveSession { about, owner_roles: Vec::new(), recording: "node", participants: Vec::new() };
         (Entry { session, inbox: inbox.clone(), hub: None }, inbox, id)

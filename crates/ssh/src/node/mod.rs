@@ -25,6 +25,7 @@ mod local;
 mod record;
 mod remote;
 mod signals;
+mod window;
 mod x11;
 
 use std::collections::HashMap;

@@ -7,6 +7,7 @@ use sallyport_ca::keys::{ssh_public_key, ssh_signature};
 use sallyport_sal::Signer;
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 
+use crate::face::{Face, Target};
 use crate::raw::{Packet, Raw, message, take_string};
 use crate::world::World;
 use crate::{Alice, blob};
@@ -87,18 +88,28 @@ fn list(names: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Whether a server lets this in. A connection that is cut has not.
-fn opens(world: &World, alice: &Alice, certificate: &[u8]) -> bool {
-    let mut raw = Raw::keyed(world.address).unwrap();
+fn opens(target: &Target, alice: &Alice, certificate: &[u8]) -> bool {
+    let mut raw = Raw::keyed(target.address).unwrap();
     raw.service().unwrap();
-    raw.authenticate(&world.own.name, &alice.key, certificate)
+    raw.authenticate(&target.world.own.name, &alice.key, certificate)
         .is_ok_and(|answer| answer == message::USERAUTH_SUCCESS)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_malformed_certificate_opens_anything() {
-    let world = World::new().await;
-    let alice = Alice::new(&world);
-    let signer = user_signer(&world);
+async fn no_malformed_certificate_opens_a_node() {
+    no_malformed_certificate_opens(Face::Node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_malformed_certificate_opens_the_proxy() {
+    no_malformed_certificate_opens(Face::Proxy).await;
+}
+
+async fn no_malformed_certificate_opens(face: Face) {
+    let target = Target::new(face).await;
+    let world = &target.world;
+    let alice = Alice::new(world);
+    let signer = user_signer(world);
     let good = Fields::of(&alice.certificate);
     let now = u64::try_from(time::OffsetDateTime::now_utc().unix_timestamp()).unwrap();
     let change = |how: &dyn Fn(&mut Fields)| {
@@ -108,7 +119,7 @@ async fn no_malformed_certificate_opens_anything() {
     };
     let many: Vec<Vec<u8>> = (0..20_000).map(|number| format!("login{number}").into_bytes()).collect();
     let many: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
-    let other_key = Alice::new(&world);
+    let other_key = Alice::new(world);
 
     let mut table: Vec<(String, Vec<u8>)> = [
         ("a host's", change(&|fields| fields.kind = 2)),
@@ -173,7 +184,7 @@ async fn no_malformed_certificate_opens_anything() {
         table.push((format!("changed at {at}"), changed));
     }
     for (name, certificate) in &table {
-        assert!(!opens(&world, &alice, certificate), "a certificate {name} was let in");
+        assert!(!opens(&target, &alice, certificate), "a certificate {name} was let in");
     }
     assert!(world.events(&Code::SessionStart).is_empty());
 
@@ -186,12 +197,12 @@ async fn no_malformed_certificate_opens_anything() {
         // What is signed is whole; what comes after it is read by nobody.
         ("with something after it", [alice.certificate.clone(), vec![0]].concat()),
     ] {
-        assert!(opens(&world, &alice, &certificate), "a certificate {name} was refused");
+        assert!(opens(&target, &alice, &certificate), "a certificate {name} was refused");
     }
     // Huge: refused or served, but nobody else notices.
     let huge = change(&|fields| fields.principals = list(&many));
-    let _ = opens(&world, &alice, &huge);
-    assert!(opens(&world, &alice, &alice.certificate));
+    let _ = opens(&target, &alice, &huge);
+    assert!(opens(&target, &alice, &alice.certificate));
 }
 
 /// What the user authority signs with.

@@ -7,8 +7,41 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::Alice;
+use crate::face::{Face, Far, LOGIN_TIMEOUT, Target};
 use crate::raw::{Packet, Raw, message, number_at};
-use crate::world::{World, ok, output, until};
+use crate::world::{ok, output, until};
+
+/// Each of these on both servers.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod node {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Face::Node).await;
+            })*
+        }
+        mod proxy {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Face::Proxy).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    a_client_that_lies_about_its_window_costs_no_memory,
+    data_past_the_window_ends_the_connection,
+    ten_thousand_channels_are_refused_but_for_a_few,
+    giant_strings_are_refused_or_cut,
+    a_packet_that_claims_to_be_giant_is_not_waited_for,
+    requests_whose_answers_nobody_reads_pile_up_nowhere,
+    what_is_to_be_ignored_is_and_costs_nothing,
+    keys_may_be_changed_without_end,
+    nothing_but_authentication_is_served_before_it,
+    a_greeting_without_end_is_not_kept,
+    the_silent_are_sent_away,
+}
 
 /// One at a time: they watch the memory of this process.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -17,7 +50,7 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 const BOUND: u64 = 48 << 20;
 
 struct Watched {
-    world: World,
+    target: Target,
     alice: Alice,
     before: u64,
     _alone: MutexGuard<'static, ()>,
@@ -30,13 +63,13 @@ fn resident() -> u64 {
 }
 
 impl Watched {
-    async fn new() -> Self {
+    async fn new(face: Face) -> Self {
         let alone = ALONE.lock().await;
-        let world = World::new().await;
-        let alice = Alice::new(&world);
+        let target = Target::new(face).await;
+        let alice = Alice::new(&target.world);
         // What is made once is made before anything is measured.
-        ok(&output(world.ssh(&[], &["true"])).await);
-        Self { world, alice, before: resident(), _alone: alone }
+        ok(&output(target.ssh("true")).await);
+        Self { target, alice, before: resident(), _alone: alone }
     }
 
     /// Runs an attack in a thread of its own; somebody else logs in during it, and memory is watched.
@@ -44,13 +77,13 @@ impl Watched {
         &self,
         attack: impl FnOnce(SocketAddr, String, Alice) -> T + Send + 'static,
     ) -> T {
-        let (address, login) = (self.world.address, self.world.own.name.clone());
+        let (address, login) = (self.target.address, self.target.world.own.name.clone());
         let alice = Alice { key: self.alice.key.clone(), certificate: self.alice.certificate.clone() };
         let attacking = tokio::task::spawn_blocking(move || attack(address, login, alice));
         let mut most = resident();
         loop {
             let began = Instant::now();
-            ok(&output(self.world.ssh(&[], &["echo served"])).await);
+            ok(&output(self.target.ssh("echo served")).await);
             assert!(began.elapsed() < Duration::from_secs(15), "others wait {:?}", began.elapsed());
             most = most.max(resident());
             if attacking.is_finished() {
@@ -60,10 +93,7 @@ impl Watched {
         let outcome = attacking.await.unwrap();
         let grown = most.max(resident()).saturating_sub(self.before);
         assert!(grown < BOUND, "memory grew by {} MiB", grown >> 20);
-        until("the attacker's connection to end", || {
-            (self.world.server.connections_open() == 0).then_some(())
-        })
-        .await;
+        until("the attacker's connection to end", || (self.target.connections() == 0).then_some(())).await;
         outcome
     }
 }
@@ -72,23 +102,13 @@ fn logged_in(address: SocketAddr, login: &str, alice: &Alice) -> Raw {
     Raw::authenticated(address, login, &alice.key, &alice.certificate).unwrap()
 }
 
-/// Starts a command on a channel and gives the server's number for it; none when the server ends the connection.
-fn running(raw: &mut Raw, window: u32, most: u32, command: &str) -> Option<u32> {
-    raw.send(&Raw::open(0, window, most)).ok()?;
-    let confirmed = raw.receive_kind(message::CHANNEL_CONFIRMATION).ok()?;
-    let channel = number_at(&confirmed, 5);
-    raw.send(&Raw::exec(channel, command)).ok()?;
-    Some(channel)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_lies_about_its_window_costs_no_memory() {
-    let watched = Watched::new().await;
+async fn a_client_that_lies_about_its_window_costs_no_memory(face: Face) {
+    let watched = Watched::new(face).await;
     for most in [0, 1, 32 * 1024, u32::MAX] {
         watched
             .survives(move |address, login, alice| {
                 let mut raw = logged_in(address, &login, &alice);
-                let Some(channel) = running(&mut raw, u32::MAX, most, "head -c 300000000 /dev/zero") else {
+                let Some(channel) = face.running(&mut raw, u32::MAX, most, Far::Flood) else {
                     assert_eq!(
                         most, 0,
                         "only packets of no length at all are a reason to end the connection"
@@ -108,13 +128,12 @@ async fn a_client_that_lies_about_its_window_costs_no_memory() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn data_past_the_window_ends_the_connection() {
-    let watched = Watched::new().await;
+async fn data_past_the_window_ends_the_connection(face: Face) {
+    let watched = Watched::new(face).await;
     let sent = watched
-        .survives(|address, login, alice| {
+        .survives(move |address, login, alice| {
             let mut raw = logged_in(address, &login, &alice);
-            let channel = running(&mut raw, 1 << 20, 32 * 1024, "sleep 60").unwrap();
+            let channel = face.running(&mut raw, 1 << 20, 32 * 1024, Far::Deaf).unwrap();
             let data = Packet::new(message::CHANNEL_DATA).number(channel).string([b'x'; 30 * 1024]);
             raw.stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
             let mut sent = 0_u64;
@@ -132,39 +151,43 @@ async fn data_past_the_window_ends_the_connection() {
     assert!(sent < 64 << 20, "{} MiB were taken past the window", sent >> 20);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_channels_are_refused_but_for_a_few() {
-    let watched = Watched::new().await;
-    let (opened, refused) = watched
-        .survives(|address, login, alice| {
-            let mut raw = logged_in(address, &login, &alice);
-            let (mut opened, mut refused) = (0, 0);
-            for round in 0..100 {
-                raw.send_all((0..100).map(|number| Raw::open(round * 100 + number, 1 << 20, 32 * 1024)))
-                    .unwrap();
-                for _ in 0..100 {
-                    loop {
-                        match raw.receive().unwrap()[0] {
-                            message::CHANNEL_CONFIRMATION => opened += 1,
-                            message::CHANNEL_FAILURE => refused += 1,
-                            _ => continue,
+async fn ten_thousand_channels_are_refused_but_for_a_few(face: Face) {
+    let watched = Watched::new(face).await;
+    // Of the kind that the server is for, and of the kind that any server has.
+    for own in [true, false] {
+        let (opened, refused) = watched
+            .survives(move |address, login, alice| {
+                let mut raw = logged_in(address, &login, &alice);
+                let (mut opened, mut refused) = (0, 0);
+                let open = |number| match own {
+                    true => face.open(number, 1 << 20, 32 * 1024, Far::Deaf),
+                    false => Raw::open(number, 1 << 20, 32 * 1024),
+                };
+                for round in 0..100 {
+                    raw.send_all((0..100).map(|number| open(round * 100 + number))).unwrap();
+                    for _ in 0..100 {
+                        loop {
+                            match raw.receive().unwrap()[0] {
+                                message::CHANNEL_CONFIRMATION => opened += 1,
+                                message::CHANNEL_FAILURE => refused += 1,
+                                _ => continue,
+                            }
+                            break;
                         }
-                        break;
                     }
                 }
-            }
-            (opened, refused)
-        })
-        .await;
-    assert!(opened <= 1_500, "{opened} channels were opened");
-    assert_eq!(opened + refused, 10_000);
+                (opened, refused)
+            })
+            .await;
+        assert!(opened <= 1_500, "{opened} channels were opened");
+        assert_eq!(opened + refused, 10_000);
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn giant_strings_are_refused_or_cut() {
-    let watched = Watched::new().await;
+async fn giant_strings_are_refused_or_cut(face: Face) {
+    let watched = Watched::new(face).await;
     watched
-        .survives(|address, login, alice| {
+        .survives(move |address, login, alice| {
             let giant = vec![b'a'; 200 * 1024];
             // In every place where a string may stand, on one connection each: what follows does not matter.
             let at = |build: &dyn Fn(u32) -> Packet| {
@@ -191,16 +214,20 @@ async fn giant_strings_are_refused_or_cut() {
             });
             at(&|_| Packet::new(message::GLOBAL_REQUEST).string(&giant).byte(1));
             at(&|_| Packet::new(message::CHANNEL_OPEN).string(&giant).number(9).number(1).number(1));
+            at(&|_| {
+                let open =
+                    Packet::new(message::CHANNEL_OPEN).string("direct-tcpip").number(9).number(1).number(1);
+                open.string(&giant).number(22).string(&giant).number(1)
+            });
             at(&|channel| Packet::new(message::CHANNEL_DATA).number(channel).number(u32::MAX).raw(&giant));
         })
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_packet_that_claims_to_be_giant_is_not_waited_for() {
-    let watched = Watched::new().await;
+async fn a_packet_that_claims_to_be_giant_is_not_waited_for(face: Face) {
+    let watched = Watched::new(face).await;
     watched
-        .survives(|address, _, _| {
+        .survives(move |address, _, _| {
             for length in [u32::MAX, 1 << 30, 1 << 20, 0, 1] {
                 let mut raw = Raw::greet(address).unwrap();
                 let _ = raw.stream.write_all(&length.to_be_bytes());
@@ -228,13 +255,13 @@ fn flood(raw: &mut Raw, packet: &Packet, count: usize) -> usize {
     sent
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_whose_answers_nobody_reads_pile_up_nowhere() {
-    let watched = Watched::new().await;
+async fn requests_whose_answers_nobody_reads_pile_up_nowhere(face: Face) {
+    let watched = Watched::new(face).await;
     let request = Packet::new(message::GLOBAL_REQUEST).string("keepalive@openssh.com").byte(1);
     let channel_request = Packet::new(message::CHANNEL_REQUEST).number(0).string("nothing").byte(1);
     let opening = Raw::open(7, 1, 1);
-    for packet in [request, channel_request, opening] {
+    let own = face.open(7, 1, 1, Far::Deaf);
+    for packet in [request, channel_request, opening, own] {
         watched
             .survives(move |address, login, alice| {
                 let mut raw = logged_in(address, &login, &alice);
@@ -246,14 +273,13 @@ async fn requests_whose_answers_nobody_reads_pile_up_nowhere() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_to_be_ignored_is_and_costs_nothing() {
-    let watched = Watched::new().await;
+async fn what_is_to_be_ignored_is_and_costs_nothing(face: Face) {
+    let watched = Watched::new(face).await;
     let sent = watched
-        .survives(|address, login, alice| {
+        .survives(move |address, login, alice| {
             let mut raw = logged_in(address, &login, &alice);
             let sent = flood(&mut raw, &Packet::new(message::IGNORE).string([0; 1000]), 50_000);
-            let channel = running(&mut raw, 1 << 20, 32 * 1024, "exit 7");
+            let channel = face.running(&mut raw, 1 << 20, 32 * 1024, Far::Short);
             assert!(channel.is_some());
             sent
         })
@@ -261,11 +287,10 @@ async fn what_is_to_be_ignored_is_and_costs_nothing() {
     assert_eq!(sent, 50_000);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn keys_may_be_changed_without_end() {
-    let watched = Watched::new().await;
+async fn keys_may_be_changed_without_end(face: Face) {
+    let watched = Watched::new(face).await;
     watched
-        .survives(|address, login, alice| {
+        .survives(move |address, login, alice| {
             let mut raw = logged_in(address, &login, &alice);
             for _ in 0..200 {
                 // A server may also have enough of it.
@@ -273,16 +298,15 @@ async fn keys_may_be_changed_without_end() {
                     return;
                 }
             }
-            running(&mut raw, 1 << 20, 32 * 1024, "true");
+            face.running(&mut raw, 1 << 20, 32 * 1024, Far::Short);
         })
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_but_authentication_is_served_before_it() {
-    let watched = Watched::new().await;
+async fn nothing_but_authentication_is_served_before_it(face: Face) {
+    let watched = Watched::new(face).await;
     watched
-        .survives(|address, login, alice| {
+        .survives(move |address, login, alice| {
             let attempts = [
                 Raw::open(0, 1 << 20, 32 * 1024),
                 Packet::new(message::GLOBAL_REQUEST).string("tcpip-forward").byte(1).string("").number(0),
@@ -326,11 +350,10 @@ async fn nothing_but_authentication_is_served_before_it() {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_greeting_without_end_is_not_kept() {
-    let watched = Watched::new().await;
+async fn a_greeting_without_end_is_not_kept(face: Face) {
+    let watched = Watched::new(face).await;
     watched
-        .survives(|address, _, _| {
+        .survives(move |address, _, _| {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
             let mut sent = 0_u64;
@@ -344,6 +367,40 @@ async fn a_greeting_without_end_is_not_kept() {
                 }
             }
             assert!(sent < 32 << 20, "{sent}");
+        })
+        .await;
+}
+
+async fn the_silent_are_sent_away(face: Face) {
+    let watched = Watched::new(face).await;
+    watched
+        .survives(|address, _, _| {
+            // Some say nothing, some greet, some begin a packet and never end it.
+            let began = Instant::now();
+            let mut all: Vec<TcpStream> = Vec::new();
+            for number in 0..600 {
+                let mut stream = TcpStream::connect(address).unwrap();
+                if number % 3 > 0 {
+                    stream.write_all(b"SSH-2.0-silent\r\n").unwrap();
+                }
+                if number % 3 > 1 {
+                    stream.write_all(&[0, 0, 1, 0, 7]).unwrap();
+                }
+                all.push(stream);
+            }
+            for stream in &mut all {
+                let patience = (LOGIN_TIMEOUT * 3).saturating_sub(began.elapsed());
+                stream.set_read_timeout(Some(patience.max(Duration::from_millis(1)))).unwrap();
+                let mut said = Vec::new();
+                if let Err(error) = stream.read_to_end(&mut said) {
+                    assert_ne!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock,
+                        "still there after {:?}",
+                        began.elapsed()
+                    );
+                }
+            }
         })
         .await;
 }

@@ -10,6 +10,7 @@
 )]
 
 mod certificates;
+mod face;
 mod floods;
 mod raw;
 #[path = "../node/world.rs"]

@@ -322,3 +322,71 @@ fn a_session_process_that_is_not_root_serves_nobody_else() {
 fn data_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// Feeds a client for as long as it takes anything, and counts.
+fn fed(client: &mut tokio::process::Child) -> std::sync::Arc<std::sync::atomic::AtomicU64> {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let (counting, mut stdin) = (count.clone(), client.stdin.take().unwrap());
+    tokio::spawn(async move {
+        let block = vec![b'x'; 64 * 1024];
+        while stdin.write_all(&block).await.is_ok() {
+            counting.fetch_add(block.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_reads_nothing_stops_its_client_and_nobody_else() {
+    let world = World::new().await;
+    let control = format!("-oControlPath={}", world.path("mux").display());
+    let mut stuck = started(world.ssh(&["-oControlMaster=yes", &control], &["sleep 60"]));
+    until("the master's socket", || world.path("mux").exists().then_some(())).await;
+    let sent = fed(&mut stuck);
+    let standing = || sent.load(std::sync::atomic::Ordering::Relaxed);
+    let mut before = 0;
+    until("the client to stand still", || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let now = standing();
+        (now > 0 && std::mem::replace(&mut before, now) == now).then_some(())
+    })
+    .await;
+    // Beside it, on the same connection, another one sends a lot, and a third is prompt.
+    let beside = |command| world.ssh(&["-oControlMaster=no", &control], &[command]);
+    let input = vec![b'z'; 100_000_000];
+    let (copied, prompt) = tokio::join!(output_of(beside("wc -c"), input), async {
+        let mut longest = std::time::Duration::ZERO;
+        for _ in 0..10 {
+            let began = std::time::Instant::now();
+            assert_eq!(ok(&output(beside("echo prompt")).await), "prompt\n");
+            longest = longest.max(began.elapsed());
+        }
+        longest
+    });
+    assert_eq!(ok(&copied).trim(), "100000000");
+    assert!(prompt < std::time::Duration::from_secs(10), "{prompt:?}");
+    assert!(standing() < 48 << 20, "{} MiB went to a command that reads nothing", standing() >> 20);
+    stuck.kill().await.unwrap();
+}
+
+/// How fast input and output are; run by hand: `cargo test -p sallyport-ssh --test node measure -- --ignored`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_input_and_output() {
+    let world = World::new().await;
+    let mebibytes = 512;
+    for (name, command) in
+        [("up", "cat > /dev/null"), ("up to a reader", "sha256sum"), ("both ways at once", "cat")]
+    {
+        for _ in 0..3 {
+            let began = std::time::Instant::now();
+            let line = format!("head -c {mebibytes}M /dev/zero | \"$@\" | tail -c 1 > /dev/null");
+            let ssh = world.ssh(&[], &[command]);
+            let mut shell = tokio::process::Command::new("sh");
+            shell.arg("-c").arg(line).arg("sh").arg(ssh.as_std().get_program()).args(ssh.as_std().get_args());
+            ok(&output(shell).await);
+            let rate = f64::from(mebibytes) / began.elapsed().as_secs_f64();
+            println!("{name}: {rate:.0} MiB/s");
+        }
+    }
+}

@@ -169,14 +169,11 @@ impl World {
             seen: Mutex::default(),
         });
         let host = identity(suite, &host_ca, &node);
-        let spill = directory.path().join("spill");
-        std::fs::create_dir(&spill).unwrap();
         let mut config = NodeConfig {
             helper: Helper {
                 program: env!("CARGO_BIN_EXE_sallyport-session-helper").into(),
                 arguments: vec![sallyport_ssh::helper::ARGUMENT.into()],
             },
-            spill_directory: spill,
             // Tests leave nothing in the machine's own.
             login_records: None,
             ..NodeConfig::default()

@@ -135,8 +135,7 @@ impl World {
         let recipient = hpke::RecipientKey::generate().unwrap();
         let directory = cluster.directory.path();
         let recorders = Recorders::open(&directory.join("recordings"), recipient.public()).unwrap();
-        fs::create_dir(directory.join("spill")).unwrap();
-        let config = NodeConfig { spill_directory: directory.join("spill"), ..NodeConfig::default() };
+        let config = NodeConfig::default();
         let front = cluster.host(NODE, HostRole::OpenSsh);
         let front = HostIdentity::new(&SshKeyPair::from_openssh(&front.private).unwrap(), &front.certificate)
             .unwrap();

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
-use bytes::Bytes;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use sallyport_audit::Code;
@@ -19,6 +19,7 @@ use crate::node::channel::{self, Door};
 use crate::node::forward::inward::{self, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::inbox::Inbox;
+use crate::node::window::{self, Account};
 use crate::session::{Incoming, Kind, Signal, Size, Terminal};
 
 /// Variables that one session may set, and their bytes altogether.
@@ -38,6 +39,9 @@ struct Wishes {
 /// A channel of the client's.
 struct Open {
     inbox: Arc<Inbox>,
+    account: Account,
+    /// What the client could send with the packet that is being taken, when that brought it a grant.
+    before: Option<u32>,
     /// Taken when the session starts.
     write: Option<ChannelWriteHalf<Msg>>,
     wishes: Wishes,
@@ -46,14 +50,17 @@ struct Open {
     carries: bool,
 }
 
-/// russh's view of the connection. Its methods run one at a time and hold the connection up: none of them waits for
-/// anything but room for input.
+/// russh's view of the connection. Its methods run one at a time and hold the connection up: none of them waits.
 pub(super) struct Connection {
     shared: Arc<Shared>,
     channels: HashMap<ChannelId, Open>,
     widest_window: u32,
     /// Where the node listens for the client, by what the client calls it.
     listening: HashMap<Target, Listening>,
+    /// Packets of input that have come, but for those of channels that are behind.
+    turn: u64,
+    /// The client did what ends the connection: whatever else it sends is dropped.
+    over: bool,
 }
 
 impl Drop for Connection {
@@ -72,6 +79,8 @@ impl Connection {
             channels: HashMap::new(),
             widest_window: algorithms::FIRST_WINDOW_BYTES,
             listening: HashMap::new(),
+            turn: 0,
+            over: false,
         }
     }
 
@@ -135,13 +144,20 @@ impl Connection {
 
     /// Lets a channel in and keeps its sending half; what it receives comes through the methods below.
     fn register(&mut self, channel: Channel<Msg>) -> Arc<Inbox> {
-        let inbox = Inbox::new(self.shared.pressure.clone(), &self.shared.server.config.spill_directory);
+        let inbox = Inbox::new(self.shared.pressure.clone());
         let id = channel.id();
         // The reading half is dropped: russh would wait on its queue.
         let (_, write) = channel.split();
         self.channels.insert(
             id,
-            Open { inbox: inbox.clone(), write: Some(write), wishes: Wishes::default(), carries: false },
+            Open {
+                inbox: inbox.clone(),
+                account: Account::new(),
+                before: None,
+                write: Some(write),
+                wishes: Wishes::default(),
+                carries: false,
+            },
         );
         inbox
     }
@@ -163,6 +179,20 @@ impl Connection {
         };
         tokio::spawn(channel::session(door, wanted).in_current_span());
         Ok(())
+    }
+
+    /// Holds the client to what it was granted. Whoever sends more knows that nobody has room for it.
+    fn within_window(&mut self, id: ChannelId, length: usize, session: &Session) -> bool {
+        let Some(open) = self.channels.get_mut(&id) else { return !self.over };
+        let before = open.before.take().unwrap_or(open.account.left);
+        if !self.over && !open.account.came(length, before, session.window_size(&id), Instant::now()) {
+            self.over = true;
+            self.shared.gate.hold(std::future::pending());
+            self.shared.cut(&format!(
+                "the client sent {length} bytes on a channel whose window had {before} left (RFC 4254, section 5.2)"
+            ));
+        }
+        !self.over
     }
 
     fn request(&mut self, id: ChannelId, request: Incoming) -> Result<(), russh::Error> {
@@ -235,9 +265,12 @@ impl Handler for Connection {
     ) -> Result<(), Self::Error> {
         // A channel that the node has opened. A client that confirms it twice does not get to replace it.
         if !self.channels.contains_key(&id) {
-            let inbox = Inbox::new(self.shared.pressure.clone(), &self.shared.server.config.spill_directory);
+            let inbox = Inbox::new(self.shared.pressure.clone());
             let wishes = Wishes::default();
-            self.channels.insert(id, Open { inbox: inbox.clone(), write: None, wishes, carries: true });
+            let account = Account::new();
+            let open =
+                Open { inbox: inbox.clone(), account, before: None, write: None, wishes, carries: true };
+            self.channels.insert(id, open);
             self.shared.hand_inbox(id, inbox);
         }
         Ok(())
@@ -321,26 +354,51 @@ impl Handler for Connection {
 
     async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Self::Error> {
         self.shared.touch();
-        let Some(open) = self.channels.get(&id) else { return Ok(()) };
+        if !self.within_window(id, data.len(), session) {
+            return Ok(());
+        }
+        let Some(open) = self.channels.get_mut(&id) else { return Ok(()) };
         if open.write.is_some() && open.inbox.is_full() {
             // Input for a program that was never started: nobody would take it.
             return session.close(id);
         }
-        let inbox = open.inbox.clone();
-        if let Err(error) = inbox.accept(Bytes::copy_from_slice(data)).await {
-            inbox.cut(&error.to_string());
+        if let Err(error) = open.inbox.accept(data) {
+            open.inbox.cut(&error.to_string());
+        }
+        if data.len() <= window::TRICKLE_BYTES as usize && open.inbox.waiting() >= window::PROMPT_BYTES {
+            if let Some(look) = open.account.next_look(open.inbox.taken(), self.turn, Instant::now()) {
+                self.shared.gate.hold(tokio::time::sleep_until(look.into()));
+            }
+        } else {
+            self.turn += 1;
+            if open.inbox.wants_room() {
+                self.shared.gate.hold(open.inbox.clone().room(data.len()));
+            }
         }
         Ok(())
     }
 
+    async fn extended_data(
+        &mut self,
+        id: ChannelId,
+        _: u32,
+        data: &[u8],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        // Nothing here reads that; it counts all the same (RFC 4254 §5.2).
+        self.within_window(id, data.len(), session);
+        Ok(())
+    }
+
     fn adjust_window(&mut self, channel: ChannelId, current: u32) -> u32 {
-        // A reader that keeps up gets more at once, for long fast links; one that is behind gets little, so that what
-        // its client wants to say besides is near.
-        match self.channels.get(&channel) {
-            Some(open) if open.inbox.is_behind() => 128 * 1024,
-            Some(open) if open.inbox.is_empty() => algorithms::wider_window(current, self.widest_window),
-            _ => current,
-        }
+        let now = Instant::now();
+        let Some(open) = self.channels.get_mut(&channel) else { return current };
+        open.before = Some(open.account.left);
+        open.account.granted(current);
+        let granted = open.account.view(open.inbox.waiting(), now);
+        let others = self.channels.iter().filter(|(id, _)| **id != channel);
+        let others = others.map(|(_, open)| open.account.view(open.inbox.waiting(), now));
+        window::next(granted, others, self.widest_window)
     }
 
     async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {

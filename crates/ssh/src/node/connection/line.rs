@@ -1,23 +1,51 @@
-//! The connection's stream, with a switch that ends it from outside.
+//! The connection's stream, with a switch that ends it from outside, and a gate before what is read.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// The connection's stream, with a switch that ends it from outside.
+type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Lets a connection be read, or not for a while. What it writes goes on all the time.
+#[derive(Default)]
+pub(super) struct Gate(Mutex<Option<Pause>>);
+
+impl Gate {
+    /// Nothing is read until `pause` is over.
+    pub(super) fn hold(&self, pause: impl Future<Output = ()> + Send + 'static) {
+        *self.pause() = Some(Box::pin(pause));
+    }
+
+    fn pause(&self) -> MutexGuard<'_, Option<Pause>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut pause = self.pause();
+        if let Some(waiting) = pause.as_mut() {
+            ready!(waiting.as_mut().poll(cx));
+            *pause = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// The connection's stream, with a switch that ends it from outside, and a gate before what is read.
 pub(super) struct Line<S> {
     stream: S,
+    gate: Arc<Gate>,
     token: CancellationToken,
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl<S> Line<S> {
-    pub(super) fn new(stream: S, token: CancellationToken) -> Self {
+    pub(super) fn new(stream: S, token: CancellationToken, gate: Arc<Gate>) -> Self {
         let cancelled = Box::pin(token.clone().cancelled_owned());
-        Self { stream, token, cancelled }
+        Self { stream, gate, token, cancelled }
     }
 
     fn off() -> io::Error {
@@ -34,6 +62,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
         if self.cancelled.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(Self::off()));
         }
+        ready!(self.gate.poll(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{self, Moment, Verdict};
+use super::line::Gate;
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::node::backend::{BackEnd, Place};
 use crate::node::channel::Door;
@@ -69,6 +70,8 @@ pub(in crate::node) struct Shared {
     cut: Mutex<Option<String>>,
     pub(super) wake: tokio::sync::Notify,
     pub(super) line: CancellationToken,
+    /// Whether the connection is read.
+    pub(super) gate: Arc<Gate>,
 }
 
 /// A session that runs.
@@ -103,6 +106,7 @@ impl Shared {
             cut: Mutex::default(),
             wake: tokio::sync::Notify::new(),
             line: CancellationToken::new(),
+            gate: Arc::default(),
         })
     }
 
