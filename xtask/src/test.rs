@@ -18,29 +18,44 @@ struct Counts {
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let begin = Instant::now();
     setup::run()?;
-    let mut child = Command::new(cargo())
-        .args(["test", "--workspace", "--no-fail-fast"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot run cargo test: {error}"))?;
-    let output = child.stdout.take().ok_or("cargo test has no output")?;
     let mut counts = Counts::default();
-    for line in BufReader::new(output).lines() {
-        let line = line.map_err(|error| format!("reading the tests' output: {error}"))?;
-        counts.add(&line);
-        println!("{line}");
+    let mut passed = cargo_test(&["--workspace", "--no-fail-fast"], arguments, &mut counts)?;
+    // What the default build leaves out, unless somebody wants certain tests only. The whole workspace again, so that
+    // everything but one crate is what has just been built.
+    if arguments.iter().all(|argument| argument.starts_with("--") && argument != "--") {
+        passed &= cargo_test(&WITH_PAM, arguments, &mut counts)?;
     }
-    let status = child.wait().map_err(|error| format!("waiting for cargo test: {error}"))?;
     println!("\nall tests took {} s", begin.elapsed().as_secs());
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.ignored);
-    if !status.success() {
+    if !passed {
         return Err("tests failed".to_owned());
     }
     if counts.passed == 0 && arguments.is_empty() {
         return Err("no test was run".to_owned());
     }
     Ok(())
+}
+
+/// The tests of the feature `pam`, which links libpam.
+const WITH_PAM: [&str; 5] = ["--workspace", "--features", "sallyport-ssh/pam", "--test", "pam"];
+
+/// Runs cargo's tests, counts them, and says whether all is well.
+fn cargo_test(what: &[&str], arguments: &[String], counts: &mut Counts) -> Result<bool, String> {
+    let mut child = Command::new(cargo())
+        .arg("test")
+        .args(what)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run cargo test: {error}"))?;
+    let output = child.stdout.take().ok_or("cargo test has no output")?;
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|error| format!("reading the tests' output: {error}"))?;
+        counts.add(&line);
+        println!("{line}");
+    }
+    let status = child.wait().map_err(|error| format!("waiting for cargo test: {error}"))?;
+    Ok(status.success())
 }
 
 impl Counts {

@@ -5,10 +5,11 @@
 //! finds (groups, umask, home, variables) and then turns into the shell; or it stays and serves files. It never returns
 //! to the node: what goes wrong it says on standard error, which the person sees.
 //!
-//! There is no PAM, and neither `~/.ssh/rc` nor `~/.ssh/environment` is read: the authority of a session is its certificate
-//! and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
+//! Neither `~/.ssh/rc` nor `~/.ssh/environment` is read, and PAM is asked about the account at most ([`pam`]): the authority
+//! of a session is its certificate and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
 
 pub(crate) mod keeper;
+pub(crate) mod pam;
 mod surroundings;
 
 use std::ffi::{OsStr, OsString};
@@ -46,6 +47,9 @@ pub(crate) struct Spec {
     /// End what the session leaves running: the node's process, for which a keeper does that ([`keeper`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) keeper_for: Option<u32>,
+    /// For [`Work::Account`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pam: Option<pam::Question>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +58,8 @@ pub(crate) enum Work {
     Shell,
     Exec,
     Sftp,
+    /// Ask PAM whether the account may be used, and say why not.
+    Account,
     /// Connect to the Unix socket that the argument names, and hand it over; see [`crate::session::socket`].
     Connect,
     /// Listen on a Unix socket there, hand it over, and remove it when the node is done with it.
@@ -101,6 +107,10 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
     let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
+    if let Work::Account = spec.work {
+        let question = spec.pam.ok_or("there is no question for PAM")?;
+        return pam::ask(&account.name, &question);
+    }
     if account.uid != 0 && nologin(Path::new("/etc/nologin")) {
         return Ok(ExitCode::from(FAILED));
     }
@@ -117,6 +127,7 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
         Work::Sftp => Ok(crate::sftp::serve_stdio(spec.hash_files)),
         Work::Shell => Err(exec(&account, None, &environment)),
         Work::Exec => Err(exec(&account, Some(command.unwrap_or_default()), &environment)),
+        Work::Account => Err("PAM was not asked".to_owned()),
         Work::Connect => socket::give_connected(Path::new(command.unwrap_or_default())),
         Work::Listen => socket::give_listening(Path::new(command.unwrap_or_default())),
     }
@@ -203,6 +214,7 @@ mod tests {
             ],
             hash_files: false,
             keeper_for: None,
+            pam: None,
         };
         let read_back: Spec = serde_json::from_str(&spec.to_text()).unwrap();
         let variables: std::collections::BTreeMap<_, _> =

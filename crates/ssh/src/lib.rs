@@ -18,6 +18,9 @@ mod rsa_keys;
 pub mod session;
 pub mod sftp;
 
+/// Whether this build can ask PAM (the feature `pam`).
+pub const HAS_PAM: bool = cfg!(feature = "pam");
+
 pub use algorithms::{Transport, transport_algorithms};
 
 /// What every byte stream here can do.

@@ -62,6 +62,21 @@ fn host(identity: &crate::host::HostIdentity) -> Result<HostIdentity, ServerErro
         .map_err(|error| certificates("the SSH host certificate cannot be used", error))
 }
 
+/// Where PAM looks for the rules of a service.
+const PAM_SERVICES: [&str; 3] = ["/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"];
+
+/// PAM has rules for services that have none, and they are seldom those that somebody meant who wrote a name.
+fn pam_service(name: &str) -> Result<(), ServerError> {
+    if PAM_SERVICES.iter().any(|directory| Path::new(directory).join(name).is_file()) {
+        return Ok(());
+    }
+    Err(ServerError::BadState {
+        path: Path::new("/etc/pam.d").join(name),
+        problem: "there is no such PAM service".to_owned(),
+        fix: "write that file (docs/node.md has one), or remove node.pam_account".to_owned(),
+    })
+}
+
 /// The account that sessions start from.
 pub(crate) fn os_user() -> String {
     let id = rustix::process::geteuid();
@@ -75,6 +90,7 @@ impl SshNode {
     pub(crate) fn start(start: Start<'_>) -> Result<Self, ServerError> {
         let recordings = start.directory.join("recordings");
         files::private_directory(&recordings)?;
+        start.section.pam_account.as_deref().map_or(Ok(()), pam_service)?;
         let recipient = recording_key(&start.view)?;
         let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
             action: "record sessions in",
@@ -86,6 +102,7 @@ impl SshNode {
             gateway_ports: start.section.gateway_ports,
             login_records: start.section.login_records.then(LoginRecords::default),
             kill_orphans: start.section.kill_orphans,
+            pam_account: start.section.pam_account.clone(),
             ..NodeConfig::default()
         };
         if let Some(program) = &start.section.helper {

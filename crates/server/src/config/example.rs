@@ -105,6 +105,8 @@ node:
   # login_records: true
   # End what a session left running (nohup, setsid, daemons) when it ends: docs/node.md.
   # kill_orphans: false
+  # Ask PAM whether the account may be used, by a file of /etc/pam.d, such as sallyport. For builds with the feature pam.
+  # pam_account: off
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

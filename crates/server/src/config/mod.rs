@@ -288,6 +288,8 @@ pub struct NodeSection {
     pub login_records: bool,
     /// End what a session left running when it ends. Default: no.
     pub kill_orphans: bool,
+    /// Ask PAM about the account of each connection, by this service. Default: PAM is not asked.
+    pub pam_account: Option<String>,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -306,6 +308,7 @@ impl Default for NodeSection {
             gateway_ports: false,
             login_records: true,
             kill_orphans: false,
+            pam_account: None,
             spool_limit_mib: 2_048,
             helper: None,
         }

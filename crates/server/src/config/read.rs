@@ -44,6 +44,7 @@ const NODE: &[&str] = &[
     "gateway_ports",
     "login_records",
     "kill_orphans",
+    "pam_account",
     "spool_limit_mib",
 ];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
@@ -281,12 +282,34 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
         login_records: section.boolean("login_records", problems).unwrap_or(default.login_records),
         kill_orphans: section.boolean("kill_orphans", problems).unwrap_or(default.kill_orphans),
+        pam_account: pam_service(section, problems),
         gateway_ports: section.boolean("gateway_ports", problems).unwrap_or(default.gateway_ports),
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)
             .unwrap_or(default.spool_limit_mib),
         helper: None,
     }
+}
+
+/// The name of a file in `/etc/pam.d`; `off` is none.
+fn pam_service(section: &Section<'_>, problems: &mut Problems) -> Option<String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let service =
+        section.parsed("pam_account", "write the name of a file in /etc/pam.d, or off", problems, |name| {
+            let named =
+                !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(fine);
+            named.then(|| name.to_owned()).ok_or_else(|| format!("{name:?} is no name of a PAM service"))
+        });
+    let service = service.filter(|service| service != "off")?;
+    if !sallyport_ssh::HAS_PAM {
+        problems.push(
+            section.place("pam_account"),
+            &section.name("pam_account"),
+            "asks for PAM, and this program was built without it",
+            "build it with `cargo build --release --features pam`, or remove the key",
+        );
+    }
+    Some(service)
 }
 
 fn node_labels(section: &Section<'_>, problems: &mut Problems) -> Labels {

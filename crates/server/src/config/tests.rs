@@ -111,6 +111,28 @@ fn no_message_repeats_a_secret() {
 }
 
 #[test]
+fn pam_is_asked_where_the_build_can() {
+    let text = |value: &str| {
+        format!(
+            "version: v1\ncluster: c\nproxy: {{ enabled: true }}\nauth: {{ enabled: true }}\nnode:\n  enabled: true\n  \
+             kill_orphans: true\n  pam_account: {value}\n"
+        )
+    };
+    let node = Config::parse("f", &text("off")).unwrap().node.unwrap();
+    assert!(node.kill_orphans && node.pam_account.is_none());
+    assert!(refused(&text("../shadow"))[0].contains("node.pam_account"));
+    if sallyport_ssh::HAS_PAM {
+        let node = Config::parse("f", &text("sallyport")).unwrap().node.unwrap();
+        assert_eq!(node.pam_account.as_deref(), Some("sallyport"));
+    } else {
+        let lines = refused(&text("sallyport"));
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(lines[0].contains("this program was built without it"), "{lines:#?}");
+        assert!(lines[0].contains("--features pam"), "{lines:#?}");
+    }
+}
+
+#[test]
 fn a_token_needs_a_pin() {
     let lines = refused(
         "version: v1\ncluster: c\nnode:\n  enabled: true\n  proxy_server: p:1\n  join:\n    token: abc\n",

@@ -40,6 +40,9 @@ pub struct NodeConfig {
     /// End what still runs of a command or shell when that has ended, however it was detached. Costs one more process for
     /// each session. Default: no, as sshd.
     pub kill_orphans: bool,
+    /// Ask PAM's account management about the account of each connection, by this service (a file in `/etc/pam.d`). Works
+    /// in a build with the feature `pam`; in another, everybody is refused. Default: PAM is not asked.
+    pub pam_account: Option<String>,
 }
 
 impl Default for NodeConfig {
@@ -58,6 +61,7 @@ impl Default for NodeConfig {
             gateway_ports: false,
             login_records: Some(LoginRecords::default()),
             kill_orphans: false,
+            pam_account: None,
         }
     }
 }

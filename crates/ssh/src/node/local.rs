@@ -17,7 +17,7 @@ use super::forward::inward::Client;
 use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};
-use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Running, Tap, socket};
+use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Running, Tap, admission, socket};
 
 /// This machine and its accounts.
 #[derive(Debug, Clone)]
@@ -27,6 +27,10 @@ pub(super) struct Local {
     pub(super) gateway_ports: bool,
     pub(super) login_records: Option<LoginRecords>,
     pub(super) kill_orphans: bool,
+    /// The service that PAM is asked by about accounts.
+    pub(super) pam_account: Option<String>,
+    /// Where the person is.
+    pub(super) from: Option<IpAddr>,
 }
 
 /// One account of this machine.
@@ -70,7 +74,10 @@ impl BackEnd for Local {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
-                let Self { helper, gateway_ports, login_records, kill_orphans } = self.clone();
+                let Self { helper, gateway_ports, login_records, kill_orphans, .. } = self.clone();
+                if let Some(service) = &self.pam_account {
+                    admission::ask(&account, &helper, service, self.from).await?;
+                }
                 Ok(Arc::new(LocalPlace { account, helper, gateway_ports, login_records, kill_orphans }))
             }
             Ok(Err(error)) => Err(error.to_string()),

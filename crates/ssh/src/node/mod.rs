@@ -254,6 +254,8 @@ impl NodeServer {
             gateway_ports: self.0.config.gateway_ports,
             login_records: self.0.config.login_records.clone(),
             kill_orphans: self.0.config.kill_orphans,
+            pam_account: self.0.config.pam_account.clone(),
+            from: info.client_addr.map(|address| address.ip()),
         });
         self.serve_before(back_end, stream, info).await;
     }

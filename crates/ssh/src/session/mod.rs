@@ -9,6 +9,7 @@
 //! memory is bounded by its front door's window and a few blocks of 32 KiB.
 
 mod account;
+pub(crate) mod admission;
 pub(crate) mod logins;
 mod process;
 mod pump;

@@ -190,6 +190,7 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         environment,
         hash_files: request.hash_files,
         keeper_for: kept.then(std::process::id),
+        pam: None,
     };
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");

@@ -86,6 +86,7 @@ async fn ask(
         environment: Vec::new(),
         hash_files: false,
         keeper_for: None,
+        pam: None,
     };
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).arg(path);
