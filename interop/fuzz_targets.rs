@@ -37,6 +37,8 @@ mod read_private;
 mod read_public;
 #[path = "../fuzz/fuzz_targets/recording_reader.rs"]
 mod recording_reader;
+#[path = "../fuzz/fuzz_targets/relay_header.rs"]
+mod relay_header;
 #[path = "../fuzz/fuzz_targets/role_yaml.rs"]
 mod role_yaml;
 #[path = "../fuzz/fuzz_targets/sftp_observer.rs"]
@@ -191,6 +193,19 @@ fn recording_reader_holds() {
         "recording_reader",
         recording_reader::run,
         &[b"\xf5CHK\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10"],
+    );
+}
+
+#[test]
+fn relay_header_holds() {
+    replay(
+        "relay_header",
+        relay_header::run,
+        &[
+            b"\0\x21{\"client_addr\":\"192.0.2.1:47110\"}",
+            b"\0\x24{\"client_addr\":\"[2001:db8::1]:4711\"}",
+            b"{\"client_addr\":\"[fe80::1%3]:1\"}",
+        ],
     );
 }
 

@@ -315,3 +315,95 @@ fn strangers_and_nonsense_on_the_socket_change_nothing() {
         assert_eq!(stdout(&asked).trim(), "0", "{}", stderr(&asked));
     }
 }
+
+/// How many streams at once: four connections to the proxy, with 500 on each.
+const STREAMS: usize = 2_000;
+
+/// What `sallyport proxy ssh` does, without its process: hands two ends over the socket, and keeps the others.
+struct Asked {
+    helper: UnixStream,
+    input: UnixStream,
+    output: UnixStream,
+}
+
+impl Asked {
+    fn new(socket: &std::path::Path) -> std::io::Result<Self> {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+        use std::os::fd::AsFd;
+        let helper = UnixStream::connect(socket)?;
+        let ((input, theirs), (output, theirs_too)) = (UnixStream::pair()?, UnixStream::pair()?);
+        let (login, node) = (target("web-1"), target("web-1"));
+        let body = format!("{}\0{}", login.split_once('@').unwrap().0, node.split_once('@').unwrap().1);
+        let mut request = b"sally1\x01".to_vec();
+        request.extend(u16::try_from(body.len()).unwrap().to_be_bytes());
+        request.extend(body.as_bytes());
+        let descriptors = [theirs.as_fd(), theirs_too.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let bytes = [std::io::IoSlice::new(&request)];
+        rustix::net::sendmsg(&helper, &bytes, &mut control, SendFlags::empty())?;
+        helper.set_read_timeout(Some(Duration::from_secs(60)))?;
+        output.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Self { helper, input, output })
+    }
+
+    /// The helper's word: taken, or connect alone.
+    fn answer(&mut self) -> u8 {
+        let mut byte = [0];
+        self.helper.read_exact(&mut byte).unwrap();
+        byte[0]
+    }
+}
+
+#[test]
+fn thousands_of_streams_share_one_helper() {
+    let mut cluster = Cluster::with_proxy_settings("  limits:\n    sessions_per_user: 4000\n");
+    cluster.add_node("web-1", "env: prod");
+    let alice = Helped(cluster.add_user("alice", "access", &support::me()));
+    ok(alice.ssh(&[&target("web-1"), "true"]));
+    let socket = profile(&alice.0).join("connect/socket");
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    // Several at a time: who does not log in has 30 s at the node.
+    let began = std::time::Instant::now();
+    let mut open: Vec<Asked> = std::thread::scope(|scope| {
+        let opening = || {
+            let one = |_| {
+                let mut asked = Asked::new(&socket).unwrap();
+                assert_eq!(asked.answer(), b'T');
+                asked.input.write_all(b"SSH-2.0-many_1\r\n").unwrap();
+                asked
+            };
+            (0..STREAMS / 8).map(one).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(opening)).collect();
+        all.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    // Each reaches the node.
+    for asked in &mut open {
+        let mut greeting = [0; 8];
+        asked.output.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting, b"SSH-2.0-");
+    }
+    let (now, opened) = (status(&alice.0), began.elapsed());
+    assert_eq!(now["streams"], STREAMS, "{now}, after {opened:?}");
+    let transports = now["transports"].as_u64().unwrap();
+    assert!((4..=6).contains(&transports), "{now}");
+    // Another one works as ever, with all of them there.
+    let began = std::time::Instant::now();
+    ok(alice.ssh(&[&target("web-1"), "true"]));
+    let beside = began.elapsed();
+    let memory = fs::read_to_string(format!("/proc/{}/status", pid(&alice.0))).unwrap();
+    let resident: u64 = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
+        .unwrap();
+    eprintln!(
+        "{STREAMS} streams on {transports} connections within {opened:?}: {resident} KiB; another ssh takes {beside:?}"
+    );
+    assert!(resident < 100 * u64::try_from(STREAMS).unwrap(), "{resident} KiB");
+    drop(open);
+    wait_for("the streams to end", || (status(&alice.0)["streams"] == 0).then_some(()));
+}

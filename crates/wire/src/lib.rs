@@ -4,6 +4,7 @@ pub mod alpn;
 pub mod client_hello;
 pub mod convert;
 pub mod detect;
+pub mod relay;
 pub mod tunnel;
 
 /// The header of answers from proxies and the authority that tells a user's program which trust is in force: when it is

@@ -4,45 +4,29 @@
 //! is a proxy, which is what lets it vouch for the address that the client came from.
 
 use std::io;
-use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+pub(crate) use sallyport_wire::relay::RelayHeader;
 
 use crate::authority_client::Io;
 
-/// The header is one address; anything longer is not ours.
-const HEADER_LIMIT_BYTES: usize = 1024;
-
-/// What precedes the client's bytes: its length in two bytes, big end first, then this as JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RelayHeader {
-    /// Where the client's connection came from.
-    pub(crate) client_addr: SocketAddr,
+fn invalid(error: sallyport_wire::relay::Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// Writes the header.
 pub(crate) async fn write_header<T: Io>(io: &mut T, header: &RelayHeader) -> io::Result<()> {
-    let json = serde_json::to_vec(header)?;
-    let length = u16::try_from(json.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let mut bytes = Vec::with_capacity(json.len() + 2);
-    bytes.extend_from_slice(&length.to_be_bytes());
-    bytes.extend_from_slice(&json);
-    io.write_all(&bytes).await
+    io.write_all(&header.encode().map_err(invalid)?).await
 }
 
 /// Reads the header; what follows is the client's.
 pub(crate) async fn read_header<T: Io>(io: &mut T) -> io::Result<RelayHeader> {
-    let length = usize::from(io.read_u16().await?);
-    if length > HEADER_LIMIT_BYTES {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("relay header of {length} bytes, at most {HEADER_LIMIT_BYTES} are allowed"),
-        ));
-    }
-    let mut json = vec![0; length];
-    io.read_exact(&mut json).await?;
-    serde_json::from_slice(&json).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    let mut first = [0; 2];
+    io.read_exact(&mut first).await?;
+    let mut body = vec![0; RelayHeader::body_length(first).map_err(invalid)?];
+    io.read_exact(&mut body).await?;
+    RelayHeader::parse(&body).map_err(invalid)
 }
 
 #[cfg(test)]
