@@ -81,11 +81,11 @@ impl Reporter {
         self.live.follow();
         loop {
             tokio::select! {
-                change = self.live.changes() => {
-                    for message in messages(change) {
+                () = self.live.changed() => {
+                    tokio::time::sleep(GATHER).await;
+                    for message in messages(self.live.changes().await) {
                         send(&sender, message).await?;
                     }
-                    tokio::time::sleep(GATHER).await;
                 }
                 order = orders.message() => match order? {
                     Some(order) => {

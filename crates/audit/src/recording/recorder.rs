@@ -576,8 +576,14 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let Ok(runtime) = runtime else { return };
         loop {
-            let next =
-                runtime.block_on(async { tokio::time::timeout(FLUSH_EVERY / 4, commands.recv()).await });
+            let watches = self.watches_the_clock();
+            let next = runtime.block_on(async {
+                if watches {
+                    tokio::time::timeout(FLUSH_EVERY / 4, commands.recv()).await
+                } else {
+                    Ok(commands.recv().await)
+                }
+            });
             match next {
                 Ok(Some(command)) => {
                     self.take(command);
@@ -602,6 +608,13 @@ impl Writer {
         for open in self.sessions.values_mut() {
             open.flush();
         }
+    }
+
+    /// Whether there is something to do when nothing comes. Without sessions, or with idle ones only, there is not.
+    fn watches_the_clock(&self) -> bool {
+        self.sessions
+            .values()
+            .any(|open| open.begun.encoder.pending() > 0 || open.begun.state.sync.is_some())
     }
 
     fn take(&mut self, command: Command) {

@@ -162,6 +162,17 @@ impl LiveSessions {
         self.0.changed.notify_one();
     }
 
+    /// Waits until [`LiveSessions::changes`] has something to give.
+    pub async fn changed(&self) {
+        loop {
+            let notified = self.0.changed.notified();
+            if self.state().changed.as_ref().is_none_or(|waiting| !waiting.is_empty()) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
     /// Waits for changes, and gives them. What changes between two calls is in the second.
     pub async fn changes(&self) -> Change {
         loop {
