@@ -15,7 +15,7 @@ use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -56,6 +56,14 @@ pub(crate) struct AuthorityArgs {
     pub(crate) data_dir: Option<PathBuf>,
 }
 
+/// What is read ahead of TLS, which asks the system for a few KiB at a time.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
+/// Longest frame of HTTP/2 that the cluster may send: a message with 64 KiB of SSH, in one.
+const FRAME_BYTES: u32 = 66 * 1024;
+
+/// A TLS connection to the cluster.
+type Secured = TlsStream<BufReader<TcpStream>>;
+
 /// Opens TCP to the cluster's address.
 pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
     let failed = |why: String| {
@@ -71,9 +79,9 @@ pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
     Ok(stream)
 }
 
-async fn tls_connect(proxy: &str, config: ClientConfig, name: &str) -> CliResult<TlsStream<TcpStream>> {
+async fn tls_connect(proxy: &str, config: ClientConfig, name: &str) -> CliResult<Secured> {
     let name = ServerName::try_from(name.to_owned()).doing("name the server")?;
-    let stream = dial(proxy).await?;
+    let stream = BufReader::with_capacity(READ_AHEAD_BYTES, dial(proxy).await?);
     tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(Arc::new(config)).connect(name, stream))
         .await
         .map_err(|_| {
@@ -131,6 +139,7 @@ fn endpoint() -> Endpoint {
     Endpoint::from_static("http://cluster.invalid")
         .user_agent(concat!("sallyport/", env!("CARGO_PKG_VERSION")))
         .expect("letters, digits, a slash and dots make a header value")
+        .max_frame_size(FRAME_BYTES)
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(8 << 20)
         .http2_keep_alive_interval(Duration::from_secs(20))
@@ -172,7 +181,7 @@ pub(crate) async fn proxy_warm(stored: &Stored) -> CliResult<(Channel, Pulse)> {
     Ok((Channel::following(channel, stored), pulse))
 }
 
-async fn proxy_stream(stored: &Stored) -> CliResult<TlsStream<TcpStream>> {
+async fn proxy_stream(stored: &Stored) -> CliResult<Secured> {
     let identity = stored.tls_identity()?;
     let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::H2])
         .doing("use the stored certificates")?;

@@ -31,6 +31,10 @@ const STRICT_PATIENCE: Duration = Duration::from_secs(10);
 const BEST_EFFORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Commands that may wait for one writer.
 const QUEUE: usize = 4096;
+/// Bytes taken in at once that are not a person typing.
+const BULK_BYTES: usize = 16 * 1024;
+/// After those the writer lets more come together, rather than be woken for each piece.
+const BULK_PAUSE: Duration = Duration::from_micros(500);
 
 /// How far behind the authority may be with a recording that is kept in step with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -586,13 +590,16 @@ impl Writer {
             });
             match next {
                 Ok(Some(command)) => {
-                    self.take(command);
+                    let mut taken = self.take(command);
                     // As much as is there, before the clock is looked at.
                     for _ in 0..QUEUE {
                         match commands.try_recv() {
-                            Ok(command) => self.take(command),
+                            Ok(command) => taken += self.take(command),
                             Err(_) => break,
                         }
+                    }
+                    if taken >= BULK_BYTES {
+                        std::thread::sleep(BULK_PAUSE);
                     }
                 }
                 Ok(None) => break,
@@ -612,12 +619,12 @@ impl Writer {
 
     /// Whether there is something to do when nothing comes. Without sessions, or with idle ones only, there is not.
     fn watches_the_clock(&self) -> bool {
-        self.sessions
-            .values()
-            .any(|open| open.begun.encoder.pending() > 0 || open.begun.state.sync.is_some())
+        self.sessions.values().any(|open| open.begun.encoder.pending() > 0 || open.begun.state.sync.is_some())
     }
 
-    fn take(&mut self, command: Command) {
+    /// Does as it is told. Gives the bytes that are to be recorded.
+    fn take(&mut self, command: Command) -> usize {
+        let mut taken = 0;
         match command {
             Command::Begin(begun) => {
                 let good = begun.head.len() as u64;
@@ -628,6 +635,7 @@ impl Writer {
                 if let Some(open) = self.sessions.get_mut(&session) {
                     open.begun.encoder.push(&frame);
                     open.owed += cost;
+                    taken = cost;
                     if open.begun.encoder.pending() >= FLUSH_BYTES {
                         open.flush();
                     }
@@ -645,6 +653,7 @@ impl Writer {
                 }
             }
         }
+        taken
     }
 }
 

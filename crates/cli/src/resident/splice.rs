@@ -26,6 +26,8 @@ use crate::transport::{self, Ending, FromNode, NodeStream, ToNode};
 
 /// Bytes read from a program at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
+/// What a program's pipe may hold.
+const PIPE_BYTES: usize = 256 * 1024;
 /// Bytes that may go out before the proxy has answered, and are kept to be said again on another connection.
 const EARLY_BYTES: usize = 64 * 1024;
 /// A connection that was fine earlier has this long to show that it still is.
@@ -52,9 +54,15 @@ pub(super) enum Output {
     Socket(UnixStream),
 }
 
+/// Whether it is a pipe; one is made large, so that program and helper take turns less often.
 fn is_pipe(descriptor: &OwnedFd) -> io::Result<bool> {
     let stat = rustix::fs::fstat(descriptor)?;
-    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+    let is_pipe = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
+    if is_pipe {
+        // Who has many pipes may not have larger ones; it works all the same.
+        let _ = rustix::pipe::fcntl_setpipe_size(descriptor, PIPE_BYTES);
+    }
+    Ok(is_pipe)
 }
 
 /// Sockets of every family are read and written alike.

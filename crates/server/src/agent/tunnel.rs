@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use sallyport_access::HostRole;
 use sallyport_wire::alpn;
 use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
+use tokio::io::BufReader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -140,7 +141,8 @@ impl Dialling {
         let chain = self.credentials.identity().tls_chain.clone();
         let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
         let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
-        let tls = handshake(dial(&self.proxy).await?, config, &server).await?;
+        let stream = BufReader::with_capacity(tunnel::READ_AHEAD_BYTES, dial(&self.proxy).await?);
+        let tls = handshake(stream, config, &server).await?;
         let (handle, incoming) = Tunnel::client(tls, tunnel::Config::default());
         Ok(Dialled { handle, incoming, chain })
     }

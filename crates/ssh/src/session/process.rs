@@ -18,7 +18,10 @@ use super::{Kind, Request, StartError, terminal};
 use crate::helper::{self, Spec, Work, keeper};
 
 /// Most bytes taken from a process at once.
-pub(super) const BLOCK_BYTES: usize = 32 * 1024;
+pub(super) const BLOCK_BYTES: usize = 64 * 1024;
+/// What a process may have on its way in each direction: four times what a pipe has, so that process and node take turns
+/// a quarter as often. It is memory of the kernel, and only what is really on its way.
+const PIPE_BYTES: usize = 256 * 1024;
 
 /// The program that becomes the account; see [`crate::helper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,6 +222,10 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
             let stdout = child.stdout.take().ok_or_else(missing)?.into_owned_fd();
             let stderr = child.stderr.take().ok_or_else(missing)?.into_owned_fd();
             let end = |fd: io::Result<OwnedFd>| fd.and_then(|fd| End::new(fd, false)).map_err(spawn_failed);
+            for pipe in [&stdin, &stdout].into_iter().flatten() {
+                // An account that has many pipes may not have larger ones; it works all the same.
+                let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
+            }
             (child, Some(end(stdin)?), end(stdout)?, Some(end(stderr)?))
         }
     };

@@ -19,6 +19,8 @@ use super::state::{Config, Read, Side, State};
 const BATCH: usize = 64 * 1024;
 /// Bytes that are asked of the connection at a time.
 const READ: usize = 64 * 1024;
+/// A batch of this size is not a person typing: more is on its way.
+const BULK: usize = 8 * 1024;
 
 /// Starts a tunnel on a connection.
 #[derive(Debug)]
@@ -131,6 +133,11 @@ async fn drive_writes<W: AsyncWrite + Unpin>(shared: Arc<Shared>, mut writer: W)
                 return;
             }
             () = more => {
+                if (BULK..BATCH).contains(&batch.len()) {
+                    // Whoever made this would make more, given a moment: one write for all of it.
+                    tokio::task::yield_now().await;
+                    shared.lock().add_to_batch(&mut batch, BATCH);
+                }
                 // A peer that takes nothing for as long as a dead one would be silent is one.
                 let written = async {
                     writer.write_all(&batch).await?;

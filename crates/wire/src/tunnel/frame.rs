@@ -9,8 +9,9 @@ use super::TunnelError;
 
 /// Bytes of a frame's head.
 pub const HEAD: usize = 9;
-/// Longest payload of a data frame: small enough that no stream holds the line for long.
-pub const MAX_DATA: usize = 16 * 1024;
+/// Longest payload of a data frame: a packet of SSH with 32 KiB of data, and small enough that no stream holds the line
+/// for long.
+pub const MAX_DATA: usize = 33 * 1024;
 /// Longest header of a new stream.
 pub const MAX_OPEN: usize = 4 * 1024;
 /// Longest text that says why something ends.

@@ -507,6 +507,15 @@ impl State {
     /// in turn. `false` when there was nothing; then the waker is kept.
     pub fn next_batch(&mut self, out: &mut BytesMut, enough: usize, waker: &Waker) -> bool {
         let before = out.len();
+        self.add_to_batch(out, enough);
+        if out.len() == before {
+            self.sender = Some(waker.clone());
+        }
+        out.len() > before
+    }
+
+    /// As [`State::next_batch`], for one who does not wait.
+    pub fn add_to_batch(&mut self, out: &mut BytesMut, enough: usize) {
         while out.len() < enough {
             if let Some(frame) = self.control.pop_front() {
                 frame.encode(out);
@@ -516,10 +525,6 @@ impl State {
                 break;
             }
         }
-        if out.len() == before {
-            self.sender = Some(waker.clone());
-        }
-        out.len() > before
     }
 
     fn next_of(&mut self, id: u32, out: &mut BytesMut) {
