@@ -11,6 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         files.push(format!("sallyport/v1/{}", name.to_string_lossy()));
     }
     files.sort();
-    tonic_prost_build::configure().bytes(".").compile_fds(protox::compile(files, ["proto"])?)?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .codec_path("crate::codec::SmallCodec")
+        .compile_fds(protox::compile(files, ["proto"])?)?;
     Ok(())
 }

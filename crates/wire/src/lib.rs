@@ -2,6 +2,7 @@
 
 pub mod alpn;
 pub mod client_hello;
+pub mod codec;
 pub mod convert;
 pub mod detect;
 pub mod relay;

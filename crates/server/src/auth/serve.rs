@@ -37,6 +37,8 @@ const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(180);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Streams that one connection may have open.
 const STREAMS: u32 = 256;
+/// Longest frame: a message with a piece of a recording, 128 KiB, in one.
+const FRAME_BYTES: u32 = 132 * 1024;
 /// Largest message from a caller: a batch of events or a piece of a recording.
 const MESSAGE_BYTES: usize = 4 << 20;
 /// Connections to the admin socket at a time.
@@ -134,6 +136,7 @@ where
         .keep_alive_timeout(KEEP_ALIVE)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
+        .max_frame_size(FRAME_BYTES)
         .max_header_list_size(16 * 1024);
     let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
     tokio::pin!(connection);

@@ -33,6 +33,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
         let (Some(part), true) = (self.ahead.get(..take), take > 0) else { return Poll::Ready(Ok(())) };
         buffer.put_slice(part);
         self.ahead.advance(take);
+        if self.ahead.is_empty() {
+            // An empty view would keep the buffer for as long as the connection lasts.
+            self.ahead = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -113,7 +113,8 @@ impl Gateway {
     }
 
     async fn route(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let first = match tokio::time::timeout(self.handshake_timeout, classify(stream)).await {
+        let classified = Box::pin(tokio::time::timeout(self.handshake_timeout, classify(stream))).await;
+        let first = match classified {
             Err(_) => return dropped("timeout"),
             Ok(Err(Dropped::Closed)) => return dropped(Dropped::Closed.name()),
             Ok(Err(reason)) => return dropped(reason.name()),
@@ -334,7 +335,9 @@ impl Gateway {
 
     async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
         let Some(router) = self.router.clone() else { return dropped("http_not_served") };
-        let Some((tls, identity)) = self.accept(&hello, stream, peer, Purpose::Http).await else { return };
+        // Boxed, so that the room for the handshake does not last as long as the connection.
+        let accepted = Box::pin(self.accept(&hello, stream, peer, Purpose::Http)).await;
+        let Some((tls, identity)) = accepted else { return };
         let anonymous = identity.is_none();
         let whose = identity
             .as_ref()
