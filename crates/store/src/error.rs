@@ -66,6 +66,12 @@ pub enum StoreError {
         /// Why not.
         detail: String,
     },
+    /// The operator: there is no room on the disk. What was asked for was not done, and may be asked for again.
+    #[error("the disk of the state file {path} is full: make room on it", path = .path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
     /// Ourselves: a stored value is not what its kind should be.
     #[error("{key} cannot be read: {detail}")]
     Value {

@@ -78,7 +78,7 @@ impl SqliteBackend {
         let corrupt = |error: rusqlite::Error| damaged(path, &error);
         let mut connection = connect(path)?;
         if fresh {
-            create(&mut connection).map_err(|error| file(path, error))?;
+            create(&mut connection).map_err(|error| file(path, &error))?;
         } else {
             check(&connection, path)?;
         }
@@ -95,7 +95,7 @@ impl SqliteBackend {
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(queue))
-            .map_err(|error| file(path, error))?;
+            .map_err(|error| unusable(path, error))?;
         Ok(Self { shared, work })
     }
 
@@ -235,35 +235,52 @@ impl Writer {
         let mut pending: Vec<Pending> = Vec::new();
         let mut changes = Vec::new();
         let path = self.shared.path.clone();
+        let mut group = group.into_iter();
         let done = (|| -> rusqlite::Result<()> {
             let mut transaction =
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for work in group {
+            for work in group.by_ref() {
                 match work {
                     Work::Transact { ops, now, answer } => {
-                        let savepoint = transaction.savepoint()?;
+                        let savepoint = match transaction.savepoint() {
+                            Ok(savepoint) => savepoint,
+                            Err(error) => {
+                                let _ = answer.send(Err(file(&path, &error)));
+                                return Err(error);
+                            }
+                        };
                         let mut own = Vec::new();
                         match apply_all(&savepoint, ops, now, &mut own, &path) {
                             Ok(revisions) => {
-                                savepoint.commit()?;
+                                let released = savepoint.commit();
                                 changes.extend(own);
                                 pending.push(Box::new(move |committed| {
                                     let _ = answer.send(committed.map(|()| revisions));
                                 }));
+                                released?;
                             }
                             Err(error) => {
                                 drop(savepoint);
+                                let over = matches!(error, StoreError::Full { .. });
                                 let _ = answer.send(Err(error));
+                                // A full disk rolls back all that was begun, not only this. What came now would
+                                // be committed by itself, and nobody would be told.
+                                if over || transaction.is_autocommit() {
+                                    return Err(rusqlite::Error::SqliteFailure(
+                                        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
+                                        None,
+                                    ));
+                                }
                             }
                         }
                     }
                     Work::Sweep { now, answer } => {
-                        let own = sweep(&transaction, now)?;
-                        let count = own.len();
-                        changes.extend(own);
+                        let swept = sweep(&transaction, now);
+                        let count = swept.as_ref().map_or(0, Vec::len);
                         pending.push(Box::new(move |committed| {
                             let _ = answer.send(committed.map(|()| count));
                         }));
+                        changes.extend(swept?);
                     }
                     Work::Close { answer } => closing = Some(answer),
                 }
@@ -272,8 +289,17 @@ impl Writer {
         })();
         let result = done.map_err(|error| {
             tracing::error!(%error, path = %path.display(), "state could not be written");
-            file(&path, error)
+            file(&path, &error)
         });
+        // Those that were not begun: nobody may take silence for a store that is closed.
+        for work in group {
+            let failed = || result.clone().err().unwrap_or(StoreError::Closed);
+            match work {
+                Work::Transact { answer, .. } => drop(answer.send(Err(failed()))),
+                Work::Sweep { answer, .. } => drop(answer.send(Err(failed()))),
+                Work::Close { answer } => closing = Some(answer),
+            }
+        }
         if result.is_ok() && !changes.is_empty() {
             let sender = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(sender) = sender.as_ref() {
@@ -304,7 +330,7 @@ fn apply(
     changes: &mut Vec<Change>,
     path: &Path,
 ) -> Result<u64, StoreError> {
-    let failed = |error: rusqlite::Error| file(path, error);
+    let failed = |error: rusqlite::Error| file(path, &error);
     let found = |key: &str| -> Result<u64, StoreError> {
         Ok(live(connection, key, now).map_err(failed)?.map_or(0, |item| item.revision))
     };
@@ -443,8 +469,8 @@ fn end_of(prefix: &str) -> Option<String> {
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| file(path, error))?;
-    connection.busy_timeout(BUSY).map_err(|error| file(path, error))?;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| file(path, &error))?;
+    connection.busy_timeout(BUSY).map_err(|error| file(path, &error))?;
     Ok(connection)
 }
 
@@ -485,9 +511,9 @@ fn prepare_file(path: &Path) -> Result<bool, StoreError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => return Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(file(path, error)),
+        Err(error) => return Err(unusable(path, error)),
     }
-    let metadata = std::fs::metadata(path).map_err(|error| file(path, error))?;
+    let metadata = std::fs::metadata(path).map_err(|error| unusable(path, error))?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(StoreError::Mode { path: path.to_owned(), mode });
@@ -510,15 +536,23 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         .truncate(false)
         .mode(0o600)
         .open(&beside)
-        .map_err(|error| file(&beside, error))?;
+        .map_err(|error| unusable(&beside, error))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(file(&beside, error)),
+        Err(TryLockError::Error(error)) => Err(unusable(&beside, error)),
     }
 }
 
-fn file(path: &Path, error: impl std::fmt::Display) -> StoreError {
+/// What goes wrong with the file; a full disk is named as such.
+fn file(path: &Path, error: &rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { path: path.to_owned() },
+        _ => unusable(path, error),
+    }
+}
+
+fn unusable(path: &Path, error: impl std::fmt::Display) -> StoreError {
     StoreError::File { path: path.to_owned(), detail: error.to_string() }
 }
 
@@ -565,6 +599,51 @@ mod tests {
         let second = SqliteBackend::open(&path).unwrap();
         assert_eq!(second.get("a", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
         assert!(second.transact(vec![put("b", b"2")], NOW).await.unwrap()[0] > revision);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_undoes_a_group_and_nothing_is_done_that_was_not_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.db");
+        let backend = SqliteBackend::open(&path).unwrap();
+        backend.transact(vec![put("kept", b"1")], NOW).await.unwrap();
+        let connection = connect(&path).unwrap();
+        let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        // No disk, but the same error: the file may not grow by more than this.
+        connection.pragma_update(None, "max_page_count", pages + 4).unwrap();
+        let lock = File::open(&path).unwrap();
+        let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), _lock: lock };
+        let mut watch = backend.watch(vec![String::new()], NOW).await.unwrap();
+        let asked = |writer: &mut Writer, keys: &[(&str, usize)]| {
+            let (works, answers): (Vec<_>, Vec<_>) = keys
+                .iter()
+                .map(|(key, bytes)| {
+                    let (answer, answered) = oneshot::channel();
+                    let ops = vec![put(key, &vec![7; *bytes])];
+                    (Work::Transact { ops, now: NOW, answer }, answered)
+                })
+                .unzip();
+            assert!(writer.commit(works).is_none());
+            answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect::<Vec<_>>()
+        };
+        // The second is too large; the third would fit and comes after.
+        let answers = asked(&mut writer, &[("a", 10), ("large", 1 << 20), ("b", 10)]);
+        for answer in &answers {
+            let error = answer.as_ref().expect_err("the disk is full");
+            assert!(matches!(error, StoreError::Full { .. }), "{error}");
+            assert!(error.to_string().contains("state.db is full: make room"), "{error}");
+        }
+        for key in ["a", "large", "b"] {
+            assert!(backend.get(key, NOW).await.unwrap().is_none(), "{key} is there, and nobody was told");
+        }
+        // It works again without a restart, and watchers see just what was done.
+        writer.connection.pragma_update(None, "max_page_count", 1 << 20).unwrap();
+        assert!(asked(&mut writer, &[("large", 1 << 20), ("b", 10)]).iter().all(Result::is_ok));
+        for key in ["large", "b"] {
+            assert!(backend.get(key, NOW).await.unwrap().is_some());
+            assert!(matches!(watch.changes.next().await.unwrap(), Change::Put(item) if item.key == key));
+        }
+        assert_eq!(backend.get("kept", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
     }
 
     #[tokio::test]
