@@ -5,25 +5,15 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{
-    Cluster, PROGRAM, Process, User, is_root, lines_of, me, ok, read_until, ssh_command, stderr, target,
+    Cluster, PROGRAM, Process, User, drain, is_root, lines_of, ok, read_until, ssh_command, stderr, target,
     wait_for,
 };
-
-/// A user whose one role says this about recording.
-fn user(cluster: &Cluster, name: &str, options: &str) -> User {
-    ok(cluster.create(&format!(
-        "kind: role\nversion: v1\nmetadata: {{name: {name}-role}}\nspec:\n  options: {options}\n  allow:\n    logins: [{}]\n    \
-         node_labels: {{'*': '*'}}\n",
-        me()
-    )));
-    cluster.add_user(name, &format!("{name}-role"), &me())
-}
 
 fn begin(user: &User, command: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = ssh_command(&user.ssh_config(&[]))
@@ -36,19 +26,14 @@ fn begin(user: &User, command: &str) -> (Child, BufReader<ChildStdout>) {
     (child, lines)
 }
 
-/// Reads on, so that the session never waits for its reader.
-fn drain(mut lines: BufReader<ChildStdout>) {
-    std::thread::spawn(move || while lines.read_line(&mut String::new()).is_ok_and(|read| read > 0) {});
-}
-
 const TICKS: &str = "i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done";
 
 #[test]
 fn sessions_in_step_feel_an_authority_that_stands_still() {
     let mut cluster = Cluster::apart();
     cluster.add_node("web-1", "env: prod");
-    let strict = user(&cluster, "alice", "{session_recording: node-sync, record_session: strict}");
-    let lenient = user(&cluster, "bob", "{session_recording: node-sync, record_session: best_effort}");
+    let strict = cluster.add_user_with("alice", "{session_recording: node-sync, record_session: strict}");
+    let lenient = cluster.add_user_with("bob", "{session_recording: node-sync, record_session: best_effort}");
     let (mut ended, mut lines) = begin(&strict, TICKS);
     read_until(&mut lines, "tick 25");
     drain(lines);
@@ -108,7 +93,7 @@ fn keep(cluster: &Cluster, session: &str) -> PathBuf {
 fn an_upload_survives_the_death_of_everybody_who_takes_part() {
     let mut cluster = Cluster::apart();
     cluster.add_node("web-1", "env: prod");
-    let alice = user(&cluster, "alice", "{record_session: strict}");
+    let alice = cluster.add_user_with("alice", "{record_session: strict}");
     for dies in ["authority", "proxy", "node"] {
         // Enough that something is always on its way.
         let (mut child, mut lines) =
@@ -168,9 +153,9 @@ fn a_full_disk_ends_strict_sessions_and_is_on_record_for_others() {
     let process = Process::spawn(&mut command, cluster.path("node-web-1.log"));
     cluster.nodes.push(("web-1".to_owned(), process));
     cluster.wait_online("web-1");
-    let strict = user(&cluster, "alice", "{record_session: strict}");
-    let lenient = user(&cluster, "bob", "{record_session: best_effort}");
-    let off = user(&cluster, "carol", "{session_recording: 'off', record_session: strict}");
+    let strict = cluster.add_user_with("alice", "{record_session: strict}");
+    let lenient = cluster.add_user_with("bob", "{record_session: best_effort}");
+    let off = cluster.add_user_with("carol", "{session_recording: 'off', record_session: strict}");
     // No base64 looks like the last line.
     let noise =
         "sleep 1; for i in 1 2 3 4; do head -c 400000 /dev/urandom | base64; sleep 1; done; echo '(over)'";

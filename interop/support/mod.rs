@@ -61,6 +61,44 @@ impl Drop for Process {
     }
 }
 
+/// A small disk for the authority's data, which only this cluster sees and which goes with it. Root's alone.
+pub struct Disk {
+    /// Keeps the namespace that the disk is mounted in.
+    holder: Process,
+    place: PathBuf,
+}
+
+impl Disk {
+    /// Mounts one of this size, such as `24m`, and makes `data` the way to it from outside of the namespace.
+    fn mount(directory: &Path, size: &str) -> Self {
+        let place = directory.join("disk");
+        fs::create_dir(&place).expect("a place for the disk");
+        let script =
+            "mount -t tmpfs -o size=$1,mode=700 tmpfs \"$0\" && touch \"$0/mounted\" && exec sleep infinity";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&place).arg(size);
+        let holder = Process::spawn(&mut command, directory.join("disk.log"));
+        let outside = format!("/proc/{}/root{}", holder.child.id(), place.display());
+        let data = directory.join("data");
+        std::os::unix::fs::symlink(outside, &data).expect("a way to the disk");
+        wait_for("the disk", || data.join("mounted").exists().then_some(()));
+        Self { holder, place }
+    }
+
+    fn inside(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.child.id()));
+        command
+    }
+
+    /// Gives it another size.
+    pub fn resize(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        let mut command = self.inside();
+        ok(command.args(["mount", "-o", &options]).arg(&self.place).output().expect("run mount"));
+    }
+}
+
 /// Authority and proxy in one process, nodes in their own.
 pub struct Cluster {
     pub directory: TempDir,
@@ -70,6 +108,8 @@ pub struct Cluster {
     pub pin: String,
     /// Of the services, besides that of the tests.
     pub environment: Vec<(String, String)>,
+    /// Where the authority's data is, when it is on a disk of its own.
+    pub disk: Option<Disk>,
 }
 
 /// A logged-in user with a profile directory.
@@ -175,8 +215,15 @@ impl Cluster {
             data = directory.path().join("data").display(),
         );
         fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
-        let mut cluster =
-            Self { directory, port, services: None, nodes: Vec::new(), pin: String::new(), environment };
+        let mut cluster = Self {
+            directory,
+            port,
+            services: None,
+            nodes: Vec::new(),
+            pin: String::new(),
+            environment,
+            disk: None,
+        };
         cluster.start_services();
         cluster.pin = cluster.read_pin();
         cluster
@@ -185,6 +232,16 @@ impl Cluster {
     /// Authority and proxy in processes of their own: `services` is the authority, and the proxy is among the nodes,
     /// called `proxy`.
     pub fn apart() -> Self {
+        Self::apart_with("", None)
+    }
+
+    /// The same, with the authority's data on a disk of this size.
+    pub fn apart_on_disk(settings: &str, size: &str) -> Self {
+        Self::apart_with(settings, Some(size))
+    }
+
+    /// `settings` are further lines of the authority's configuration.
+    fn apart_with(settings: &str, size: Option<&str>) -> Self {
         let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
         let (port, auth_port) = (free_port(), free_port());
         let head = |name: &str| {
@@ -193,10 +250,11 @@ impl Cluster {
                 "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\n"
             )
         };
+        let disk = size.map(|size| Disk::mount(directory.path(), size));
         let yaml = format!(
-            "{}auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{auth_port}\n  public_addr: \
+            "{}{settings}auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{auth_port}\n  public_addr: \
              127.0.0.1:{port}\nproxy:\n  enabled: false\nnode:\n  enabled: false\n",
-            head("data")
+            head(if disk.is_some() { "disk" } else { "data" })
         );
         fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
         let proxy = head("proxy");
@@ -207,6 +265,7 @@ impl Cluster {
             nodes: Vec::new(),
             pin: String::new(),
             environment: Vec::new(),
+            disk,
         };
         cluster.start_services();
         cluster.pin = cluster.read_pin();
@@ -247,14 +306,17 @@ impl Cluster {
     }
 
     pub fn start_services(&mut self) {
-        let process = Process::spawn(
-            Command::new(PROGRAM)
-                .args(["start", "-c"])
-                .arg(self.path("cluster.yaml"))
-                .envs(self.environment.iter().map(|(name, value)| (name, value))),
-            self.path("services.log"),
-        );
-        self.services = Some(process);
+        let mut command = match &self.disk {
+            Some(disk) => {
+                let mut command = disk.inside();
+                command.arg(PROGRAM);
+                command
+            }
+            None => Command::new(PROGRAM),
+        };
+        command.args(["start", "-c"]).arg(self.path("cluster.yaml"));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        self.services = Some(Process::spawn(&mut command, self.path("services.log")));
         wait_for("the cluster to answer", || {
             let services = self.services.as_mut().expect("services");
             if let Some(status) = services.child.try_wait().expect("look at the services") {
@@ -371,6 +433,16 @@ impl Cluster {
         let user = self.add_user_without_login(name, roles, logins);
         ok(user.login(&[]));
         user
+    }
+
+    /// A user whose one role says this about recording, and logs in.
+    pub fn add_user_with(&self, name: &str, options: &str) -> User {
+        ok(self.create(&format!(
+            "kind: role\nversion: v1\nmetadata: {{name: {name}-role}}\nspec:\n  options: {options}\n  allow:\n    logins: [{}]\n    \
+             node_labels: {{'*': '*'}}\n",
+            me()
+        )));
+        self.add_user(name, &format!("{name}-role"), &me())
     }
 
     pub fn add_user_without_login(&self, name: &str, roles: &str, logins: &str) -> User {
@@ -547,6 +619,11 @@ pub fn read_until(reader: &mut impl BufRead, text: &str) {
             return;
         }
     }
+}
+
+/// Reads on, so that a session never waits for its reader.
+pub fn drain(mut lines: BufReader<std::process::ChildStdout>) {
+    std::thread::spawn(move || while lines.read_line(&mut String::new()).is_ok_and(|read| read > 0) {});
 }
 
 /// The output of a child, line by line.

@@ -222,10 +222,18 @@ codes! {
     AuditBroken = "SP3101E", "audit.broken";
     /// After a crash the end of the audit log was mended.
     AuditRepaired = "SP3102W", "audit.repaired";
+    /// The audit log could not be written for a while, and what was asked for then was refused. It can be again.
+    AuditResumed = "SP3103W", "audit.resumed";
+    /// A host could not keep some of its events: they are missing from here.
+    AuditLost = "SP3104E", "audit.lost";
     /// The authority started.
     AuthStarted = "SP3200I", "auth.started";
     /// The authority stopped.
     AuthStopped = "SP3201I", "auth.stopped";
+    /// The authority's disk has little room: it takes no recordings, which wait where they were made.
+    DiskShort = "SP3202E", "auth.disk_short";
+    /// The authority's disk has room again, and it takes recordings.
+    DiskRoom = "SP3202I", "auth.disk_room";
 
     /// A source of cryptography gave a wrong answer or broke, and is out of service for a primitive.
     CryptoQuarantined = "SP3300E", "crypto.quarantined";

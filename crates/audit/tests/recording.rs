@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use sallyport_access::{RecordPolicy, SessionId};
 use sallyport_audit::recording::{
-    Body, Encoder, Exit, Frame, Reader, Recorders, RecordingError, RecordingState, RecordingStore,
-    SessionMetadata, StoreError, SyncBounds,
+    Body, Encoder, Exit, Frame, Reader, Recorders, RecordingEntry, RecordingError, RecordingState,
+    RecordingStore, SessionMetadata, StoreError, SyncBounds,
 };
 use sallyport_sal::hpke::RecipientKey;
 use time::OffsetDateTime;
@@ -232,13 +232,13 @@ fn the_store_takes_uploads_in_order_from_one_host() {
     assert!(matches!(store.offset(session, "web-2"), Err(StoreError::Owner(_))));
     assert_eq!(store.entry(session).unwrap().state, RecordingState::Live);
     store.append(session, "web-1", cut as u64, &bytes[cut..]).unwrap();
-    assert_eq!(store.close(session, "web-1").unwrap().state, RecordingState::Complete);
+    assert_eq!(closed(&store, session, "web-1").state, RecordingState::Complete);
     assert!(matches!(store.append(session, "web-1", bytes.len() as u64, b"x"), Err(StoreError::Closed(_))));
     assert_eq!(store.sessions().unwrap(), [session]);
 
     let other = SessionId::new();
     store.append(other, "web-1", 0, &bytes[..starts[3]]).unwrap();
-    assert_eq!(store.close(other, "web-1").unwrap().state, RecordingState::Interrupted);
+    assert_eq!(closed(&store, other, "web-1").state, RecordingState::Interrupted);
     assert!(matches!(store.entry(SessionId::new()), Err(StoreError::NotFound(_))));
 }
 
@@ -352,6 +352,14 @@ fn two_uploads_of_one_recording_never_double_it() {
     assert_eq!(fs::read(directory.path().join(format!("{session}.rec"))).unwrap(), content);
 }
 
+/// Closes a recording; what is put on record before is true after.
+fn closed(store: &RecordingStore, session: SessionId, host: &str) -> RecordingEntry {
+    let settled = store.settle(session, host).unwrap();
+    let closed = store.close(session, host).unwrap();
+    assert_eq!((settled.state, settled.bytes), (closed.state, closed.bytes));
+    closed
+}
+
 #[test]
 fn old_recordings_go_unless_they_are_held_or_grow() {
     let directory = tempfile::tempdir().unwrap();
@@ -359,11 +367,11 @@ fn old_recordings_go_unless_they_are_held_or_grow() {
     let store = RecordingStore::open(directory.path(), key).unwrap();
     let day = Duration::from_secs(86_400);
     let (content, _, _) = sample(3, true);
-    let made = |days: u32, closed: bool| {
+    let made = |days: u32, over: bool| {
         let session = SessionId::new();
         store.append(session, "node", 0, &content).unwrap();
-        if closed {
-            store.close(session, "node").unwrap();
+        if over {
+            closed(&store, session, "node");
         }
         let file =
             fs::File::options().write(true).open(directory.path().join(format!("{session}.rec"))).unwrap();
@@ -379,11 +387,20 @@ fn old_recordings_go_unless_they_are_held_or_grow() {
     assert_eq!(store.older_than(before, 1).unwrap(), [old], "so many at once");
     let silence = Duration::from_secs(3600);
     for session in [old, lost] {
-        assert_eq!(store.remove(session, silence).unwrap(), content.len() as u64);
+        let aside = store.set_aside(session, silence).unwrap();
+        assert_eq!(aside.bytes, content.len() as u64);
+        assert!(matches!(store.entry(session), Err(StoreError::NotFound(_))));
+        assert!(matches!(store.hold(session, true), Err(StoreError::NotFound(_))));
+        assert_eq!(store.all_aside().unwrap(), [session], "whoever comes after a crash finds it");
+        store.put_back(session).unwrap();
+        assert_eq!(store.entry(session).unwrap().bytes, content.len() as u64);
+        store.set_aside(session, silence).unwrap();
+        store.discard(session).unwrap();
+        assert!(store.all_aside().unwrap().is_empty());
     }
-    assert!(matches!(store.remove(held, silence), Err(StoreError::Held(_))));
-    assert!(matches!(store.remove(live, silence), Err(StoreError::Live(_))));
-    assert!(matches!(store.remove(old, silence), Err(StoreError::NotFound(_))));
+    assert!(matches!(store.set_aside(held, silence), Err(StoreError::Held(_))));
+    assert!(matches!(store.set_aside(live, silence), Err(StoreError::Live(_))));
+    assert!(matches!(store.set_aside(old, silence), Err(StoreError::NotFound(_))));
     let mut left = store.sessions().unwrap();
     left.sort_unstable();
     assert_eq!(left, [held, young, live]);

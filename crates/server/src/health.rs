@@ -20,10 +20,18 @@ use tracing::warn;
 use crate::host_keys;
 use crate::run::Readiness;
 
+/// How a part of the process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Condition {
+    Ready,
+    Waiting(String),
+    Degraded(String),
+}
+
 /// What every part of the process still waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
-    parts: Arc<std::sync::Mutex<BTreeMap<&'static str, Option<String>>>>,
+    parts: Arc<std::sync::Mutex<BTreeMap<&'static str, Condition>>>,
     readiness: watch::Sender<Readiness>,
 }
 
@@ -34,20 +42,30 @@ impl Health {
 
     /// Declares that `part` is not ready, and why.
     pub(crate) fn waiting(&self, part: &'static str, why: impl Into<String>) {
-        self.set(part, Some(why.into()));
+        self.set(part, Condition::Waiting(why.into()));
+    }
+
+    /// Declares that `part` works, but not all of it, and why.
+    pub(crate) fn degraded(&self, part: &'static str, why: impl Into<String>) {
+        self.set(part, Condition::Degraded(why.into()));
     }
 
     /// Declares that `part` is ready.
     pub(crate) fn ready(&self, part: &'static str) {
-        self.set(part, None);
+        self.set(part, Condition::Ready);
     }
 
-    fn set(&self, part: &'static str, waiting: Option<String>) {
+    fn set(&self, part: &'static str, condition: Condition) {
         let mut parts = self.parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        parts.insert(part, waiting);
-        let waiting =
-            parts.iter().filter_map(|(part, why)| why.as_ref().map(|why| format!("{part}: {why}"))).collect();
-        let fresh = Readiness { waiting };
+        parts.insert(part, condition);
+        let mut fresh = Readiness::default();
+        for (part, condition) in parts.iter() {
+            match condition {
+                Condition::Ready => {}
+                Condition::Waiting(why) => fresh.waiting.push(format!("{part}: {why}")),
+                Condition::Degraded(why) => fresh.degraded.push(format!("{part}: {why}")),
+            }
+        }
         drop(parts);
         self.readiness.send_if_modified(|readiness| {
             let changed = *readiness != fresh;
@@ -65,18 +83,24 @@ impl Health {
     }
 }
 
-/// `GET /healthz`: the process answers. `GET /readyz`: every part works; else 503 and what is missing.
+/// `GET /healthz`: the process answers. `GET /readyz`: every part works; else 503 and what is missing. A part that does
+/// not do all it should is named, and is no reason to send anybody elsewhere.
 pub(crate) fn health_routes(health: Health) -> Router {
     Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(health)
 }
 
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
     let readiness = health.readiness();
-    if readiness.waiting.is_empty() {
-        (StatusCode::OK, "ready\n".to_owned())
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", readiness.waiting.join("\n")))
+    let status = match readiness.waiting.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut lines = readiness.waiting;
+    if lines.is_empty() {
+        lines.push("ready".to_owned());
     }
+    lines.extend(readiness.degraded.into_iter().map(|why| format!("degraded: {why}")));
+    (status, format!("{}\n", lines.join("\n")))
 }
 
 /// The process has one recorder, however many services run in it.
@@ -107,7 +131,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 25] = [
+const METRICS: [(Shape, &str, &str); 26] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -138,6 +162,7 @@ const METRICS: [(Shape, &str, &str); 25] = [
         "sallyport_auth_strangers_refused_total",
         "Calls without a certificate past the bound of their address.",
     ),
+    (Shape::Gauge, "sallyport_auth_disk_free_bytes", "Free bytes on the authority's disk."),
     (Shape::Counter, "sallyport_events_dropped_total", "Audit events lost because the spool was full."),
     (Shape::Counter, "sallyport_recording_bytes_total", "Bytes of recordings handed to the authority."),
     (Shape::Gauge, "sallyport_recording_spool_bytes", "Bytes of recordings on this node's disk."),
@@ -307,6 +332,9 @@ mod tests {
         );
         health.ready("node");
         health.ready("proxy");
+        assert!(health.readiness().waiting.is_empty());
+        health.degraded("auth", "its disk is short of room");
+        assert_eq!(health.readiness().degraded, ["auth: its disk is short of room"]);
         assert!(health.readiness().waiting.is_empty());
     }
 }

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span};
 
 use crate::ServerError;
-use crate::auth::{Authority, PeerInfo};
+use crate::auth::{Authority, PeerInfo, Trouble};
+use crate::health::Health;
 use crate::proxy::LocalAuthority;
 
 /// Its connections end at `stop`.
@@ -35,6 +37,25 @@ pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> Local
             Box::pin(async move { authority.issue_host(request).await })
         }),
         trust: Arc::new(move || trusting.trust().to_bundle()),
+    }
+}
+
+/// Has health say what is the matter with the authority's disk.
+pub(crate) async fn follow_disk(mut disk: watch::Receiver<Trouble>, health: Health, stop: CancellationToken) {
+    const PART: &str = "auth";
+    loop {
+        match disk.borrow_and_update().clone() {
+            Trouble::None => health.ready(PART),
+            Trouble::Short(problem) => health.degraded(PART, problem),
+            Trouble::Unwritable(problem) => health.waiting(PART, problem),
+        }
+        let changed = tokio::select! {
+            changed = disk.changed() => changed,
+            () = stop.cancelled() => return,
+        };
+        if changed.is_err() {
+            return;
+        }
     }
 }
 

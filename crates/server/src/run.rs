@@ -43,6 +43,8 @@ pub struct Addresses {
 pub struct Readiness {
     /// Services that are not ready yet, each with the reason in words.
     pub waiting: Vec<String>,
+    /// Services that are ready and do not do all they should, each with the reason in words.
+    pub degraded: Vec<String>,
 }
 
 impl std::fmt::Display for Readiness {
@@ -288,6 +290,8 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
         running.authority = Some(authority.clone());
         let socket = config.data_dir.join("admin.sock");
         running.tasks.spawn(local::admin_socket(authority.clone(), socket, running.stop.clone()));
+        let disk = local::follow_disk(authority.follow_disk(), running.health.clone(), running.stop.clone());
+        running.tasks.spawn(disk);
         if let Some(listener) = sockets.auth {
             auth_listener::start(auth_listener::Start {
                 cluster: config.cluster.clone(),

@@ -2,7 +2,8 @@
 //!
 //! Emitting never waits. A thread of its own writes events to small segment files, so that a slow disk slows nobody
 //! down; a task sends closed segments in order and removes each once the authority has it on disk. Sending one twice
-//! is harmless, the authority knows events by id. When the bound is reached, new events are dropped and counted.
+//! is harmless, the authority knows events by id. When the bound is reached or the disk is full, new events are dropped
+//! and counted, and an event says so in their place as soon as there is room: a gap in the audit log is one that is said.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,8 +15,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use metrics::counter;
-use sallyport_audit::{Event, Sink};
+use sallyport_audit::{Code, Event, Sink};
 use sallyport_wire::v1::EmitEventsRequest;
+use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
@@ -32,6 +34,8 @@ const QUEUE_EVENTS: usize = 8_192;
 const SEGMENT_TIME: Duration = Duration::from_millis(200);
 /// Or at this size, which fits into one call.
 const SEGMENT_BYTES: usize = 256 * 1024;
+/// How soon it is tried again to say what was lost, where nothing else is to be written.
+const SAY_AGAIN: Duration = Duration::from_secs(2);
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -79,7 +83,7 @@ impl Waiting {
     fn drop_one(&self) {
         counter!("sallyport_events_dropped_total").increment(1);
         if self.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
-            error!("audit events are being lost: the spool is full or its disk is stuck");
+            error!("audit events are being lost: the spool is full, or its disk is full or stuck");
         }
     }
 }
@@ -162,14 +166,13 @@ impl Writer {
         loop {
             let patience = match &open {
                 Some(open) => SEGMENT_TIME.saturating_sub(open.since.elapsed()),
+                None if self.waiting.dropped.load(Ordering::Relaxed) > 0 => SAY_AGAIN,
                 None => Duration::from_secs(3600),
             };
             match commands.recv_timeout(patience) {
                 Ok(Command::Event(event)) => {
-                    if let Err(error) = self.append(&mut open, &event) {
-                        self.waiting.drop_one();
-                        error!(%error, directory = %self.directory.display(), "an audit event cannot be written");
-                    }
+                    self.say_lost(&mut open);
+                    self.keep(&mut open, &event);
                     if open.as_ref().is_some_and(|open| open.bytes >= SEGMENT_BYTES) {
                         self.close(&mut open);
                     }
@@ -178,8 +181,12 @@ impl Writer {
                     self.close(&mut open);
                     self.progress.send_modify(|progress| progress.flushed += 1);
                 }
-                Err(RecvTimeoutError::Timeout) => self.close(&mut open),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.say_lost(&mut open);
+                    self.close(&mut open);
+                }
                 Err(RecvTimeoutError::Disconnected) => {
+                    self.say_lost(&mut open);
                     self.close(&mut open);
                     return;
                 }
@@ -187,13 +194,43 @@ impl Writer {
         }
     }
 
-    fn append(&self, open: &mut Option<Open>, event: &Event) -> io::Result<()> {
+    /// Writes an event, or counts it as lost.
+    fn keep(&self, open: &mut Option<Open>, event: &Event) {
+        match self.append(open, event) {
+            Ok(true) => {}
+            Ok(false) => self.waiting.drop_one(),
+            Err(error) => {
+                // The first of many; the count follows.
+                if self.waiting.dropped.load(Ordering::Relaxed) == 0 {
+                    error!(%error, directory = %self.directory.display(), "audit events cannot be written");
+                }
+                self.waiting.drop_one();
+            }
+        }
+    }
+
+    /// Says how many events are missing, in their place, as soon as that can be written.
+    fn say_lost(&self, open: &mut Option<Open>) {
+        let lost = self.waiting.dropped.load(Ordering::Relaxed);
+        if lost == 0 {
+            return;
+        }
+        let event = Event::new(Code::AuditLost, OffsetDateTime::now_utc())
+            .message("the spool of events was full, or its disk")
+            .field("lost", lost);
+        if matches!(self.append(open, &event), Ok(true)) {
+            self.waiting.dropped.fetch_sub(lost, Ordering::Relaxed);
+            error!(lost, "audit events were lost; new ones are kept again");
+        }
+    }
+
+    /// Writes an event where there is room for it.
+    fn append(&self, open: &mut Option<Open>, event: &Event) -> io::Result<bool> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
         let bytes = self.waiting.bytes.load(Ordering::Relaxed);
         if bytes.saturating_add(line.len() as u64) > self.limit_bytes {
-            self.waiting.drop_one();
-            return Ok(());
+            return Ok(false);
         }
         let segment = match open.take() {
             Some(segment) => open.insert(segment),
@@ -204,10 +241,14 @@ impl Writer {
                 open.insert(Open { file, path: partial.clone(), partial, bytes: 0, since: Instant::now() })
             }
         };
-        segment.file.write_all(&line)?;
+        if let Err(error) = segment.file.write_all(&line) {
+            // Half a line would take the next one with it.
+            let _ = segment.file.set_len(segment.bytes as u64);
+            return Err(error);
+        }
         segment.bytes += line.len();
         self.waiting.bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     fn close(&self, open: &mut Option<Open>) {
@@ -247,10 +288,6 @@ impl Sender {
     /// The authority has a segment: there is room for new events again.
     fn taken(&self, segment: &Segment) {
         self.waiting.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
-        let lost = self.waiting.dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            error!(lost, "audit events were lost; new ones are kept again");
-        }
         self.progress.send_modify(|progress| progress.unsent = progress.unsent.saturating_sub(1));
     }
 }
@@ -344,10 +381,17 @@ mod tests {
             fs::remove_file(&segment.path).unwrap();
 
             spool.emit(event("after"));
-            let segment = closed(&mut sender).await;
-            let kept = read(&segment.path).unwrap();
-            assert!(kept.iter().any(|line| line.contains("\"after\"")), "round {round}: {kept:?}");
-            sender.taken(&segment);
+            // What was lost may be said in a segment of its own.
+            let mut kept = Vec::new();
+            while !kept.iter().any(|line: &String| line.contains("\"after\"")) {
+                let segment = closed(&mut sender).await;
+                kept.extend(read(&segment.path).unwrap());
+                sender.taken(&segment);
+            }
+            let place = |what: &str| kept.iter().position(|line| line.contains(what));
+            let (said, after) = (place("\"audit.lost\""), place("\"after\""));
+            assert!(said.is_some() && said < after, "round {round}: {kept:?}");
+            assert_eq!(sender.waiting.dropped.load(Ordering::Relaxed), 0, "round {round}");
         }
     }
 }

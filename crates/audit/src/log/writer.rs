@@ -47,6 +47,12 @@ pub enum LogError {
         /// What the system says.
         problem: String,
     },
+    /// There is no room on the disk. Nothing of what was to be appended is in the log.
+    #[error("the disk of the audit log is full ({path}): make room on it")]
+    Full {
+        /// The file.
+        path: String,
+    },
     /// The log does not fit together; nothing is appended to it.
     #[error("the audit log is broken: {0}")]
     Broken(String),
@@ -208,6 +214,9 @@ fn first_of(path: &Path) -> Option<u64> {
 }
 
 fn failed(path: &Path, error: &io::Error) -> LogError {
+    if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        return LogError::Full { path: path.display().to_string() };
+    }
     LogError::Io { path: path.display().to_string(), problem: error.to_string() }
 }
 

@@ -15,4 +15,4 @@ pub use format::{Decoder, Encoder, FormatError};
 pub use frame::{Body, Direction, Exit, ForwardEnd, Frame, SessionMetadata};
 pub use reader::{Damage, Reader, Summary};
 pub use recorder::{Recorder, Recorders, RecordingError, SyncBounds};
-pub use store::{RecordingEntry, RecordingState, RecordingStore, StoreError};
+pub use store::{Aside, RecordingEntry, RecordingState, RecordingStore, StoreError};

@@ -93,8 +93,20 @@ pub struct RecordingEntry {
     pub damaged: bool,
 }
 
+/// A recording that is being removed.
+#[derive(Debug, Clone)]
+pub struct Aside {
+    /// Its bytes on disk.
+    pub bytes: u64,
+    /// Whose it is; none when the beginning is damaged.
+    pub metadata: Option<SessionMetadata>,
+}
+
+/// The suffix of a recording between the decision to remove it and its removal.
+const ASIDE: &str = "aside";
+
 /// Recordings in a directory: `SESSION.rec`, and `SESSION.owner` with the host that uploads it, and `SESSION.closed`
-/// once it has said that no more will come.
+/// once it has said that no more will come. `SESSION.aside` is one that is about to go.
 pub struct RecordingStore {
     directory: PathBuf,
     key: Arc<RecipientKey>,
@@ -196,11 +208,12 @@ impl RecordingStore {
         Ok(have + bytes.len() as u64)
     }
 
-    /// Notes that no more will come; everything is on disk afterwards.
+    /// Puts what there is of a recording on disk for good, for it to be closed; gives what it is then. Closing it needs
+    /// no room on the disk any more, so that what is put on record in between stays true.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn close(&self, session: SessionId, host: &str) -> Result<RecordingEntry, StoreError> {
+    pub fn settle(&self, session: SessionId, host: &str) -> Result<RecordingEntry, StoreError> {
         let _changing = self.changing(session);
         self.check_owner(session, host)?;
         let failed = |source| StoreError::Io { session, source };
@@ -209,18 +222,41 @@ impl RecordingStore {
             _ => failed(error),
         })?;
         file.sync_data().map_err(failed)?;
-        self.write_whole(session, "closed", b"").map_err(failed)?;
+        self.write_beside(session, "closed", b"").map_err(failed)?;
+        self.read_entry(session, true)
+    }
+
+    /// Notes that no more will come. [`RecordingStore::settle`] comes before.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn close(&self, session: SessionId, host: &str) -> Result<RecordingEntry, StoreError> {
+        let _changing = self.changing(session);
+        self.check_owner(session, host)?;
+        self.put_in_place(session, "closed").map_err(|source| StoreError::Io { session, source })?;
         self.entry(session)
     }
 
     fn write_whole(&self, session: SessionId, suffix: &str, content: &[u8]) -> io::Result<()> {
-        let path = self.path(session, suffix);
-        let temporary = self.path(session, &format!("{suffix}.new"));
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_data()?;
-        fs::rename(temporary, path)
+        self.write_beside(session, suffix, content)?;
+        self.put_in_place(session, suffix)
+    }
+
+    fn write_beside(&self, session: SessionId, suffix: &str, content: &[u8]) -> io::Result<()> {
+        let beside = self.path(session, &format!("{suffix}.new"));
+        let write = || {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            file.write_all(content)?;
+            file.sync_data()
+        };
+        write().inspect_err(|_| {
+            let _ = fs::remove_file(&beside);
+        })
+    }
+
+    fn put_in_place(&self, session: SessionId, suffix: &str) -> io::Result<()> {
+        fs::rename(self.path(session, &format!("{suffix}.new")), self.path(session, suffix))
     }
 
     /// What is known of one recording.
@@ -232,6 +268,14 @@ impl RecordingStore {
             return Ok(known.clone());
         }
         let closed = self.path(session, "closed").exists();
+        let entry = self.read_entry(session, closed)?;
+        if closed {
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(session, entry.clone());
+        }
+        Ok(entry)
+    }
+
+    fn read_entry(&self, session: SessionId, closed: bool) -> Result<RecordingEntry, StoreError> {
         let path = self.path(session, "rec");
         let bytes = match fs::metadata(&path) {
             Ok(metadata) => metadata.len(),
@@ -260,9 +304,6 @@ impl RecordingStore {
             entry.duration = summary.duration;
             entry.exit = summary.exit;
         }
-        if closed {
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(session, entry.clone());
-        }
         Ok(entry)
     }
 
@@ -271,7 +312,11 @@ impl RecordingStore {
     /// # Errors
     /// [`StoreError`].
     pub fn reader(&self, session: SessionId) -> Result<Reader<io::BufReader<File>>, StoreError> {
-        let file = File::open(self.path(session, "rec")).map_err(|error| match error.kind() {
+        self.reader_of(session, "rec")
+    }
+
+    fn reader_of(&self, session: SessionId, suffix: &str) -> Result<Reader<io::BufReader<File>>, StoreError> {
+        let file = File::open(self.path(session, suffix)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound(session),
             _ => StoreError::Io { session, source: error },
         })?;
@@ -279,13 +324,14 @@ impl RecordingStore {
             .map_err(|source| StoreError::Io { session, source })
     }
 
-    /// Removes a recording for good; gives how many bytes it had. One that may still grow is removed only when nothing
-    /// was added for `silence`: its host is gone.
+    /// Takes a recording away so that it can be put on record that it was removed, and then be discarded. From here on
+    /// there is no such recording. One that may still grow is taken only when nothing was added for `silence`: its host
+    /// is gone.
     ///
     /// # Errors
     /// [`StoreError::Held`], [`StoreError::Live`] and the disk's.
-    pub fn remove(&self, session: SessionId, silence: Duration) -> Result<u64, StoreError> {
-        let _changing = self.changing(session);
+    pub fn set_aside(&self, session: SessionId, silence: Duration) -> Result<Aside, StoreError> {
+        let changing = self.changing(session);
         let failed = |source| StoreError::Io { session, source };
         if self.is_held(session) {
             return Err(StoreError::Held(session));
@@ -299,12 +345,52 @@ impl RecordingStore {
         if !self.path(session, "closed").exists() && quiet < silence {
             return Err(StoreError::Live(session));
         }
-        fs::remove_file(&path).map_err(failed)?;
-        for suffix in ["owner", "closed"] {
-            let _ = fs::remove_file(self.path(session, suffix));
-        }
+        fs::rename(&path, self.path(session, ASIDE)).map_err(failed)?;
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-        Ok(metadata.len())
+        drop(changing);
+        self.aside(session)
+    }
+
+    /// What was set aside.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], and the disk's.
+    pub fn aside(&self, session: SessionId) -> Result<Aside, StoreError> {
+        let metadata = fs::metadata(self.path(session, ASIDE)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::NotFound(session),
+            _ => StoreError::Io { session, source: error },
+        })?;
+        // One whose beginning is damaged can go as well.
+        let read = self
+            .reader_of(session, ASIDE)
+            .and_then(|mut reader| reader.summary().map_err(|source| StoreError::Io { session, source }));
+        Ok(Aside { bytes: metadata.len(), metadata: read.ok().and_then(|summary| summary.metadata) })
+    }
+
+    /// Puts back what was set aside: it stays after all.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn put_back(&self, session: SessionId) -> Result<(), StoreError> {
+        let _changing = self.changing(session);
+        fs::rename(self.path(session, ASIDE), self.path(session, "rec"))
+            .map_err(|source| StoreError::Io { session, source })
+    }
+
+    /// Removes what was set aside for good.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn discard(&self, session: SessionId) -> Result<(), StoreError> {
+        let _changing = self.changing(session);
+        fs::remove_file(self.path(session, ASIDE)).map_err(|source| StoreError::Io { session, source })?;
+        // A host that was taken for gone may have begun to upload it anew.
+        if !self.path(session, "rec").exists() {
+            for suffix in ["owner", "closed"] {
+                let _ = fs::remove_file(self.path(session, suffix));
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a recording from being removed, or no longer; says whether that is news.
@@ -355,11 +441,27 @@ impl RecordingStore {
     /// # Errors
     /// What the system says.
     pub fn sessions(&self) -> io::Result<Vec<SessionId>> {
+        self.with_suffix("rec")
+    }
+
+    /// What was set aside and not discarded: whoever did it was interrupted.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn all_aside(&self) -> io::Result<Vec<SessionId>> {
+        self.with_suffix(ASIDE)
+    }
+
+    fn with_suffix(&self, suffix: &str) -> io::Result<Vec<SessionId>> {
         let mut sessions = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let name = entry?.file_name();
-            let Some(session) = name.to_str().and_then(|name| name.strip_suffix(".rec")) else { continue };
-            sessions.extend(session.parse::<SessionId>());
+            let Some((session, found)) = name.to_str().and_then(|name| name.split_once('.')) else {
+                continue;
+            };
+            if found == suffix {
+                sessions.extend(session.parse::<SessionId>());
+            }
         }
         // Ids are ordered by time.
         sessions.sort_unstable_by(|a, b| b.cmp(a));

@@ -208,6 +208,10 @@ impl Uploader {
                 known.remove(&session);
             }
             Outcome::Failed(status) => {
+                // Somebody has to do something; the rest passes by itself. Once for each recording says enough.
+                if status.code() == tonic::Code::ResourceExhausted && entry.backoff.is_fresh() {
+                    warn!(%session, message = status.message(), "a recording waits for the authority");
+                }
                 entry.offset = None;
                 entry.not_before = Instant::now() + entry.backoff.pause(crate::backoff::chance());
                 debug!(%session, message = status.message(), "a recording waits for the authority");

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sallyport_access::{ApiPermit, HostRole, Identity, Principal, Verb};
+use sallyport_audit::log::LogError;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tonic::{Request, Status};
@@ -71,10 +72,15 @@ impl Inner {
     /// Writes events; the caller learns of a success only when they are on disk.
     pub(super) async fn record(&self, events: Vec<Event>) -> Result<(), Status> {
         self.log.append(events).await.map_err(|error| {
-            tracing::error!(%error, "the audit log cannot be written");
-            Status::unavailable(
-                "the authority cannot write its audit log and does nothing that is not on record",
-            )
+            self.room.unwritten(&error);
+            Status::unavailable(match error {
+                LogError::Full { .. } => {
+                    "the authority's disk is full, and it does nothing that is not on record; whoever runs it has to make room"
+                }
+                LogError::Io { .. } | LogError::Broken(_) | LogError::Closed => {
+                    "the authority cannot write its audit log and does nothing that is not on record"
+                }
+            })
         })
     }
 

@@ -262,6 +262,7 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::SessionTerminated
             | Code::CryptoQuarantined
             | Code::CryptoProfileStale
+            | Code::AuditLost
     )
 }
 
@@ -380,7 +381,7 @@ impl Inner {
     }
 
     async fn upload(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         identity: &Identity,
         mut messages: Streaming<v1::UploadRecordingRequest>,
@@ -394,11 +395,13 @@ impl Inner {
             };
             let mut end = offset;
             if !message.data.is_empty() {
-                let (recordings, owner, data) = (Arc::clone(&self.recordings), host.clone(), message.data);
+                let (inner, owner, data) = (Arc::clone(self), host.clone(), message.data);
+                let stored = tokio::task::spawn_blocking(move || {
+                    inner.room.admits(data.len())?;
+                    Ok::<_, Status>(inner.recordings.append(session, &owner, offset, &data))
+                });
                 let stored =
-                    tokio::task::spawn_blocking(move || recordings.append(session, &owner, offset, &data))
-                        .await;
-                let stored = stored.map_err(|_| Status::internal("the recording could not be stored"))?;
+                    stored.await.map_err(|_| Status::internal("the recording could not be stored"))??;
                 end = match stored {
                     Ok(end) => end,
                     Err(error @ RecordingStoreError::Owner(_)) => {
@@ -424,11 +427,10 @@ impl Inner {
         if self.recordings.offset(session, host).map_err(|error| recording(&error))?.1 {
             return Ok(());
         }
+        let not_closed = |_| Status::internal("the recording could not be closed");
         let (recordings, owner) = (Arc::clone(&self.recordings), host.to_owned());
-        let closed = tokio::task::spawn_blocking(move || recordings.close(session, &owner)).await;
-        let entry = closed
-            .map_err(|_| Status::internal("the recording could not be closed"))?
-            .map_err(|error| recording(&error))?;
+        let settled = tokio::task::spawn_blocking(move || recordings.settle(session, &owner)).await;
+        let entry = settled.map_err(not_closed)?.map_err(|error| recording(&error))?;
         let code = match entry.state {
             RecordingState::Interrupted => Code::RecordingInterrupted,
             RecordingState::Live | RecordingState::Complete => Code::RecordingUploaded,
@@ -450,7 +452,12 @@ impl Inner {
         if entry.damaged {
             events.push(event(Code::RecordingDamaged));
         }
-        self.record(events).await
+        // On record first: once it is closed its host asks no more, and nobody would say it.
+        self.record(events).await?;
+        let (recordings, owner) = (Arc::clone(&self.recordings), host.to_owned());
+        let closed = tokio::task::spawn_blocking(move || recordings.close(session, &owner)).await;
+        closed.map_err(not_closed)?.map_err(|error| recording(&error))?;
+        Ok(())
     }
 }
 

@@ -442,6 +442,12 @@ pub(super) fn storage(error: &StoreError) -> Status {
         StoreError::NotFound { .. } => Status::not_found(error.to_string()),
         StoreError::Exists { .. } => Status::already_exists(error.to_string()),
         StoreError::Conflict { .. } => Status::aborted(error.to_string()),
+        StoreError::Full { .. } => {
+            tracing::error!(%error, "the state cannot be changed");
+            Status::unavailable(
+                "the authority's disk is full, and it changes nothing; whoever runs it has to make room",
+            )
+        }
         other => {
             tracing::error!(error = %other, "the state cannot be used");
             Status::unavailable("the authority cannot use its state; its log says why")

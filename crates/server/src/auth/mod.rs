@@ -23,6 +23,7 @@ mod open;
 mod openssh;
 mod passwords;
 mod resources;
+mod room;
 mod rotation;
 mod seen;
 mod selection;
@@ -52,6 +53,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use caller::PeerInfo;
+pub(crate) use room::Trouble;
 
 use crate::ServerError;
 use crate::config::{CaKeysSection, SecondFactor};
@@ -76,6 +78,9 @@ pub struct AuthConfig {
     pub lifetimes: Lifetimes,
 }
 
+/// How soon an event that could not be written is tried again.
+const EMIT_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// The authority. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Authority {
@@ -95,6 +100,7 @@ struct Inner {
     log: AuditLog,
     index: issued::Index,
     recordings: Arc<RecordingStore>,
+    room: room::Room,
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,
     live: live::Live,
@@ -173,14 +179,27 @@ impl Authority {
         }
     }
 
-    /// Writes an event of this process to the log, without waiting.
+    /// Writes an event of this process to the log, without waiting. When the log cannot be written it is tried again
+    /// until the authority stops; such events are few.
     pub fn emit(&self, event: sallyport_audit::Event) {
-        let log = self.inner.log.clone();
+        let inner = Arc::clone(&self.inner);
         self.inner.tasks.spawn(async move {
-            if let Err(error) = log.append(vec![event]).await {
-                tracing::error!(%error, "an audit event is lost");
+            while let Err(error) = inner.log.append(vec![event.clone()]).await {
+                inner.room.unwritten(&error);
+                tokio::select! {
+                    () = tokio::time::sleep(EMIT_AGAIN) => {}
+                    () = inner.stop.cancelled() => {
+                        tracing::error!(%error, code = %event.code, message = event.message, "an audit event is lost");
+                        return;
+                    }
+                }
             }
         });
+    }
+
+    /// What is the matter with the authority's disk, as it changes.
+    pub(crate) fn follow_disk(&self) -> watch::Receiver<Trouble> {
+        self.inner.room.subscribe()
     }
 
     /// Ends connections, signs the audit log's end and lets go of the state.

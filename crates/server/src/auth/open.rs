@@ -80,6 +80,7 @@ pub(super) async fn open_with(
     let confirmations = Confirmations::load(&store, now).await?;
     let own_ttl = own_ttl(&config);
     let (tls, own) = server_config(&loaded.authorities, loaded.auth_id, own_ttl, now)?;
+    let room = super::room::Room::of(&config.data_dir);
     let inner = Arc::new(Inner {
         config,
         store,
@@ -91,6 +92,7 @@ pub(super) async fn open_with(
         log,
         index: super::issued::Index::new(),
         recordings: Arc::new(recordings),
+        room,
         view: RwLock::new(Arc::new(view)),
         presence,
         live: super::live::Live::default(),
@@ -119,7 +121,9 @@ pub(super) async fn open_with(
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
     inner.tasks.spawn(Arc::clone(&inner).forget_sessions());
+    inner.finish_removals().await;
     inner.tasks.spawn(Arc::clone(&inner).retain_recordings());
+    inner.tasks.spawn(Arc::clone(&inner).watch_room());
     let indexing = Arc::clone(&inner);
     inner
         .tasks

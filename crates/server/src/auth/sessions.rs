@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 use sallyport_access::permit::JoinMode;
 use sallyport_access::{HostId, HostRole, Identity, JoinTarget, Principal, RoleName, SessionId, Verb};
+use sallyport_audit::recording::Aside;
 use sallyport_audit::{Code, Event};
 use sallyport_wire::v1::sessions_server::Sessions;
 use sallyport_wire::{convert, v1};
@@ -266,21 +267,64 @@ impl Inner {
 impl Inner {
     /// Removes a recording; the event says whose it was.
     async fn remove_recording(&self, session: SessionId, event: Event) -> Result<u64, Status> {
+        // An idle session adds nothing to its recording, for as long as anybody likes.
+        if self.live.find(&session).is_some() {
+            return Err(recording(&sallyport_audit::recording::StoreError::Live(session)));
+        }
         let recordings = Arc::clone(&self.recordings);
-        let removed = tokio::task::spawn_blocking(move || {
-            let metadata = recordings.entry(session)?.metadata;
-            recordings.remove(session, SILENCE).map(|bytes| (metadata, bytes))
-        });
-        let (metadata, bytes) = removed
-            .await
+        let aside = tokio::task::spawn_blocking(move || recordings.set_aside(session, SILENCE)).await;
+        let aside = aside
             .map_err(|_| Status::internal("the recording could not be removed"))?
             .map_err(|error| recording(&error))?;
-        let mut event = event.session(session).field("bytes", bytes);
-        if let Some(metadata) = metadata {
+        self.discard_recording(session, aside, event).await
+    }
+
+    /// Removes what was set aside once that is on record; what cannot be put on record stays.
+    async fn discard_recording(&self, session: SessionId, aside: Aside, event: Event) -> Result<u64, Status> {
+        let mut event = event.session(session).field("bytes", aside.bytes);
+        if let Some(metadata) = aside.metadata {
             event = event.node(metadata.node).login(metadata.login).field("owner", metadata.user);
         }
-        self.record(vec![event]).await?;
-        Ok(bytes)
+        let recorded = self.record(vec![event]).await;
+        let (recordings, goes) = (Arc::clone(&self.recordings), recorded.is_ok());
+        let done = tokio::task::spawn_blocking(move || match goes {
+            true => recordings.discard(session),
+            false => recordings.put_back(session),
+        });
+        let done = done.await.map_err(|_| Status::internal("the recording could not be removed"))?;
+        recorded?;
+        done.map_err(|error| recording(&error))?;
+        Ok(aside.bytes)
+    }
+
+    /// Removes what was about to be removed when the authority ended.
+    pub(super) async fn finish_removals(&self) {
+        let recordings = Arc::clone(&self.recordings);
+        let left = tokio::task::spawn_blocking(move || {
+            let left = recordings.all_aside()?;
+            Ok(left.into_iter().map(|session| (session, recordings.aside(session))).collect::<Vec<_>>())
+        });
+        let left = match left.await {
+            Ok(Ok(left)) => left,
+            Ok(Err(error)) => {
+                let error: std::io::Error = error;
+                return tracing::error!(%error, "the recordings cannot be looked at");
+            }
+            Err(_) => return,
+        };
+        for (session, aside) in left {
+            let event = Event::new(Code::RecordingRemoved, OffsetDateTime::now_utc())
+                .user("auth")
+                .origin("auth")
+                .message("its removal had begun when the authority ended");
+            let done = match aside {
+                Ok(aside) => self.discard_recording(session, aside, event).await.map(drop),
+                Err(error) => Err(recording(&error)),
+            };
+            if let Err(status) = done {
+                tracing::warn!(%session, message = status.message(), "a recording was not removed");
+            }
+        }
     }
 
     /// Removes what is older than the session policy keeps it, until the authority stops.
@@ -309,8 +353,14 @@ impl Inner {
                     .user("auth")
                     .origin("auth")
                     .message("older than the session policy keeps recordings");
+                if self.stop.is_cancelled() {
+                    return;
+                }
                 if let Err(status) = self.remove_recording(session, event).await {
-                    tracing::warn!(%session, message = status.message(), "an old recording was not removed");
+                    // One that may still grow is not old yet.
+                    if status.code() != tonic::Code::FailedPrecondition {
+                        tracing::warn!(%session, message = status.message(), "an old recording was not removed");
+                    }
                 }
             }
         }

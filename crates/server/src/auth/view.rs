@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use sallyport_access::{
     HostId, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SESSION_POLICY_NAME, SessionPolicy,
 };
+use sallyport_store::StoreError;
 use time::OffsetDateTime;
 use tracing::error;
 
@@ -150,7 +151,14 @@ impl Inner {
             let prefixes = ["role/", "lock/", "session_policy/"].map(str::to_owned).to_vec();
             let mut watch = match self.store.backend().watch(prefixes, now).await {
                 Ok(watch) => watch,
-                Err(_) => return,
+                Err(StoreError::Closed) => return,
+                Err(problem) => {
+                    error!(%problem, "the policy cannot be followed; trying again");
+                    tokio::select! {
+                        () = tokio::time::sleep(std::time::Duration::from_secs(5)) => continue,
+                        () = self.stop.cancelled() => return,
+                    }
+                }
             };
             if let Err(problem) = self.refresh().await {
                 error!(
@@ -172,7 +180,7 @@ impl Inner {
                             );
                         }
                     }
-                    Err(sallyport_store::StoreError::Lagged { .. }) => break,
+                    Err(StoreError::Lagged { .. }) => break,
                     Err(_) => return,
                 }
             }

@@ -1,0 +1,231 @@
+//! Room on the authority's disk.
+//!
+//! Recordings are what fills it. They leave a part of it to the audit log and the state, without which nobody could log
+//! in: below that, uploads are refused and wait where the recordings were made. When something else has filled the disk
+//! to its end, nothing is done that cannot be put on record, and both the gap and its end are said afterwards.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use metrics::gauge;
+use sallyport_audit::log::LogError;
+use sallyport_audit::{Code, Event};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tonic::Status;
+use tracing::{error, info, warn};
+
+use super::Inner;
+
+/// The share of the disk that recordings leave, as a divisor,
+const SHARE: u64 = 20;
+/// and its bounds in bytes.
+const LEAST: u64 = 1 << 20;
+const MOST: u64 = 256 << 20;
+/// How often the disk is looked at. Uploads look, too.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What is the matter with the authority's disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Nothing.
+    #[default]
+    None,
+    /// Recordings are not taken; in words.
+    Short(String),
+    /// Nothing can be put on record, so that nothing is done; in words.
+    Unwritable(String),
+}
+
+/// Free bytes and those that recordings leave free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Space {
+    free: u64,
+    reserve: u64,
+}
+
+impl Space {
+    fn of(free: u64, total: u64) -> Self {
+        Self { free, reserve: (total / SHARE).clamp(LEAST, MOST) }
+    }
+
+    /// Whether recordings may go on, where they were (`short`) or were not refused before. There is room again only
+    /// when there is enough for a while.
+    fn admits(self, bytes: u64, short: bool) -> bool {
+        let reserve = if short { self.reserve + self.reserve / 2 } else { self.reserve };
+        self.free >= reserve.saturating_add(bytes)
+    }
+}
+
+/// Looks after the disk of the authority.
+#[derive(Debug)]
+pub(super) struct Room {
+    directory: PathBuf,
+    short: AtomicBool,
+    /// Why the audit log cannot be written, since when.
+    unwritable: std::sync::Mutex<Option<(String, OffsetDateTime)>>,
+    trouble: watch::Sender<Trouble>,
+}
+
+impl Room {
+    pub(super) fn of(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            short: AtomicBool::new(false),
+            unwritable: std::sync::Mutex::default(),
+            trouble: watch::Sender::default(),
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Trouble> {
+        self.trouble.subscribe()
+    }
+
+    /// Whether so many bytes of recordings may be stored. Blocks for as long as the system takes to look.
+    pub(super) fn admits(&self, bytes: usize) -> Result<(), Status> {
+        match self.look(bytes as u64) {
+            Some(problem) => Err(Status::resource_exhausted(format!(
+                "{problem}: give it room, or remove recordings (sallyport recordings rm)"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at the disk; says in words why recordings are not taken, if they are not.
+    fn look(&self, bytes: u64) -> Option<String> {
+        let space = match rustix::fs::statvfs(&self.directory) {
+            Ok(seen) => Space::of(
+                seen.f_bavail.saturating_mul(seen.f_frsize),
+                seen.f_blocks.saturating_mul(seen.f_frsize),
+            ),
+            Err(error) => {
+                warn!(%error, path = %self.directory.display(), "the room on the disk is not known");
+                return None;
+            }
+        };
+        // There are never more bytes than fit into any float well enough for a graph.
+        #[allow(clippy::cast_precision_loss)]
+        gauge!("sallyport_auth_disk_free_bytes").set(space.free as f64);
+        let short = !space.admits(bytes, self.short.load(Ordering::Relaxed));
+        self.short.store(short, Ordering::Relaxed);
+        let problem = short.then(|| {
+            format!(
+                "the authority's disk has {} MiB left, and recordings leave {} MiB of it to the audit log and the state",
+                space.free >> 20,
+                space.reserve >> 20
+            )
+        });
+        self.tell(problem.clone());
+        problem
+    }
+
+    fn tell(&self, short: Option<String>) {
+        let unwritable = self.unwritable().clone();
+        let now = match (unwritable, short) {
+            (Some((problem, _)), _) => Trouble::Unwritable(problem),
+            (None, Some(problem)) => Trouble::Short(problem),
+            (None, None) => Trouble::None,
+        };
+        self.trouble.send_if_modified(|before| {
+            // How much is left changes all the time, and is no news.
+            let news = std::mem::discriminant(before) != std::mem::discriminant(&now);
+            *before = now;
+            news
+        });
+    }
+
+    /// Notes that the audit log could not be written.
+    pub(super) fn unwritten(&self, error: &LogError) {
+        let mut unwritable = self.unwritable();
+        if unwritable.is_none() {
+            error!(%error, "the audit log cannot be written: nothing is done until it can be");
+            *unwritable = Some((error.to_string(), OffsetDateTime::now_utc()));
+        }
+    }
+
+    fn unwritable(&self) -> std::sync::MutexGuard<'_, Option<(String, OffsetDateTime)>> {
+        self.unwritable.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Looks at the disk until the authority stops, and puts on record what becomes of it.
+    pub(super) async fn watch_room(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut told = false;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            let looking = Arc::clone(&self);
+            let Ok(problem) = tokio::task::spawn_blocking(move || looking.room.look(0)).await else {
+                continue;
+            };
+            self.resume_log().await;
+            if problem.is_some() == told {
+                continue;
+            }
+            let event = |code| Event::new(code, OffsetDateTime::now_utc()).user("auth").origin("auth");
+            let event = match &problem {
+                Some(problem) => {
+                    error!(path = %self.config.data_dir.display(), "{problem}");
+                    event(Code::DiskShort).message(problem.as_str())
+                }
+                None => {
+                    info!(path = %self.config.data_dir.display(), "the authority's disk has room again");
+                    event(Code::DiskRoom)
+                }
+            };
+            // What could not be said is said at the next look.
+            if self.record(vec![event]).await.is_ok() {
+                told = problem.is_some();
+            }
+        }
+    }
+
+    /// Says how long the audit log could not be written, as soon as it can be.
+    async fn resume_log(&self) {
+        let Some((problem, since)) = self.room.unwritable().clone() else { return };
+        let event = Event::new(Code::AuditResumed, OffsetDateTime::now_utc())
+            .user("auth")
+            .origin("auth")
+            .field("since", since.to_string())
+            .message(problem);
+        if self.log.append(vec![event]).await.is_ok() {
+            *self.room.unwritable() = None;
+            info!("the audit log can be written again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn recordings_leave_a_part_of_the_disk() {
+        for (total, reserve) in [(2, 1), (100, 5), (1_000, 50), (10_000_000, 256)] {
+            assert_eq!(Space::of(0, total * MIB).reserve, reserve * MIB, "{total} MiB");
+        }
+        let space = Space::of(6 * MIB, 100 * MIB);
+        assert!(space.admits(MIB, false) && !space.admits(MIB + 1, false));
+        assert!(!space.admits(0, true), "room for a moment is not room");
+        assert!(Space::of(8 * MIB, 100 * MIB).admits(0, true));
+    }
+
+    #[test]
+    fn what_is_refused_says_how_much_is_left() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let room = Room::of(directory.path());
+        room.admits(0).expect("room");
+        let refused = room.admits(usize::MAX).expect_err("more than there is");
+        assert!(refused.message().contains("MiB left"), "{refused:?}");
+        assert!(matches!(&*room.subscribe().borrow(), Trouble::Short(_)));
+    }
+}
