@@ -374,6 +374,100 @@ fn the_proxy_records_what_a_server_cannot() {
     assert!(stderr(&ended).contains("under review"), "{}", stderr(&ended));
 }
 
+/// OpenSSH's ssh-agent, ended when dropped.
+struct Agent {
+    process: std::process::Child,
+    socket: PathBuf,
+}
+
+impl Agent {
+    fn start(cluster: &Cluster) -> Self {
+        let socket = cluster.path("agent");
+        let process =
+            Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+        wait_for("ssh-agent", || socket.exists().then_some(()));
+        Self { process, socket }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_records() {
+    let cluster = Cluster::bare();
+    recorded_at_the_proxy(&cluster, "");
+    let bob = cluster.add_user("bob", "watched", &me());
+    let sshd = Sshd::start(&cluster, "db-1");
+    ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply", "--user-only"]));
+    let trusted = fs::read_to_string(sshd.file("sallyport_user_cas.pub")).unwrap();
+    let own = ok(cluster.admin(&["ca", "export", "--kind", "user", "--format", "openssh"]));
+    let key = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
+    let keys: Vec<String> = trusted.lines().filter(|line| line.starts_with("ssh-")).map(key).collect();
+    assert_eq!(keys, stdout(&own).lines().map(key).collect::<Vec<_>>(), "{trusted}");
+    let yaml = stdout(&ok(cluster.admin(&["get", "node/db-1"])));
+    assert!(yaml.contains("trust: user"), "{yaml}");
+
+    // Our client, on its own connection and through the resident helper.
+    for (resident, words) in [("off", "first"), ("", "second")] {
+        let mut command = bob.command(&["ssh", &login("db-1"), &format!("echo {words} [$SSH_AUTH_SOCK]")]);
+        let output = ok(command.env("SALLYPORT_CONNECT", resident).output().unwrap());
+        assert_eq!(stdout(&output), format!("{words} []\n"));
+    }
+    let event = cluster.wait_event("session.agent_signed", |event| event["user"] == "bob");
+    assert!(event["origin"].as_str().unwrap().starts_with("proxy:"), "{event}");
+    assert_eq!((&event["node"], &event["login"]), (&"db-1".into(), &me().as_str().into()));
+    assert_eq!((&event["fields"]["agent"], &event["fields"]["key_id"]), (&"client".into(), &"bob".into()));
+    let profile = bob.home.join(cluster.proxy().replace(':', "_"));
+    let shown = Command::new("ssh-keygen").arg("-lf").arg(profile.join("ssh_key.pub")).output().unwrap();
+    let fingerprint = stdout(&shown).split_whitespace().nth(1).unwrap().to_owned();
+    assert_eq!(event["fields"]["key"], fingerprint.as_str(), "{event}");
+    let session = cluster.wait_recording("complete", |recording| {
+        recording["command"].as_str().unwrap_or("").contains("first")
+    });
+    assert!(cluster.playback(&session, "text").contains("first []"));
+
+    // Stock ssh, with ProxyCommand as `sallyport config` writes it; scp; and past the helper.
+    let output = ok(bob.ssh(&[&support::target("db-1"), "echo stock"]));
+    assert_eq!(stdout(&output), "stock\n");
+    let mut direct = ssh_command(&bob.ssh_config(&[]));
+    direct.args([&support::target("db-1"), "echo direct"]).env("SALLYPORT_CONNECT", "off");
+    assert_eq!(stdout(&ok(direct.output().unwrap())), "direct\n");
+    let (file, copy) = (cluster.path("file"), cluster.path("copy"));
+    fs::write(&file, vec![7u8; 300_000]).unwrap();
+    let copied =
+        ok(bob.run(&["scp", file.to_str().unwrap(), &format!("{}:{}", login("db-1"), copy.display())]));
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(&file).unwrap(), "{}", stderr(&copied));
+
+    // With -J nothing of ours is on the user's side: an agent has to be forwarded.
+    let jump = bob.ssh_config(&["--jump"]);
+    let said = refused(&ssh(&jump, &[&support::target("db-1"), "true"]), 255);
+    assert!(said.contains("brings no agent") && said.contains("ssh -A"), "{said}");
+    cluster.wait_event("session.refused", |event| {
+        event["node"] == "db-1" && event["message"].as_str().unwrap_or("").contains("brings no agent")
+    });
+    let agent = Agent::start(&cluster);
+    let added = Command::new("ssh-add")
+        .args(["-q"])
+        .arg(profile.join("ssh_key"))
+        .env("SSH_AUTH_SOCK", &agent.socket)
+        .output()
+        .unwrap();
+    ok(added);
+    let mut jumping = ssh_command(&jump);
+    jumping
+        .args(["-A", &support::target("db-1"), "echo jumped [$SSH_AUTH_SOCK]"])
+        .env("SSH_AUTH_SOCK", &agent.socket);
+    assert_eq!(stdout(&ok(jumping.output().unwrap())), "jumped []\n", "no role forwards the agent");
+    cluster.wait_event("session.agent_signed", |event| event["fields"]["agent"] == "forwarded");
+    let issued = cluster.events().into_iter().filter(|event| event["kind"] == "cert.issued");
+    assert_eq!(issued.filter(|event| event["node"] == "db-1").count(), 0, "nobody else signs for bob");
+}
+
 #[test]
 fn a_pinned_host_key_is_enough_where_the_proxy_records() {
     let cluster = Cluster::bare();

@@ -21,13 +21,13 @@ pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{ClusterName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
 pub use labels::Labels;
 pub use lock::{Lock, LockTarget};
-pub use node::{Node, NodeKind, OpenSshServer};
+pub use node::{Node, NodeKind, OpenSshServer, ServerTrust};
 pub use options::Options;
 pub use permit::{
     ApiPermit, Forwarding, JoinMode, JoinPermit, Permit, RecordAt, RecordPolicy, RecordingMode, Refusal,
     SessionOptions,
 };
-pub use policy::{Explanation, JoinTarget, Policies, PolicyError};
+pub use policy::{Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError};
 pub use query::{Query, QueryError};
 pub use role::{Role, Verb};
 pub use session_policy::{SESSION_POLICY_NAME, SessionPolicy};

@@ -50,4 +50,47 @@ pub struct OpenSshServer {
     /// Names that its host certificate has besides its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// Whose certificates let a proxy in that records there.
+    #[serde(default, skip_serializing_if = "ServerTrust::is_default")]
+    pub trust: ServerTrust,
+}
+
+/// Whose certificates a stock OpenSSH server trusts, as far as a proxy that logs in there must know. Where SSH passes
+/// through, the user's own certificate is shown in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerTrust {
+    /// Those of the openssh CA: a proxy has its own for each login.
+    #[default]
+    Openssh,
+    /// Those of the user CA alone: the user's own key signs, by the user's agent.
+    User,
+}
+
+impl ServerTrust {
+    /// As a registered server's document has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Openssh => "openssh",
+            Self::User => "user",
+        }
+    }
+
+    /// Whether it need not be written down.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::str::FromStr for ServerTrust {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Openssh, Self::User]
+            .into_iter()
+            .find(|trust| trust.name() == text)
+            .ok_or_else(|| format!("{text:?} is not openssh or user"))
+    }
 }

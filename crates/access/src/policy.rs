@@ -101,6 +101,17 @@ struct Weighed {
     errors: Vec<String>,
 }
 
+/// What roles allow of forwarding on some server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForwardingSomewhere {
+    /// The agent.
+    pub agent: bool,
+    /// Any port or socket, in any direction.
+    pub ports: bool,
+    /// X11.
+    pub x11: bool,
+}
+
 impl Policies {
     /// Compiles and validates roles, with nothing said by the cluster's session policy. Names must be unique; the last
     /// of two wins.
@@ -310,16 +321,20 @@ impl Policies {
         Ok(asked)
     }
 
-    /// What these roles could allow of forwarding somewhere: whether the agent, and whether any port or socket. A
-    /// certificate permits no more. Servers that ask nobody know nothing else; nodes decide at each session.
+    /// What these roles could allow of forwarding somewhere. A certificate permits no more. Servers that ask nobody know
+    /// nothing else; nodes decide at each session.
     #[must_use]
-    pub fn forwarding_for(&self, roles: &[RoleName]) -> (bool, bool) {
+    pub fn forwarding_for(&self, roles: &[RoleName]) -> ForwardingSomewhere {
         let known = roles.iter().filter_map(|role| self.role(role));
         let each = known.map(|role| options::merge(std::iter::once(&role.options), &self.sessions.options));
-        each.fold((false, false), |(agent, ports), options| {
+        each.fold(ForwardingSomewhere::default(), |so_far, options| {
             let (tcp, sockets) = (options.port_forwarding, options.stream_local_forwarding);
             let any = tcp.local || tcp.remote || sockets.local || sockets.remote;
-            (agent || options.forward_agent, ports || any)
+            ForwardingSomewhere {
+                agent: so_far.agent || options.forward_agent,
+                ports: so_far.ports || any,
+                x11: so_far.x11 || options.x11_forwarding,
+            }
         })
     }
 

@@ -178,6 +178,8 @@ codes! {
     SessionLost = "SP2007W", "session.lost";
     /// A session was cut off: a lock, an idle limit, a recording that failed.
     SessionCut = "SP2008W", "session.cut";
+    /// The user's own key signed the login of a proxy that records, on the server.
+    SessionAgentSigned = "SP2009I", "session.agent_signed";
     /// A forwarded connection ended.
     SessionPortForwardEnd = "SP2020I", "session.port_forward_end";
     /// A node began to listen on a port or socket for a client (`ssh -R`).

@@ -209,6 +209,15 @@ pub fn ssh_signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, CaE
     ssh::signature(signer, message)
 }
 
+/// Checks a signature as [`ssh_signature`] makes it.
+///
+/// # Errors
+/// [`CaError::BadSignature`], also for schemes that the key does not have; [`CaError::BadPublicKey`] for a type of key
+/// that is not used here.
+pub fn verify_ssh_signature(key: &KeyData, message: &[u8], signature: &[u8]) -> Result<(), CaError> {
+    ssh::verify_message(&ssh::public_key(key)?, message, signature)
+}
+
 /// The key as the SSH library has it. Its own reader refuses one in 512 of the ECDSA keys that are written by the
 /// standard, those whose scalar is a byte shorter, so that these are put together here.
 fn to_private(key: &MemoryKey, comment: &str, openssh: &str) -> Result<PrivateKey, CaError> {

@@ -74,6 +74,7 @@ impl UserPair {
             permit_pty: has("permit-pty"),
             port_forwarding: has("permit-port-forwarding"),
             agent_forwarding: has("permit-agent-forwarding"),
+            x11_forwarding: has("permit-X11-forwarding"),
         };
         let now = now - Duration::nanoseconds(i64::from(now.nanosecond()));
         let left = self.identity.valid_before - now;

@@ -111,22 +111,37 @@ pub(crate) fn signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, 
 pub(crate) fn verify_signature(certificate: &Certificate, ca: &PublicKey) -> Result<(), CaError> {
     let bytes = certificate.to_bytes().map_err(|error| CaError::Malformed { reason: error.to_string() })?;
     let signature = certificate.signature();
-    let scheme = ca
-        .algorithm()
-        .schemes()
-        .iter()
-        .copied()
-        .find(|scheme| scheme.ssh_name() == Some(signature.algorithm().as_str()))
-        .ok_or(CaError::BadSignature)?;
     // The last field is `string { string algorithm, string signature }`; everything before it is signed.
     let trailer = 4 + 4 + signature.algorithm().as_str().len() + 4 + signature.as_bytes().len();
     let signed =
         bytes.len().checked_sub(trailer).and_then(|end| bytes.get(..end)).ok_or(CaError::BadSignature)?;
+    verify_raw(ca, signature.algorithm().as_str(), signature.as_bytes(), signed)
+}
+
+/// Checks a signature as [`signature`] makes it.
+pub(crate) fn verify_message(key: &PublicKey, message: &[u8], blob: &[u8]) -> Result<(), CaError> {
+    let (scheme, rest) = take_string(blob).ok_or(CaError::BadSignature)?;
+    let (raw, rest) = take_string(rest).ok_or(CaError::BadSignature)?;
+    let scheme = std::str::from_utf8(scheme).map_err(|_| CaError::BadSignature)?;
+    if !rest.is_empty() {
+        return Err(CaError::BadSignature);
+    }
+    verify_raw(key, scheme, raw, message)
+}
+
+fn verify_raw(key: &PublicKey, scheme: &str, signature: &[u8], signed: &[u8]) -> Result<(), CaError> {
+    let scheme = key
+        .algorithm()
+        .schemes()
+        .iter()
+        .copied()
+        .find(|known| known.ssh_name() == Some(scheme))
+        .ok_or(CaError::BadSignature)?;
     let raw = match scheme.kind() {
-        KeyKind::Ecdsa => ecdsa_ssh_to_der(signature.as_bytes()).ok_or(CaError::BadSignature)?,
-        _ => signature.as_bytes().to_vec(),
+        KeyKind::Ecdsa => ecdsa_ssh_to_der(signature).ok_or(CaError::BadSignature)?,
+        _ => signature.to_vec(),
     };
-    ca.verify_with(scheme, signed, &raw).map_err(|_| CaError::BadSignature)
+    key.verify_with(scheme, signed, &raw).map_err(|_| CaError::BadSignature)
 }
 
 /// The extensions that carry an identity.

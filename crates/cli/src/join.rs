@@ -64,6 +64,9 @@ pub(crate) struct Openssh {
     /// Trust only what proxies bring: nobody comes in past them, and every session is recorded there.
     #[arg(long)]
     proxy_only: bool,
+    /// Trust the users' own certificates alone: a proxy that records there has the user's agent sign.
+    #[arg(long, conflicts_with = "proxy_only")]
+    user_only: bool,
     /// Where the membership is kept.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sallyport/openssh")]
     state: PathBuf,
@@ -146,6 +149,7 @@ async fn join(global: &Global, args: &Openssh) -> CliResult {
             host_key: args.host_key.clone(),
             reload: args.reload.clone(),
             proxy_only: args.proxy_only,
+            user_only: args.user_only,
         },
     };
     let given = openssh::join(join).await.map_err(|error| server(&error))?;

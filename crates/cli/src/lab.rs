@@ -258,7 +258,8 @@ impl Dialler {
             agent: None,
         };
         let channel = crate::connect::proxy(stored).await?;
-        let (stream, ending) = transport::open(channel, self.login.node, &self.login.login);
+        let (stream, ending) =
+            transport::open(channel, &Arc::new(stored.clone()), self.login.node, &self.login.login);
         let connected = sallyport_ssh::client::connect(stream, &credentials, settings).await;
         connected.map_err(|error| {
             ending

@@ -27,6 +27,7 @@ mod resident;
 mod sal;
 mod scp;
 mod sessions;
+mod signing;
 mod signup;
 mod ssh;
 mod start;

@@ -3,6 +3,7 @@
 //! Every `ssh` waits for this to start, so it reads what the connection needs and nothing else.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,7 +60,7 @@ async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
     let stored = stored(global, args.cluster.as_deref())?;
     let channel = connect::proxy(&stored).await?;
     let login = target.login.unwrap_or_default();
-    let (stream, ending) = transport::open(channel, &target.host, &login);
+    let (stream, ending) = transport::open(channel, &Arc::new(stored), &target.host, &login);
     let (mut from_node, mut to_node) = tokio::io::split(stream);
 
     let upstream = async {

@@ -366,7 +366,7 @@ impl Link {
                 Some((stream, ending)) => (Either::Left(stream), ending),
                 None => {
                     let channel = connect::proxy(stored).await?;
-                    let (stream, ending) = transport::open(channel, node, login);
+                    let (stream, ending) = transport::open(channel, &Arc::new(stored.clone()), node, login);
                     (Either::Right(stream), ending)
                 }
             };

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use futures::Stream;
+use futures::future::poll_fn;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
 use sallyport_wire::v1::transport_client::TransportClient;
@@ -19,6 +20,8 @@ use tonic::{Response, Status, Streaming};
 
 use crate::error::{CliError, Exit};
 use crate::follow::Channel;
+use crate::profile::Stored;
+use crate::signing::StreamAgent;
 
 /// Bytes in one message at most.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -41,6 +44,7 @@ pub(crate) struct NodeStream {
     incoming: Incoming,
     ready: Bytes,
     ending: Ending,
+    agent: StreamAgent,
 }
 
 /// How the proxy ended a stream, readable while and after something else owns the stream.
@@ -97,10 +101,13 @@ fn explain(status: &Status, node: &str, login: &str) -> CliError {
     error.exit(Exit::Connection)
 }
 
-/// Asks the proxy for a node. Returns at once: the first bytes travel together with the question.
-pub(crate) fn open(channel: Channel, node: &str, login: &str) -> (NodeStream, Ending) {
+/// Asks the proxy for a node. Returns at once: the first bytes travel together with the question. Where the proxy needs it
+/// for this login, the stored key signs.
+pub(crate) fn open(channel: Channel, stored: &Arc<Stored>, node: &str, login: &str) -> (NodeStream, Ending) {
     let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
-    let target = SshTarget { node: node.to_owned(), login: login.to_owned() };
+    let agent = StreamAgent::new(Arc::clone(stored), node, login, sender.downgrade());
+    // Who names no login has none signed.
+    let target = SshTarget { node: node.to_owned(), login: login.to_owned(), agent: !login.is_empty() };
     // The queue is empty and has room, so this cannot fail.
     let _ = sender.try_send(ProxySshRequest { frame: Some(Asked::Target(target)) });
     let mut client = TransportClient::new(channel);
@@ -111,6 +118,7 @@ pub(crate) fn open(channel: Channel, node: &str, login: &str) -> (NodeStream, En
         incoming: Incoming::Opening(Box::pin(opening)),
         ready: Bytes::new(),
         ending: ending.clone(),
+        agent,
     };
     (stream, ending)
 }
@@ -120,7 +128,7 @@ impl NodeStream {
     pub(crate) fn into_halves(self) -> Option<(ToNode, FromNode)> {
         let to_node = self.outgoing.get_ref().cloned().map(ToNode)?;
         match self.incoming {
-            Incoming::Open(from_node) => Some((to_node, FromNode(from_node))),
+            Incoming::Open(from_node) => Some((to_node, FromNode { from_node, agent: self.agent })),
             Incoming::Opening(_) | Incoming::Ended => None,
         }
     }
@@ -175,14 +183,21 @@ impl Room<'_> {
 
 /// What comes from the node.
 #[derive(Debug)]
-pub(crate) struct FromNode(Box<Streaming<ProxySshResponse>>);
+pub(crate) struct FromNode {
+    from_node: Box<Streaming<ProxySshResponse>>,
+    agent: StreamAgent,
+}
 
 impl FromNode {
     /// The next bytes; `None` when the node has said everything.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
-            match self.0.message().await? {
+            match self.from_node.message().await? {
                 Some(ProxySshResponse { frame: Some(Answered::Ssh(bytes)) }) => return Ok(Some(bytes)),
+                Some(ProxySshResponse { frame: Some(Answered::Agent(message)) }) => {
+                    self.agent.ask(message);
+                    poll_fn(|context| self.agent.poll(context)).await?;
+                }
                 Some(_) => {}
                 None => return Ok(None),
             }
@@ -207,13 +222,16 @@ impl AsyncRead for NodeStream {
                 return Poll::Ready(Ok(()));
             }
             ready!(this.poll_open(cx))?;
+            if let Err(status) = ready!(this.agent.poll(cx)) {
+                return Poll::Ready(Err(this.fail(status)));
+            }
             let Incoming::Open(stream) = &mut this.incoming else { return Poll::Ready(Ok(())) };
             match ready!(Pin::new(stream).poll_next(cx)) {
-                Some(Ok(message)) => {
-                    if let Some(Answered::Ssh(bytes)) = message.frame {
-                        this.ready = bytes;
-                    }
-                }
+                Some(Ok(message)) => match message.frame {
+                    Some(Answered::Ssh(bytes)) => this.ready = bytes,
+                    Some(Answered::Agent(message)) => this.agent.ask(message),
+                    _ => {}
+                },
                 Some(Err(status)) => return Poll::Ready(Err(this.fail(status))),
                 None => {
                     this.incoming = Incoming::Ended;

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sallyport_access::{
-    ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SessionPolicy,
+    ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, ServerTrust,
+    SessionPolicy,
 };
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ struct NodeSpec {
     host_key: Option<String>,
     #[serde(default)]
     names: Vec<String>,
+    #[serde(default)]
+    trust: ServerTrust,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,8 +60,8 @@ fn parse_node(yaml: &str) -> Result<Node, String> {
     let NodeMetadata { id, name, labels } = document.metadata;
     let kind = match (document.sub_kind.as_str(), document.spec) {
         ("", _) => NodeKind::Sallyport,
-        ("openssh", NodeSpec { address: Some(address), via, host_key, names }) => {
-            NodeKind::OpenSsh(OpenSshServer { address, via, host_key, names })
+        ("openssh", NodeSpec { address: Some(address), via, host_key, names, trust }) => {
+            NodeKind::OpenSsh(OpenSshServer { address, via, host_key, names, trust })
         }
         ("openssh", _) => return Err("it has no address".to_owned()),
         (other, _) => return Err(format!("its sub_kind {other:?} is of a newer release")),

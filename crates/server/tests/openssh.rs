@@ -20,12 +20,13 @@ struct Joining {
     address: &'static str,
     names: Vec<String>,
     key: String,
+    trust: &'static str,
 }
 
 impl Joining {
     fn new(role: &'static str, name: &'static str, address: &'static str) -> Self {
         let key = SshKeyPair::generate(Suite::BalancedV1, name).unwrap().public_line().to_owned();
-        Self { role, name, address, names: Vec::new(), key }
+        Self { role, name, address, names: Vec::new(), key, trust: "" }
     }
 
     async fn join(self, cluster: &Cluster) -> Result<Member, Status> {
@@ -41,6 +42,7 @@ impl Joining {
             public_names: self.names,
             address: self.address.to_owned(),
             via: String::new(),
+            trust: self.trust.to_owned(),
         };
         let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
         let issued = login.join(request).await?.into_inner();
@@ -85,6 +87,11 @@ async fn a_token_is_not_the_right_to_another_servers_place() {
     Joining::new("openssh", "db-2", "10.0.0.5").join(&cluster).await.unwrap();
     let (refused, text) = code(Joining::new("openssh", "db-2", "10.0.0.5:22").join(&cluster).await);
     assert_eq!(refused, Code::AlreadyExists, "{text}");
+    let other = Joining { trust: "user", ..Joining::new("openssh", "db-4", "") };
+    register(&cluster, "db-4", "").await;
+    let (refused, text) = code(other.join(&cluster).await);
+    assert_eq!(refused, Code::PermissionDenied, "{text}");
+    assert!(text.contains("registered with trust: openssh"), "{text}");
     let (refused, text) = code(Joining::new("openssh", "db-3", "").join(&cluster).await);
     assert_eq!(refused, Code::InvalidArgument, "{text}");
     assert!(text.contains("--address"), "{text}");

@@ -39,6 +39,7 @@ pub use session::{
     Exit, Output, Program, Session, SessionInput, SessionOutput, SessionRequest, Terminal, WindowSize,
 };
 pub use x11::Display;
+pub(crate) use x11::DisplayOrigin;
 
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
@@ -170,7 +171,7 @@ where
         let answer = credentials.prove(&mut handle, &settings.login).await;
         match answer {
             Ok(AuthResult::Success) => {}
-            Err(error @ ClientError::Signing(_)) => return Err(error),
+            Err(error @ (ClientError::Signing(_) | ClientError::Agent { .. })) => return Err(error),
             // A connection that ended in the middle of it reports itself as a failure without methods.
             _ => {
                 let reason = [said.end(), said.banner()].into_iter().find(|text| !text.is_empty());

@@ -2,10 +2,12 @@
 //!
 //! `session` runs commands, shells and file transfers and knows nothing of SSH; `helper` is the process that becomes
 //! the account they run as; `sftp` serves files inside it; `node` is the SSH server in front. `client`, `jump` and
-//! `copy` are the other side: reaching a node, the proxy's plain SSH face, and copying files.
+//! `copy` are the other side: reaching a node, the proxy's plain SSH face, and copying files. `agent` lets a proxy log in
+//! with the user's key, which stays with the user.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub mod agent;
 mod algorithms;
 pub mod capabilities;
 pub mod client;

@@ -74,7 +74,7 @@ pub fn issue_host(
     let job = Job::new(authority, CertificateKind::Host, now, ttl)?.of_login(request.join_id);
     let ssh_key = ssh::subject_key(request.ssh_public_key)?;
     let tls_key = tls_key(request.tls_spki)?;
-    let (ssh_serial, ssh) = host_ssh(&job, request, &ssh_key)?;
+    let (ssh_serial, ssh) = host_ssh(&job, request, &ssh_key, request.role)?;
     let tls = host_tls(&job, request, &tls_key)?;
     Ok(HostCertificates {
         ssh: ssh.line,
@@ -102,7 +102,8 @@ pub fn issue_host_tls(
 
 /// Certifies a proxy's key for the name of a server that the proxy stands before: users' clients meet the proxy where
 /// they asked for the server. The request is about the server; its join is the proxy's, so that a lock on the proxy is
-/// one on this, too. The TLS key of the request is not looked at.
+/// one on this, too. As its holder it names the proxy's role: whoever wants to be sure of the server itself can tell. The
+/// TLS key of the request is not looked at.
 ///
 /// # Errors
 /// As [`issue_host`].
@@ -114,14 +115,15 @@ pub fn issue_target_host(
 ) -> Result<SshCertificate, CaError> {
     let job = Job::new(authority, CertificateKind::Host, now, ttl)?.of_login(request.join_id);
     let key = ssh::subject_key(request.ssh_public_key)?;
-    host_ssh(&job, request, &key).map(|(_, certificate)| certificate)
+    host_ssh(&job, request, &key, HostRole::Proxy).map(|(_, certificate)| certificate)
 }
 
-/// The SSH certificate of the pair: in SSH a host is what people type.
+/// The SSH certificate of the pair: in SSH a host is what people type. `holder` has the key.
 pub(super) fn host_ssh(
     job: &Job<'_>,
     request: &HostRequest<'_>,
     key: &KeyData,
+    holder: HostRole,
 ) -> Result<(u64, SshCertificate), CaError> {
     let cluster = job.cluster();
     // The id leads to a node whose name another has, too; stock ssh knows both with the cluster behind them.
@@ -140,7 +142,8 @@ pub(super) fn host_ssh(
             principals.push(name.to_string());
         }
     }
-    let extensions = ssh::identity_extensions(cluster, request.join_id, &principal(request))?;
+    let holder = Principal::Host { id: request.id, name: request.name.clone(), role: holder };
+    let extensions = ssh::identity_extensions(cluster, request.join_id, &holder)?;
     job.ssh(key, request.name.as_str(), &principals, &extensions)
 }
 

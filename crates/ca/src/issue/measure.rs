@@ -176,7 +176,10 @@ impl Workbench {
             (Subject::Tls(spki), CertificateKind::User) => {
                 user_tls(&job, &self.identity, &tls_key(spki)?, extension::Mark::default()).map(drop)
             }
-            (Subject::Ssh(line), _) => host_ssh(&job, &self.host(), &ssh::subject_key(line)?).map(drop),
+            (Subject::Ssh(line), _) => {
+                let host = self.host();
+                host_ssh(&job, &host, &ssh::subject_key(line)?, host.role).map(drop)
+            }
             (Subject::Tls(spki), _) => host_tls(&job, &self.host(), &tls_key(spki)?).map(drop),
         }?;
         let signing = self.signing.load(Ordering::Relaxed).saturating_sub(before);

@@ -21,11 +21,13 @@ pub struct SshOptions {
     pub port_forwarding: bool,
     /// `permit-agent-forwarding`. Default false: whoever is root on the target can use the agent meanwhile.
     pub agent_forwarding: bool,
+    /// `permit-X11-forwarding`. Default false: programs of the target reach the user's display meanwhile.
+    pub x11_forwarding: bool,
 }
 
 impl Default for SshOptions {
     fn default() -> Self {
-        Self { permit_pty: true, port_forwarding: true, agent_forwarding: false }
+        Self { permit_pty: true, port_forwarding: true, agent_forwarding: false, x11_forwarding: false }
     }
 }
 
@@ -198,6 +200,7 @@ fn permissions(options: &SshOptions) -> impl Iterator<Item = (String, String)> {
         (options.permit_pty, "permit-pty"),
         (options.port_forwarding, "permit-port-forwarding"),
         (options.agent_forwarding, "permit-agent-forwarding"),
+        (options.x11_forwarding, "permit-X11-forwarding"),
     ]
     .into_iter()
     .filter(|(permitted, _)| *permitted)

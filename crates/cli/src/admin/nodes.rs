@@ -27,12 +27,19 @@ pub(super) struct Add {
     /// where sessions are recorded at the proxy.
     #[arg(long, value_name = "FILE")]
     host_key: Option<PathBuf>,
+    /// Whose certificates its sshd trusts: openssh, or user where it trusts the user CA alone, so that the user's own key
+    /// signs when a proxy records there. Default: openssh.
+    #[arg(long, value_name = "CA", conflicts_with = "host_key")]
+    trust: Option<String>,
 }
 
 pub(super) async fn add(authority: &Authority, args: Add) -> CliResult {
     let mut spec = std::collections::BTreeMap::from([("address", args.address.clone())]);
     if let Some(via) = &args.via {
         spec.insert("via", via.clone());
+    }
+    if let Some(trust) = &args.trust {
+        spec.insert("trust", trust.clone());
     }
     if let Some(path) = &args.host_key {
         let line = std::fs::read_to_string(path)

@@ -243,7 +243,7 @@ impl Splice<'_> {
     async fn open(&self, stored: &Arc<Stored>, early: &mut Early) -> CliResult<Open> {
         loop {
             let seat = self.transports.seat(stored).await?;
-            let (mut stream, ending) = transport::open(seat.channel(), &self.node, &self.login);
+            let (mut stream, ending) = transport::open(seat.channel(), stored, &self.node, &self.login);
             early.sent = 0;
             let opened = poll_fn(|context| early.poll(&mut stream, &self.input, context));
             let lost = tokio::select! {

@@ -252,6 +252,7 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::SessionListenEnd
             | Code::SessionX11Forward
             | Code::SessionAgentForward
+            | Code::SessionAgentSigned
             | Code::SessionRefused
             | Code::SessionLost
             | Code::SessionCut

@@ -361,8 +361,13 @@ impl Inner {
     /// it.
     pub(super) fn ssh_options(&self, identity: &Identity) -> SshOptions {
         let Principal::User { roles, .. } = &identity.principal else { return SshOptions::default() };
-        let (agent_forwarding, port_forwarding) = self.view().policies.forwarding_for(roles);
-        SshOptions { permit_pty: true, port_forwarding, agent_forwarding }
+        let allowed = self.view().policies.forwarding_for(roles);
+        SshOptions {
+            permit_pty: true,
+            port_forwarding: allowed.ports,
+            agent_forwarding: allowed.agent,
+            x11_forwarding: allowed.x11,
+        }
     }
 
     fn certify_user(

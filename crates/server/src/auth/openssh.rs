@@ -1,7 +1,9 @@
 //! Stock OpenSSH servers: registering them, and the certificates with which proxies stand before them.
 
 use sallyport_access::yaml::{self, Errors, Problems, Section};
-use sallyport_access::{HostId, HostRole, Identity, Labels, Login, NodeName, OpenSshServer, Principal};
+use sallyport_access::{
+    HostId, HostRole, Identity, Labels, Login, NodeName, OpenSshServer, Principal, ServerTrust,
+};
 use sallyport_audit::Code;
 use sallyport_ca::{
     CaKind, CertificateKind, HostRequest, MIN_TTL, SshOptions, check_ssh_accepted, issue_openssh_user,
@@ -89,7 +91,7 @@ fn node(top: &Section<'_>, problems: &mut Problems) -> Option<NodeDocument> {
         })
     });
     let labels = metadata.as_ref().map(|metadata| metadata.pairs("labels", problems)).unwrap_or_default();
-    let Some(spec) = top.section("spec", &["address", "via", "host_key", "names"], problems) else {
+    let Some(spec) = top.section("spec", &["address", "via", "host_key", "names", "trust"], problems) else {
         problems.push(top.at(), "spec", "is missing", "write spec: with address: HOST:PORT below it");
         return None;
     };
@@ -109,7 +111,20 @@ fn node(top: &Section<'_>, problems: &mut Problems) -> Option<NodeDocument> {
         let fix = format!("write at most {MOST_NAMES}");
         problems.push(spec.at(), "spec.names", format!("has {} names", names.len()), fix);
     }
-    let openssh = OpenSshServer { address: address?, via, host_key, names };
+    let trust = spec
+        .parsed("trust", "write openssh, or user where sshd trusts the user CA alone", problems, |text| {
+            text.parse::<ServerTrust>()
+        })
+        .unwrap_or_default();
+    if trust == ServerTrust::User && host_key.is_some() {
+        problems.push(
+            spec.at(),
+            "spec.trust",
+            "is user, and a host key is pinned",
+            "leave host_key out: a user's key signs for servers with a certificate alone (sallyport join openssh)",
+        );
+    }
+    let openssh = OpenSshServer { address: address?, via, host_key, names, trust };
     Some(NodeDocument { id, name: name?, labels: labels.into_iter().collect(), openssh })
 }
 
@@ -241,6 +256,22 @@ impl Inner {
             text => Some(NodeName::new(text).map_err(|error| bad(error.to_string()))?),
         };
         let host_key = known.and_then(|known| known.openssh()?.host_key.clone());
+        let registered = known.and_then(|known| Some(known.openssh()?.trust));
+        let trust = match (request.trust.as_str(), registered) {
+            ("", registered) => registered.unwrap_or_default(),
+            (text, registered) => {
+                let asked =
+                    text.parse::<ServerTrust>().map_err(|problem| bad(format!("the trust {problem}")))?;
+                if let Some(registered) = registered.filter(|registered| *registered != asked) {
+                    return Err(Status::permission_denied(format!(
+                        "the server {name} is registered with trust: {}, and joins with {}; to change it: sallyport admin edit node/{name}",
+                        registered.name(),
+                        asked.name()
+                    )));
+                }
+                asked
+            }
+        };
         // Labels that an administrator has written stay; those of the token win.
         let mut own: std::collections::BTreeMap<String, String> =
             known.map(|known| known.node.labels.clone().into()).unwrap_or_default();
@@ -252,7 +283,13 @@ impl Inner {
             labels: own.into_iter().collect(),
             version: String::new(),
             os_user: String::new(),
-            openssh: Some(OpenSshServer { address, via, host_key, names: request.public_names.clone() }),
+            openssh: Some(OpenSshServer {
+                address,
+                via,
+                host_key,
+                names: request.public_names.clone(),
+                trust,
+            }),
         })
     }
 
@@ -325,6 +362,7 @@ impl Inner {
             permit_pty: true,
             port_forwarding: tcp.local || tcp.remote || sockets.local || sockets.remote,
             agent_forwarding: options.forward_agent,
+            x11_forwarding: options.x11_forwarding,
         };
         let ttl = FOR_TARGET_TTL.min(user.valid_before - now).max(MIN_TTL);
         let Principal::User { logins, .. } = &mut user.principal else {
@@ -376,9 +414,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let text = "kind: node\nsub_kind: openssh\nversion: v1\nmetadata:\n  name: db-1\n  labels: {env: prod}\n\
-                    spec:\n  address: 10.0.0.5\n  via: gate\n";
+                    spec:\n  address: 10.0.0.5\n  via: gate\n  trust: user\n";
         let read = document(text).unwrap();
-        assert_eq!(read.openssh.address, "10.0.0.5:22");
+        assert_eq!((read.openssh.address.as_str(), read.openssh.trust), ("10.0.0.5:22", ServerTrust::User));
         let record = NodeRecord {
             id: HostId::new(),
             name: read.name,
@@ -398,6 +436,16 @@ mod tests {
         let text = errors.to_string();
         for part in ["metadata.name", "adress", "spec.address", "spec.via"] {
             assert!(text.contains(part), "{part}: {text}");
+        }
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBNNVJQ1HqzZOvWkTsMhfpEYjaLGzS8aCcdT5vEYTR6w";
+        for (spec, part) in
+            [("trust: nobody", "spec.trust"), (&*format!("trust: user, host_key: {key}"), "pinned")]
+        {
+            let text = format!(
+                "kind: node\nsub_kind: openssh\nversion: v1\nmetadata: {{name: x}}\nspec: {{address: y, {spec}}}\n"
+            );
+            let errors = document(&text).unwrap_err().to_string();
+            assert!(errors.contains(part), "{part}: {errors}");
         }
         assert!(document("kind: node\nmetadata: {name: x}\nspec: {address: y}\n").is_err());
     }

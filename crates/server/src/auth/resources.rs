@@ -235,6 +235,8 @@ pub(super) fn node_yaml(node: &NodeRecord) -> String {
         host_key: Option<&'a str>,
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
         names: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        trust: Option<&'static str>,
     }
     let metadata = Metadata { name: node.name.as_str(), id: node.id, labels: &node.labels };
     let Some(server) = &node.openssh else {
@@ -246,6 +248,7 @@ pub(super) fn node_yaml(node: &NodeRecord) -> String {
         via: server.via.as_ref().map(NodeName::as_str),
         host_key: server.host_key.as_deref(),
         names: &server.names,
+        trust: (!server.trust.is_default()).then(|| server.trust.name()),
     };
     let sub_kind = Some(openssh::SUB_KIND);
     let written = Written { kind: "node", sub_kind, version: "v1", metadata, spec: Some(spec) };

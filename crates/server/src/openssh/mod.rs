@@ -6,7 +6,7 @@ mod sshd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sallyport_access::{ClusterName, HostRole, NodeName};
+use sallyport_access::{ClusterName, HostRole, NodeName, ServerTrust};
 use sallyport_ca::keys::{TlsKey, public_line};
 use sallyport_ca::{CaKind, Trust, TrustBundle, rotation};
 use sallyport_sal::Suite;
@@ -175,6 +175,7 @@ pub async fn join(join: Join) -> Result<Given, ServerError> {
         public_names: join.names.clone(),
         address: join.address.clone().unwrap_or_default(),
         via: join.via.clone().unwrap_or_default(),
+        trust: if join.layout.user_only { ServerTrust::User.name().to_owned() } else { String::new() },
     };
     let issued = within(login.join(request)).await?;
     let identity = identity(issued, &cluster, &key, suite)?;
@@ -317,7 +318,10 @@ impl Member {
         let identity = self.credentials.identity();
         let trust = Trust::from_bundle(&identity.trust)
             .map_err(|error| certificates("cannot use the trust in force", error))?;
-        let mut user_cas: Vec<String> = trust.public_keys(CaKind::Openssh).ssh;
+        let mut user_cas: Vec<String> = Vec::new();
+        if !self.settings.layout.user_only {
+            user_cas = trust.public_keys(CaKind::Openssh).ssh;
+        }
         if !self.settings.layout.proxy_only {
             user_cas.extend(trust.user_ssh_lines().map(str::to_owned));
         }

@@ -32,6 +32,9 @@ pub struct Layout {
     pub reload: String,
     /// Trust the openssh CA alone: then only proxies come in, which record and enforce every option of a role.
     pub proxy_only: bool,
+    /// Trust the user CA alone: then a proxy that records comes in with the user's own key.
+    #[serde(default)]
+    pub user_only: bool,
 }
 
 impl Layout {

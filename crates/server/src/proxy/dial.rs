@@ -14,6 +14,7 @@ use sallyport_access::{
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{Trust, keys};
 use sallyport_ssh::BoxedStream;
+use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::node::JOIN_LOGIN;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -96,6 +97,8 @@ pub(crate) struct Traveller<'a> {
     pub(crate) proof: &'a Proof,
     /// Where they come from.
     pub(crate) client: SocketAddr,
+    /// Their agent, where they bring one.
+    pub(crate) agent: Option<&'a UserAgent>,
 }
 
 /// Candidates that are told when a name is ambiguous, and labels of each.

@@ -1,5 +1,6 @@
 //! The proxy in front of servers that cannot record: it ends SSH with a host certificate for the server's name, decides
-//! and records as a node does, and goes on to the server as the user, with a certificate of the openssh CA.
+//! and records as a node does, and goes on to the server as the user: with a certificate of the openssh CA, or, where the
+//! server trusts the user CA alone, with the user's own certificate, for which the user's agent signs.
 //!
 //! The authority is asked once a server and once a user's login on it; what it gave, and the keys, serve every
 //! connection until they are due.
@@ -11,15 +12,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use metrics::{counter, histogram};
-use sallyport_access::{HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, UserName};
-use sallyport_audit::Sink;
+use sallyport_access::{
+    HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, ServerTrust, UserName,
+};
 use sallyport_audit::recording::Recorders;
+use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::KeyPurpose;
 use sallyport_ssh::BoxedStream;
+use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::client::Credentials;
 use sallyport_ssh::node::{
-    ConnectionInfo, HostIdentity, LiveSessions, NodeConfig, NodeServer, ServerProof, Upstream,
+    AgentLogin, ConnectionInfo, HostIdentity, LiveSessions, LoginBy, NodeConfig, NodeServer, ServerProof,
+    Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest};
@@ -226,6 +231,7 @@ impl Front {
             node: Arc::clone(node),
             server: server.clone(),
             pass: pass.clone(),
+            agent: traveller.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let info = ConnectionInfo { client_addr: Some(traveller.client) };
@@ -445,6 +451,7 @@ struct Behind {
     node: Arc<Node>,
     server: OpenSshServer,
     pass: Pass,
+    agent: Option<UserAgent>,
 }
 
 impl std::fmt::Debug for Behind {
@@ -456,7 +463,8 @@ impl std::fmt::Debug for Behind {
 #[async_trait]
 impl Upstream for Behind {
     async fn dial(&self) -> Result<BoxedStream, String> {
-        let traveller = Traveller { identity: &self.identity, proof: &self.proof, client: self.client };
+        let traveller =
+            Traveller { identity: &self.identity, proof: &self.proof, client: self.client, agent: None };
         let (node, server) = (&self.node, &self.server);
         self.dialler
             .server(traveller, &self.user, node, server, &self.pass, None)
@@ -471,6 +479,35 @@ impl Upstream for Behind {
             trust: self.front.view.trust(),
             pinned: self.server.host_key.clone(),
         }
+    }
+
+    fn name(&self) -> String {
+        self.node.name.to_string()
+    }
+
+    fn login_by(&self) -> LoginBy {
+        match (self.server.trust, &self.agent) {
+            (ServerTrust::Openssh, _) => LoginBy::Itself,
+            (ServerTrust::User, Some(agent)) => LoginBy::Agent(agent.clone()),
+            (ServerTrust::User, None) => LoginBy::ForwardedAgent,
+        }
+    }
+
+    fn signed(&self, login: &AgentLogin<'_>) {
+        let certificate = login.certificate;
+        let agent = if login.forwarded { "forwarded" } else { "client" };
+        self.front.sink.emit(
+            Event::new(Code::SessionAgentSigned, OffsetDateTime::now_utc())
+                .user(login.identity.display_name())
+                .login(login.login.as_str())
+                .node(self.node.name.as_str())
+                .source(self.client.to_string())
+                .message(format!("{} signed the login with their own key", login.identity.display_name()))
+                .field("key", login.fingerprint())
+                .field("key_id", certificate.key_id())
+                .field("serial", certificate.serial().to_string())
+                .field("agent", agent),
+        );
     }
 
     async fn credentials(

@@ -46,7 +46,9 @@ impl Dial for JumpDial {
     ) -> Result<BoxedStream, String> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
-        let traveller = Traveller { identity, proof: &Proof::Ssh(certificate.into()), client };
+        let proof = Proof::Ssh(certificate.into());
+        // An agent comes, if at all, forwarded by the SSH that passes through.
+        let traveller = Traveller { identity, proof: &proof, client, agent: None };
         let dialled =
             self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
         Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.dialler)))

@@ -2,19 +2,21 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures::future::poll_fn;
 use metrics::{Counter, counter};
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Sink};
+use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
 use sallyport_wire::v1::transport_server::Transport;
 use time::OffsetDateTime;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, debug, info, info_span};
@@ -104,13 +106,21 @@ impl Transport for TransportService {
             login => Some(Login::new(login).map_err(|error| Status::invalid_argument(error.to_string()))?),
         };
         let span = info_span!("proxy.session", user = %identity.display_name(), node = %target.node);
-        let traveller = Traveller { identity: &identity, proof: &proof, client };
+        let (agent, questions) = match target.agent {
+            true => {
+                let (agent, questions) = UserAgent::new();
+                (Some(agent), Some(questions))
+            }
+            false => (None, None),
+        };
+        let traveller = Traveller { identity: &identity, proof: &proof, client, agent: agent.as_ref() };
         let dialled = self
             .dialler
             .dial(traveller, &target.node, login.as_ref(), now)
             .instrument(span.clone())
             .await
             .map_err(|error| status(&error))?;
+        drop(agent);
         let connected = v1::SshConnected {
             node_id: dialled.node.id.to_string(),
             node_name: dialled.node.name.to_string(),
@@ -118,8 +128,10 @@ impl Transport for TransportService {
         let Dialled { stream, node, guard, .. } = dialled;
         let stream = Arc::new(stream);
         let (refuse, refused) = oneshot::channel();
-        let upstream =
-            tokio::spawn(client_to_node(frames, Arc::clone(&stream), refuse).instrument(span.clone()));
+        let waiting = Waiting::default();
+        let upstream = tokio::spawn(
+            client_to_node(frames, Arc::clone(&stream), refuse, waiting.clone()).instrument(span.clone()),
+        );
         let watcher = Watcher::new(
             Arc::clone(&self.dialler.view),
             identity,
@@ -131,6 +143,8 @@ impl Transport for TransportService {
             connected: Some(connected),
             from_node: stream,
             refused: Some(refused),
+            questions,
+            waiting,
             upstream: upstream.abort_handle(),
             watcher,
             sink: Arc::clone(&self.dialler.sink),
@@ -148,6 +162,7 @@ async fn client_to_node(
     mut frames: Streaming<v1::ProxySshRequest>,
     to_node: Arc<Way>,
     refuse: oneshot::Sender<Status>,
+    waiting: Waiting,
 ) {
     let sent = counter!("sallyport_bytes_total", "direction" => "to_node");
     loop {
@@ -175,11 +190,11 @@ async fn client_to_node(
                 }
                 to_node.flush(false).await;
             }
-            Some(Asked::Agent(_)) => {
-                let _ = refuse.send(Status::failed_precondition(
-                    "agents are forwarded inside SSH; do not send agent frames",
-                ));
-                return;
+            Some(Asked::Agent(answer)) => {
+                if let Err(status) = waiting.answer(answer) {
+                    let _ = refuse.send(status);
+                    return;
+                }
             }
             Some(Asked::Target(_)) => {
                 let _ = refuse.send(Status::invalid_argument("the target was named already"));
@@ -190,11 +205,42 @@ async fn client_to_node(
     }
 }
 
-/// What the client receives: `connected`, then the node's bytes as they come.
+/// Where the answer of the user's agent is waited for, while it was asked.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Mutex<Option<oneshot::Sender<Bytes>>>>);
+
+impl Waiting {
+    /// Waits for an answer. Of one that has not come yet nobody hears any more.
+    fn ask(&self, answer: oneshot::Sender<Bytes>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    }
+
+    fn answer(&self, answer: Bytes) -> Result<(), Status> {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = waiting.ok_or_else(|| {
+            Status::failed_precondition(
+                "an agent frame that nobody has asked for; agents are forwarded inside SSH (ssh -A)",
+            )
+        })?;
+        if answer.len() > MAX_MESSAGE_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "an agent frame of {} bytes, at most {MAX_MESSAGE_BYTES} are allowed",
+                answer.len()
+            )));
+        }
+        // Whoever asked may have given up.
+        let _ = waiting.send(answer);
+        Ok(())
+    }
+}
+
+/// What the client receives: `connected`, then the node's bytes as they come, and questions to its agent.
 pub(crate) struct FromNode {
     connected: Option<v1::SshConnected>,
     from_node: Arc<Way>,
     refused: Option<oneshot::Receiver<Status>>,
+    questions: Option<mpsc::Receiver<Question>>,
+    waiting: Waiting,
     upstream: AbortHandle,
     watcher: Watcher,
     sink: Arc<dyn Sink>,
@@ -245,6 +291,17 @@ impl futures::Stream for FromNode {
                     return Poll::Ready(Some(Err(status)));
                 }
                 Poll::Ready(Err(_)) => this.refused = None,
+                Poll::Pending => {}
+            }
+        }
+        if let Some(questions) = this.questions.as_mut() {
+            match questions.poll_recv(context) {
+                Poll::Ready(Some(Question { message, answer: to })) => {
+                    this.waiting.ask(to);
+                    return Poll::Ready(Some(Ok(answer(Answered::Agent(message)))));
+                }
+                // Nobody who could ask is left, which is so from the beginning wherever no agent is needed.
+                Poll::Ready(None) => this.questions = None,
                 Poll::Pending => {}
             }
         }

@@ -5,21 +5,30 @@ use std::sync::Arc;
 
 use russh::client::{AuthResult, Handle};
 use russh::keys::HashAlg;
-use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::{AgentIdentity, AgentSessionBinding};
 use sallyport_ca::CaError;
 use sallyport_ca::keys::{ssh_public_key, ssh_signature};
 use sallyport_sal::formats::{self, FormatError};
 use sallyport_sal::{MemoryKey, Signer};
 use ssh_key::Certificate;
+use ssh_key::public::KeyData;
 
 use super::ClientError;
 use super::events::Events;
+use crate::agent::UserAgent;
 
 /// A user's SSH key, wherever it lives, and the certificate over it.
 #[derive(Clone)]
 pub struct Credentials {
-    key: Arc<dyn Signer>,
+    key: Key,
     certificate: Certificate,
+}
+
+#[derive(Clone)]
+enum Key {
+    Held(Arc<dyn Signer>),
+    /// The user has it, and the user's agent signs.
+    Agent(UserAgent),
 }
 
 impl fmt::Debug for Credentials {
@@ -56,31 +65,53 @@ impl Credentials {
         if *certificate.public_key() != public {
             return Err(ClientError::BadCertificate { reason: "it is for another key".to_owned() });
         }
-        Ok(Self { key, certificate })
+        Ok(Self { key: Key::Held(key), certificate })
+    }
+
+    /// A user's certificate whose key the user's agent has.
+    pub(crate) fn of_agent(agent: UserAgent, certificate: Certificate) -> Self {
+        Self { key: Key::Agent(agent), certificate }
+    }
+
+    /// The key, when it is here.
+    pub(crate) fn held(&self) -> Option<(Arc<dyn Signer>, Certificate)> {
+        match &self.key {
+            Key::Held(key) => Some((Arc::clone(key), self.certificate.clone())),
+            Key::Agent(_) => None,
+        }
     }
 
     /// Authenticates on a connection.
     ///
     /// # Errors
-    /// [`ClientError::Signing`] when the key cannot sign, [`ClientError::Ssh`] when the connection is gone.
+    /// [`ClientError::Signing`] or [`ClientError::Agent`] when the key cannot sign, [`ClientError::Ssh`] when the
+    /// connection is gone.
     pub(super) async fn prove(
         &self,
         handle: &mut Handle<Events>,
         login: &str,
     ) -> Result<AuthResult, ClientError> {
         // The name of the scheme goes into what is signed, so that it must be the one we sign by.
-        let hash = self.key.algorithm().modulus_bits().map(|_| HashAlg::Sha512);
-        let mut request = Request { key: Arc::clone(&self.key) };
+        let rsa = matches!(self.certificate.public_key(), KeyData::Rsa(_));
+        let hash = rsa.then_some(HashAlg::Sha512);
+        let mut request = Request {
+            key: self.key.clone(),
+            certificate: &self.certificate,
+            binding: handle.agent_session_binding().cloned(),
+        };
         handle.authenticate_certificate_with(login, self.certificate.clone(), hash, &mut request).await
     }
 }
 
 /// Signs what russh asks to have signed.
-struct Request {
-    key: Arc<dyn Signer>,
+struct Request<'a> {
+    key: Key,
+    certificate: &'a Certificate,
+    /// Which server the agent is told of.
+    binding: Option<AgentSessionBinding>,
 }
 
-impl russh::Signer for Request {
+impl russh::Signer for Request<'_> {
     type Error = ClientError;
 
     async fn auth_sign(
@@ -89,19 +120,27 @@ impl russh::Signer for Request {
         _hash: Option<HashAlg>,
         mut message: Vec<u8>,
     ) -> Result<Vec<u8>, ClientError> {
-        let key = Arc::clone(&self.key);
-        // Tokens take their time.
-        let signed = tokio::task::spawn_blocking(move || {
-            let signature = ssh_signature(&*key, &message).map_err(|error| match error {
-                CaError::Sign(error) => ClientError::Signing(error),
-                other => ClientError::BadKey { reason: other.to_string() },
-            })?;
-            // The answer is the request with the signature behind it, as a `string` (RFC 4252 §7).
-            let length = u32::try_from(signature.len()).unwrap_or(u32::MAX);
-            message.extend_from_slice(&length.to_be_bytes());
-            message.extend_from_slice(&signature);
-            Ok(message)
-        });
-        signed.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))?
+        let signature = match self.key.clone() {
+            Key::Held(key) => {
+                let signed = message.clone();
+                // Tokens take their time.
+                let signing = tokio::task::spawn_blocking(move || {
+                    ssh_signature(&*key, &signed).map_err(|error| match error {
+                        CaError::Sign(error) => ClientError::Signing(error),
+                        other => ClientError::BadKey { reason: other.to_string() },
+                    })
+                });
+                signing.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))??
+            }
+            Key::Agent(agent) => agent
+                .sign(self.certificate, self.binding.as_ref(), &message)
+                .await
+                .map_err(|reason| ClientError::Agent { reason })?,
+        };
+        // The answer is the request with the signature behind it, as a `string` (RFC 4252 §7).
+        let length = u32::try_from(signature.len()).unwrap_or(u32::MAX);
+        message.extend_from_slice(&length.to_be_bytes());
+        message.extend_from_slice(&signature);
+        Ok(message)
     }
 }

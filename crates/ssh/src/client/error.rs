@@ -79,6 +79,12 @@ pub enum ClientError {
     /// The user's key cannot sign: a token that was pulled out, for example.
     #[error("the SSH key cannot sign")]
     Signing(#[source] SignError),
+    /// The user's agent did not sign.
+    #[error("your agent did not sign the login: {reason}")]
+    Agent {
+        /// Why, in words.
+        reason: String,
+    },
     /// A local socket or file failed.
     #[error("cannot {doing}")]
     Local {

@@ -252,8 +252,8 @@ impl Handler for Events {
     async fn server_channel_open_x11(
         &mut self,
         channel: Channel<Msg>,
-        _: &str,
-        _: u32,
+        address: &str,
+        port: u32,
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), ClientError> {
@@ -263,11 +263,12 @@ impl Handler for Events {
             return Ok(());
         };
         let slack = self.slack.clone();
+        let from = (address.chars().take(64).collect(), port);
         tokio::spawn(async move {
             reply.accept().await;
             let (near, far) = Display::pipe();
             let serve = async {
-                if let Err(reason) = display.serve(far).await {
+                if let Err(reason) = display.serve(from, far).await {
                     warn!(%reason, "a program of the host was not let through to the display");
                 }
             };

@@ -306,7 +306,7 @@ pub(super) async fn start(
         }
         if let Some(display) = &request.display {
             channel
-                .request_x11(true, false, display.protocol.as_str(), display.shown(), display.screen)
+                .request_x11(true, display.single, display.protocol.as_str(), display.shown(), display.screen)
                 .await?;
             asked.push_back(Asked::Display);
         }

@@ -7,14 +7,17 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use data_encoding::HEXLOWER;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::Endpoint;
+use crate::BoxedStream;
 
 /// How long `xauth` may take, and a program to say who it is.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,23 +32,43 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A display that sessions may be offered.
 pub struct Display {
-    at: Endpoint,
     pub(super) screen: u32,
     pub(super) protocol: String,
-    cookie: Vec<u8>,
-    shown: Vec<u8>,
+    /// One connection, and no more.
+    pub(super) single: bool,
+    /// The cookie that the host gets.
+    shown: Cookie,
+    to: To,
+}
+
+/// Where programs of the host get to.
+enum To {
+    /// A display, whose true cookie this is.
+    Display { at: Endpoint, cookie: Cookie },
+    /// Whoever has offered it to us, with the cookie that is shown.
+    Origin(Arc<dyn DisplayOrigin>),
+}
+
+/// What proves a program to a display. Wiped.
+struct Cookie(Vec<u8>);
+
+impl Drop for Cookie {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        std::hint::black_box(&self.0);
+    }
+}
+
+/// Whose display it is that a host is offered, where that is not this side's own.
+#[async_trait]
+pub(crate) trait DisplayOrigin: Send + Sync + fmt::Debug {
+    /// Takes a program there, and carries its bytes to the end. `from` is who connected, as the host says.
+    async fn carry(&self, from: (String, u32), program: BoxedStream) -> Result<(), String>;
 }
 
 impl fmt::Debug for Display {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Display").field("at", &self.at).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Display {
-    fn drop(&mut self) {
-        self.cookie.fill(0);
-        std::hint::black_box(&self.cookie);
+        f.debug_struct("Display").field("screen", &self.screen).finish_non_exhaustive()
     }
 }
 
@@ -85,23 +108,40 @@ impl Display {
         })?;
         let mut shown = vec![0; cookie.len()];
         sallyport_sal::random::fill(&mut shown).map_err(|error| error.to_string())?;
-        Ok(Self { at, screen, protocol, cookie, shown })
+        let to = To::Display { at, cookie: Cookie(cookie) };
+        Ok(Self { screen, protocol, single: false, shown: Cookie(shown), to })
+    }
+
+    /// The display of somebody else, who has said this of it.
+    pub(crate) fn of(
+        origin: Arc<dyn DisplayOrigin>,
+        protocol: &str,
+        cookie: &[u8],
+        screen: u32,
+        single: bool,
+    ) -> Self {
+        let shown = Cookie(cookie.to_vec());
+        Self { screen, protocol: protocol.to_owned(), single, shown, to: To::Origin(origin) }
     }
 
     /// What the host is told, in hexadecimal.
     pub(super) fn shown(&self) -> String {
-        HEXLOWER.encode(&self.shown)
+        HEXLOWER.encode(&self.shown.0)
     }
 
     /// Takes a program through to the display.
     ///
     /// # Errors
     /// In words, why not.
-    pub(super) async fn serve(&self, mut program: DuplexStream) -> Result<(), String> {
-        let setup = timeout(PATIENCE, self.admit(&mut program))
+    pub(super) async fn serve(&self, from: (String, u32), mut program: DuplexStream) -> Result<(), String> {
+        let (at, cookie) = match &self.to {
+            To::Display { at, cookie } => (at, cookie),
+            To::Origin(origin) => return origin.carry(from, Box::new(program)).await,
+        };
+        let setup = timeout(PATIENCE, self.admit(cookie, &mut program))
             .await
             .map_err(|_| "a program did not say who it is".to_owned())??;
-        let connected = timeout(PATIENCE, self.at.connect()).await;
+        let connected = timeout(PATIENCE, at.connect()).await;
         let mut display = connected
             .map_err(|_| "the display does not answer".to_owned())?
             .map_err(|error| format!("cannot connect to the display: {error}"))?;
@@ -111,7 +151,7 @@ impl Display {
     }
 
     /// Reads the first message of a program, and gives it with the true cookie (the X protocol's §8, connection setup).
-    async fn admit(&self, program: &mut DuplexStream) -> Result<Vec<u8>, String> {
+    async fn admit(&self, cookie: &Cookie, program: &mut DuplexStream) -> Result<Vec<u8>, String> {
         let gone = |error: std::io::Error| error.to_string();
         let mut head = [0; 12];
         program.read_exact(&mut head).await.map_err(gone)?;
@@ -128,13 +168,13 @@ impl Display {
         let mut rest = vec![0; padded(name) + padded(data)];
         program.read_exact(&mut rest).await.map_err(gone)?;
         let shown = rest.get(padded(name)..padded(name) + data).unwrap_or_default();
-        if rest.get(..name) != Some(self.protocol.as_bytes()) || shown != self.shown {
+        if rest.get(..name) != Some(self.protocol.as_bytes()) || shown != self.shown.0 {
             return Err("a program showed another cookie than the session has".to_owned());
         }
         let mut setup = head.to_vec();
         setup.extend_from_slice(rest.get(..padded(name)).unwrap_or_default());
         // As long as the one that was shown.
-        setup.extend_from_slice(&self.cookie);
+        setup.extend_from_slice(&cookie.0);
         setup.resize(12 + rest.len(), 0);
         Ok(setup)
     }
@@ -204,18 +244,20 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_sessions_cookie_is_exchanged() {
+        let at = Endpoint::Socket { path: "/".to_owned() };
+        let cookie = Cookie(vec![1; 4]);
         let display = Display {
-            at: Endpoint::Socket { path: "/".to_owned() },
             screen: 0,
             protocol: "MIT".to_owned(),
-            cookie: vec![1; 4],
-            shown: vec![2; 4],
+            single: false,
+            shown: Cookie(vec![2; 4]),
+            to: To::Display { at, cookie: Cookie(vec![1; 4]) },
         };
         for (order, shown, fine) in [(b'l', [2; 4], true), (b'l', [3; 4], false), (b'x', [2; 4], false)] {
             let (mut near, mut far) = Display::pipe();
             let head = [order, 0, 11, 0, 0, 0, 3, 0, 4, 0, 0, 0];
             near.write_all(&[&head[..], b"MIT\0", &shown].concat()).await.unwrap();
-            let admitted = display.admit(&mut far).await;
+            let admitted = display.admit(&cookie, &mut far).await;
             assert_eq!(admitted.is_ok(), fine, "{admitted:?}");
             if let Ok(setup) = admitted {
                 assert_eq!(setup, [&head[..], b"MIT\0", &[1; 4]].concat());

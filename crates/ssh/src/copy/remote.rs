@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::client::{Config, RawSftpSession};
-use russh_sftp::protocol::{FileAttributes, StatusCode};
+use russh_sftp::protocol::{FileAttributes, OpenFlags, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -116,6 +116,41 @@ impl Remote {
             Err(SftpError::Status(status)) if status.status_code == StatusCode::NoSuchFile => Ok(None),
             Err(error) => Err(in_words(&error)),
         }
+    }
+
+    /// How long a file is; `None` when it is something else than a file.
+    pub(crate) async fn size(&self, path: &str) -> Result<Option<u64>, String> {
+        let found = self.stat(path).await?.ok_or("there is no such file")?;
+        Ok(found.size.filter(|_| found.is_regular()))
+    }
+
+    /// Hands over the content of a file, up to `most` bytes.
+    pub(crate) async fn read_whole(
+        &self,
+        path: &str,
+        most: u64,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), String> {
+        let words = |error: SftpError| in_words(&error);
+        let opened = self.sftp.open(path, OpenFlags::READ, FileAttributes::empty());
+        let handle = self.ask(opened).await.map_err(words)?.handle;
+        let mut offset = 0;
+        let read = loop {
+            match self.ask(self.sftp.read(handle.as_str(), offset, self.read_bytes)).await {
+                Ok(data) if data.data.is_empty() => break Ok(()),
+                Ok(data) => {
+                    take(&data.data);
+                    offset += data.data.len() as u64;
+                    if offset > most {
+                        break Err(format!("it has more than {most} bytes"));
+                    }
+                }
+                Err(error) if is_eof(&error) => break Ok(()),
+                Err(error) => break Err(in_words(&error)),
+            }
+        };
+        let _ = self.ask(self.sftp.close(handle)).await;
+        read
     }
 
     /// What is in a directory, without `.` and `..`, sorted by name.

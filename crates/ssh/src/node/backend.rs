@@ -42,6 +42,20 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
         tap: Arc<dyn Tap>,
     ) -> Ended;
 
+    /// Whether the client's agent is needed to get there at all, for which no role is asked: nothing of it is there to be
+    /// reached from a session.
+    fn wants_agent(&self) -> bool {
+        false
+    }
+
+    /// Gets there with the client's agent, if a session has brought one.
+    ///
+    /// # Errors
+    /// What the person reads.
+    async fn lend_agent(&self, _: Option<Client>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Lets a session that is about to run reach its client's agent, by channels that are opened through `client`.
     async fn agent(&self, client: Client) -> io::Result<Reach>;
 
@@ -84,6 +98,8 @@ pub(crate) struct Asked {
     pub(crate) hash_files: bool,
     /// Where the person is.
     pub(crate) from: Option<IpAddr>,
+    /// The client's display, when the session is to reach it.
+    pub(crate) display: Option<DisplayAsked>,
 }
 
 /// What a client says of its display (RFC 4254 §6.3.1).

@@ -34,7 +34,10 @@ pub(super) struct Wanted {
     pub(super) kind: Kind,
     pub(super) terminal: Option<Terminal>,
     pub(super) variables: Vec<(String, String)>,
+    /// The agent is to be reached from the session.
     pub(super) agent: bool,
+    /// The client has an agent for whoever needs it on the way.
+    pub(super) lends_agent: bool,
     pub(super) display: Option<DisplayAsked>,
 }
 
@@ -156,6 +159,13 @@ async fn serve(mut door: Door, wanted: Wanted) {
         shared.refused(shared.event(Code::SessionRefused).message(&message));
         return door.refuse(&message).await;
     }
+    let client = || Client::new(door.handle.clone(), shared.clone());
+    if place.wants_agent()
+        && let Err(message) = place.lend_agent(wanted.lends_agent.then(client)).await
+    {
+        shared.refused(shared.event(Code::SessionRefused).message(&message));
+        return door.refuse(&message).await;
+    }
     door.quiet = wanted.terminal.is_some();
     if door.quiet {
         let _ = live.terminal.set(door.clone());
@@ -186,11 +196,13 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     });
 
     let mut environment = variables(&door, &record, wanted.variables);
-    let reaches = reaches(&door, place, &record, wanted.agent, wanted.display.as_ref()).await;
+    let mut display = wanted.display;
+    let reaches = reaches(&door, place, &record, wanted.agent, &mut display).await;
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let from = shared.info.client_addr.map(|address| address.ip());
     let hash_files = permit.options().hash_files;
-    let asked = Asked { kind: wanted.kind, terminal: wanted.terminal, environment, hash_files, from };
+    let (kind, terminal) = (wanted.kind, wanted.terminal);
+    let asked = Asked { kind, terminal, environment, hash_files, from, display };
     announce(&record, &asked, permit);
 
     let began = Instant::now();
@@ -244,15 +256,19 @@ async fn reaches(
     place: &dyn Place,
     record: &Record,
     agent: bool,
-    display: Option<&DisplayAsked>,
+    display: &mut Option<DisplayAsked>,
 ) -> Vec<Reach> {
     let client = || Client::new(door.handle.clone(), door.shared.clone());
     let mut tried = Vec::new();
     if agent {
         tried.push(("agent", Code::SessionAgentForward, place.agent(client()).await));
     }
-    if let Some(asked) = display {
-        tried.push(("X11", Code::SessionX11Forward, place.display(client(), asked).await));
+    if let Some(asked) = display.as_ref() {
+        let reach = place.display(client(), asked).await;
+        if reach.is_err() {
+            *display = None;
+        }
+        tried.push(("X11", Code::SessionX11Forward, reach));
     }
     let mut reaches = Vec::new();
     for (what, code, reach) in tried {

@@ -98,7 +98,7 @@ impl Place for LocalPlace {
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,
     ) -> Ended {
-        let Asked { kind, terminal, environment, hash_files, from } = session;
+        let Asked { kind, terminal, environment, hash_files, from, display: _ } = session;
         let (account, kill_orphans) = (self.account.clone(), self.kill_orphans);
         let request = Request { account, kind, terminal, environment, hash_files, kill_orphans };
         match session::start(&request, &self.helper) {

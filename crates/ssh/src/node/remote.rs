@@ -1,42 +1,41 @@
 //! A server elsewhere as the back end: sessions run there, over a connection of this process's own. Everything that a
 //! node does in front of a session (deciding, recording, limits, locks) is done here in front of that server.
 
+mod again;
+mod carry;
+mod lent;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use russh::Pty;
 use sallyport_access::permit::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_ca::Trust;
-use ssh_key::Certificate;
-use tokio::sync::mpsc;
+use ssh_key::{Certificate, HashAlg};
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Reach, Target};
-use super::forward::inward::{Client, Opening};
+use super::forward::inward::Client;
 use crate::BoxedStream;
+use crate::agent::UserAgent;
 use crate::client::{
-    self, AgentSource, Connection, Credentials, Endpoint, Extras, Program, RemoteListener, Session,
-    SessionInput, SessionOutput, SessionRequest, Settings, WindowSize,
+    self, Connection, Credentials, Display, Endpoint, Extras, Program, RemoteListener, SessionInput,
+    SessionRequest, Settings, WindowSize,
 };
-use crate::session::{
-    Channel, Ended, Exit, FileOperation, Gone, Happening, Incoming, Input, Kind, Output, Signal, Stop, Tap,
-    Terminal,
-};
-use crate::sftp::observe::Observer;
+use crate::session::{Ended, Input, Kind, Output, Tap, Terminal};
+use carry::{Files, carry};
+use lent::{Lent, LentDisplay, agent_of};
 
 /// Longest time from a user's proof to a login on the server.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Silence after which the server is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Bytes on their way between an agent and the server.
-const AGENT_BYTES: usize = 64 * 1024;
 
 /// How a server proves that it is the right one.
 #[derive(Debug, Clone)]
@@ -47,6 +46,38 @@ pub struct ServerProof {
     pub trust: Arc<Trust>,
     /// Its plain host key, one OpenSSH line, where it has no certificate and somebody has vouched for the key.
     pub pinned: Option<String>,
+}
+
+/// Who signs a login on a server.
+#[derive(Debug, Clone)]
+pub enum LoginBy {
+    /// This process, with what [`Upstream::credentials`] gives.
+    Itself,
+    /// The user, whose agent this is, for the certificate that the user has shown.
+    Agent(UserAgent),
+    /// The same, but with an agent that the user's SSH forwards (`ssh -A`): the login waits for a session that does.
+    ForwardedAgent,
+}
+
+/// A login that a user's agent has signed.
+#[derive(Debug)]
+pub struct AgentLogin<'a> {
+    /// Whose it is.
+    pub identity: &'a Identity,
+    /// As which account.
+    pub login: &'a Login,
+    /// The certificate, over the key that has signed.
+    pub certificate: &'a Certificate,
+    /// The agent was forwarded inside SSH.
+    pub forwarded: bool,
+}
+
+impl AgentLogin<'_> {
+    /// The key that has signed, as `SHA256:...`.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        self.certificate.public_key().fingerprint(HashAlg::Sha256).to_string()
+    }
 }
 
 /// A server that one connection's sessions run on: how it is reached, and with what a user is let in there.
@@ -61,7 +92,18 @@ pub trait Upstream: Send + Sync + fmt::Debug {
     /// How the server proves itself.
     fn proof(&self) -> ServerProof;
 
-    /// What proves there that this user may log in. `certificate` is what the user has shown here, as one line.
+    /// What people call the server.
+    fn name(&self) -> String {
+        self.proof().name
+    }
+
+    /// Who signs logins there.
+    fn login_by(&self) -> LoginBy {
+        LoginBy::Itself
+    }
+
+    /// What proves there that this user may log in, where this process signs. `certificate` is what the user has shown
+    /// here, as one line.
     ///
     /// # Errors
     /// What the person reads.
@@ -71,6 +113,9 @@ pub trait Upstream: Send + Sync + fmt::Debug {
         certificate: &str,
         login: &Login,
     ) -> Result<Credentials, String>;
+
+    /// A user's agent has signed, and the server has let the user in.
+    fn signed(&self, _: &AgentLogin<'_>) {}
 }
 
 /// The back end of one connection.
@@ -85,44 +130,22 @@ impl BackEnd for Remote {
         certificate: &Certificate,
         permit: &Permit,
     ) -> Result<Arc<dyn Place>, String> {
-        match timeout(LOGIN_TIMEOUT, self.log_in(identity, certificate, permit)).await {
-            Ok(Ok(place)) => Ok(Arc::new(place)),
-            Ok(Err(reason)) => Err(reason),
-            Err(_) => Err(format!(
-                "no login on {} within {} s; check that it answers",
-                self.0.proof().name,
-                LOGIN_TIMEOUT.as_secs()
-            )),
-        }
-    }
-}
-
-impl Remote {
-    async fn log_in(
-        &self,
-        identity: &Identity,
-        certificate: &Certificate,
-        permit: &Permit,
-    ) -> Result<RemotePlace, String> {
-        let line = certificate.to_openssh().map_err(|error| error.to_string())?;
-        let login = permit.login();
-        // Neither waits for the other: on a first connection both ask somebody.
-        let (credentials, stream) =
-            tokio::try_join!(self.0.credentials(identity, &line, login), self.0.dial())?;
-        let ServerProof { name, trust, pinned } = self.0.proof();
-        let agent = Arc::new(Forwarded::default());
-        let settings = Settings {
-            login: login.to_string(),
-            host: name.clone(),
-            trust,
-            keepalive: Some(KEEPALIVE),
-            agent: None,
+        let place = RemotePlace {
+            upstream: self.0.clone(),
+            identity: identity.clone(),
+            certificate: certificate.clone(),
+            login: permit.login().clone(),
+            name: self.0.name(),
+            connection: OnceCell::new(),
+            agent: Arc::default(),
+            display: Arc::default(),
         };
-        let extras = Extras { pinned, agent: Some(agent.clone()) };
-        let connection = client::connect_with(stream, &credentials, settings, extras)
-            .await
-            .map_err(|error| describe(&error))?;
-        Ok(RemotePlace { connection, name, agent })
+        match self.0.login_by() {
+            LoginBy::Itself => place.enter(None, false).await?,
+            LoginBy::Agent(agent) => place.enter(Some(agent), false).await?,
+            LoginBy::ForwardedAgent => {}
+        }
+        Ok(Arc::new(place))
     }
 }
 
@@ -137,53 +160,78 @@ fn describe(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The user's agent, and how many sessions forward it: it is forgotten with the last one.
-#[derive(Default)]
-struct Forwarded(Mutex<(usize, Option<Client>)>);
-
-impl Forwarded {
-    fn with<T>(&self, act: impl FnOnce(&mut (usize, Option<Client>)) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// One session that forwards it.
-struct Forwarding(Arc<Forwarded>);
-
-impl Drop for Forwarding {
-    fn drop(&mut self) {
-        self.0.with(|(sessions, client)| {
-            *sessions = sessions.saturating_sub(1);
-            if *sessions == 0 {
-                *client = None;
-            }
-        });
-    }
-}
-
-impl fmt::Debug for Forwarded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Forwarded")
-    }
-}
-
-#[async_trait]
-impl AgentSource for Forwarded {
-    async fn open(&self) -> io::Result<BoxedStream> {
-        let client = self.with(|(_, client)| client.clone());
-        let client = client.ok_or_else(|| io::Error::other("no agent is forwarded"))?;
-        let (near, far) = tokio::io::duplex(AGENT_BYTES);
-        tokio::spawn(async move { client.carry(Opening::Agent, Box::new(far)).await });
-        Ok(Box::new(near))
-    }
-}
-
 /// One login on the server.
 #[derive(Debug)]
 struct RemotePlace {
-    connection: Connection,
+    upstream: Arc<dyn Upstream>,
+    identity: Identity,
+    certificate: Certificate,
+    login: Login,
     name: String,
-    agent: Arc<Forwarded>,
+    /// Not there until somebody can sign.
+    connection: OnceCell<Connection>,
+    agent: Arc<Lent>,
+    display: Arc<Lent>,
+}
+
+impl RemotePlace {
+    /// Logs in, once.
+    async fn enter(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<(), String> {
+        let log_in = || async {
+            timeout(LOGIN_TIMEOUT, self.log_in(agent, forwarded)).await.unwrap_or_else(|_| {
+                let seconds = LOGIN_TIMEOUT.as_secs();
+                Err(format!("no login on {} within {seconds} s; check that it answers", self.name))
+            })
+        };
+        self.connection.get_or_try_init(log_in).await.map(|_| ())
+    }
+
+    async fn log_in(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<Connection, String> {
+        let by_agent = agent.is_some();
+        let (credentials, stream) = match agent {
+            Some(agent) => {
+                (Credentials::of_agent(agent, self.certificate.clone()), self.upstream.dial().await?)
+            }
+            None => {
+                let line = self.certificate.to_openssh().map_err(|error| error.to_string())?;
+                let credentials = self.upstream.credentials(&self.identity, &line, &self.login);
+                // Neither waits for the other: on a first connection both ask somebody.
+                tokio::try_join!(credentials, self.upstream.dial())?
+            }
+        };
+        let ServerProof { name, trust, pinned } = self.upstream.proof();
+        let settings = Settings {
+            login: self.login.to_string(),
+            host: name,
+            trust,
+            keepalive: Some(KEEPALIVE),
+            agent: None,
+        };
+        let extras = Extras { pinned, agent: Some(self.agent.clone()) };
+        let connection = client::connect_with(stream, &credentials, settings, extras)
+            .await
+            .map_err(|error| describe(&error))?;
+        if by_agent {
+            self.upstream.signed(&AgentLogin {
+                identity: &self.identity,
+                login: &self.login,
+                certificate: &self.certificate,
+                forwarded,
+            });
+        }
+        Ok(connection)
+    }
+
+    fn connection(&self) -> Result<&Connection, String> {
+        self.connection.get().ok_or_else(|| {
+            format!(
+                "{} lets in only whoever signs with their own key, and this connection brings no agent that could; \
+                 forward one: ssh -A (ssh-add -l shows whether it has your key), or connect with `sallyport ssh`, or \
+                 with ssh and ProxyCommand as `sallyport config` writes it",
+                self.name
+            )
+        })
+    }
 }
 
 /// Ends the session on the server when whoever runs it goes.
@@ -209,38 +257,49 @@ impl Place for RemotePlace {
         tap: Arc<dyn Tap>,
     ) -> Ended {
         let files = (session.kind == Kind::Sftp).then_some(Files { hashes: session.hash_files });
-        match self.connection.start(request(session)).await {
-            Ok(session) => carry(session, files, &self.name, input, output, tap).await,
-            Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(describe(&error)) },
+        let cut = |problem| Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(problem) };
+        let connection = match self.connection() {
+            Ok(connection) => connection,
+            Err(problem) => return cut(problem),
+        };
+        match connection.start(self.request(session)).await {
+            Ok(session) => carry(session, connection, files, &self.name, input, output, tap).await,
+            Err(error) => cut(describe(&error)),
+        }
+    }
+
+    fn wants_agent(&self) -> bool {
+        !self.connection.initialized()
+    }
+
+    async fn lend_agent(&self, client: Option<Client>) -> Result<(), String> {
+        match client {
+            Some(client) => self.enter(Some(UserAgent::over(agent_of(client))), true).await,
+            None => self.connection().map(|_| ()),
         }
     }
 
     async fn agent(&self, client: Client) -> io::Result<Reach> {
-        self.agent.with(|(sessions, known)| {
-            *sessions += 1;
-            *known = Some(client);
-        });
-        let guard = Box::new(Forwarding(self.agent.clone()));
         // The server names the socket itself; the variable asks for one, see `request`.
-        Ok(Reach { environment: vec![(AGENT_VARIABLE.to_owned(), String::new())], _guard: guard })
+        let environment = vec![(AGENT_VARIABLE.to_owned(), String::new())];
+        Ok(Reach { environment, _guard: Box::new(self.agent.lend(client)) })
     }
 
-    async fn display(&self, _: Client, _: &DisplayAsked) -> io::Result<Reach> {
-        let reason = "X11 is not forwarded where a proxy records";
-        Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+    async fn display(&self, client: Client, _: &DisplayAsked) -> io::Result<Reach> {
+        Ok(Reach { environment: Vec::new(), _guard: Box::new(self.display.lend(client)) })
     }
 
     async fn connect(&self, target: &Target) -> io::Result<Connected> {
         let to = endpoint(target);
         let origin = SocketAddr::from(([127, 0, 0, 1], 0));
-        let opened = self.connection.open_to(&to, origin).await;
+        let opened = self.connection().map_err(io::Error::other)?.open_to(&to, origin).await;
         let stream = opened.map_err(|error| io::Error::other(describe(&error)))?;
         Ok(Connected { stream: Box::new(stream), peer: None })
     }
 
     async fn listen(&self, target: &Target) -> io::Result<Box<dyn Listener>> {
         let at = endpoint(target);
-        let listener = self.connection.listen_remote(at).await;
+        let listener = self.connection().map_err(io::Error::other)?.listen_remote(at).await;
         let listener = listener.map_err(|error| io::Error::other(describe(&error)))?;
         Ok(Box::new(There(listener)))
     }
@@ -274,22 +333,28 @@ const AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 /// Variables that sshd sets itself, of its own connection.
 const OWN_VARIABLES: [&str; 2] = ["SSH_CONNECTION", "SSH_CLIENT"];
 
-fn request(asked: Asked) -> SessionRequest {
-    let Asked { kind, terminal, mut environment, hash_files: _, from: _ } = asked;
-    let forward_agent = environment.iter().any(|(name, _)| name == AGENT_VARIABLE);
-    environment.retain(|(name, _)| name != AGENT_VARIABLE && !OWN_VARIABLES.contains(&name.as_str()));
-    let program = match kind {
-        Kind::Shell => Program::Shell,
-        Kind::Exec(line) => Program::Exec(line),
-        Kind::Sftp => Program::Subsystem("sftp".to_owned()),
-    };
-    let terminal = terminal.map(|Terminal { term, size, modes }| client::Terminal {
-        term,
-        size: window(size),
-        modes: modes.into_iter().filter_map(|(code, value)| Some((Pty::from_u8(code)?, value))).collect(),
-    });
-    // The display is refused when a session asks for it; see [`Place::display`].
-    SessionRequest { program, terminal, environment, forward_agent, display: None }
+impl RemotePlace {
+    fn request(&self, asked: Asked) -> SessionRequest {
+        let Asked { kind, terminal, mut environment, hash_files: _, from: _, display } = asked;
+        let forward_agent = environment.iter().any(|(name, _)| name == AGENT_VARIABLE);
+        environment.retain(|(name, _)| name != AGENT_VARIABLE && !OWN_VARIABLES.contains(&name.as_str()));
+        let program = match kind {
+            Kind::Shell => Program::Shell,
+            Kind::Exec(line) => Program::Exec(line),
+            Kind::Sftp => Program::Subsystem("sftp".to_owned()),
+        };
+        let terminal = terminal.map(|Terminal { term, size, modes }| client::Terminal {
+            term,
+            size: window(size),
+            modes: modes.into_iter().filter_map(|(code, value)| Some((Pty::from_u8(code)?, value))).collect(),
+        });
+        let display = display.map(|DisplayAsked { single, protocol, cookie, screen }| {
+            let name = format!("X11 on {}", self.name);
+            let origin = LentDisplay { lent: self.display.clone(), name };
+            Arc::new(Display::of(Arc::new(origin), &protocol, &cookie, screen, single))
+        });
+        SessionRequest { program, terminal, environment, forward_agent, display }
+    }
 }
 
 fn window(size: crate::session::Size) -> WindowSize {
@@ -299,243 +364,5 @@ fn window(size: crate::session::Size) -> WindowSize {
         rows: narrow(size.rows),
         width: narrow(size.width),
         height: narrow(size.height),
-    }
-}
-
-/// RFC 4254 §6.10's name.
-fn signal_name(signal: Signal) -> Option<String> {
-    let signal = nix::sys::signal::Signal::try_from(signal.as_raw()).ok()?;
-    Some(signal.as_str().trim_start_matches("SIG").to_owned())
-}
-
-/// Why the bytes stopped early.
-enum Early {
-    Gone,
-    Cut(String),
-}
-
-impl From<Gone> for Early {
-    fn from(_: Gone) -> Self {
-        Self::Gone
-    }
-}
-
-impl From<Stop> for Early {
-    fn from(stop: Stop) -> Self {
-        Self::Cut(stop.0)
-    }
-}
-
-/// A file transfer.
-#[derive(Clone, Copy)]
-struct Files {
-    /// The role wants the hashes of files.
-    hashes: bool,
-}
-
-/// A session under way.
-struct Carrying<'a> {
-    name: &'a str,
-    output: &'a dyn Output,
-    tap: &'a dyn Tap,
-    /// Where files are transferred: the content is not part of a recording, the operations are.
-    observer: Option<Mutex<Observer>>,
-    hashes: bool,
-    exit: OnceLock<Exit>,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
-}
-
-async fn carry(
-    session: Session,
-    files: Option<Files>,
-    name: &str,
-    input: Box<dyn Input>,
-    output: Arc<dyn Output>,
-    tap: Arc<dyn Tap>,
-) -> Ended {
-    let (to_server, mut from_server) = session.split();
-    let mut hang_up = HangUp(Some(to_server.clone()));
-    let carrying = Carrying {
-        name,
-        output: output.as_ref(),
-        tap: tap.as_ref(),
-        observer: files.is_some().then(Mutex::default),
-        hashes: files.is_some_and(|files| files.hashes),
-        exit: OnceLock::new(),
-        bytes_in: AtomicU64::new(0),
-        bytes_out: AtomicU64::new(0),
-    };
-    // Unbounded in type; the front door bounds what it lets in before it is consumed.
-    let (queue, queued) = mpsc::unbounded_channel();
-    let early = {
-        let inbound = carrying.read_client(input, queue, &to_server);
-        let feed = carrying.feed_server(queued, &to_server);
-        let outbound = carrying.read_server(&mut from_server);
-        tokio::pin!(inbound, feed, outbound);
-        let mut fed = false;
-        loop {
-            tokio::select! {
-                biased;
-                ended = &mut outbound => break ended.err(),
-                early = &mut inbound => break Some(early),
-                () = &mut feed, if !fed => fed = true,
-            }
-        }
-    };
-    let mut cut = match early {
-        Some(Early::Cut(reason)) => Some(reason),
-        Some(Early::Gone) => None,
-        None => {
-            // It has ended there.
-            hang_up.0 = None;
-            None
-        }
-    };
-    for operation in carrying.unclosed() {
-        if let Err(stop) = carrying.file(operation).await {
-            cut.get_or_insert(stop.0);
-        }
-    }
-    Ended {
-        bytes_in: carrying.bytes_in.load(Ordering::Relaxed),
-        bytes_out: carrying.bytes_out.load(Ordering::Relaxed),
-        exit: carrying.exit.into_inner(),
-        cut,
-    }
-}
-
-impl Carrying<'_> {
-    fn observe<T>(&self, read: impl FnOnce(&mut Observer) -> Result<T, String>) -> Result<Option<T>, Early> {
-        let Some(observer) = &self.observer else { return Ok(None) };
-        let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
-        read(&mut observer)
-            .map(Some)
-            .map_err(|problem| Early::Cut(format!("this file transfer cannot be recorded: {problem}")))
-    }
-
-    async fn file(&self, mut operation: FileOperation) -> Result<(), Stop> {
-        if self.hashes && operation.operation == "close" {
-            operation.unhashed = Some("whoever records does not see the whole file".to_owned());
-        }
-        self.tap.happened(Happening::File(operation)).await
-    }
-
-    fn unclosed(&self) -> Vec<FileOperation> {
-        self.observe(|observer| Ok(observer.finish())).ok().flatten().unwrap_or_default()
-    }
-
-    /// Takes what comes from the client as it comes; returns when the client has gone or the session is to end.
-    async fn read_client(
-        &self,
-        mut input: Box<dyn Input>,
-        queue: mpsc::UnboundedSender<Bytes>,
-        to_server: &SessionInput,
-    ) -> Early {
-        let mut queue = Some(queue);
-        loop {
-            match input.next().await {
-                None => return Early::Gone,
-                Some(Incoming::Data(bytes)) => {
-                    if let Err(stop) = self.tap.happened(Happening::Input(bytes.clone())).await {
-                        return stop.into();
-                    }
-                    if let Err(early) = self.observe(|observer| observer.client(&bytes)) {
-                        return early;
-                    }
-                    if let Some(queue) = &queue {
-                        // A server that takes no more input is no reason to end: its output still counts.
-                        let _ = queue.send(bytes);
-                    }
-                }
-                Some(Incoming::Eof) => queue = None,
-                Some(Incoming::Resize(size)) => {
-                    let _ = to_server.resize(window(size)).await;
-                    if let Err(stop) = self.tap.happened(Happening::Resize(size)).await {
-                        return stop.into();
-                    }
-                }
-                Some(Incoming::Signal(signal)) => {
-                    if let Some(name) = signal_name(signal) {
-                        let _ = to_server.signal(&name).await;
-                    }
-                }
-                Some(Incoming::Cut(reason)) => return Early::Cut(reason),
-            }
-        }
-    }
-
-    async fn feed_server(&self, mut queued: mpsc::UnboundedReceiver<Bytes>, to_server: &SessionInput) {
-        while let Some(bytes) = queued.recv().await {
-            let length = bytes.len();
-            if to_server.data(bytes).await.is_ok() {
-                self.bytes_in.fetch_add(length as u64, Ordering::Relaxed);
-            }
-            self.output.consumed(length);
-        }
-        let _ = to_server.eof().await;
-    }
-
-    async fn read_server(&self, from_server: &mut SessionOutput) -> Result<(), Early> {
-        while let Some(output) = from_server.next().await {
-            match output {
-                client::Output::Stdout(bytes) => {
-                    match self.observe(|observer| observer.server(&bytes))? {
-                        Some(operations) => {
-                            for operation in operations {
-                                self.file(operation).await?;
-                            }
-                        }
-                        None => self.tap.happened(Happening::Output(bytes.clone())).await?,
-                    }
-                    self.send(Channel::Stdout, bytes).await?;
-                }
-                client::Output::Stderr(bytes) => {
-                    self.tap.happened(Happening::Output(bytes.clone())).await?;
-                    self.send(Channel::Stderr, bytes).await?;
-                }
-                client::Output::Started | client::Output::DisplayRefused => {}
-                client::Output::TerminalRefused => {
-                    self.say("the server gives no terminal; going on without one").await?;
-                }
-                client::Output::AgentRefused => {
-                    self.say("the server takes no agent; going on without one").await?;
-                }
-                client::Output::Exit(exit) => return self.ended(exit).await,
-            }
-        }
-        Ok(())
-    }
-
-    async fn send(&self, channel: Channel, bytes: Bytes) -> Result<(), Early> {
-        let length = bytes.len() as u64;
-        self.output.data(channel, bytes).await?;
-        self.bytes_out.fetch_add(length, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Tells the person something that is not their program's output.
-    async fn say(&self, text: &str) -> Result<(), Early> {
-        Ok(self.output.data(Channel::Stderr, Bytes::from(format!("sallyport: {text}\r\n"))).await?)
-    }
-
-    async fn ended(&self, exit: client::Exit) -> Result<(), Early> {
-        let exit = match exit {
-            client::Exit::Status(status) => Exit::Status(status),
-            client::Exit::Signal { name, core_dumped, .. } => Exit::Signal { name, core: core_dumped },
-            client::Exit::Unknown => return Ok(()),
-            client::Exit::Refused => {
-                return Err(Early::Cut(format!("{} refused to run this", self.name)));
-            }
-            client::Exit::Lost { reason } => {
-                let more = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-                return Err(Early::Cut(format!("the connection to {} was lost{more}", self.name)));
-            }
-        };
-        let _ = self.exit.set(exit.clone());
-        self.tap.happened(Happening::Exit(exit.clone())).await?;
-        self.output.exited(&exit).await?;
-        self.output.finished().await?;
-        Ok(())
     }
 }

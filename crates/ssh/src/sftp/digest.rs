@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use sallyport_sal::hash::Sha256;
 
 /// Largest file that is read once more: the client waits for it.
-const MAX_REREAD_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_REREAD_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: usize = 256 * 1024;
 
 /// The hash of a file so far.
@@ -81,7 +81,7 @@ fn again(file: &File, size: u64) -> io::Result<String> {
     Ok(hexadecimal(&hash.finish()))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

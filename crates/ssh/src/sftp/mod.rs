@@ -7,10 +7,11 @@
 //! Looking at attributes is not reported.
 
 mod attributes;
-mod digest;
+pub(crate) mod digest;
 mod files;
 pub mod observe;
 mod packet;
+pub(crate) mod passing;
 
 use std::io::{self, BufReader, Read, Write};
 use std::process::ExitCode;

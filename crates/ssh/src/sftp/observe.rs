@@ -1,5 +1,6 @@
 //! Reading along in an SFTP session between a client and a server that is not ours, for the recording: which files are
-//! opened, read, written, renamed. Bytes in, operations out; nothing is held back and no content is kept.
+//! opened, read, written, renamed. Bytes in, operations out; nothing is held back, and of content nothing is kept but,
+//! where it is wanted, its hash.
 //!
 //! Whoever cannot be understood any more is an error, and the session ends: what passes unseen would stand in no
 //! recording.
@@ -8,6 +9,7 @@ use std::collections::HashMap;
 
 use super::attributes::Wanted;
 use super::packet::{Fields, malformed};
+use super::passing::{Passed, Passing};
 use crate::helper::printable;
 use crate::session::FileOperation;
 
@@ -27,6 +29,8 @@ const EXTENDED: u8 = 200;
 const STATUS: u8 = 101;
 const HANDLE: u8 = 102;
 const DATA: u8 = 103;
+/// SSH_FX_EOF.
+const END_OF_FILE: u32 = 1;
 
 /// Longest packet that is let pass. OpenSSH's own bound is 256 KiB; some servers send longer lists.
 const MAX_PACKET_BYTES: usize = 16 * 1024 * 1024;
@@ -34,6 +38,8 @@ const MAX_PACKET_BYTES: usize = 16 * 1024 * 1024;
 const MAX_KEPT_BYTES: usize = 64 * 1024;
 /// Of a packet with content, its head: a request number, a handle, a position and a length.
 const MAX_HEAD_BYTES: usize = 4 + 4 + 256 + 8 + 4;
+/// Of a packet whose content is hashed, this much, more than OpenSSH ever sends; what is in longer ones stays unknown.
+const MAX_CONTENT_BYTES: usize = 1024 * 1024;
 /// Requests without an answer, and files that are open, on one session.
 const MAX_PENDING: usize = 8192;
 const MAX_OPEN: usize = 4096;
@@ -48,6 +54,8 @@ struct Lane {
     /// Bytes of its body that are still to come, and of those how many are kept.
     left: usize,
     keep: usize,
+    /// Whether content is kept until its packet is whole.
+    content: bool,
 }
 
 impl Lane {
@@ -69,7 +77,11 @@ impl Lane {
                     return Err(format!("an SFTP packet of {length} bytes"));
                 }
                 self.left = length - 1;
-                let most = if matches!(kind, WRITE | DATA) { MAX_HEAD_BYTES } else { MAX_KEPT_BYTES };
+                let most = match (matches!(kind, WRITE | DATA), self.content) {
+                    (true, true) => MAX_CONTENT_BYTES,
+                    (true, false) => MAX_HEAD_BYTES,
+                    (false, _) => MAX_KEPT_BYTES,
+                };
                 self.keep = self.left.min(most);
             }
             let count = bytes.len().min(self.left);
@@ -84,6 +96,10 @@ impl Lane {
                 whole(kind, &self.kept)?;
                 self.head.clear();
                 self.kept.clear();
+                if self.kept.capacity() > MAX_KEPT_BYTES {
+                    // An idle transfer need not hold it.
+                    self.kept = Vec::new();
+                }
             }
         }
         Ok(())
@@ -95,6 +111,8 @@ enum Pending {
     Open {
         path: Vec<u8>,
         intent: &'static str,
+        /// The file is empty then.
+        fresh: bool,
     },
     /// A directory, whose handle is of no interest.
     List {
@@ -105,6 +123,7 @@ enum Pending {
     },
     Read {
         handle: Vec<u8>,
+        offset: u64,
     },
     Write {
         handle: Vec<u8>,
@@ -122,6 +141,23 @@ struct Open {
     path: Vec<u8>,
     read: u64,
     written: u64,
+    /// What has passed of it, where that is wanted.
+    passing: Option<Passing>,
+}
+
+/// Something that has happened to a file.
+#[derive(Debug)]
+pub struct Seen {
+    /// What.
+    pub operation: FileOperation,
+    /// Of a file that was closed, its content, where that is wanted.
+    pub(crate) content: Option<Passed>,
+}
+
+impl From<FileOperation> for Seen {
+    fn from(operation: FileOperation) -> Self {
+        Self { operation, content: None }
+    }
 }
 
 /// The session so far, between a client and a server.
@@ -131,6 +167,7 @@ pub struct Observer {
     from_server: Lane,
     pending: HashMap<u32, Pending>,
     open: HashMap<Vec<u8>, Open>,
+    hashes: bool,
 }
 
 impl std::fmt::Debug for Observer {
@@ -140,6 +177,13 @@ impl std::fmt::Debug for Observer {
 }
 
 impl Observer {
+    /// One that also reads what files contain, if `hashes` says so.
+    #[must_use]
+    pub fn new(hashes: bool) -> Self {
+        let lane = || Lane { content: hashes, ..Lane::default() };
+        Self { from_client: lane(), from_server: lane(), hashes, ..Self::default() }
+    }
+
     /// Reads what the client has sent.
     ///
     /// # Errors
@@ -152,7 +196,13 @@ impl Observer {
             if pending.len() >= MAX_PENDING {
                 return Err(format!("more than {MAX_PENDING} SFTP requests without an answer"));
             }
-            pending.insert(id, request);
+            // Two requests with one number: of one of them nobody will know what it came to.
+            if let Some(Pending::Write { handle, .. } | Pending::Read { handle, .. }) =
+                pending.insert(id, request)
+                && let Some(passing) = passing(open, &handle)
+            {
+                passing.lost();
+            }
             Ok(())
         })
     }
@@ -161,8 +211,8 @@ impl Observer {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn server(&mut self, bytes: &[u8]) -> Result<Vec<FileOperation>, String> {
-        let Self { from_server, pending, open, .. } = self;
+    pub fn server(&mut self, bytes: &[u8]) -> Result<Vec<Seen>, String> {
+        let Self { from_server, pending, open, hashes, .. } = self;
         let mut happened = Vec::new();
         from_server.take(bytes, |kind, body| {
             if !(STATUS..=DATA + 2).contains(&kind) {
@@ -172,7 +222,7 @@ impl Observer {
             let id = fields.u32().map_err(|error| error.to_string())?;
             let Some(request) = pending.remove(&id) else { return Ok(()) };
             let answer = answer(kind, &mut fields).map_err(|error| error.to_string())?;
-            happened.extend(settle(request, answer, open)?);
+            happened.extend(settle(request, answer, open, *hashes)?);
             Ok(())
         })?;
         Ok(happened)
@@ -180,13 +230,21 @@ impl Observer {
 
     /// The session has ended: files that were not closed.
     #[must_use]
-    pub fn finish(&mut self) -> Vec<FileOperation> {
+    pub fn finish(&mut self) -> Vec<Seen> {
         self.open.drain().map(|(_, file)| closed(file)).collect()
     }
 }
 
-/// What a request is about; `None` when it changes nothing and moves no content.
-fn request(kind: u8, body: &[u8], open: &HashMap<Vec<u8>, Open>) -> std::io::Result<Option<(u32, Pending)>> {
+fn passing<'a>(open: &'a mut HashMap<Vec<u8>, Open>, handle: &[u8]) -> Option<&'a mut Passing> {
+    open.get_mut(handle)?.passing.as_mut()
+}
+
+/// What a request is about; `None` when it changes nothing and moves no content. What it writes passes here.
+fn request(
+    kind: u8,
+    body: &[u8],
+    open: &mut HashMap<Vec<u8>, Open>,
+) -> std::io::Result<Option<(u32, Pending)>> {
     let mut fields = Fields::new(body);
     let wanted_kinds =
         matches!(kind, OPEN..=WRITE | SETSTAT..=OPENDIR | REMOVE..=RMDIR | RENAME | SYMLINK | EXTENDED);
@@ -208,15 +266,26 @@ fn request(kind: u8, body: &[u8], open: &HashMap<Vec<u8>, Open>) -> std::io::Res
                 (false, true) => "write",
                 _ => "read",
             };
-            Pending::Open { path, intent }
+            // Emptied, or made where nothing was (draft §6.3). What is appended goes wherever the end is.
+            let fresh = (flags & 0x10 != 0 || flags & 0x28 == 0x28) && flags & 0x4 == 0;
+            Pending::Open { path, intent, fresh }
         }
         OPENDIR => Pending::List { path: fields.string()?.to_owned() },
         CLOSE => Pending::Close { handle: fields.string()?.to_owned() },
-        READ => Pending::Read { handle: fields.string()?.to_owned() },
+        READ => {
+            let handle = fields.string()?.to_owned();
+            Pending::Read { handle, offset: fields.u64()? }
+        }
         WRITE => {
             let handle = fields.string()?.to_owned();
-            fields.u64()?;
-            Pending::Write { handle, bytes: u64::from(fields.u32()?) }
+            let (offset, bytes) = (fields.u64()?, fields.u32()?);
+            if let Some(passing) = passing(open, &handle) {
+                match fields.bytes(bytes) {
+                    Some(content) => passing.passed(offset, content),
+                    None => passing.lost(),
+                }
+            }
+            Pending::Write { handle, bytes: u64::from(bytes) }
         }
         SETSTAT => {
             let path = fields.string()?;
@@ -225,7 +294,11 @@ fn request(kind: u8, body: &[u8], open: &HashMap<Vec<u8>, Open>) -> std::io::Res
         FSETSTAT => {
             let handle = fields.string()?;
             let path = open.get(handle).map(|file| file.path.clone()).unwrap_or_default();
-            change("setstat", &path, Some(Wanted::read(&mut fields)?.describe().into_bytes()))
+            let wanted = Wanted::read(&mut fields)?;
+            if let Some(passing) = passing(open, handle).filter(|_| wanted.size.is_some()) {
+                passing.lost();
+            }
+            change("setstat", &path, Some(wanted.describe().into_bytes()))
         }
         REMOVE => change("remove", fields.string()?, None),
         MKDIR => change("mkdir", fields.string()?, None),
@@ -260,6 +333,9 @@ fn request(kind: u8, body: &[u8], open: &HashMap<Vec<u8>, Open>) -> std::io::Res
                 fields.u64()?;
                 let to = fields.string()?;
                 let target = open.get(to).map(|file| file.path.clone());
+                if let Some(passing) = passing(open, to) {
+                    passing.lost();
+                }
                 change("copy", &path, target)
             }
             _ => return Ok(None),
@@ -269,22 +345,27 @@ fn request(kind: u8, body: &[u8], open: &HashMap<Vec<u8>, Open>) -> std::io::Res
     Ok(Some((id, request)))
 }
 
-enum Answer {
+enum Answer<'a> {
     Ok,
-    Failed(String),
+    Failed {
+        code: u32,
+        text: String,
+    },
     Handle(Vec<u8>),
-    Data(u64),
+    /// How much, and what of it is here.
+    Data(u64, Option<&'a [u8]>),
     /// Something that answers none of the requests that are looked at.
     Other,
 }
 
-fn answer(kind: u8, fields: &mut Fields<'_>) -> std::io::Result<Answer> {
+fn answer<'a>(kind: u8, fields: &mut Fields<'a>) -> std::io::Result<Answer<'a>> {
     Ok(match kind {
         STATUS => match fields.u32()? {
             0 => Answer::Ok,
             code => {
                 let text = fields.string().map(printable).unwrap_or_default();
-                Answer::Failed(if text.is_empty() { format!("status {code}") } else { text })
+                let text = if text.is_empty() { format!("status {code}") } else { text };
+                Answer::Failed { code, text }
             }
         },
         HANDLE => {
@@ -295,7 +376,10 @@ fn answer(kind: u8, fields: &mut Fields<'_>) -> std::io::Result<Answer> {
             }
             Answer::Handle(handle.to_owned())
         }
-        DATA => Answer::Data(u64::from(fields.u32()?)),
+        DATA => {
+            let length = fields.u32()?;
+            Answer::Data(u64::from(length), fields.bytes(length))
+        }
         _ => Answer::Other,
     })
 }
@@ -308,35 +392,52 @@ fn told(operation: &str, path: &[u8], target: Option<&[u8]>, error: Option<Strin
     }
 }
 
-fn closed(file: Open) -> FileOperation {
-    FileOperation { read: file.read, written: file.written, ..told("close", &file.path, None, None) }
+fn closed(file: Open) -> Seen {
+    let Open { path, read, written, passing } = file;
+    let content = passing.and_then(|passing| passing.finish(&path, read, written));
+    Seen { operation: FileOperation { read, written, ..told("close", &path, None, None) }, content }
 }
 
 /// What a request has come to.
 fn settle(
     request: Pending,
-    answer: Answer,
+    answer: Answer<'_>,
     open: &mut HashMap<Vec<u8>, Open>,
-) -> Result<Option<FileOperation>, String> {
+    hashes: bool,
+) -> Result<Option<Seen>, String> {
     let failure = match &answer {
-        Answer::Failed(text) => Some(text.clone()),
+        Answer::Failed { text, .. } => Some(text.clone()),
         _ => None,
     };
     Ok(match (request, answer) {
-        (Pending::Open { path, intent }, Answer::Handle(handle)) => {
+        (Pending::Open { path, intent, fresh }, Answer::Handle(handle)) => {
             let operation = told("open", &path, Some(intent.as_bytes()), None);
             if open.len() >= MAX_OPEN {
                 return Err(format!("more than {MAX_OPEN} files open at a time"));
             }
-            open.insert(handle, Open { path, read: 0, written: 0 });
-            Some(operation)
+            let passing = hashes.then(|| Passing::new(fresh));
+            open.insert(handle, Open { path, read: 0, written: 0, passing });
+            Some(operation.into())
         }
-        (Pending::Open { path, intent }, _) => Some(told("open", &path, Some(intent.as_bytes()), failure)),
-        (Pending::List { path }, _) => Some(told("list", &path, None, failure)),
+        (Pending::Open { path, intent, .. }, _) => {
+            Some(told("open", &path, Some(intent.as_bytes()), failure).into())
+        }
+        (Pending::List { path }, _) => Some(told("list", &path, None, failure).into()),
         (Pending::Close { handle }, Answer::Ok) => open.remove(&handle).map(closed),
-        (Pending::Read { handle }, Answer::Data(bytes)) => {
+        (Pending::Read { handle, offset }, Answer::Data(bytes, content)) => {
             if let Some(file) = open.get_mut(&handle) {
                 file.read = file.read.saturating_add(bytes);
+                match (file.passing.as_mut(), content) {
+                    (Some(passing), Some(content)) => passing.passed(offset, content),
+                    (Some(passing), None) => passing.lost(),
+                    (None, _) => {}
+                }
+            }
+            None
+        }
+        (Pending::Read { handle, offset }, Answer::Failed { code: END_OF_FILE, .. }) => {
+            if let Some(passing) = passing(open, &handle) {
+                passing.ends(offset);
             }
             None
         }
@@ -347,9 +448,16 @@ fn settle(
             None
         }
         (Pending::Change { operation, path, target }, _) => {
-            Some(told(operation, &path, target.as_deref(), failure))
+            Some(told(operation, &path, target.as_deref(), failure).into())
         }
-        (Pending::Close { .. } | Pending::Read { .. } | Pending::Write { .. }, _) => None,
+        (Pending::Write { handle, .. }, _) => {
+            // What was counted in is not in the file.
+            if let Some(passing) = passing(open, &handle) {
+                passing.lost();
+            }
+            None
+        }
+        (Pending::Close { .. } | Pending::Read { .. }, _) => None,
     })
 }
 
@@ -403,7 +511,10 @@ mod tests {
     }
 
     fn observed(turns: &[(bool, Vec<u8>)], cut: usize) -> Vec<String> {
-        let mut observer = Observer::default();
+        hashed(Observer::default(), turns, cut)
+    }
+
+    fn hashed(mut observer: Observer, turns: &[(bool, Vec<u8>)], cut: usize) -> Vec<String> {
         let mut operations = Vec::new();
         for (client, bytes) in turns {
             for part in bytes.chunks(cut) {
@@ -415,10 +526,17 @@ mod tests {
             }
         }
         operations.extend(observer.finish());
-        let shown = |one: &FileOperation| {
+        let shown = |Seen { operation: one, content }: &Seen| {
             let target = one.target.as_deref().unwrap_or("-");
             let error = one.error.as_deref().unwrap_or("-");
-            format!("{} {} {target} {}/{} {error}", one.operation, one.path, one.read, one.written)
+            let content = match content {
+                Some(Passed::Whole { sha256, size }) => format!(" whole {size} {}", &sha256[..8]),
+                Some(Passed::Look { beginning, .. }) => {
+                    format!(" look {}", beginning.as_ref().map_or(0, |(_, length)| *length))
+                }
+                None => String::new(),
+            };
+            format!("{} {} {target} {}/{} {error}{content}", one.operation, one.path, one.read, one.written)
         };
         operations.iter().map(shown).collect()
     }
@@ -434,6 +552,56 @@ mod tests {
             "close left - 100000/0 -",
         ];
         assert_eq!(observed(&session(), usize::MAX), expected);
+    }
+
+    #[test]
+    fn contents_are_known_when_all_of_them_pass() {
+        let write = |id, offset: u64, content: &[u8]| {
+            (true, packet(WRITE, id, &[string(b"h"), offset.to_be_bytes().to_vec(), string(content)]))
+        };
+        let status = |id, code| (false, packet(STATUS, id, &[number(code), string(b""), string(b"")]));
+        let opened = |flags| {
+            vec![
+                (true, packet(OPEN, 1, &[string(b"f"), number(flags), number(0)])),
+                (false, packet(HANDLE, 1, &[string(b"h")])),
+            ]
+        };
+        let close = || vec![(true, packet(CLOSE, 9, &[string(b"h")])), status(9, 0)];
+        let run = |flags, middle: Vec<(bool, Vec<u8>)>, cut| {
+            let turns = [opened(flags), middle, close()].concat();
+            hashed(Observer::new(true), &turns, cut).pop().unwrap()
+        };
+        let read = |id, offset: u64| {
+            (true, packet(READ, id, &[string(b"h"), offset.to_be_bytes().to_vec(), number(100)]))
+        };
+        for cut in [1, 7, usize::MAX] {
+            // SHA-256 of "abcd".
+            let written = || vec![write(2, 0, b"ab"), write(3, 2, b"cd"), status(2, 0), status(3, 0)];
+            assert_eq!(run(0x1a, written(), cut), "close f - 0/4 - whole 4 88d4266f");
+            assert_eq!(run(0x2a, written(), cut), "close f - 0/4 - whole 4 88d4266f");
+            assert_eq!(run(0x0a, written(), cut), "close f - 0/4 - look 4", "something may stand behind it");
+            assert_eq!(run(0x1e, written(), cut), "close f - 0/4 - look 4", "appended");
+            let failed = vec![write(2, 0, b"ab"), write(3, 2, b"cd"), status(2, 0), status(3, 4)];
+            assert_eq!(run(0x1a, failed, cut), "close f - 0/2 - look 0");
+            let odd = vec![write(2, 2, b"cd"), write(3, 0, b"ab"), status(2, 0), status(3, 0)];
+            assert_eq!(run(0x1a, odd, cut), "close f - 0/4 - look 0");
+            let twice = vec![write(2, 0, b"ab"), write(2, 2, b"cd"), status(2, 0)];
+            assert_eq!(run(0x1a, twice, cut), "close f - 0/2 - look 0");
+            let shortened = (true, packet(FSETSTAT, 4, &[string(b"h"), number(1), vec![0; 8]]));
+            let shortened = [written(), vec![shortened, status(4, 0)]].concat();
+            assert_eq!(run(0x1a, shortened, cut), "close f - 0/4 - look 0");
+            let data = |id, content: &[u8]| (false, packet(DATA, id, &[string(content)]));
+            let all = vec![read(2, 0), read(3, 4), data(2, b"abcd"), status(3, END_OF_FILE)];
+            assert_eq!(run(1, all, cut), "close f - 4/0 - whole 4 88d4266f");
+            let part = vec![read(2, 0), data(2, b"abcd")];
+            assert_eq!(run(1, part, cut), "close f - 4/0 - look 4");
+            let past = vec![read(2, 0), read(3, 100), data(2, b"abcd"), status(3, END_OF_FILE)];
+            assert_eq!(run(1, past, cut), "close f - 4/0 - look 4");
+        }
+        assert!(
+            observed(&session(), 100).iter().all(|line| !line.contains("look")),
+            "only where it is wanted"
+        );
     }
 
     #[test]

@@ -58,6 +58,11 @@ impl<'a> Fields<'a> {
         Ok(u64::from_be_bytes(bytes.try_into().map_err(|_| malformed("a packet that ends early"))?))
     }
 
+    /// So many bytes, when they are all here.
+    pub(super) fn bytes(&mut self, count: u32) -> Option<&'a [u8]> {
+        self.take(usize::try_from(count).ok()?).ok()
+    }
+
     pub(super) fn string(&mut self) -> io::Result<&'a [u8]> {
         let length = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         self.take(length)

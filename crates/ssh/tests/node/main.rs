@@ -6,6 +6,8 @@
 
 mod custody;
 mod denied;
+#[path = "../display/mod.rs"]
+mod display;
 mod exchange;
 mod files;
 mod forward;

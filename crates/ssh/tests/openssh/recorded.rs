@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sallyport_access::{
     HostId, HostRole, Identity, Lock, Login, Node, NodeKind, NodeName, OpenSshServer, Policies, Role,
+    ServerTrust,
 };
 use sallyport_audit::Event;
 use sallyport_audit::event::MemorySink;
@@ -19,7 +20,8 @@ use sallyport_sal::hpke;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::client::Credentials;
 use sallyport_ssh::node::{
-    ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer, ServerProof, Upstream,
+    AgentLogin, ConnectionInfo, Directory, HostIdentity, LoginBy, NodeConfig, NodeServer, ServerProof,
+    Upstream,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -54,10 +56,14 @@ impl Directory for Known {
 }
 
 /// The sshd behind, and what the front door logs in there with.
-struct Behind {
+pub(crate) struct Behind {
     address: std::net::SocketAddr,
-    proof: ServerProof,
-    pair: Pair,
+    pub(crate) proof: ServerProof,
+    pub(crate) pair: Pair,
+    /// Who signs logins there.
+    pub(crate) by: Box<dyn Fn() -> LoginBy + Send + Sync>,
+    /// The logins that an agent has signed: the key's id, and whether the agent was forwarded.
+    pub(crate) signed: Arc<Mutex<Vec<(String, bool)>>>,
 }
 
 impl std::fmt::Debug for Behind {
@@ -82,23 +88,31 @@ impl Upstream for Behind {
         assert_eq!(login.as_str(), account());
         Ok(self.pair.credentials())
     }
+    fn login_by(&self) -> LoginBy {
+        (self.by)()
+    }
+    fn signed(&self, login: &AgentLogin<'_>) {
+        assert_eq!((login.identity.display_name().as_str(), login.login.as_str()), ("alice", &*account()));
+        let key_id = login.certificate.key_id().to_owned();
+        self.signed.lock().unwrap().push((key_id, login.forwarded));
+    }
 }
 
-struct World {
-    cluster: Cluster,
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
     sshd: Sshd,
     known: Arc<Known>,
-    sink: Arc<MemorySink>,
+    pub(crate) sink: Arc<MemorySink>,
     address: std::net::SocketAddr,
     config: PathBuf,
 }
 
 impl World {
-    async fn new(options: &str) -> Self {
+    pub(crate) async fn new(options: &str) -> Self {
         Self::with(options, &SshdOptions::default(), |_| {}).await
     }
 
-    async fn with(options: &str, sshd: &SshdOptions, change: impl FnOnce(&mut Behind)) -> Self {
+    pub(crate) async fn with(options: &str, sshd: &SshdOptions, change: impl FnOnce(&mut Behind)) -> Self {
         let cluster = Cluster::new();
         let host = cluster.host(NODE, HostRole::OpenSsh);
         let sshd = Sshd::start(&cluster, &host, sshd);
@@ -112,6 +126,7 @@ impl World {
             via: None,
             host_key: None,
             names: Vec::new(),
+            trust: ServerTrust::default(),
         });
         let known = Arc::new(Known {
             trust: cluster.trust.clone(),
@@ -129,8 +144,11 @@ impl World {
             address: sshd.address,
             proof: ServerProof { name: NODE.to_owned(), trust: cluster.trust.clone(), pinned: None },
             pair: cluster.user(),
+            by: Box::new(|| LoginBy::Itself),
+            signed: Arc::default(),
         };
         change(&mut behind);
+        let user = behind.pair.clone();
         let sink = Arc::new(MemorySink::default());
         let recipient = hpke::RecipientKey::generate().unwrap();
         let directory = cluster.directory.path();
@@ -157,31 +175,31 @@ impl World {
             address.ip(),
             address.port()
         );
-        let config = openssh_config(&cluster, &cluster.user(), &hosts);
+        let config = openssh_config(&cluster, &user, &hosts);
         Self { cluster, sshd, known, sink, address, config }
     }
 
-    fn program(&self, name: &str) -> Command {
+    pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         command.arg("-F").arg(&self.config).env_remove("SSH_AUTH_SOCK").stdin(Stdio::null());
         command
     }
 
-    async fn run(&self, mut command: Command) -> Output {
+    pub(crate) async fn run(&self, mut command: Command) -> Output {
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 
-    async fn ssh(&self, arguments: &[&str]) -> Output {
+    pub(crate) async fn ssh(&self, arguments: &[&str]) -> Output {
         let mut command = self.program("ssh");
         command.arg(arguments[0]).args(&arguments[1..]);
         self.run(command).await
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.cluster.directory.path().join(name)
     }
 
-    async fn event(&self, kind: &str, matches: impl Fn(&Event) -> bool) -> Event {
+    pub(crate) async fn event(&self, kind: &str, matches: impl Fn(&Event) -> bool) -> Event {
         for _ in 0..500 {
             let found = self.sink.events().into_iter().find(|event| event.kind == kind && matches(event));
             if let Some(event) = found {
@@ -193,13 +211,44 @@ impl World {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn ok(output: Output) -> Output {
+pub(crate) fn ok(output: Output) -> Output {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     output
+}
+
+/// OpenSSH's ssh-agent, ended when dropped.
+pub(crate) struct Agent {
+    child: std::process::Child,
+    pub(crate) socket: PathBuf,
+}
+
+impl Agent {
+    pub(crate) fn start(world: &World, name: &str) -> Self {
+        let socket = world.path(name);
+        let child =
+            Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+        while !socket.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, socket }
+    }
+
+    /// With the certificate beside the key.
+    pub(crate) fn add(&self, key: &Path) {
+        let added = Command::new("ssh-add").arg(key).env("SSH_AUTH_SOCK", &self.socket).output().unwrap();
+        assert!(added.status.success(), "{}", text(&added.stderr));
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,19 +346,11 @@ async fn ports_and_the_agent_are_forwarded_where_a_role_allows_it() {
         .await);
     assert_eq!(text(&output.stdout), "back\n");
 
-    let socket = world.path("agent");
-    let mut agent =
-        Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
-    while !socket.exists() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let added = Command::new("ssh-add").arg(world.path("id")).env("SSH_AUTH_SOCK", &socket).output().unwrap();
-    assert!(added.status.success(), "{}", text(&added.stderr));
+    let agent = Agent::start(&world, "agent");
+    agent.add(&world.path("id"));
     let mut command = world.program("ssh");
-    command.args(["-A", NODE, "ssh-add -l"]).env("SSH_AUTH_SOCK", &socket);
+    command.args(["-A", NODE, "ssh-add -l"]).env("SSH_AUTH_SOCK", &agent.socket);
     let listed = world.run(command).await;
-    let _ = agent.kill();
-    let _ = agent.wait();
     assert!(text(&listed.stdout).contains("SHA256:"), "{}{}", text(&listed.stdout), text(&listed.stderr));
     world.event("session.agent_forward", |_| true).await;
 }

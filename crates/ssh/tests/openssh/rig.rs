@@ -100,7 +100,7 @@ impl Cluster {
             valid_after: from,
             valid_before: from,
         };
-        let options = SshOptions { agent_forwarding: true, ..SshOptions::default() };
+        let options = SshOptions { agent_forwarding: true, x11_forwarding: true, ..SshOptions::default() };
         let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
         let issued = issue_user(
             &self.user_ca,

@@ -199,7 +199,7 @@ impl Rig {
             valid_after: now,
             valid_before: now,
         };
-        let options = SshOptions { permit_pty: true, port_forwarding: true, agent_forwarding: false };
+        let options = SshOptions::default();
         let issued = issue_user(
             &self.cas.user,
             &identity,
@@ -369,7 +369,7 @@ pub(super) struct Call {
 }
 
 pub(super) async fn open(channel: Channel, node: &str, login: &str) -> Result<Call, Status> {
-    let target = v1::SshTarget { node: node.to_owned(), login: login.to_owned() };
+    let target = v1::SshTarget { node: node.to_owned(), login: login.to_owned(), agent: false };
     start(channel, vec![Ask::Target(target)]).await
 }
 

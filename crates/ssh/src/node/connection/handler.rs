@@ -33,6 +33,7 @@ struct Wishes {
     variable_bytes: usize,
     terminal: Option<Terminal>,
     agent: bool,
+    lends_agent: bool,
     display: Option<DisplayAsked>,
 }
 
@@ -175,6 +176,7 @@ impl Connection {
             terminal: wishes.terminal,
             variables: wishes.variables,
             agent: wishes.agent,
+            lends_agent: wishes.lends_agent,
             display: wishes.display,
         };
         tokio::spawn(channel::session(door, wanted).in_current_span());
@@ -536,16 +538,19 @@ impl Handler for Connection {
     async fn agent_request(&mut self, id: ChannelId, _: &mut Session) -> Result<bool, Self::Error> {
         let shared = self.shared.clone();
         let allowed = shared.granted().is_some_and(|granted| granted.permit.options().forward_agent);
+        let needed = shared.granted().is_some_and(|granted| granted.place.wants_agent());
         let Some(open) = self.channels.get_mut(&id) else { return Ok(false) };
-        if !allowed && shared.granted().is_some() {
+        if !allowed && !needed && shared.granted().is_some() {
             shared.refused(
                 shared
                     .event(Code::SessionRefused)
                     .message("agent forwarding: the roles do not allow it (options.forward_agent)"),
             );
         }
-        open.wishes.agent = allowed && open.write.is_some();
-        Ok(open.wishes.agent)
+        let early = open.write.is_some();
+        open.wishes.agent = allowed && early;
+        open.wishes.lends_agent = needed && early;
+        Ok(open.wishes.agent || open.wishes.lends_agent)
     }
 }
 

@@ -1,0 +1,133 @@
+//! The user's SSH agent, for whoever logs in to a server as the user without having the user's key: the questions that
+//! are let through to it ([`UserAgent`]), and the one that answers on the user's side ([`LoginSigner`]).
+//!
+//! Messages are those of the SSH agent protocol (draft-miller-ssh-agent), without their length in front. Three are ever
+//! asked: which identities there are, which server a login is for (OpenSSH's `session-bind@openssh.com`), and for the
+//! signature of that login.
+
+mod messages;
+mod signer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use russh::keys::agent::AgentSessionBinding;
+use ssh_key::Certificate;
+use ssh_key::public::KeyData;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+
+pub use signer::{LoginSigner, NotSigned};
+
+use crate::BoxedStream;
+use messages::{Answer, Question as Message};
+
+/// Longest message, in bytes: an agent of many identities answers with all of them.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+/// Questions that one connection may ask: a login takes three.
+const MAX_QUESTIONS: usize = 16;
+
+/// A question on its way to the user's agent.
+#[derive(Debug)]
+pub struct Question {
+    /// The message.
+    pub message: Bytes,
+    /// Where the answer is waited for. Dropped: there is none.
+    pub answer: oneshot::Sender<Bytes>,
+}
+
+/// The user's agent, from afar. Clones share it and its bounds.
+#[derive(Debug, Clone)]
+pub struct UserAgent {
+    questions: mpsc::Sender<Question>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl UserAgent {
+    /// An agent, and where its questions come out, one at a time.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<Question>) {
+        let (questions, receiver) = mpsc::channel(1);
+        (Self { questions, asked: Arc::default() }, receiver)
+    }
+
+    /// An agent at the other end of a stream.
+    pub(crate) fn over(stream: BoxedStream) -> Self {
+        let (agent, questions) = Self::new();
+        tokio::spawn(async move {
+            // Whoever asks learns of the end by getting no answer.
+            let _ = converse(stream, questions).await;
+        });
+        agent
+    }
+
+    async fn ask(&self, message: Vec<u8>) -> Result<Answer, String> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) >= MAX_QUESTIONS {
+            return Err(format!("more than {MAX_QUESTIONS} questions to the agent of one connection"));
+        }
+        let gone = || "it does not answer".to_owned();
+        let (answer, answered) = oneshot::channel();
+        let question = Question { message: message.into(), answer };
+        self.questions.send(question).await.map_err(|_| gone())?;
+        let answer = answered.await.map_err(|_| gone())?;
+        Answer::read(&answer).ok_or_else(|| "what it answers is no message of an agent".to_owned())
+    }
+
+    /// The signature of a login: two `string`, the scheme and the signature (RFC 4253 §6.6). `message` is what RFC 4252
+    /// §7 has signed.
+    ///
+    /// # Errors
+    /// Why there is none, in words for the person.
+    pub(crate) async fn sign(
+        &self,
+        certificate: &Certificate,
+        binding: Option<&AgentSessionBinding>,
+        message: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let key = certificate.to_bytes().map_err(|error| error.to_string())?;
+        if let Some(binding) = binding {
+            let message = Message::Bind {
+                host_key: binding.host_key(),
+                session: binding.session_id(),
+                signature: binding.signature(),
+                forwarding: false,
+            };
+            // An agent that knows nothing of it decides by what it knows.
+            self.ask(message.encode()).await?;
+        }
+        match self.ask(Message::Identities.encode()).await? {
+            Answer::Identities(keys) if keys.contains(&key) => {}
+            Answer::Identities(_) => {
+                return Err(
+                    "it does not hold the certificate that you have shown; add it with `ssh-add`, or log in again: \
+                     sallyport login"
+                        .to_owned(),
+                );
+            }
+            _ => return Err("it does not say which keys it holds".to_owned()),
+        }
+        let rsa = matches!(certificate.public_key(), KeyData::Rsa(_));
+        match self.ask(Message::Sign { key: &key, data: message, rsa }.encode()).await? {
+            Answer::Signature(signature) => Ok(signature),
+            _ => Err("it refused to sign".to_owned()),
+        }
+    }
+}
+
+/// Carries questions and answers over a stream, where each message has its length in front.
+async fn converse(mut stream: BoxedStream, mut questions: mpsc::Receiver<Question>) -> std::io::Result<()> {
+    while let Some(Question { message, answer }) = questions.recv().await {
+        let length = u32::try_from(message.len()).map_err(std::io::Error::other)?;
+        stream.write_all(&[&length.to_be_bytes()[..], &message].concat()).await?;
+        stream.flush().await?;
+        let length = usize::try_from(stream.read_u32().await?).unwrap_or(usize::MAX);
+        if length == 0 || length > MAX_MESSAGE_BYTES {
+            return Err(std::io::Error::other(format!("an agent's message of {length} bytes")));
+        }
+        let mut message = vec![0; length];
+        stream.read_exact(&mut message).await?;
+        let _ = answer.send(message.into());
+    }
+    Ok(())
+}

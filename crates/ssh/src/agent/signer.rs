@@ -1,0 +1,137 @@
+//! The user's side: signs one login, and nothing else, whatever it is asked for.
+
+use std::sync::Arc;
+
+use sallyport_access::{HostRole, Principal};
+use sallyport_ca::Trust;
+use sallyport_ca::keys::{certificate, ssh_signature, verify_ssh_signature};
+use sallyport_sal::Signer;
+use ssh_key::Certificate;
+use time::OffsetDateTime;
+
+use super::messages::{Answer, LoginRequest, Question, line};
+use crate::client::Credentials;
+
+/// Signatures of one login that is tried again.
+const MAX_SIGNATURES: usize = 2;
+
+/// What was asked for and not done. It ends the connection: an honest proxy asks for nothing of the kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the proxy asked your key for more than the login {login} on {host}: {asked}; nothing was signed")]
+pub struct NotSigned {
+    login: String,
+    host: String,
+    asked: String,
+}
+
+/// An agent with one key and its certificate, that signs the login which the user has asked for.
+///
+/// A signature is given for the `ssh-connection` request of that login with that certificate (RFC 4252 §7), in a session
+/// that a host of the cluster with the name asked for has signed by its certified host key
+/// (`session-bind@openssh.com`). So it is of no use anywhere else, nor a second time.
+#[derive(Debug)]
+pub struct LoginSigner {
+    key: Arc<dyn Signer>,
+    certificate: Certificate,
+    trust: Arc<Trust>,
+    host: String,
+    login: String,
+    /// The session that the host has signed.
+    bound: Option<Vec<u8>>,
+    signed: usize,
+}
+
+impl LoginSigner {
+    /// For one connection: to `host`, a name that its certificate has, as `login`. None when the credentials hold no key
+    /// themselves.
+    #[must_use]
+    pub fn new(credentials: &Credentials, trust: Arc<Trust>, host: &str, login: &str) -> Option<Self> {
+        let (key, certificate) = credentials.held()?;
+        Some(Self {
+            key,
+            certificate,
+            trust,
+            host: host.to_owned(),
+            login: login.to_owned(),
+            bound: None,
+            signed: 0,
+        })
+    }
+
+    /// Answers a message of the agent protocol.
+    ///
+    /// # Errors
+    /// [`NotSigned`] when it asks for what is not to be done.
+    pub fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, NotSigned> {
+        self.answered(message).map(|answer| answer.encode()).map_err(|asked| NotSigned {
+            login: self.login.clone(),
+            host: self.host.clone(),
+            asked,
+        })
+    }
+
+    fn answered(&mut self, message: &[u8]) -> Result<Answer, String> {
+        let own = self.certificate.to_bytes().map_err(|error| error.to_string())?;
+        match Question::read(message) {
+            Some(Question::Identities) => Ok(Answer::Identities(vec![own])),
+            Some(Question::Bind { host_key, session, signature, forwarding: false }) => {
+                self.check_host(host_key, session, signature)?;
+                self.bound = Some(session.to_vec());
+                Ok(Answer::Done)
+            }
+            Some(Question::Bind { .. }) => Err("to be forwarded".to_owned()),
+            Some(Question::Sign { key, data, .. }) => {
+                if key != own {
+                    return Err("a signature with another key".to_owned());
+                }
+                self.check_login(&own, data)?;
+                if self.signed >= MAX_SIGNATURES {
+                    return Err(format!("more than {MAX_SIGNATURES} signatures"));
+                }
+                self.signed += 1;
+                let signature = ssh_signature(&*self.key, data).map_err(|error| error.to_string())?;
+                Ok(Answer::Signature(signature))
+            }
+            None => {
+                let kind = message.first().copied().unwrap_or_default();
+                Err(format!("a message of kind {kind}, where identities and signatures are known"))
+            }
+        }
+    }
+
+    /// Whether the host that the login is for has signed this session.
+    fn check_host(&self, host_key: &[u8], session: &[u8], signature: &[u8]) -> Result<(), String> {
+        let shown = line(host_key).ok_or("a host key that is none")?;
+        let host = certificate(&shown).map_err(|_| {
+            "a server with a plain host key; one with a certificate was expected (sallyport join openssh)"
+                .to_owned()
+        })?;
+        let identity = self
+            .trust
+            .verify_host_ssh(&host, &self.host, OffsetDateTime::now_utc())
+            .map_err(|error| format!("another server: {error}"))?;
+        // What a proxy shows in a server's name is not that server.
+        if matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }) {
+            return Err("a server that is the proxy itself".to_owned());
+        }
+        verify_ssh_signature(host.public_key(), session, signature)
+            .map_err(|_| "a session that the server has not signed".to_owned())
+    }
+
+    fn check_login(&self, own: &[u8], data: &[u8]) -> Result<(), String> {
+        let request = LoginRequest::read(data).ok_or("a signature over something that is no login")?;
+        if request.login != self.login.as_bytes() {
+            return Err(format!("the login {}", String::from_utf8_lossy(request.login).escape_default()));
+        }
+        let scheme = self.key.algorithm().ssh_scheme().and_then(|scheme| scheme.ssh_name());
+        let scheme = scheme.map(|scheme| format!("{scheme}-cert-v01@openssh.com"));
+        if request.key != own || scheme.as_deref().map(str::as_bytes) != Some(request.scheme) {
+            return Err("a login with another key or scheme".to_owned());
+        }
+        match &self.bound {
+            Some(bound) if bound == request.session => Ok(()),
+            Some(_) => Err("a login in another session than the server has signed".to_owned()),
+            None => Err("a login on a server that was not named".to_owned()),
+        }
+    }
+}

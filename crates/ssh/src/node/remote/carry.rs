@@ -1,0 +1,268 @@
+//! A session under way on a server elsewhere: input there, output back, and what the recording is told of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::again::again;
+use super::{HangUp, window};
+use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
+use crate::session::{Channel, Ended, Exit, Gone, Happening, Incoming, Input, Output, Signal, Stop, Tap};
+use crate::sftp::observe::{Observer, Seen};
+use crate::sftp::passing::Passed;
+
+/// RFC 4254 §6.10's name.
+fn signal_name(signal: Signal) -> Option<String> {
+    let signal = nix::sys::signal::Signal::try_from(signal.as_raw()).ok()?;
+    Some(signal.as_str().trim_start_matches("SIG").to_owned())
+}
+
+/// Why the bytes stopped early.
+enum Early {
+    Gone,
+    Cut(String),
+}
+
+impl From<Gone> for Early {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Stop> for Early {
+    fn from(stop: Stop) -> Self {
+        Self::Cut(stop.0)
+    }
+}
+
+/// A file transfer.
+#[derive(Clone, Copy)]
+pub(super) struct Files {
+    /// The role wants the hashes of files.
+    pub(super) hashes: bool,
+}
+
+/// A session under way.
+struct Carrying<'a> {
+    connection: &'a Connection,
+    name: &'a str,
+    output: &'a dyn Output,
+    tap: &'a dyn Tap,
+    /// Where files are transferred: the content is not part of a recording, the operations are.
+    observer: Option<Mutex<Observer>>,
+    exit: OnceLock<Exit>,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// Carries a session to its end.
+pub(super) async fn carry(
+    session: Session,
+    connection: &Connection,
+    files: Option<Files>,
+    name: &str,
+    input: Box<dyn Input>,
+    output: Arc<dyn Output>,
+    tap: Arc<dyn Tap>,
+) -> Ended {
+    let (to_server, mut from_server) = session.split();
+    let mut hang_up = HangUp(Some(to_server.clone()));
+    let carrying = Carrying {
+        connection,
+        name,
+        output: output.as_ref(),
+        tap: tap.as_ref(),
+        observer: files.map(|files| Mutex::new(Observer::new(files.hashes))),
+        exit: OnceLock::new(),
+        bytes_in: AtomicU64::new(0),
+        bytes_out: AtomicU64::new(0),
+    };
+    // Unbounded in type; the front door bounds what it lets in before it is consumed.
+    let (queue, queued) = mpsc::unbounded_channel();
+    let early = {
+        let inbound = carrying.read_client(input, queue, &to_server);
+        let feed = carrying.feed_server(queued, &to_server);
+        let outbound = carrying.read_server(&mut from_server);
+        tokio::pin!(inbound, feed, outbound);
+        let mut fed = false;
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut outbound => break ended.err(),
+                early = &mut inbound => break Some(early),
+                () = &mut feed, if !fed => fed = true,
+            }
+        }
+    };
+    let mut cut = match early {
+        Some(Early::Cut(reason)) => Some(reason),
+        Some(Early::Gone) => None,
+        None => {
+            // It has ended there.
+            hang_up.0 = None;
+            None
+        }
+    };
+    for operation in carrying.unclosed() {
+        if let Err(stop) = carrying.file(operation).await {
+            cut.get_or_insert(stop.0);
+        }
+    }
+    Ended {
+        bytes_in: carrying.bytes_in.load(Ordering::Relaxed),
+        bytes_out: carrying.bytes_out.load(Ordering::Relaxed),
+        exit: carrying.exit.into_inner(),
+        cut,
+    }
+}
+
+impl Carrying<'_> {
+    fn observe<T>(&self, read: impl FnOnce(&mut Observer) -> Result<T, String>) -> Result<Option<T>, Early> {
+        let Some(observer) = &self.observer else { return Ok(None) };
+        let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
+        read(&mut observer)
+            .map(Some)
+            .map_err(|problem| Early::Cut(format!("this file transfer cannot be recorded: {problem}")))
+    }
+
+    async fn file(&self, seen: Seen) -> Result<(), Stop> {
+        let Seen { mut operation, content } = seen;
+        match content {
+            Some(Passed::Whole { sha256, size }) => {
+                (operation.sha256, operation.size) = (Some(sha256), Some(size));
+            }
+            Some(Passed::Look { path, beginning }) => {
+                // The client hears of the end when it is known what the file is.
+                let found =
+                    again(self.connection, &path, beginning, (operation.read, operation.written)).await;
+                (operation.size, operation.sha256, operation.unhashed) =
+                    (found.size, found.sha256, found.unhashed.map(str::to_owned));
+            }
+            None => {}
+        }
+        self.tap.happened(Happening::File(operation)).await
+    }
+
+    fn unclosed(&self) -> Vec<Seen> {
+        self.observe(|observer| Ok(observer.finish())).ok().flatten().unwrap_or_default()
+    }
+
+    /// Takes what comes from the client as it comes; returns when the client has gone or the session is to end.
+    async fn read_client(
+        &self,
+        mut input: Box<dyn Input>,
+        queue: mpsc::UnboundedSender<Bytes>,
+        to_server: &SessionInput,
+    ) -> Early {
+        let mut queue = Some(queue);
+        loop {
+            match input.next().await {
+                None => return Early::Gone,
+                Some(Incoming::Data(bytes)) => {
+                    if let Err(stop) = self.tap.happened(Happening::Input(bytes.clone())).await {
+                        return stop.into();
+                    }
+                    if let Err(early) = self.observe(|observer| observer.client(&bytes)) {
+                        return early;
+                    }
+                    if let Some(queue) = &queue {
+                        // A server that takes no more input is no reason to end: its output still counts.
+                        let _ = queue.send(bytes);
+                    }
+                }
+                Some(Incoming::Eof) => queue = None,
+                Some(Incoming::Resize(size)) => {
+                    let _ = to_server.resize(window(size)).await;
+                    if let Err(stop) = self.tap.happened(Happening::Resize(size)).await {
+                        return stop.into();
+                    }
+                }
+                Some(Incoming::Signal(signal)) => {
+                    if let Some(name) = signal_name(signal) {
+                        let _ = to_server.signal(&name).await;
+                    }
+                }
+                Some(Incoming::Cut(reason)) => return Early::Cut(reason),
+            }
+        }
+    }
+
+    async fn feed_server(&self, mut queued: mpsc::UnboundedReceiver<Bytes>, to_server: &SessionInput) {
+        while let Some(bytes) = queued.recv().await {
+            let length = bytes.len();
+            if to_server.data(bytes).await.is_ok() {
+                self.bytes_in.fetch_add(length as u64, Ordering::Relaxed);
+            }
+            self.output.consumed(length);
+        }
+        let _ = to_server.eof().await;
+    }
+
+    async fn read_server(&self, from_server: &mut SessionOutput) -> Result<(), Early> {
+        while let Some(output) = from_server.next().await {
+            match output {
+                client::Output::Stdout(bytes) => {
+                    match self.observe(|observer| observer.server(&bytes))? {
+                        Some(operations) => {
+                            for operation in operations {
+                                self.file(operation).await?;
+                            }
+                        }
+                        None => self.tap.happened(Happening::Output(bytes.clone())).await?,
+                    }
+                    self.send(Channel::Stdout, bytes).await?;
+                }
+                client::Output::Stderr(bytes) => {
+                    self.tap.happened(Happening::Output(bytes.clone())).await?;
+                    self.send(Channel::Stderr, bytes).await?;
+                }
+                client::Output::Started => {}
+                client::Output::DisplayRefused => {
+                    self.say("the server forwards no X11; going on without it").await?;
+                }
+                client::Output::TerminalRefused => {
+                    self.say("the server gives no terminal; going on without one").await?;
+                }
+                client::Output::AgentRefused => {
+                    self.say("the server takes no agent; going on without one").await?;
+                }
+                client::Output::Exit(exit) => return self.ended(exit).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, channel: Channel, bytes: Bytes) -> Result<(), Early> {
+        let length = bytes.len() as u64;
+        self.output.data(channel, bytes).await?;
+        self.bytes_out.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Tells the person something that is not their program's output.
+    async fn say(&self, text: &str) -> Result<(), Early> {
+        Ok(self.output.data(Channel::Stderr, Bytes::from(format!("sallyport: {text}\r\n"))).await?)
+    }
+
+    async fn ended(&self, exit: client::Exit) -> Result<(), Early> {
+        let exit = match exit {
+            client::Exit::Status(status) => Exit::Status(status),
+            client::Exit::Signal { name, core_dumped, .. } => Exit::Signal { name, core: core_dumped },
+            client::Exit::Unknown => return Ok(()),
+            client::Exit::Refused => {
+                return Err(Early::Cut(format!("{} refused to run this", self.name)));
+            }
+            client::Exit::Lost { reason } => {
+                let more = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                return Err(Early::Cut(format!("the connection to {} was lost{more}", self.name)));
+            }
+        };
+        let _ = self.exit.set(exit.clone());
+        self.tap.happened(Happening::Exit(exit.clone())).await?;
+        self.output.exited(&exit).await?;
+        self.output.finished().await?;
+        Ok(())
+    }
+}
