@@ -20,11 +20,6 @@ impl Backoff {
         self.next = self.first;
     }
 
-    /// Whether nothing has failed since the beginning or the last success.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.next == self.first
-    }
-
     /// The next pause, between one half and the whole of the current step; `chance` is in `0.0..1.0`.
     pub(crate) fn pause(&mut self, chance: f64) -> Duration {
         let step = self.next;

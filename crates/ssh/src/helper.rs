@@ -5,7 +5,7 @@
 //! finds (groups, umask, home, variables) and then turns into the shell; or it stays and serves files. It never returns
 //! to the node: what goes wrong it says on standard error, which the person sees.
 //!
-//! Neither `~/.ssh/rc` nor `~/.ssh/environment` is read, and PAM is asked about the account at most ([`pam`]): the authority
+//! Neither `~/.ssh/rc` nor `~/.ssh/environment` is read, and PAM is asked about the account at most (`helper::pam`): the authority
 //! of a session is its certificate and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
 
 pub(crate) mod keeper;

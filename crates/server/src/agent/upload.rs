@@ -39,6 +39,8 @@ const CALL_BYTES: u64 = 16 * 1024 * 1024;
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// When the authority is away, one recording asks for all of them, at these intervals.
+const LONGEST_ABSENCE: Duration = Duration::from_secs(5);
 /// The suffix of recordings in the spool.
 pub(crate) const SUFFIX: &str = "rec";
 
@@ -54,6 +56,57 @@ pub(crate) struct Uploader {
     full: Arc<AtomicBool>,
 }
 
+/// Whether the authority takes anything at all. While it does not, thousands of recordings that each try again would
+/// cost more than the sessions do.
+#[derive(Debug)]
+struct Absence {
+    since_failure: bool,
+    backoff: Backoff,
+    not_before: Instant,
+}
+
+impl Absence {
+    fn new() -> Self {
+        Self {
+            since_failure: false,
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_ABSENCE),
+            not_before: Instant::now(),
+        }
+    }
+
+    /// How many uploads may begin now, with so many under way.
+    fn admits(&self, busy: usize, now: Instant) -> usize {
+        match self.since_failure {
+            false => usize::MAX,
+            true if self.not_before > now => 0,
+            true => 1_usize.saturating_sub(busy),
+        }
+    }
+
+    fn note(&mut self, outcome: &Outcome, now: Instant) {
+        match outcome {
+            Outcome::Progress(_) | Outcome::Done => {
+                self.since_failure = false;
+                self.backoff.reset();
+            }
+            Outcome::Failed(status) if concerns_all(status) => {
+                // Those that were under way together count as one.
+                if !self.since_failure || self.not_before <= now {
+                    self.not_before = now + self.backoff.pause(crate::backoff::chance());
+                }
+                self.since_failure = true;
+            }
+            Outcome::Failed(_) => {}
+        }
+    }
+}
+
+/// Whether a failure is the authority's, and not that of one recording.
+fn concerns_all(status: &Status) -> bool {
+    use tonic::Code::{Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable, Unknown};
+    matches!(status.code(), Cancelled | DeadlineExceeded | ResourceExhausted | Unavailable | Unknown)
+}
+
 /// What is known of one file between looks.
 #[derive(Debug)]
 struct Known {
@@ -61,6 +114,8 @@ struct Known {
     offset: Option<u64>,
     backoff: Backoff,
     not_before: Instant,
+    /// A call was made for it.
+    tried: bool,
     /// A call is under way.
     busy: bool,
 }
@@ -127,6 +182,7 @@ impl Uploader {
 
     async fn forever(&self) {
         let mut known: HashMap<SessionId, Known> = HashMap::new();
+        let mut absence = Absence::new();
         let mut uploads = JoinSet::new();
         let permits = Arc::new(Semaphore::new(PARALLEL));
         let mut look = tokio::time::interval(LOOK_INTERVAL);
@@ -135,13 +191,21 @@ impl Uploader {
         loop {
             tokio::select! {
                 _ = look.tick() => {
-                    self.look(&mut known, &mut uploads, &permits).await;
+                    self.look(&mut known, &absence, &mut uploads, &permits).await;
                     looks += 1;
                 }
                 // A session waits for the authority to have its beginning, or more of it.
-                () = self.recorders.wanted() => self.look(&mut known, &mut uploads, &permits).await,
+                () = self.recorders.wanted() => self.look(&mut known, &absence, &mut uploads, &permits).await,
                 Some(joined) = uploads.join_next() => {
                     if let Ok((session, outcome)) = joined {
+                        // Somebody has to do something about it; the rest passes by itself.
+                        if let Outcome::Failed(status) = &outcome
+                            && status.code() == tonic::Code::ResourceExhausted
+                            && !absence.since_failure
+                        {
+                            warn!(message = status.message(), "recordings wait for the authority");
+                        }
+                        absence.note(&outcome, Instant::now());
                         self.note(&mut known, session, outcome);
                     }
                 }
@@ -156,6 +220,7 @@ impl Uploader {
     async fn look(
         &self,
         known: &mut HashMap<SessionId, Known>,
+        absence: &Absence,
         uploads: &mut JoinSet<(SessionId, Outcome)>,
         permits: &Arc<Semaphore>,
     ) {
@@ -169,11 +234,13 @@ impl Uploader {
         self.weigh(files.iter().map(|(_, _, bytes)| *bytes).sum());
         let present: HashSet<SessionId> = files.iter().map(|(session, ..)| *session).collect();
         known.retain(|session, entry| entry.busy || present.contains(session));
+        let mut admitted = absence.admits(uploads.len(), Instant::now());
         for (session, path, _) in files {
             let entry = known.entry(session).or_insert_with(|| Known {
                 offset: None,
                 backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
                 not_before: Instant::now(),
+                tried: false,
                 busy: false,
             });
             if entry.busy || entry.not_before > Instant::now() {
@@ -184,6 +251,12 @@ impl Uploader {
             if entry.offset.is_some() && entry.offset == written {
                 continue;
             }
+            // One that is new may find out that the authority is back: its session may wait for it.
+            if admitted == 0 && entry.tried {
+                continue;
+            }
+            admitted = admitted.saturating_sub(1);
+            entry.tried = true;
             entry.busy = true;
             let task = Task { session, path, offset: entry.offset, written };
             let (client, permits) = (self.client.clone(), Arc::clone(permits));
@@ -208,31 +281,34 @@ impl Uploader {
                 known.remove(&session);
             }
             Outcome::Failed(status) => {
-                // Somebody has to do something; the rest passes by itself. Once for each recording says enough.
-                if status.code() == tonic::Code::ResourceExhausted && entry.backoff.is_fresh() {
-                    warn!(%session, message = status.message(), "a recording waits for the authority");
-                }
                 entry.offset = None;
-                entry.not_before = Instant::now() + entry.backoff.pause(crate::backoff::chance());
+                if !concerns_all(&status) {
+                    entry.not_before = Instant::now() + entry.backoff.pause(crate::backoff::chance());
+                }
                 debug!(%session, message = status.message(), "a recording waits for the authority");
             }
         }
     }
 
     async fn list(&self) -> io::Result<Vec<(SessionId, PathBuf, u64)>> {
-        let mut entries = tokio::fs::read_dir(self.recorders.directory()).await?;
-        let mut files = Vec::new();
-        while let Some(entry) = entries.next_entry().await? {
-            let path = entry.path();
-            if let Some(session) = session_of(&path) {
-                // It may have been removed in this moment.
-                let bytes = entry.metadata().await.map_or(0, |metadata| metadata.len());
-                files.push((session, path, bytes));
+        let directory = self.recorders.directory().to_owned();
+        // In one go: a task for each file would cost more than the files.
+        let listed = tokio::task::spawn_blocking(move || {
+            let mut files = Vec::new();
+            for entry in std::fs::read_dir(directory)? {
+                let entry = entry?;
+                let path = entry.path();
+                if let Some(session) = session_of(&path) {
+                    // It may have been removed in this moment.
+                    let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
+                    files.push((session, path, bytes));
+                }
             }
-        }
-        // Oldest first: ids are time-ordered.
-        files.sort();
-        Ok(files)
+            // Oldest first: ids are time-ordered.
+            files.sort();
+            Ok(files)
+        });
+        listed.await.map_err(io::Error::other)?
     }
 }
 
@@ -344,6 +420,33 @@ async fn feed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_the_authority_is_away_one_recording_asks_for_all() {
+        let begin = Instant::now();
+        let mut absence = Absence::new();
+        assert_eq!(absence.admits(3, begin), usize::MAX);
+        let away = Outcome::Failed(Status::unavailable("nobody listens"));
+        let mut asked = 0;
+        for tenths in 0..6_000 {
+            let now = begin + Duration::from_millis(100 * tenths);
+            if absence.admits(0, now) > 0 {
+                assert!(asked == 0 || (absence.admits(0, now), absence.admits(1, now)) == (1, 0));
+                asked += 1;
+                // Two that were under way count as one.
+                absence.note(&away, now);
+                absence.note(&away, now);
+            }
+        }
+        assert!((600 / 5..600 / 2).contains(&asked), "{asked} in ten minutes");
+        // What is wrong with one recording holds up none of the others.
+        let mut absence = Absence::new();
+        absence.note(&Outcome::Failed(Status::failed_precondition("closed")), begin);
+        assert_eq!(absence.admits(0, begin), usize::MAX);
+        absence.note(&away, begin);
+        absence.note(&Outcome::Done, begin);
+        assert_eq!(absence.admits(0, begin), usize::MAX);
+    }
 
     #[test]
     fn only_recordings_are_taken_for_recordings() {
