@@ -72,7 +72,7 @@ pub(crate) async fn classify<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) -
             Verdict::NeedMore => {}
             Verdict::Ssh => return Ok(First::Ssh(Rewind::new(ahead.freeze(), stream))),
             Verdict::Http => return Ok(First::PlainHttp(Rewind::new(ahead.freeze(), stream))),
-            Verdict::Tls => return tls(ahead, stream).await,
+            Verdict::Tls => return Box::pin(tls(ahead, stream)).await,
             Verdict::Unknown => return Err(Dropped::Garbage),
         }
     }

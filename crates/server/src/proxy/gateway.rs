@@ -113,17 +113,17 @@ impl Gateway {
     }
 
     async fn route(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let classified = Box::pin(tokio::time::timeout(self.handshake_timeout, classify(stream))).await;
-        let first = match classified {
+        let first = match tokio::time::timeout(self.handshake_timeout, classify(stream)).await {
             Err(_) => return dropped("timeout"),
             Ok(Err(Dropped::Closed)) => return dropped(Dropped::Closed.name()),
             Ok(Err(reason)) => return dropped(reason.name()),
             Ok(Ok(first)) => first,
         };
+        // What follows is boxed: whoever never speaks takes no room for it.
         match first {
             First::PlainHttp(stream) => {
                 known("plain_http");
-                self.refuse_plain_http(stream).await;
+                Box::pin(self.refuse_plain_http(stream)).await;
             }
             First::Ssh(stream) => match &self.ssh {
                 Some(serve) => {
@@ -135,20 +135,20 @@ impl Gateway {
             First::Tls(Wants::Authority, _, stream) => {
                 known("authority");
                 // Who this is, the authority learns; it tells of the client.
-                self.to_authority(Box::new(stream), peer).await;
+                Box::pin(self.to_authority(Box::new(stream), peer)).await;
             }
             First::Tls(Wants::Tunnel, hello, stream) => {
                 known("tunnel");
                 let span = info_span!("tunnel", node = tracing::field::Empty);
-                self.tunnel(hello, stream, peer).instrument(span).await;
+                Box::pin(self.tunnel(hello, stream, peer).instrument(span)).await;
             }
             First::Tls(Wants::Relay, hello, stream) => {
                 known("relay");
-                self.relay(hello, stream, peer).instrument(info_span!("relay")).await;
+                Box::pin(self.relay(hello, stream, peer).instrument(info_span!("relay"))).await;
             }
             First::Tls(Wants::Http, hello, stream) => {
                 known("http");
-                self.http(hello, stream, peer).instrument(info_span!("http")).await;
+                Box::pin(self.http(hello, stream, peer).instrument(info_span!("http"))).await;
             }
         }
     }
