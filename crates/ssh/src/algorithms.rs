@@ -1,9 +1,10 @@
 //! The algorithms that both ends of ours speak, best first.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
-use russh::{Preferred, cipher, kex};
+use russh::{Limits, Preferred, cipher, kex};
 use sallyport_sal::HybridKeyExchange;
 
 use crate::{capabilities, rsa_keys};
@@ -81,6 +82,20 @@ pub fn transport_algorithms() -> Transport {
     Transport {
         key_exchange: server.kex.iter().map(AsRef::as_ref).filter(is_method).map(str::to_owned).collect(),
         ciphers: server.cipher.iter().map(|name| name.as_ref().to_owned()).collect(),
+    }
+}
+
+/// When this side asks for new keys (RFC 4253 §9, RFC 4344 §3.2): before 2^32 blocks or packets under one key, as OpenSSH
+/// does, and not by the clock.
+///
+/// It is late on purpose, and later for what comes than for what goes: until the far end has seen the question, russh
+/// takes no more from it than two first windows, and a client that is sending would lose its connection. Whoever sends
+/// most asks first.
+pub(crate) fn limits() -> Limits {
+    Limits {
+        rekey_write_limit: 32 << 30,
+        rekey_read_limit: 96 << 30,
+        rekey_time_limit: Duration::from_secs(365 * 86_400),
     }
 }
 

@@ -270,6 +270,7 @@ fn ssh_config(
         max_auth_attempts: MAX_AUTH_ATTEMPTS,
         keys: vec![key],
         certificates: vec![certificate],
+        limits: algorithms::limits(),
         window_size: algorithms::FIRST_WINDOW_BYTES,
         channel_buffer_size: algorithms::CHANNEL_PACKETS,
         preferred: algorithms::server(demand),

@@ -369,6 +369,24 @@ async fn a_command_that_reads_nothing_stops_its_client_and_nobody_else() {
     stuck.kill().await.unwrap();
 }
 
+/// Past the gibibyte after which SSH libraries ask for new keys, while the client goes on sending.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_a_gibibyte_goes_up_one_connection() {
+    const BYTES: u64 = 1100 << 20;
+    let world = World::new().await;
+    let mut upload = started(world.ssh(&[], &["wc -c"]));
+    let mut stdin = upload.stdin.take().unwrap();
+    let block = vec![b'x'; 1 << 20];
+    for _ in 0..BYTES >> 20 {
+        stdin.write_all(&block).await.unwrap();
+    }
+    drop(stdin);
+    let mut shown = String::new();
+    upload.stdout.take().unwrap().read_to_string(&mut shown).await.unwrap();
+    assert_eq!(shown.trim(), BYTES.to_string());
+    assert!(upload.wait().await.unwrap().success());
+}
+
 /// How fast input and output are; run by hand: `cargo test -p sallyport-ssh --test node measure -- --ignored`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
