@@ -97,7 +97,6 @@ impl NodeConfig {
             keepalive_interval: Some(self.keepalive_interval),
             keepalive_max: self.keepalive_max,
             nodelay: true,
-            ..Config::default()
         }
     }
 }
