@@ -13,19 +13,12 @@ use std::time::{Duration, SystemTime};
 
 use support::{
     Cluster, PROGRAM, Process, User, drain, free_port, is_root, lines_of, ok, read_until, ssh_command,
-    stderr, target, wait_for,
+    stderr, target, under_way, wait_for,
 };
 
 fn begin(user: &User, command: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = ssh_command(&user.ssh_config(&[]))
-        .args([&target("web-1"), command])
-        .env("SALLYPORT_CONNECT", "off")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = lines_of(&mut child);
-    (child, lines)
+    let mut ssh = ssh_command(&user.ssh_config(&[]));
+    under_way(ssh.args([&target("web-1"), command]).env("SALLYPORT_CONNECT", "off"))
 }
 
 /// A session that echoes what is typed.

@@ -7,23 +7,16 @@ mod support;
 use std::fs;
 use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
 use support::{
-    Cluster, PROGRAM, Process, User, drain, is_root, lines_of, ok, read_until, ssh_command, stderr, target,
+    Cluster, PROGRAM, Process, User, drain, is_root, ok, read_until, ssh_command, stderr, target, under_way,
     wait_for,
 };
 
 fn begin(user: &User, command: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = ssh_command(&user.ssh_config(&[]))
-        .args([&target("web-1"), command])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = lines_of(&mut child);
-    (child, lines)
+    under_way(ssh_command(&user.ssh_config(&[])).args([&target("web-1"), command]))
 }
 
 const TICKS: &str = "i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done";

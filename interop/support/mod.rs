@@ -626,6 +626,13 @@ pub fn drain(mut lines: BufReader<std::process::ChildStdout>) {
     std::thread::spawn(move || while lines.read_line(&mut String::new()).is_ok_and(|read| read > 0) {});
 }
 
+/// A command under way, with its output line by line.
+pub fn under_way(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a command starts");
+    let lines = lines_of(&mut child);
+    (child, lines)
+}
+
 /// The output of a child, line by line.
 pub fn lines_of(child: &mut Child) -> BufReader<std::process::ChildStdout> {
     BufReader::new(child.stdout.take().expect("a piped stdout"))

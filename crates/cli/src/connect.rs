@@ -7,7 +7,6 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::{Trust, server_name, tls};
-use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
@@ -15,6 +14,7 @@ use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
+use sallyport_wire::{FRAME_BYTES, READ_AHEAD_BYTES, alpn};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -55,11 +55,6 @@ pub(crate) struct AuthorityArgs {
     #[arg(long, global = true, env = "SALLYPORT_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
-
-/// What is read ahead of TLS, which asks the system for a few KiB at a time.
-const READ_AHEAD_BYTES: usize = 64 * 1024;
-/// Longest frame of HTTP/2 that the cluster may send: a message with 64 KiB of SSH, in one.
-const FRAME_BYTES: u32 = 66 * 1024;
 
 /// A TLS connection to the cluster.
 type Secured = TlsStream<BufReader<TcpStream>>;

@@ -12,6 +12,12 @@ pub mod tunnel;
 /// not the one that the program holds, `Rotation.Follow` gives the new one.
 pub const TRUST_HEADER: &str = "sallyport-trust";
 
+/// What is worth reading ahead of TLS, which asks the system for a few KiB at a time.
+pub const READ_AHEAD_BYTES: usize = 64 * 1024;
+
+/// Longest frame of HTTP/2 that a proxy and its clients take from each other: a message with 64 KiB of SSH, in one.
+pub const FRAME_BYTES: u32 = 66 * 1024;
+
 /// Messages, clients and servers generated from `proto/sallyport/v1`.
 #[allow(
     missing_docs,

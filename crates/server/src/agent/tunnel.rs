@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sallyport_access::HostRole;
-use sallyport_wire::alpn;
 use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
+use sallyport_wire::{READ_AHEAD_BYTES, alpn};
 use tokio::io::BufReader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -141,7 +141,7 @@ impl Dialling {
         let chain = self.credentials.identity().tls_chain.clone();
         let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
         let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
-        let stream = BufReader::with_capacity(tunnel::READ_AHEAD_BYTES, dial(&self.proxy).await?);
+        let stream = BufReader::with_capacity(READ_AHEAD_BYTES, dial(&self.proxy).await?);
         let tls = handshake(stream, config, &server).await?;
         let (handle, incoming) = Tunnel::client(tls, tunnel::Config::default());
         Ok(Dialled { handle, incoming, chain })

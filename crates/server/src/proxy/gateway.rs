@@ -14,9 +14,9 @@ use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::tls::is_hybrid;
 use sallyport_ssh::capabilities::Whose;
-use sallyport_wire::alpn;
 use sallyport_wire::client_hello::TlsOffer;
 use sallyport_wire::tunnel::{self, Tunnel};
+use sallyport_wire::{FRAME_BYTES, READ_AHEAD_BYTES, alpn};
 use time::OffsetDateTime;
 use tokio::io::{AsyncWriteExt, BufReader, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
@@ -43,8 +43,6 @@ const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// and this what waits here for all streams of a connection: 128 of them may have stopped before the others that a user
 /// has on the same connection feel it.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
-/// Longest frame of HTTP/2 that clients may send: a message with 64 KiB of SSH, in one.
-const FRAME_BYTES: u32 = 66 * 1024;
 /// One client's streams on one connection: a person with an Ansible run, not a flood.
 const STREAMS_PER_CONNECTION: u32 = 1_000;
 /// Whether an idle HTTP/2 peer is still there.
@@ -265,7 +263,7 @@ impl Gateway {
 
     async fn tunnel(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
         let Some(hub) = &self.hub else { return dropped("tunnel_not_served") };
-        let stream = BufReader::with_capacity(tunnel::READ_AHEAD_BYTES, stream);
+        let stream = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
         let Some((tls, Some(identity))) = self.accept(&hello, stream, peer, Purpose::Tunnel).await else {
             return;
         };

@@ -176,25 +176,22 @@ impl LiveSessions {
     /// Waits for changes, and gives them. What changes between two calls is in the second.
     pub async fn changes(&self) -> Change {
         loop {
-            let notified = self.0.changed.notified();
-            {
-                let mut state = self.state();
-                let Some(waiting) = state.changed.as_mut().map(std::mem::take) else {
-                    state.changed = Some(BTreeSet::new());
-                    return Change::Everything(state.sessions.values().map(|entry| entry.told()).collect());
-                };
-                if !waiting.is_empty() {
-                    let (mut put, mut ended) = (Vec::new(), Vec::new());
-                    for id in waiting {
-                        match state.sessions.get(&id) {
-                            Some(entry) => put.push(entry.told()),
-                            None => ended.push(id),
-                        }
+            self.changed().await;
+            let mut state = self.state();
+            let Some(waiting) = state.changed.as_mut().map(std::mem::take) else {
+                state.changed = Some(BTreeSet::new());
+                return Change::Everything(state.sessions.values().map(|entry| entry.told()).collect());
+            };
+            if !waiting.is_empty() {
+                let (mut put, mut ended) = (Vec::new(), Vec::new());
+                for id in waiting {
+                    match state.sessions.get(&id) {
+                        Some(entry) => put.push(entry.told()),
+                        None => ended.push(id),
                     }
-                    return Change::Some { put, ended };
                 }
+                return Change::Some { put, ended };
             }
-            notified.await;
         }
     }
 }

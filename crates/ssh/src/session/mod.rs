@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use account::Account;
 pub use logins::LoginRecords;
 pub use process::{Helper, Running, start};
+pub(crate) use pump::Early;
 pub use pump::{Ended, run};
 pub use rustix::process::Signal;
 pub use terminal::{Size, Terminal};

@@ -35,8 +35,8 @@ pub struct Ended {
     pub cut: Option<String>,
 }
 
-/// Why the pump stopped early.
-enum Early {
+/// Why a session's bytes stopped early.
+pub(crate) enum Early {
     Gone,
     Cut(String),
 }

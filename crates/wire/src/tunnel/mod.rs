@@ -13,9 +13,6 @@ pub mod state;
 pub use driver::{Handle, Incoming, Stream, Tunnel};
 pub use state::{Config, Side};
 
-/// What is worth reading ahead of TLS, which asks the system for a few KiB at a time.
-pub const READ_AHEAD_BYTES: usize = 64 * 1024;
-
 /// Why a tunnel or stream ended, or could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelError {

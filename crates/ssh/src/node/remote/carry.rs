@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::again::again;
 use super::{HangUp, window};
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
-use crate::session::{Channel, Ended, Exit, Gone, Happening, Incoming, Input, Output, Signal, Stop, Tap};
+use crate::session::{Channel, Early, Ended, Exit, Happening, Incoming, Input, Output, Signal, Stop, Tap};
 use crate::sftp::observe::{Observer, Seen};
 use crate::sftp::passing::Passed;
 
@@ -17,24 +17,6 @@ use crate::sftp::passing::Passed;
 fn signal_name(signal: Signal) -> Option<String> {
     let signal = nix::sys::signal::Signal::try_from(signal.as_raw()).ok()?;
     Some(signal.as_str().trim_start_matches("SIG").to_owned())
-}
-
-/// Why the bytes stopped early.
-enum Early {
-    Gone,
-    Cut(String),
-}
-
-impl From<Gone> for Early {
-    fn from(_: Gone) -> Self {
-        Self::Gone
-    }
-}
-
-impl From<Stop> for Early {
-    fn from(stop: Stop) -> Self {
-        Self::Cut(stop.0)
-    }
 }
 
 /// A file transfer.
