@@ -407,3 +407,73 @@ fn thousands_of_streams_share_one_helper() {
     drop(open);
     wait_for("the streams to end", || (status(&alice.0)["streams"] == 0).then_some(()));
 }
+
+/// Processor time of a process so far, in hundredths of a second.
+fn ticks(pid: u64) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_helper_without_descriptors_left_sends_others_their_own_way() {
+    let (_cluster, alice) = with_node();
+    // Room for about forty streams.
+    let program = "ulimit -n 200; exec \"$@\"";
+    let started = alice.0.command(&["connect", "--idle", "1m"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", program, "sh"]).arg(started.get_program()).args(started.get_args());
+    shell.envs(started.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    ok(shell.output().unwrap());
+    let socket = profile(&alice.0).join("connect/socket");
+    let mut open: Vec<Asked> = Vec::new();
+    while open.len() < 200 {
+        let mut asked = Asked::new(&socket).unwrap();
+        match asked.answer() {
+            b'T' => open.push(asked),
+            other => {
+                assert_eq!(other, b'D');
+                break;
+            }
+        }
+    }
+    let taken = open.len();
+    assert!((20..60).contains(&taken), "{taken}");
+    // Whoever is not taken connects alone, and works.
+    let web = target("web-1");
+    ok(alice.ssh(&[&web, "true"]));
+    assert_eq!(status(&alice.0)["streams"], taken);
+    // So it is beside more than it can even hear, who cost it no processor time either.
+    let helper = pid(&alice.0);
+    let silent: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let before = ticks(helper);
+    let config = alice.0.ssh_config(&[]);
+    let alone = || {
+        let mut ssh = ssh_command(&config);
+        ssh.args([&web, "echo alone"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let racing: Vec<Child> = (0..10).map(|_| alone()).collect();
+    for child in racing {
+        assert_eq!(stdout(&ok(child.wait_with_output().unwrap())), "alone\n");
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let spent = ticks(helper) - before;
+    assert!(spent < 50, "{spent} hundredths of a second");
+    drop(silent);
+    wait_for("the helper to answer", || (status(&alice.0)["streams"] == taken).then_some(()));
+    // Those that it has go on.
+    for asked in &mut open {
+        asked.input.write_all(b"SSH-2.0-many_1\r\n").unwrap();
+        let mut greeting = [0; 8];
+        asked.output.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting, b"SSH-2.0-");
+    }
+    let log = fs::read_to_string(profile(&alice.0).join("connect/log")).unwrap();
+    assert!(!log.contains("cannot"), "{log}");
+    // And there is room again when they end.
+    drop(open);
+    wait_for("the streams to end", || (status(&alice.0)["streams"] == 0).then_some(()));
+    let served = status(&alice.0)["served"].as_u64().unwrap();
+    ok(alice.ssh(&[&web, "true"]));
+    assert_eq!(status(&alice.0)["served"], served + 1);
+}

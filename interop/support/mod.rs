@@ -101,7 +101,6 @@ impl Disk {
 
 /// Authority and proxy in one process, nodes in their own.
 pub struct Cluster {
-    pub directory: TempDir,
     pub port: u16,
     pub services: Option<Process>,
     pub nodes: Vec<(String, Process)>,
@@ -110,6 +109,8 @@ pub struct Cluster {
     pub environment: Vec<(String, String)>,
     /// Where the authority's data is, when it is on a disk of its own.
     pub disk: Option<Disk>,
+    /// The last to go: what the processes above have logged is in it.
+    pub directory: TempDir,
 }
 
 /// A logged-in user with a profile directory.

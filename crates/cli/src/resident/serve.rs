@@ -7,9 +7,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Resource, Rlimit};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -22,9 +23,10 @@ use tracing::{debug, info, warn};
 
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
 use super::socket::{self, Place};
-use super::splice::{Input, Output, Splice};
+use super::splice::{Ends, Splice};
 use super::transports::{Login, Transports};
-use crate::error::{CliResult, Context};
+use crate::error::{CliError, CliResult, Context, Exit};
+use crate::profile::Stored;
 use crate::{Global, ui};
 
 /// How often it looks whether it is still wanted.
@@ -33,10 +35,14 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const REQUEST_PATIENCE: Duration = Duration::from_secs(3);
 /// After an accept that failed: descriptors come back when streams end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Descriptors of one stream: the socket, the input and the output.
-const DESCRIPTORS_PER_STREAM: u64 = 3;
-/// For everything else.
+/// Descriptors of a hundred streams: of each the socket, the input and the output, and a connection to the proxy, which
+/// is five times what they need while nothing is replaced.
+const DESCRIPTORS_PER_HUNDRED: u64 = 301;
+/// For everything else: what the process itself needs, and those who are told to go alone.
 const DESCRIPTORS_ASIDE: u64 = 64;
+/// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
+/// the same.
+const HEARD_BESIDE: usize = 8;
 /// However many descriptors there may be.
 const MOST_STREAMS: u64 = 20_000;
 
@@ -106,7 +112,8 @@ fn most_streams() -> usize {
         Err(_) => limit.current,
     };
     let descriptors = current.unwrap_or(u64::MAX).saturating_sub(DESCRIPTORS_ASIDE);
-    usize::try_from((descriptors / DESCRIPTORS_PER_STREAM).min(MOST_STREAMS)).unwrap_or(0)
+    let streams = descriptors.saturating_mul(100) / DESCRIPTORS_PER_HUNDRED;
+    usize::try_from(streams.min(MOST_STREAMS)).unwrap_or(0)
 }
 
 async fn listen(
@@ -118,16 +125,27 @@ async fn listen(
 ) {
     let tasks = TaskTracker::new();
     let serve = |stream: UnixStream| {
+        if tasks.len() >= helper.most.saturating_add(HEARD_BESIDE) {
+            // One more would take the descriptors that those who were taken need. What is closed unheard goes alone.
+            let _ = rustix::net::send(&stream, &[answer::DIRECT], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            return;
+        }
         let helper = std::rc::Rc::clone(&helper);
         tasks.spawn_local(async move { helper.serve(stream).await });
     };
+    let mut failing = false;
     let mut look = tokio::time::interval(LOOK_INTERVAL.min(helper.idle.max(Duration::from_millis(100))));
     let why = loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => serve(stream),
+                Ok((stream, _)) => {
+                    failing = false;
+                    serve(stream);
+                }
                 Err(error) => {
-                    warn!(%error, "cannot take a request");
+                    if !std::mem::replace(&mut failing, true) {
+                        warn!(%error, "cannot take requests");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -201,37 +219,46 @@ impl Helper {
     }
 
     async fn ssh(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
-        let mut descriptors = descriptors.into_iter();
-        let ends = match (descriptors.next(), descriptors.next()) {
-            (Some(input), Some(output)) => {
-                Input::new(input).and_then(|input| Ok((input, Output::new(output)?)))
-            }
-            _ => return debug!("a request came without its descriptors"),
-        };
-        let usable = match (ends, self.transports.login()) {
-            (Ok(ends), Login::Valid(stored)) if self.open.get() < self.most => Some((ends, stored)),
-            (Err(error), _) => {
-                debug!(%error, "descriptors that cannot be waited for");
-                None
-            }
-            _ => None,
-        };
-        let Some(((input, output), stored)) = usable else {
+        let Some((ends, stored, _guard)) = self.accept(descriptors) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
         };
-        // Said before anything is read: whoever does not hear it keeps the input.
+        // Said before anything is read or set on what came: whoever does not hear it goes on with both as they were.
         if stream.write_all(&[answer::TAKEN]).await.is_err() {
             return;
         }
-        let _guard = self.begin();
         debug!(node, login, "a stream begins");
-        let splice = Splice { transports: &self.transports, node, login, input, output, program: &stream };
-        let said = match splice.run(stored).await {
-            Ok(()) => vec![answer::ENDED],
-            Err(error) => encode_error(&error),
+        let said = match ends.open() {
+            Ok((input, output)) => {
+                let transports = &self.transports;
+                let splice = Splice { transports, node, login, input, output, program: &stream };
+                splice.run(stored).await
+            }
+            Err(error) => Err(CliError::new(format!("the helper cannot wait for input and output: {error}"))
+                .hint("connect again with SALLYPORT_CONNECT=off, which goes without it")
+                .exit(Exit::Connection)),
         };
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
         let _ = stream.write_all(&said).await;
+    }
+
+    /// Whether a stream can be taken; it counts from here on. What came with it was only looked at.
+    fn accept(&self, descriptors: Vec<OwnedFd>) -> Option<(Ends, Arc<Stored>, Begun<'_>)> {
+        if self.open.get() >= self.most {
+            debug!(open = self.open.get(), "as many streams as there can be");
+            return None;
+        }
+        let ends = match Ends::new(descriptors) {
+            Ok(ends) => ends,
+            Err(error) => {
+                debug!(%error, "descriptors that cannot be waited for");
+                return None;
+            }
+        };
+        match self.transports.login() {
+            Login::Valid(stored) => Some((ends, stored, self.begin())),
+            Login::Unusable => None,
+        }
     }
 
     fn begin(&self) -> Begun<'_> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use futures::FutureExt;
 use futures::future::poll_fn;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -54,6 +54,41 @@ pub(super) enum Output {
     Socket(UnixStream),
 }
 
+/// What came with a request and can be waited for. Nothing is set on it yet: it is the program's too, which may have to go
+/// on with it alone, and to a program that waits by itself what no longer blocks looks like the end.
+#[derive(Debug)]
+pub(super) struct Ends {
+    input: OwnedFd,
+    output: OwnedFd,
+}
+
+impl Ends {
+    /// Looks at the input and the output: a pipe that is open this way, or a socket.
+    pub(super) fn new(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        let count = descriptors.len();
+        let Ok([input, output]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return refuse(format!("{count} of them came, expected 2"));
+        };
+        for (descriptor, wrong) in [(&input, OFlags::WRONLY), (&output, OFlags::RDONLY)] {
+            let mode = rustix::fs::fcntl_getfl(descriptor)? & OFlags::RWMODE;
+            match FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode) {
+                FileType::Fifo if mode == wrong => {
+                    return refuse("a pipe that is open the other way".to_owned());
+                }
+                FileType::Fifo | FileType::Socket => {}
+                other => return refuse(format!("expected a pipe or a socket, got {other:?}")),
+            }
+        }
+        Ok(Self { input, output })
+    }
+
+    /// Makes both ready to be waited for. From here on they are the helper's.
+    pub(super) fn open(self) -> io::Result<(Input, Output)> {
+        Ok((Input::new(self.input)?, Output::new(self.output)?))
+    }
+}
+
 /// Whether it is a pipe; one is made large, so that program and helper take turns less often.
 fn is_pipe(descriptor: &OwnedFd) -> io::Result<bool> {
     let stat = rustix::fs::fstat(descriptor)?;
@@ -73,7 +108,7 @@ fn socket(descriptor: OwnedFd) -> io::Result<UnixStream> {
 }
 
 impl Input {
-    pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+    fn new(descriptor: OwnedFd) -> io::Result<Self> {
         if is_pipe(&descriptor)? {
             pipe::Receiver::from_owned_fd(descriptor).map(Self::Pipe)
         } else {
@@ -113,7 +148,7 @@ impl Input {
 }
 
 impl Output {
-    pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+    fn new(descriptor: OwnedFd) -> io::Result<Self> {
         if is_pipe(&descriptor)? {
             pipe::Sender::from_owned_fd(descriptor).map(Self::Pipe)
         } else {
