@@ -12,7 +12,6 @@
 //! without words ("Permission denied (publickey)").
 
 mod connection;
-mod gate;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -32,6 +31,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
 use crate::capabilities::{IDENTIFICATION, Sighting};
+use crate::inbound;
 use crate::rsa_keys::{self, HostSigner};
 use crate::{BoxedStream, Stream, algorithms};
 
@@ -271,7 +271,7 @@ fn ssh_config(
         keys: vec![key],
         certificates: vec![certificate],
         limits: algorithms::limits(),
-        window_size: algorithms::FIRST_WINDOW_BYTES,
+        window_size: inbound::FIRST_WINDOW_BYTES,
         channel_buffer_size: algorithms::CHANNEL_PACKETS,
         preferred: algorithms::server(demand),
         inactivity_timeout: None,

@@ -13,6 +13,7 @@ pub mod capabilities;
 pub mod client;
 pub mod copy;
 pub mod helper;
+mod inbound;
 pub mod jump;
 pub mod node;
 mod pump;

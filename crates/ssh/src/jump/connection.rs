@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bytes::Bytes;
 use russh::keys::Certificate;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
-use russh::{Channel, ChannelId, ChannelOpenFailure, Disconnect, Pty};
+use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
 use sallyport_access::Identity;
 use sallyport_sal::HybridKeyExchange;
 use time::OffsetDateTime;
@@ -15,12 +16,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info, warn};
 
-use super::gate::Gate;
 use super::{Dial, JumpConfig, JumpError};
-use crate::Stream;
-use crate::algorithms;
 use crate::capabilities::{Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
-use crate::pump::{Slack, pump};
+use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
+use crate::session::Gone;
+use crate::{BoxedStream, Stream};
 
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 §5.1), the code that goes with words of our own.
 const PROHIBITED: u32 = 1;
@@ -62,6 +62,9 @@ struct Shared {
     /// What the client says it can do.
     offered: Offered,
     channels: AtomicUsize,
+    /// Whether the connection is read, and how much of what it carries waits.
+    gate: Arc<Gate>,
+    pressure: Arc<Pressure>,
     /// Identity proven, or a channel opened or closed.
     changed: Notify,
 }
@@ -79,8 +82,8 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
     let cut = CutOnDrop(settings.cut.clone());
     let shared = Arc::new(Shared::default());
     let (dial, client) = (Arc::clone(&settings.dial), settings.client);
-    let gate = Gate::new(stream, cut.0.clone());
-    let ended = greet(gate, settings, Arc::clone(&shared)).await;
+    let line = Line::new(stream, cut.0.clone(), Arc::clone(&shared.gate));
+    let ended = greet(line, settings, Arc::clone(&shared)).await;
     if shared.identity.get().is_none()
         && let Some(offer) = shared.offered.offer()
     {
@@ -97,18 +100,18 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
 
 /// Hears the client out first where not every one fits.
 async fn greet<S: Stream + 'static>(
-    gate: Gate<S>,
+    line: Line<S>,
     settings: Settings,
     shared: Arc<Shared>,
 ) -> Result<(), JumpError> {
     match settings.demand {
         HybridKeyExchange::Preferred => {
-            let tap = Tap::along(gate, &shared.offered);
+            let tap = Tap::along(line, &shared.offered);
             supervise(tap, settings, shared).await
         }
         HybridKeyExchange::Required => {
             let limit = settings.config.auth_timeout;
-            let heard = tokio::time::timeout(limit, hear_out(gate)).await;
+            let heard = tokio::time::timeout(limit, hear_out(line)).await;
             match heard.map_err(|_| JumpError::AuthTimeout(limit))?.map_err(russh::Error::from)? {
                 Heard::Fits(greeted) => {
                     let tap = Tap::along(greeted, &shared.offered);
@@ -134,8 +137,7 @@ async fn supervise<S: Stream + 'static>(
     let handler = Client {
         shared: Arc::clone(&shared),
         places: Arc::new(Semaphore::new(config.max_channels)),
-        slack: Slack::default(),
-        widest_window: algorithms::FIRST_WINDOW_BYTES,
+        inbound: Inbound::new(Arc::clone(&shared.gate), Arc::clone(&shared.pressure)),
         sessions: HashMap::new(),
         span: Span::current(),
         settings,
@@ -199,8 +201,7 @@ async fn supervise<S: Stream + 'static>(
 struct Client {
     shared: Arc<Shared>,
     places: Arc<Semaphore>,
-    slack: Slack,
-    widest_window: u32,
+    inbound: Inbound,
     /// Session channels, and whether they have been told that there are no shells.
     sessions: HashMap<ChannelId, bool>,
     span: Span,
@@ -220,7 +221,49 @@ impl Drop for Counted {
     }
 }
 
+/// A channel that leads to a node, as its client is reached.
+struct Way {
+    write: ChannelWriteHalf<Msg>,
+    inbox: Arc<Inbox>,
+    pressure: Arc<Pressure>,
+}
+
+impl ToClient for Way {
+    fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
+        let _waiting = self.pressure.enter();
+        self.write.data_bytes(bytes).await.map_err(|_| Gone)
+    }
+
+    async fn eof(&self) -> Result<(), Gone> {
+        self.write.eof().await.map_err(|_| Gone)
+    }
+}
+
+impl Way {
+    /// Carries the client's connection to the node and back, to its end.
+    async fn carry(self, stream: BoxedStream) {
+        let counts = Counts::default();
+        carry(&self, stream, &counts).await;
+        self.inbox.leave();
+        let _ = self.write.close().await;
+        debug!(?counts, "connection to a node ended");
+    }
+}
+
 impl Client {
+    /// Holds the client to what it was granted; false when what it sent is to be dropped.
+    fn came(&mut self, id: ChannelId, length: usize, session: &Session) -> bool {
+        self.inbound.came(id, length, session).unwrap_or_else(|error| {
+            info!(parent: &self.span, %error, "cutting a connection");
+            self.settings.cut.cancel();
+            false
+        })
+    }
+
     /// Counts a channel in, or says that there are too many.
     fn count(&self) -> Option<Counted> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
@@ -281,12 +324,36 @@ impl Handler for Client {
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), JumpError> {
-        self.widest_window = algorithms::widest_window(session.remote_sshid());
+        self.inbound.met(session.remote_sshid());
         Ok(())
     }
 
-    fn adjust_window(&mut self, _: ChannelId, current: u32) -> u32 {
-        algorithms::wider_window(current, self.widest_window)
+    fn adjust_window(&mut self, channel: ChannelId, current: u32) -> u32 {
+        self.inbound.adjust(channel, current)
+    }
+
+    async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), JumpError> {
+        if self.came(id, data.len(), session) {
+            self.inbound.take(id, data);
+        }
+        Ok(())
+    }
+
+    async fn extended_data(
+        &mut self,
+        id: ChannelId,
+        _: u32,
+        data: &[u8],
+        session: &mut Session,
+    ) -> Result<(), JumpError> {
+        // Nothing here reads that; it counts all the same.
+        self.came(id, data.len(), session);
+        Ok(())
+    }
+
+    async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), JumpError> {
+        self.inbound.end(id);
+        Ok(())
     }
 
     async fn channel_open_direct_tcpip(
@@ -316,7 +383,11 @@ impl Handler for Client {
         };
         let dial = Arc::clone(&self.settings.dial);
         let (client, limit) = (self.settings.client, self.settings.config.dial_timeout);
-        let (host, slack) = (host.to_owned(), self.slack.clone());
+        let host = host.to_owned();
+        let inbox = self.inbound.open(channel.id());
+        // The reading half is dropped: russh would wait on its queue.
+        let (_, write) = channel.split();
+        let way = Way { write, inbox, pressure: Arc::clone(&self.shared.pressure) };
         let span = debug_span!(parent: &self.span, "jump_channel", node = %host, port);
         // Apart from the connection's own loop: one slow node must not hold up the others.
         tokio::spawn(
@@ -324,25 +395,22 @@ impl Handler for Client {
                 let _counted = counted;
                 let dialled =
                     tokio::time::timeout(limit, dial.dial(&identity, &certificate, &host, client)).await;
-                match dialled {
+                let refusal = match dialled {
                     Ok(Ok(stream)) => {
                         reply.accept().await;
-                        let carried = pump(channel, stream, slack).await;
-                        debug!(
-                            to_node = carried.from_channel,
-                            from_node = carried.to_channel,
-                            "connection to a node ended"
-                        );
+                        return way.carry(stream).await;
                     }
                     Ok(Err(reason)) => {
                         debug!(%reason, "connection to a node refused");
-                        reply.reject(prohibited(reason)).await;
+                        prohibited(reason)
                     }
                     Err(_) => {
                         let reason = format!("{host} did not answer within {} s", limit.as_secs());
-                        reply.reject(ChannelOpenFailure::Other { code: CONNECT_FAILED, reason }).await;
+                        ChannelOpenFailure::Other { code: CONNECT_FAILED, reason }
                     }
-                }
+                };
+                way.inbox.refuse();
+                reply.reject(refusal).await;
             }
             .instrument(span),
         );
@@ -404,6 +472,9 @@ impl Handler for Client {
 
     async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), JumpError> {
         self.sessions.remove(&channel);
+        if let Some(inbox) = self.inbound.close(channel) {
+            inbox.close();
+        }
         Ok(())
     }
 

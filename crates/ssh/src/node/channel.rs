@@ -17,11 +17,11 @@ use tokio::time::timeout;
 use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared};
 use super::forward::inward::Client;
-use super::inbox::Inbox;
 use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
 use crate::helper::printable;
+use crate::inbound::{Inbox, ToClient};
 use crate::session::{Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Terminal};
 
 /// Exit status for what the node did not let happen; ssh's own for its errors.
@@ -89,6 +89,20 @@ impl Door {
         let _ = self.write.exit_status(REFUSED_STATUS).await;
         let _ = self.eof().await;
         self.close().await;
+    }
+}
+
+impl ToClient for Door {
+    fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
+        Self::send(self, Channel::Stdout, bytes).await
+    }
+
+    async fn eof(&self) -> Result<(), Gone> {
+        Self::eof(self).await
     }
 }
 

@@ -6,9 +6,10 @@ use russh::server::Config;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_sal::HybridKeyExchange;
 
-use super::{HostIdentity, window};
+use super::HostIdentity;
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
+use crate::inbound;
 use crate::session::{Helper, LoginRecords};
 
 /// Settings of a node's SSH server.
@@ -86,7 +87,7 @@ impl NodeConfig {
             keys: vec![host.key.clone()],
             certificates: vec![host.certificate.clone()],
             limits: algorithms::limits(),
-            window_size: window::FIRST_BYTES,
+            window_size: inbound::FIRST_WINDOW_BYTES,
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             event_buffer_size: 32,

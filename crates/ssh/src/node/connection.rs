@@ -2,7 +2,6 @@
 
 mod handler;
 mod limits;
-mod line;
 mod login;
 mod shared;
 
@@ -21,9 +20,9 @@ pub(super) use shared::{Live, Shared};
 
 use crate::Stream;
 use crate::capabilities::{Heard, Tap, hear_out, no_common_algorithm};
+use crate::inbound::Line;
 use handler::Connection;
 use limits::Verdict;
-use line::Line;
 
 /// How long a client has to hear of the end after it was told, before its line is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -7,28 +7,22 @@ pub(super) mod inward;
 pub(super) mod outward;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use sallyport_access::permit::{Forwarding, SessionOptions};
 use sallyport_audit::recording::{Body, Direction, ForwardEnd};
 use sallyport_audit::{Code, Event};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use uuid::Uuid;
 
 use super::backend::{Place, Target};
 use super::channel::Door;
 use super::connection::Shared;
 use crate::BoxedStream;
-use crate::session::{Channel, Incoming};
+use crate::inbound::{Counts, carry};
 
 /// How long the other side may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes carried to the client at once.
-const BLOCK_BYTES: usize = 32 * 1024;
-/// What waits for the first bytes after a pause: many connections are idle most of the time.
-const IDLE_BLOCK_BYTES: usize = 1024;
 
 /// The right to one thing, and where to have it done.
 pub(super) struct Granted {
@@ -135,13 +129,6 @@ pub(super) struct Passage {
     _room: Room,
 }
 
-/// Bytes so far.
-#[derive(Default)]
-struct Counts {
-    from_client: AtomicU64,
-    to_client: AtomicU64,
-}
-
 impl Passage {
     /// Tells that a connection was opened.
     pub(super) async fn open(shared: Arc<Shared>, room: Room, about: About) -> Self {
@@ -199,78 +186,5 @@ impl Drop for Passage {
                 .field("bytes_out", bytes_out)
                 .field("duration_ms", lasted),
         );
-    }
-}
-
-async fn carry(door: &Door, stream: BoxedStream, counts: &Counts) {
-    let (mut read, mut write) = tokio::io::split(stream);
-    // Whether the other side has ended its output properly, or the client takes no more of it: then what the client
-    // has sent before still goes out.
-    let outward = async {
-        let mut size = IDLE_BLOCK_BYTES;
-        loop {
-            let mut block = Vec::with_capacity(size);
-            match read.read_buf(&mut block).await {
-                Ok(0) => {
-                    let _ = door.eof().await;
-                    return true;
-                }
-                Ok(read) => {
-                    size = if read < IDLE_BLOCK_BYTES { IDLE_BLOCK_BYTES } else { BLOCK_BYTES };
-                    if door.send(Channel::Stdout, Bytes::from(block)).await.is_err() {
-                        return true;
-                    }
-                    counts.to_client.fetch_add(read as u64, Ordering::Relaxed);
-                }
-                Err(_) => return false,
-            }
-        }
-    };
-    // True when the client has ended its input properly.
-    let inward = async {
-        loop {
-            match door.inbox.next().await {
-                Some(Incoming::Data(bytes)) => {
-                    if write.write_all(&bytes).await.is_err() {
-                        return false;
-                    }
-                    counts.from_client.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                    door.inbox.consumed(bytes.len());
-                }
-                Some(Incoming::Eof) => return write.shutdown().await.is_ok(),
-                Some(Incoming::Cut(_)) | None => return false,
-                Some(Incoming::Resize(_) | Incoming::Signal(_)) => {}
-            }
-        }
-    };
-    tokio::pin!(outward, inward);
-    let (mut outward_open, mut inward_open) = (true, true);
-    while outward_open || inward_open {
-        tokio::select! {
-            proper = &mut outward, if outward_open => {
-                outward_open = false;
-                if !proper {
-                    return;
-                }
-            }
-            proper = &mut inward, if inward_open => {
-                inward_open = false;
-                if !proper {
-                    return;
-                }
-            }
-            // After its own end the client can still go.
-            () = gone(door), if !inward_open => return,
-        }
-    }
-}
-
-/// Waits until the client has gone, after it has ended its input.
-async fn gone(door: &Door) {
-    loop {
-        match door.inbox.next().await {
-            None | Some(Incoming::Cut(_)) => return,
-            Some(_) => {}
-        }
     }
 }

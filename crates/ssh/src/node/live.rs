@@ -8,8 +8,8 @@ use sallyport_access::{HostId, Identity, Principal, RoleName, SessionId};
 use sallyport_audit::recording::SessionMetadata;
 use tokio::sync::Notify;
 
-use super::inbox::Inbox;
 use super::joining::{Hub, Participant};
+use crate::inbound::Inbox;
 
 /// Changes that may wait for whoever follows; past it everything is told anew.
 const MOST_CHANGES: usize = 10_000;
@@ -219,8 +219,8 @@ impl Drop for Listed {
 mod tests {
     use time::OffsetDateTime;
 
-    use super::super::inbox::Pressure;
     use super::*;
+    use crate::inbound::Pressure;
     use crate::session::Incoming;
 
     fn entry() -> (Entry, Arc<Inbox>, SessionId) {

@@ -18,14 +18,12 @@ mod channel;
 mod config;
 mod connection;
 mod forward;
-mod inbox;
 mod joining;
 mod live;
 mod local;
 mod record;
 mod remote;
 mod signals;
-mod window;
 mod x11;
 
 use std::collections::HashMap;

@@ -89,6 +89,42 @@ async fn a_port_where_nobody_listens_is_told() {
     assert_eq!(world.event(&Code::SessionPortForward).await.fields["success"], false);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_failed_take_no_room() {
+    let world = World::with("", |config| config.max_forwards = 4).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = closed.local_addr().unwrap().port();
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let local = free.local_addr().unwrap().port();
+    drop((closed, free));
+    let socket = world.path("mux");
+    let (path, forward) = (format!("-S{}", socket.display()), format!("-L{local}:127.0.0.1:{port}"));
+    let master = started(world.ssh(&["-M", &path, "-N", &forward], NO_COMMAND));
+    until("the master", || socket.exists().then_some(())).await;
+    for _ in 0..40 {
+        let mut refused = TcpStream::connect(("127.0.0.1", local)).await.unwrap();
+        let _ = refused.read(&mut [0]).await;
+    }
+    let inside = output(world.ssh(&[&path, "-oProxyCommand=false"], &["echo in"])).await;
+    assert_eq!(ok(&inside), "in\n");
+    stopped(master).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_nothing_does_not_keep_the_connection_of_a_client_that_has_gone() {
+    let world = World::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = format!("-W127.0.0.1:{}", target.local_addr().unwrap().port());
+    let mut client = started(world.ssh(&[&to], NO_COMMAND));
+    let _deaf = target.accept().await.unwrap();
+    let mut input = client.stdin.take().unwrap();
+    let block = vec![7; 64 * 1024];
+    let fill = async { while input.write_all(&block).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(3), fill).await.unwrap_err();
+    client.kill().await.unwrap();
+    until("the end", || (world.events(&Code::SessionPortForwardEnd).len() == 1).then_some(())).await;
+}
+
 /// A server that answers each connection with what it was sent, backwards, when that has ended.
 async fn mirror() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

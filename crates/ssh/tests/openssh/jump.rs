@@ -12,7 +12,7 @@ use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::{ClientError, Connection, Settings, connect};
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
@@ -26,6 +26,8 @@ struct Nodes {
     node: SocketAddr,
     asked: Mutex<Vec<(String, String)>>,
     seen: Mutex<Vec<Sighting>>,
+    /// The node that reads nothing.
+    stuck: Mutex<Option<DuplexStream>>,
 }
 
 #[async_trait]
@@ -46,6 +48,11 @@ impl Dial for Nodes {
         match host {
             NODE | "web-1.example.com" => Ok(Box::new(TcpStream::connect(self.node).await.unwrap())),
             "asleep" => std::future::pending().await,
+            "stuck" => {
+                let (ours, theirs) = tokio::io::duplex(8 * 1024);
+                *self.stuck.lock().unwrap() = Some(theirs);
+                Ok(Box::new(ours))
+            }
             "deaf" => {
                 // Sends much and reads nothing until it is done: a careless forwarder would lock up.
                 let (ours, mut theirs) = tokio::io::duplex(8 * 1024);
@@ -86,7 +93,13 @@ impl Stand {
         let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
         let node = sshd.address;
         let trust = Arc::clone(&cluster.trust);
-        let nodes = Arc::new(Nodes { trust, node, asked: Mutex::default(), seen: Mutex::default() });
+        let nodes = Arc::new(Nodes {
+            trust,
+            node,
+            asked: Mutex::default(),
+            seen: Mutex::default(),
+            stuck: Mutex::default(),
+        });
         let host = cluster.host("proxy-1", HostRole::Proxy);
         let dial = Arc::clone(&nodes) as Arc<dyn Dial>;
         let jump = Arc::new(Jump::new(config, &host.private, &host.certificate, dial).unwrap());
@@ -379,6 +392,38 @@ async fn a_peer_that_waits_for_us_is_not_waited_for() {
     assert_eq!(all.len(), LOCK_BYTES + 8);
     assert!(all[..LOCK_BYTES] == noise(LOCK_BYTES));
     assert_eq!(all[LOCK_BYTES..], (LOCK_BYTES as u64).to_be_bytes());
+}
+
+#[tokio::test]
+async fn a_node_that_reads_nothing_holds_up_nobody_and_keeps_nobody() {
+    let stand = Stand::new(JumpConfig::default()).await;
+    let client = stand.client().await;
+    let mut stuck = client.open_direct("stuck", 22, stand.address).await.unwrap();
+    // As much as goes at once; what follows goes by the byte.
+    let block = noise(64 * 1024);
+    let mut sent = 0_u64;
+    let until = tokio::time::Instant::now() + Duration::from_secs(2);
+    while let Ok(written) = tokio::time::timeout_at(until, stuck.write(&block)).await {
+        sent += written.unwrap() as u64;
+    }
+    assert!((1 << 20..64 << 20).contains(&sent), "{sent}");
+    for _ in 0..3 {
+        let others = async {
+            let mut node = client.open_direct(NODE, 22, stand.address).await.unwrap();
+            node.write_all(b"SSH-2.0-held-up?\r\n").await.unwrap();
+            let mut banner = [0; 7];
+            node.read_exact(&mut banner).await.unwrap();
+            assert_eq!(&banner, b"SSH-2.0");
+        };
+        tokio::time::timeout(Duration::from_secs(3), others).await.expect("another channel was held up");
+    }
+    drop((stuck, client));
+    eventually(&stand, "").await;
+    let mut node = stand.nodes.stuck.lock().unwrap().take().unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(20), async {
+        while node.write_all(&block).await.is_ok() {}
+    });
+    told.await.expect("the connection to the node outlives its client");
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
@@ -13,13 +12,11 @@ use tracing::Instrument;
 
 use super::login::authorise;
 use super::shared::Shared;
-use crate::algorithms;
+use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel::{self, Door};
 use crate::node::forward::inward::{self, Listening};
 use crate::node::forward::{self, outward};
-use crate::node::inbox::Inbox;
-use crate::node::window::{self, Account};
 use crate::session::{Incoming, Kind, Signal, Size, Terminal};
 
 /// Variables that one session may set, and their bytes altogether.
@@ -40,9 +37,6 @@ struct Wishes {
 /// A channel of the client's.
 struct Open {
     inbox: Arc<Inbox>,
-    account: Account,
-    /// What the client could send with the packet that is being taken, when that brought it a grant.
-    before: Option<u32>,
     /// Taken when the session starts.
     write: Option<ChannelWriteHalf<Msg>>,
     wishes: Wishes,
@@ -55,34 +49,21 @@ struct Open {
 pub(super) struct Connection {
     shared: Arc<Shared>,
     channels: HashMap<ChannelId, Open>,
-    widest_window: u32,
+    inbound: Inbound,
     /// Where the node listens for the client, by what the client calls it.
     listening: HashMap<Target, Listening>,
-    /// Packets of input that have come, but for those of channels that are behind.
-    turn: u64,
-    /// The client did what ends the connection: whatever else it sends is dropped.
-    over: bool,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        for open in self.channels.values() {
-            open.inbox.leave();
-        }
         self.shared.forget_opened();
     }
 }
 
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            channels: HashMap::new(),
-            widest_window: algorithms::FIRST_WINDOW_BYTES,
-            listening: HashMap::new(),
-            turn: 0,
-            over: false,
-        }
+        let inbound = Inbound::new(shared.gate.clone(), shared.pressure.clone());
+        Self { shared, channels: HashMap::new(), inbound, listening: HashMap::new() }
     }
 
     /// Makes a connection for the client, when it may have it.
@@ -145,23 +126,19 @@ impl Connection {
 
     /// Lets a channel in and keeps its sending half; what it receives comes through the methods below.
     fn register(&mut self, channel: Channel<Msg>) -> Arc<Inbox> {
-        let inbox = Inbox::new(self.shared.pressure.clone());
         let id = channel.id();
+        let inbox = self.inbound.open(id);
+        // Those that were refused after all.
+        self.channels.retain(|id, _| self.inbound.holds(*id));
         // The reading half is dropped: russh would wait on its queue.
         let (_, write) = channel.split();
         self.channels.insert(
             id,
-            Open {
-                inbox: inbox.clone(),
-                account: Account::new(),
-                before: None,
-                write: Some(write),
-                wishes: Wishes::default(),
-                carries: false,
-            },
+            Open { inbox: inbox.clone(), write: Some(write), wishes: Wishes::default(), carries: false },
         );
         inbox
     }
+
     /// Starts what a channel asks for.
     fn start(&mut self, id: ChannelId, kind: Kind, session: &mut Session) -> Result<(), russh::Error> {
         let Some(open) = self.channels.get_mut(&id) else { return session.channel_failure(id) };
@@ -183,18 +160,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Holds the client to what it was granted. Whoever sends more knows that nobody has room for it.
-    fn within_window(&mut self, id: ChannelId, length: usize, session: &Session) -> bool {
-        let Some(open) = self.channels.get_mut(&id) else { return !self.over };
-        let before = open.before.take().unwrap_or(open.account.left);
-        if !self.over && !open.account.came(length, before, session.window_size(&id), Instant::now()) {
-            self.over = true;
-            self.shared.gate.hold(std::future::pending());
-            self.shared.cut(&format!(
-                "the client sent {length} bytes on a channel whose window had {before} left (RFC 4254, section 5.2)"
-            ));
-        }
-        !self.over
+    /// Holds the client to what it was granted.
+    fn came(&mut self, id: ChannelId, length: usize, session: &Session) -> bool {
+        self.inbound.came(id, length, session).unwrap_or_else(|error: PastWindow| {
+            self.shared.cut(&error.to_string());
+            false
+        })
     }
 
     fn request(&mut self, id: ChannelId, request: Incoming) -> Result<(), russh::Error> {
@@ -230,7 +201,7 @@ impl Handler for Connection {
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
-        self.widest_window = algorithms::widest_window(session.remote_sshid());
+        self.inbound.met(session.remote_sshid());
         self.shared.touch();
         self.shared.wake.notify_one();
         Ok(())
@@ -244,7 +215,7 @@ impl Handler for Connection {
     ) -> Result<(), Self::Error> {
         self.shared.touch();
         let most = self.shared.max_sessions();
-        if self.channels.len() >= most.saturating_add(self.shared.server.config.max_forwards) {
+        if self.inbound.channels() >= most.saturating_add(self.shared.server.config.max_forwards) {
             reply.reject(prohibited("too many channels are open on this connection; close some")).await;
             return Ok(());
         }
@@ -267,11 +238,9 @@ impl Handler for Connection {
     ) -> Result<(), Self::Error> {
         // A channel that the node has opened. A client that confirms it twice does not get to replace it.
         if !self.channels.contains_key(&id) {
-            let inbox = Inbox::new(self.shared.pressure.clone());
+            let inbox = self.inbound.open(id);
             let wishes = Wishes::default();
-            let account = Account::new();
-            let open =
-                Open { inbox: inbox.clone(), account, before: None, write: None, wishes, carries: true };
+            let open = Open { inbox: inbox.clone(), write: None, wishes, carries: true };
             self.channels.insert(id, open);
             self.shared.hand_inbox(id, inbox);
         }
@@ -356,27 +325,14 @@ impl Handler for Connection {
 
     async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Self::Error> {
         self.shared.touch();
-        if !self.within_window(id, data.len(), session) {
+        if !self.came(id, data.len(), session) {
             return Ok(());
         }
-        let Some(open) = self.channels.get_mut(&id) else { return Ok(()) };
-        if open.write.is_some() && open.inbox.is_full() {
+        if self.channels.get(&id).is_some_and(|open| open.write.is_some() && open.inbox.is_full()) {
             // Input for a program that was never started: nobody would take it.
             return session.close(id);
         }
-        if let Err(error) = open.inbox.accept(data) {
-            open.inbox.cut(&error.to_string());
-        }
-        if data.len() <= window::TRICKLE_BYTES as usize && open.inbox.waiting() >= window::PROMPT_BYTES {
-            if let Some(look) = open.account.next_look(open.inbox.taken(), self.turn, Instant::now()) {
-                self.shared.gate.hold(tokio::time::sleep_until(look.into()));
-            }
-        } else {
-            self.turn += 1;
-            if open.inbox.wants_room() {
-                self.shared.gate.hold(open.inbox.clone().room(data.len()));
-            }
-        }
+        self.inbound.take(id, data);
         Ok(())
     }
 
@@ -387,33 +343,25 @@ impl Handler for Connection {
         data: &[u8],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        // Nothing here reads that; it counts all the same (RFC 4254 §5.2).
-        self.within_window(id, data.len(), session);
+        // Nothing here reads that; it counts all the same.
+        self.came(id, data.len(), session);
         Ok(())
     }
 
     fn adjust_window(&mut self, channel: ChannelId, current: u32) -> u32 {
-        let now = Instant::now();
-        let Some(open) = self.channels.get_mut(&channel) else { return current };
-        open.before = Some(open.account.left);
-        open.account.granted(current);
-        let granted = open.account.view(open.inbox.waiting(), now);
-        let others = self.channels.iter().filter(|(id, _)| **id != channel);
-        let others = others.map(|(_, open)| open.account.view(open.inbox.waiting(), now));
-        window::next(granted, others, self.widest_window)
+        self.inbound.adjust(channel, current)
     }
 
     async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        if let Some(open) = self.channels.get(&id) {
-            open.inbox.end();
-        }
+        self.inbound.end(id);
         Ok(())
     }
 
     async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        match self.channels.remove(&id) {
-            Some(open) if open.carries => open.inbox.close(),
-            Some(open) => open.inbox.leave(),
+        let carries = self.channels.remove(&id).is_some_and(|open| open.carries);
+        match self.inbound.close(id) {
+            Some(inbox) if carries => inbox.close(),
+            Some(inbox) => inbox.leave(),
             None => {}
         }
         Ok(())

@@ -14,12 +14,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{self, Moment, Verdict};
-use super::line::Gate;
 use crate::capabilities::{Offered, Sighting, Whose};
+use crate::inbound::{Gate, Inbox, Pressure};
 use crate::node::backend::{BackEnd, Place};
 use crate::node::channel::Door;
 use crate::node::forward::inward::Slot;
-use crate::node::inbox::{Inbox, Pressure};
 use crate::node::joining;
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};

@@ -14,10 +14,10 @@ use tracing::Instrument;
 
 use super::{About, CONNECT_TIMEOUT, Passage, Room, check};
 use crate::BoxedStream;
+use crate::inbound::Inbox;
 use crate::node::backend::{Listener, Target};
 use crate::node::channel::Door;
 use crate::node::connection::Shared;
-use crate::node::inbox::Inbox;
 
 /// Places where one SSH connection may have the node listen.
 pub(in crate::node) const MAX_LISTENERS: usize = 32;

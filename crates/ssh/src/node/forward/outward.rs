@@ -40,7 +40,7 @@ pub(in crate::node) async fn run(
                 .message(format!("cannot connect: {reason}"))
                 .field("success", false);
             shared.server.sink.emit(event);
-            door.inbox.leave();
+            door.inbox.refuse();
             let reason = format!("cannot connect to {name}: {reason}");
             reply
                 .reject(ChannelOpenFailure::Other { code: ChannelOpenFailure::ConnectFailed.code(), reason })

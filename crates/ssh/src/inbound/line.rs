@@ -12,11 +12,11 @@ type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Lets a connection be read, or not for a while. What it writes goes on all the time.
 #[derive(Default)]
-pub(super) struct Gate(Mutex<Option<Pause>>);
+pub(crate) struct Gate(Mutex<Option<Pause>>);
 
 impl Gate {
     /// Nothing is read until `pause` is over.
-    pub(super) fn hold(&self, pause: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn hold(&self, pause: impl Future<Output = ()> + Send + 'static) {
         *self.pause() = Some(Box::pin(pause));
     }
 
@@ -35,7 +35,7 @@ impl Gate {
 }
 
 /// The connection's stream, with a switch that ends it from outside, and a gate before what is read.
-pub(super) struct Line<S> {
+pub(crate) struct Line<S> {
     stream: S,
     gate: Arc<Gate>,
     token: CancellationToken,
@@ -43,7 +43,7 @@ pub(super) struct Line<S> {
 }
 
 impl<S> Line<S> {
-    pub(super) fn new(stream: S, token: CancellationToken, gate: Arc<Gate>) -> Self {
+    pub(crate) fn new(stream: S, token: CancellationToken, gate: Arc<Gate>) -> Self {
         let cancelled = Box::pin(token.clone().cancelled_owned());
         Self { stream, gate, token, cancelled }
     }

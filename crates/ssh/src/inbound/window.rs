@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Window of a new channel: little, as every one of several hundred channels has it whether it is read or not. A channel
 /// whose reader keeps up has more before its client could notice: the target doubles with each grant.
-pub(super) const FIRST_BYTES: u32 = 128 * 1024;
+pub(crate) const FIRST_BYTES: u32 = 128 * 1024;
 /// Least window of a channel that is not behind.
 const LEAST_BYTES: u32 = 64 * 1024;
 /// Window of a channel whose reader does not keep up, but is not behind.

@@ -9,7 +9,7 @@
 //! wait: the other channels are not held up for it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(super) const MEMORY_BYTES: usize = 256 * 1024;
 const HANDED_BYTES: usize = 256 * 1024;
 /// Longest wait for a reader.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for a reader that takes nothing, when the client has gone.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 /// Output that has been waiting this long for the connection is held up.
 const HELD_UP: Duration = Duration::from_millis(1);
 /// Input that all channels of a connection may keep, past which one is given up. A client that keeps to its windows does
@@ -37,7 +39,7 @@ const MAX_REQUESTS: usize = 1024;
 
 /// How much of a connection's output is waiting for the connection, and how much input for its readers.
 #[derive(Debug, Default)]
-pub(super) struct Pressure {
+pub(crate) struct Pressure {
     waiting: AtomicUsize,
     gone: AtomicUsize,
     changed: Notify,
@@ -45,15 +47,30 @@ pub(super) struct Pressure {
     found_at: AtomicUsize,
     /// Input that waits, of all channels.
     kept: AtomicU64,
+    ended: AtomicBool,
+    end: Notify,
 }
 
 impl Pressure {
     /// Counts one piece of output until the guard is dropped.
-    pub(super) fn enter(&self) -> PressureGuard<'_> {
+    pub(crate) fn enter(&self) -> PressureGuard<'_> {
         if self.waiting.fetch_add(1, Ordering::AcqRel) == 0 {
             self.changed.notify_waiters();
         }
         PressureGuard(self)
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.end.notify_waiters();
+    }
+
+    async fn ended(&self) {
+        let end = self.end.notified();
+        if !self.ended.load(Ordering::Acquire) {
+            end.await;
+        }
     }
 
     /// Waits until output waits, and none of it goes. At once, when none has gone since it last was so.
@@ -77,7 +94,7 @@ impl Pressure {
     }
 }
 
-pub(super) struct PressureGuard<'a>(&'a Pressure);
+pub(crate) struct PressureGuard<'a>(&'a Pressure);
 
 impl Drop for PressureGuard<'_> {
     fn drop(&mut self) {
@@ -88,7 +105,7 @@ impl Drop for PressureGuard<'_> {
 
 /// Why input cannot be kept.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum InboxError {
+pub(crate) enum InboxError {
     #[error(
         "{KEPT_BYTES} bytes on this connection wait for commands that do not read them; use several connections"
     )]
@@ -111,14 +128,16 @@ struct State {
     /// The client has closed its channel: it is gone when the reader has all that came before.
     closed: bool,
     gone: bool,
+    refused: bool,
     cut: Option<String>,
 }
 
 /// The queue of one channel.
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     state: Mutex<State>,
     arrived: Notify,
     room: Notify,
+    left: Notify,
     pressure: Arc<Pressure>,
 }
 
@@ -129,8 +148,14 @@ impl Drop for Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new(pressure: Arc<Pressure>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), arrived: Notify::new(), room: Notify::new(), pressure })
+    pub(crate) fn new(pressure: Arc<Pressure>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            arrived: Notify::new(),
+            room: Notify::new(),
+            left: Notify::new(),
+            pressure,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -188,6 +213,11 @@ impl Inbox {
         }
     }
 
+    /// Nothing waits for the reader now.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting() == 0
+    }
+
     /// Bytes that wait.
     pub(super) fn waiting(&self) -> usize {
         self.state().memory_bytes
@@ -199,7 +229,7 @@ impl Inbox {
     }
 
     /// Takes a request that passes the input by.
-    pub(super) fn request(&self, request: Incoming) -> Result<(), InboxError> {
+    pub(crate) fn request(&self, request: Incoming) -> Result<(), InboxError> {
         let mut state = self.state();
         if state.requests.len() >= MAX_REQUESTS {
             return Err(InboxError::Requests);
@@ -210,13 +240,13 @@ impl Inbox {
     }
 
     /// The client sends no more input.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.state().eof = true;
         self.arrived.notify_one();
     }
 
     /// The client has closed its channel. What came before still belongs to the reader.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
         state.eof = true;
         state.closed = true;
@@ -225,17 +255,50 @@ impl Inbox {
     }
 
     /// The client, its channel or the reader has gone: what waits is let go, and what comes as well.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         let mut state = self.state();
         state.gone = true;
         drop(state);
         self.forget();
         self.arrived.notify_one();
         self.room.notify_one();
+        self.left.notify_waiters();
+    }
+
+    /// The channel does not come about after all.
+    pub(crate) fn refuse(&self) {
+        self.state().refused = true;
+        self.leave();
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.state().refused
+    }
+
+    /// Waits until nobody needs the reader to go on: the client has gone. What came on a channel that it had closed
+    /// before still belongs to the reader, as long as it takes some of it every [`LAST_WAIT`].
+    pub(super) async fn abandoned(&self) {
+        let left = async {
+            let left = self.left.notified();
+            if !self.state().gone {
+                left.await;
+            }
+        };
+        let stuck = async {
+            self.pressure.ended().await;
+            let mut taken = None;
+            while taken.replace(self.taken()) != Some(self.taken()) {
+                sleep(LAST_WAIT).await;
+            }
+        };
+        tokio::select! {
+            () = left => {}
+            () = stuck => {}
+        }
     }
 
     /// The reader is to stop, for this reason.
-    pub(super) fn cut(&self, reason: &str) {
+    pub(crate) fn cut(&self, reason: &str) {
         let mut state = self.state();
         if state.cut.is_none() {
             state.cut = Some(reason.to_owned());
@@ -251,19 +314,19 @@ impl Inbox {
     }
 
     /// Whether a program that was never started has been sent enough.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.waiting() >= MEMORY_BYTES
     }
 
     /// The reader is done with this much of what it was handed.
-    pub(super) fn consumed(&self, bytes: usize) {
+    pub(crate) fn consumed(&self, bytes: usize) {
         let mut state = self.state();
         state.handed = state.handed.saturating_sub(bytes);
         self.arrived.notify_one();
     }
 
     /// The next thing for the reader; `None` when the client has gone.
-    pub(super) async fn next(&self) -> Option<Incoming> {
+    pub(crate) async fn next(&self) -> Option<Incoming> {
         loop {
             let arrived = self.arrived.notified();
             match self.take() {
