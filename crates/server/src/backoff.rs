@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-/// A growing pause. After an outage of the proxy a thousand agents come back; jitter keeps them from coming at once.
+/// Of its step a pause is never less: whoever fails at once would be back at once.
+const LEAST_SHARE: f64 = 0.25;
+
+/// A growing pause. After an outage of the proxy a thousand agents come back; jitter keeps them from coming at once. All
+/// began to wait when it went, so after a few seconds without it their attempts are still close together where pauses
+/// differ by half; where they differ by three quarters, the fullest second is half as full.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -20,11 +25,11 @@ impl Backoff {
         self.next = self.first;
     }
 
-    /// The next pause, between one half and the whole of the current step; `chance` is in `0.0..1.0`.
+    /// The next pause, between a quarter and the whole of the current step; `chance` is in `0.0..1.0`.
     pub(crate) fn pause(&mut self, chance: f64) -> Duration {
         let step = self.next;
         self.next = step.saturating_mul(2).min(self.most);
-        step.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
+        step.mul_f64(LEAST_SHARE + (1.0 - LEAST_SHARE) * chance.clamp(0.0, 1.0))
     }
 
     /// Waits for the next pause.
@@ -43,25 +48,35 @@ pub(crate) fn chance() -> f64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_thousand_agents_do_not_come_back_at_once() {
-        const AGENTS: usize = 1_000;
-        let most = Duration::from_secs(15);
-        // Every one fails at once when it tries, until the proxy is back after ten minutes; then it is let in.
-        let back = Duration::from_secs(600);
+    const AGENTS: usize = 1_000;
+
+    /// How many come in each second after a proxy is back that was away for so long. All lost it at the same moment, and
+    /// every one that tries meanwhile fails at once.
+    fn arrivals(outage: Duration) -> [usize; 32] {
         let mut arrivals = [0_usize; 32];
         for _ in 0..AGENTS {
-            let mut backoff = Backoff::new(Duration::from_millis(100), most);
+            let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(15));
             let mut now = Duration::ZERO;
-            while now < back {
+            while now < outage {
                 now += backoff.pause(chance());
             }
-            let second = usize::try_from((now - back).as_secs()).unwrap();
+            let second = usize::try_from((now - outage).as_secs()).unwrap();
             arrivals[second] += 1;
         }
         assert_eq!(arrivals.iter().sum::<usize>(), AGENTS);
-        // Spread over the longest pause: the fullest second has about a tenth of them.
-        assert!(arrivals.iter().all(|second| *second < AGENTS / 7), "{arrivals:?}");
+        arrivals
+    }
+
+    #[test]
+    fn a_thousand_agents_do_not_come_back_at_once() {
+        // Spread over the longest pause, the fullest second has about a tenth of them. After a few seconds pauses are still
+        // short, and so is the time that they are spread over.
+        for (outages, most) in [(3..15, AGENTS / 2), (600..601, AGENTS / 6)] {
+            for outage in outages {
+                let arrivals = arrivals(Duration::from_secs(outage));
+                assert!(arrivals.iter().all(|second| *second < most), "{outage}: {arrivals:?}");
+            }
+        }
     }
 
     #[test]
@@ -70,7 +85,7 @@ mod tests {
         let pauses: Vec<u128> = (0..4).map(|_| backoff.pause(0.999_999).as_millis()).collect();
         assert_eq!(pauses, [99, 199, 349, 349]);
         backoff.reset();
-        assert_eq!(backoff.pause(0.0).as_millis(), 50);
+        assert_eq!(backoff.pause(0.0).as_millis(), 25);
         for _ in 0..100 {
             assert!((0.0..1.0).contains(&chance()));
         }

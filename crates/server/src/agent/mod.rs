@@ -1,10 +1,10 @@
 //! The agent: a process that dials out and serves this machine's sessions through the proxy.
 
-mod gateway;
+pub(crate) mod gateway;
 mod heartbeat;
 mod labels;
 mod node;
-mod tunnel;
+pub(crate) mod tunnel;
 pub(crate) mod upload;
 
 use std::path::PathBuf;

@@ -1,6 +1,9 @@
+mod restart;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -69,6 +72,35 @@ impl Cas {
     }
 }
 
+/// An address of our own that nobody listens at. Without it, somebody else may be given the port while the proxy is away:
+/// even who dials it, as the near end, and so talks to itself.
+fn reserve() -> socket2::Socket {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket
+}
+
+/// An authority that issues and never answers: the proxy must serve without it.
+fn authority(cas: &Arc<Cas>, asked: &Arc<AtomicUsize>) -> LocalAuthority {
+    let (issuing, trusting, asked) = (Arc::clone(cas), Arc::clone(cas), Arc::clone(asked));
+    LocalAuthority {
+        seen: Seen::default(),
+        serve: Arc::new(move |io, _| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                let _held = io;
+                std::future::pending().await
+            })
+        }),
+        issue: Arc::new(move |request: v1::JoinRequest| {
+            let cas = Arc::clone(&issuing);
+            Box::pin(async move { Ok(certify(&cas, HostId::new(), HostRole::Proxy, &request)) })
+        }),
+        trust: Arc::new(move || trusting.bundle()),
+    }
+}
+
 /// Certificate chain and key, PEM.
 #[derive(Clone)]
 pub(super) struct Pair {
@@ -86,6 +118,12 @@ pub(super) struct Rig {
     pub(super) service: Service,
     pub(super) drain: CancellationToken,
     pub(super) stop: CancellationToken,
+    limits: Limits,
+    tasks: TaskTracker,
+    /// How often the proxy has connected to its authority.
+    pub(super) asked: Arc<AtomicUsize>,
+    /// Keeps the address from others while no proxy listens there.
+    _reserved: socket2::Socket,
 }
 
 impl Drop for Rig {
@@ -104,41 +142,38 @@ impl Rig {
         let directory = tempfile::tempdir().unwrap();
         let cluster = ClusterName::new("test.example").unwrap();
         let cas = Arc::new(Cas::new(&cluster, directory.path()));
-        let issuing = Arc::clone(&cas);
-        let trusting = Arc::clone(&cas);
-        let local = LocalAuthority {
-            seen: Seen::default(),
-            // Nobody answers: the proxy must serve without its authority.
-            serve: Arc::new(|io, _| {
-                Box::pin(async move {
-                    let _held = io;
-                    std::future::pending().await
-                })
-            }),
-            issue: Arc::new(move |request: v1::JoinRequest| {
-                let cas = Arc::clone(&issuing);
-                Box::pin(async move { Ok(certify(&cas, HostId::new(), HostRole::Proxy, &request)) })
-            }),
-            trust: Arc::new(move || trusting.bundle()),
-        };
-        let listener = crate::listener::bind("the proxy", "127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
+        let reserved = reserve();
+        let address = reserved.local_addr().unwrap().as_socket().unwrap();
+        let listener = crate::listener::bind("the proxy", address).unwrap();
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
+        let (tasks, asked) = (TaskTracker::new(), Arc::new(AtomicUsize::new(0)));
         let service = crate::proxy::start(Start {
             cluster: cluster.clone(),
-            section: ProxySection { limits, ..ProxySection::default() },
+            section: ProxySection { limits: limits.clone(), ..ProxySection::default() },
             directory: directory.path().join("proxy"),
             listener,
             public_addr: vec![crate::config::HostPort::from(address)],
-            authority: Some(local),
+            authority: Some(authority(&cas, &asked)),
             health: Health::new(),
             drain: drain.clone(),
             stop: stop.clone(),
-            tasks: TaskTracker::new(),
+            tasks: tasks.clone(),
         })
         .await
         .unwrap();
-        let rig = Self { directory, cas, cluster, address, service, drain, stop };
+        let rig = Self {
+            directory,
+            cas,
+            cluster,
+            address,
+            service,
+            drain,
+            stop,
+            limits,
+            tasks,
+            asked,
+            _reserved: reserved,
+        };
         rig.put("role", "dev", &role("dev", "[alice, deploy]", ""));
         rig
     }

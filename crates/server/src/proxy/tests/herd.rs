@@ -1,0 +1,145 @@
+//! A thousand agents whose proxy goes and comes back: the agents' own tunnels, over TLS and loopback.
+#![allow(clippy::print_stderr, reason = "the figures, for whoever runs this by hand")]
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sallyport_access::{HostId, NodeName};
+use sallyport_audit::event::MemorySink;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::rig::Rig;
+use crate::agent::gateway::Gateway;
+use crate::agent::tunnel::Dialling;
+use crate::config::{HostPort, Limits};
+use crate::health::Health;
+use crate::host::Credentials;
+
+const AGENTS: usize = 1_000;
+/// A restart.
+const SHORT: Duration = Duration::from_secs(1);
+/// Long enough for pauses to have grown.
+const LONG: Duration = Duration::from_secs(5);
+/// All are back within this: the longest pause that such an outage leads to, and their handshakes.
+const BACK: Duration = Duration::from_secs(30);
+/// Proxy and agents run on threads of this name: other tests have theirs in the same process.
+const THREADS: &str = "herd";
+
+/// Processor time of the proxy and the agents together, the kernel's for them included.
+fn processor() -> Duration {
+    let mut ticks = 0;
+    for thread in fs::read_dir("/proc/self/task").unwrap().flatten() {
+        // A thread may end meanwhile.
+        let Ok(stat) = fs::read_to_string(thread.path().join("stat")) else { continue };
+        if let Some((head, rest)) = stat.rsplit_once(')')
+            && head.ends_with(&format!("({THREADS}"))
+        {
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            ticks += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        }
+    }
+    Duration::from_millis(ticks * 10)
+}
+
+/// Memory of the whole process.
+fn mebibytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &TaskTracker) -> HostId {
+    let (id, name) = (HostId::new(), format!("node-{number}"));
+    let identity = rig.identity(id, &name);
+    let view = Arc::clone(&rig.service.view);
+    let gateway = Gateway {
+        id,
+        name: NodeName::new(&name).unwrap(),
+        view: Arc::clone(&view),
+        sink: Arc::new(MemorySink::default()),
+    };
+    let dialling = Dialling {
+        proxy: HostPort::from(rig.address),
+        credentials: Credentials::new(format!("/nonexistent/{number}").into(), identity),
+        view,
+        serve: Arc::new(|_, _| Box::pin(async {})),
+        gateway,
+        health: Health::new(),
+        drain: CancellationToken::new(),
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+    };
+    tasks.spawn(dialling.run());
+    id
+}
+
+/// Waits until all are there; how many came in each second from `since`, and when the last did.
+async fn arrivals(rig: &Rig, agents: &[HostId], since: Instant) -> (Vec<usize>, Duration) {
+    let mut missing = agents.to_vec();
+    let mut seconds = Vec::new();
+    loop {
+        let now = since.elapsed();
+        let before = missing.len();
+        missing.retain(|id| rig.service.hub.tunnels(id) == 0);
+        seconds.resize(usize::try_from(now.as_secs()).unwrap() + 1, 0);
+        *seconds.last_mut().unwrap() += before - missing.len();
+        if missing.is_empty() {
+            return (seconds, now);
+        }
+        assert!(now < BACK, "{} of {AGENTS} are not there after {now:?}", missing.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A thousand agents whose proxy goes away for so long; how many came in each second after it was back.
+async fn outage(length: Duration) -> Vec<usize> {
+    // All come from one address here.
+    let limits = Limits { connections_per_address: 10 * AGENTS, ..Limits::default() };
+    let mut rig = Rig::with(limits).await;
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let agents: Vec<HostId> = (0..AGENTS).map(|number| agent(&rig, number, &stop, &tasks)).collect();
+    arrivals(&rig, &agents, Instant::now()).await;
+    rig.crash().await;
+    tokio::time::sleep(length).await;
+    let asked = rig.asked.load(Ordering::Relaxed);
+    let (since, before) = (Instant::now(), processor());
+    rig.start_again().await;
+    let (seconds, last) = arrivals(&rig, &agents, since).await;
+    let spent = processor().saturating_sub(before);
+    let asked = rig.asked.load(Ordering::Relaxed) - asked;
+    eprintln!(
+        "away for {length:?}: {AGENTS} agents were back after {last:?}, by second {seconds:?}, with {spent:?} of \
+         processor time on both sides; memory {} MiB",
+        mebibytes()
+    );
+    // One handshake for each, in a build for tests: nothing is done in vain.
+    assert!(spent < Duration::from_millis(20) * u32::try_from(AGENTS).unwrap(), "{spent:?}");
+    // The proxy decides by what it holds; its own connection to the authority is all it makes.
+    assert!(asked < 20, "{asked}");
+    // None is there twice.
+    assert!(agents.iter().all(|id| rig.service.hub.tunnels(id) == 1));
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    seconds
+}
+
+#[test]
+fn a_thousand_agents_come_back_soon_and_not_at_once() {
+    // Two descriptors for each.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).thread_name(THREADS).enable_all().build().unwrap();
+    runtime.block_on(async {
+        outage(SHORT).await;
+        let seconds = outage(LONG).await;
+        // About a fifth of them is in the fullest second.
+        assert!(seconds.iter().all(|second| *second < AGENTS / 2), "{seconds:?}");
+    });
+}
