@@ -146,6 +146,27 @@ fn ten_thousand_who_never_speak_keep_nobody_out() {
 }
 
 #[test]
+fn services_take_more_connections_than_they_were_started_with_files_for() {
+    let _alone = alone();
+    let (mut cluster, alice) = Cluster::with_node();
+    cluster.services.take();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -Sn 128; exec \"$@\"", "sh", PROGRAM, "start", "-c"])
+        .arg(cluster.path("cluster.yaml"));
+    cluster.services = Some(Process::spawn(&mut shell, cluster.path("services.log")));
+    cluster.wait_online("web-1");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.port));
+    let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // Programs of a session have no more than they can use with select(2).
+    let files = ok(alice.ssh(&[&target("web-1"), "ulimit -Sn"]));
+    assert!(stdout(&files).trim().parse::<u32>().unwrap() <= 1024, "{}", stdout(&files));
+    drop(silent);
+    let log = fs::read_to_string(cluster.path("services.log")).unwrap();
+    assert!(!log.contains("cannot accept"), "{log}");
+}
+
+#[test]
 fn one_large_recorded_download_after_another_closes_cleanly() {
     let _alone = alone();
     let (cluster, alice) = Cluster::with_node();

@@ -25,6 +25,7 @@ mod joining;
 mod listener;
 mod local;
 mod logging;
+mod open_files;
 mod proxy;
 mod reporting;
 mod seen;

@@ -22,7 +22,7 @@ use crate::files;
 use crate::health::{self, Health};
 use crate::listener::bind;
 use crate::proxy::{self, LocalAuthority};
-use crate::{ServerError, local, logging};
+use crate::{ServerError, local, logging, open_files};
 
 /// What remains after sessions have ended or been ended is small: last bytes, last events.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -351,8 +351,8 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
     Ok(running)
 }
 
-/// Sets log and cryptography of the process up as configured, starts what the configuration names and runs until SIGTERM or SIGINT, then drains. A
-/// second signal ends at once.
+/// Sets log, cryptography and open files of the process up, starts what the configuration names and runs until SIGTERM or
+/// SIGINT, then drains. A second signal ends at once.
 ///
 /// # Errors
 /// As [`start`].
@@ -369,6 +369,7 @@ pub async fn run(config: Config) -> Result<(), ServerError> {
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     crypto::configure(&config)?;
+    open_files::raise(config.proxy.as_ref().map(|proxy| proxy.limits.connections));
     let running = start(config).await?;
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM"),
