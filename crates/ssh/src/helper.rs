@@ -5,11 +5,13 @@
 //! finds (groups, umask, home, variables) and then turns into the shell; or it stays and serves files. It never returns
 //! to the node: what goes wrong it says on standard error, which the person sees.
 //!
-//! Neither `~/.ssh/rc` nor `~/.ssh/environment` is read, and PAM is asked about the account at most (`helper::pam`): the authority
-//! of a session is its certificate and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
+//! Neither `~/.ssh/rc` nor `~/.ssh/environment` is read, and PAM is asked about the account (`helper::pam`) and for a session
+//! (`helper::pam_session`) at most: the authority of a session is its certificate and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
 
+pub(crate) mod ends;
 pub(crate) mod keeper;
 pub(crate) mod pam;
+pub mod pam_session;
 mod surroundings;
 
 use std::ffi::{OsStr, OsString};
@@ -22,6 +24,7 @@ use std::process::{Command, ExitCode};
 use nix::sys::signal::SigSet;
 use serde::{Deserialize, Serialize};
 
+use self::pam_session::Part;
 use crate::session::{Account, socket};
 
 /// The argument that makes a `sallyport` process a session process.
@@ -44,9 +47,15 @@ pub(crate) struct Spec {
     pub(crate) environment: Vec<(String, String)>,
     #[serde(default)]
     pub(crate) hash_files: bool,
-    /// End what the session leaves running: the node's process, for which a keeper does that ([`keeper`]).
+    /// A keeper stands above the session, for the node's process of this number ([`keeper`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) keeper_for: Option<u32>,
+    /// The keeper has a session of PAM's opened first ([`pam_session`]), and gets the session's ends by its standard input.
+    #[serde(default)]
+    pub(crate) pam_session: bool,
+    /// The keeper lets what the session leaves running go on.
+    #[serde(default)]
+    pub(crate) spares_orphans: bool,
     /// For [`Work::Account`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pam: Option<pam::Question>,
@@ -77,8 +86,8 @@ impl Spec {
 /// Call it first thing in `main`, before any thread is started, and exit with its result.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let command = arguments.into_iter().next();
-    match become_session(command.as_deref()) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match become_session(&arguments) {
         Ok(code) => code,
         Err(message) => {
             // In one piece: whoever reads it may take the first for all.
@@ -88,7 +97,23 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
+fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
+    match Part::of(arguments) {
+        Some(Part::Anchor) => return pam_session::anchor(),
+        Some(Part::Session) => {
+            let (spec, command) = pam_session::join()?;
+            take_terminal(&spec)?;
+            let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
+            account.check_it()?;
+            if account.uid != 0 && nologin(Path::new("/etc/nologin")) {
+                return Ok(ExitCode::from(FAILED));
+            }
+            surroundings::let_go();
+            return serve(&account, &spec, OsStr::from_bytes(&command), std::env::vars_os().collect());
+        }
+        None => {}
+    }
+    let command = arguments.first().map(OsString::as_os_str);
     let text = std::env::var(SPEC)
         .map_err(|_| format!("{ARGUMENT} is for the node's own use; to log in, use: sallyport ssh"))?;
     let spec: Spec =
@@ -100,10 +125,7 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
     // A keeper holds its signals back, and what it starts would inherit that.
     let _ = SigSet::empty().thread_set_mask();
     rustix::process::setsid().map_err(|error| format!("cannot start a session: {error}"))?;
-    if spec.terminal {
-        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
-            .map_err(|error| format!("cannot take the terminal: {error}"))?;
-    }
+    take_terminal(&spec)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
     let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
@@ -114,29 +136,43 @@ fn become_session(command: Option<&OsStr>) -> Result<ExitCode, String> {
     if account.uid != 0 && nologin(Path::new("/etc/nologin")) {
         return Ok(ExitCode::from(FAILED));
     }
-    surroundings::give_back();
+    surroundings::limit_files();
+    surroundings::let_go();
     account.become_it()?;
+    serve(&account, &spec, command.unwrap_or_default(), Vec::new())
+}
+
+fn take_terminal(spec: &Spec) -> Result<(), String> {
+    if !spec.terminal {
+        return Ok(());
+    }
+    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
+        .map_err(|error| format!("cannot take the terminal: {error}"))
+}
+
+/// Does what the session is for, as the account.
+fn serve(account: &Account, spec: &Spec, command: &OsStr, by_pam: Variables) -> Result<ExitCode, String> {
     if matches!(spec.work, Work::Shell | Work::Exec | Work::Sftp) {
-        enter_home(&account);
+        enter_home(account);
     }
     if spec.work == Work::Shell && spec.terminal {
         surroundings::greet(&account.home);
     }
-    let environment = environment(&account, &spec);
+    let environment = environment(account, spec, by_pam);
     match spec.work {
         Work::Sftp => Ok(crate::sftp::serve_stdio(spec.hash_files)),
-        Work::Shell => Err(exec(&account, None, &environment)),
-        Work::Exec => Err(exec(&account, Some(command.unwrap_or_default()), &environment)),
+        Work::Shell => Err(exec(account, None, environment)),
+        Work::Exec => Err(exec(account, Some(command), environment)),
         Work::Account => Err("PAM was not asked".to_owned()),
-        Work::Connect => socket::give_connected(Path::new(command.unwrap_or_default())),
-        Work::Listen => socket::give_listening(Path::new(command.unwrap_or_default())),
+        Work::Connect => socket::give_connected(Path::new(command)),
+        Work::Listen => socket::give_listening(Path::new(command)),
     }
 }
 
 /// Turns into the account's shell; comes back only to say why not.
-fn exec(account: &Account, command: Option<&OsStr>, environment: &[(String, String)]) -> String {
+fn exec(account: &Account, command: Option<&OsStr>, environment: Variables) -> String {
     let mut shell = Command::new(&account.shell);
-    shell.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+    shell.env_clear().envs(environment);
     match command {
         Some(line) => {
             let name = account.shell.file_name().unwrap_or(OsStr::new("sh"));
@@ -159,23 +195,42 @@ fn enter_home(account: &Account) {
     }
 }
 
-/// The variables of a login. What the client sent comes first, so that it cannot replace what the account has.
-fn environment(account: &Account, spec: &Spec) -> Vec<(String, String)> {
-    let home = account.home.to_string_lossy().into_owned();
+type Variables = Vec<(OsString, OsString)>;
+
+/// The account's own, which PAM does not set: runuser has set them, for programs that it runs.
+const ACCOUNTS: [&str; 4] = ["USER", "LOGNAME", "HOME", "SHELL"];
+
+/// The variables of a login; later ones count. What the client sent comes first, so that it cannot replace what the account has;
+/// then what PAM's modules have set, except where it would hide the account or the connection.
+fn environment(account: &Account, spec: &Spec, by_pam: Variables) -> Variables {
     let path = if account.uid == 0 { ROOT_PATH } else { USER_PATH };
-    let mut variables = spec.environment.clone();
+    let mut variables: Variables =
+        spec.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let of_session: Vec<OsString> =
+        variables.iter().map(|(name, _)| name.clone()).filter(|name| is_sessions(name)).collect();
     variables.extend(
         [
-            ("USER", account.name.clone()),
-            ("LOGNAME", account.name.clone()),
-            ("HOME", home),
-            ("PATH", path.to_owned()),
-            ("SHELL", account.shell.to_string_lossy().into_owned()),
-            ("MAIL", format!("/var/mail/{}", account.name)),
+            ("USER", OsString::from(&account.name)),
+            ("LOGNAME", OsString::from(&account.name)),
+            ("HOME", account.home.clone().into_os_string()),
+            ("PATH", path.into()),
+            ("SHELL", account.shell.clone().into_os_string()),
+            ("MAIL", format!("/var/mail/{}", account.name).into()),
         ]
-        .map(|(name, value)| (name.to_owned(), value)),
+        .map(|(name, value)| (name.into(), value)),
     );
+    let fixed =
+        |name: &OsString| ACCOUNTS.iter().any(|own| name == own) || name == SPEC || of_session.contains(name);
+    variables.extend(by_pam.into_iter().filter(|(name, _)| !fixed(name)));
     variables
+}
+
+/// Whether a variable is about the connection, and not a wish of the client's.
+fn is_sessions(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b"SSH_")
+        || name.starts_with(b"SALLYPORT_")
+        || [&b"TERM"[..], b"DISPLAY", b"XAUTHORITY"].contains(&name)
 }
 
 /// Whether the machine takes no logins at the moment; says why, as the file does.
@@ -211,17 +266,32 @@ mod tests {
             environment: vec![
                 ("PATH".to_owned(), "/evil".to_owned()),
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),
+                ("SSH_TTY".to_owned(), "/dev/pts/7".to_owned()),
             ],
             hash_files: false,
             keeper_for: None,
+            pam_session: false,
+            spares_orphans: false,
             pam: None,
         };
         let read_back: Spec = serde_json::from_str(&spec.to_text()).unwrap();
-        let variables: std::collections::BTreeMap<_, _> =
-            environment(&account, &read_back).into_iter().collect();
-        assert!(variables["PATH"].contains("/usr/bin"));
+        let last = |by_pam: &[(&str, &str)]| -> std::collections::BTreeMap<String, OsString> {
+            let by_pam = by_pam.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let variables = environment(&account, &read_back, by_pam).into_iter();
+            variables.map(|(name, value)| (name.into_string().unwrap(), value)).collect()
+        };
+        let variables = last(&[]);
+        assert_eq!(variables["PATH"], if account.uid == 0 { ROOT_PATH } else { USER_PATH });
         assert_eq!(variables["LANG"], "C.UTF-8");
-        assert_eq!(variables["HOME"], account.home.to_string_lossy());
+        assert_eq!(variables["HOME"], account.home);
+        // PAM may say more than the client, and less than the account and the connection.
+        let by_pam = [("PATH", "/opt/bin"), ("LANG", "de"), ("HOME", "/"), ("SSH_TTY", "x"), ("EXTRA", "1")];
+        let variables = last(&by_pam);
+        assert_eq!(variables["PATH"], "/opt/bin");
+        assert_eq!(variables["LANG"], "de");
+        assert_eq!(variables["EXTRA"], "1");
+        assert_eq!(variables["HOME"], account.home);
+        assert_eq!(variables["SSH_TTY"], "/dev/pts/7");
     }
 
     #[test]
@@ -235,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_told_nothing_explains_itself() {
-        let error = become_session(None).unwrap_err();
+        let error = become_session(&[]).unwrap_err();
         assert!(error.contains("sallyport ssh"), "{error}");
     }
 }

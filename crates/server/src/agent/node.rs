@@ -8,6 +8,7 @@ use sallyport_access::Node;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_ssh::helper::pam_session;
 use sallyport_ssh::node::{ConnectionInfo, HostIdentity, LiveSessions, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Helper, LoginRecords};
 use tokio_util::sync::CancellationToken;
@@ -77,6 +78,21 @@ fn pam_service(name: &str) -> Result<(), ServerError> {
     })
 }
 
+/// What it takes to open PAM sessions: this process is root, the system has runuser, and PAM has rules for it.
+fn pam_sessions(root: bool, program: bool, rules: bool) -> Result<(), ServerError> {
+    let remove = "or remove node.pam_session";
+    let (problem, fix) = match (root, program, rules) {
+        (false, ..) => ("only root can open PAM sessions", format!("run the node as root, {remove}")),
+        (_, false, _) => ("this machine has no runuser", format!("install util-linux, {remove}")),
+        (.., false) => {
+            ("there is no such PAM service", format!("write that file (docs/node.md has one), {remove}"))
+        }
+        (true, true, true) => return Ok(()),
+    };
+    let path = Path::new(PAM_SERVICES[0]).join(pam_session::SERVICE);
+    Err(ServerError::BadState { path, problem: problem.to_owned(), fix })
+}
+
 /// The account that sessions start from.
 pub(crate) fn os_user() -> String {
     let id = rustix::process::geteuid();
@@ -91,6 +107,10 @@ impl SshNode {
         let recordings = start.directory.join("recordings");
         files::private_directory(&recordings)?;
         start.section.pam_account.as_deref().map_or(Ok(()), pam_service)?;
+        if start.section.pam_session {
+            let root = rustix::process::geteuid().is_root();
+            pam_sessions(root, pam_session::program().is_some(), pam_session::has_rules())?;
+        }
         let recipient = recording_key(&start.view)?;
         let recorders = Recorders::open(&recordings, recipient).map_err(|source| ServerError::File {
             action: "record sessions in",
@@ -103,6 +123,7 @@ impl SshNode {
             login_records: start.section.login_records.then(LoginRecords::default),
             kill_orphans: start.section.kill_orphans,
             pam_account: start.section.pam_account.clone(),
+            pam_session: start.section.pam_session,
             ..NodeConfig::default()
         };
         if let Some(program) = &start.section.helper {
@@ -188,4 +209,21 @@ fn recording_key(view: &ClusterView) -> Result<[u8; 32], ServerError> {
     view.trust().recording_key().ok_or_else(|| {
         certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pam_sessions_take_root_and_runuser_and_its_rules() {
+        assert!(pam_sessions(true, true, true).is_ok());
+        let refused = |root, program, rules| pam_sessions(root, program, rules).unwrap_err().to_string();
+        assert_eq!(
+            refused(false, true, true),
+            "/etc/pam.d/runuser: only root can open PAM sessions; run the node as root, or remove node.pam_session"
+        );
+        assert!(refused(true, false, true).contains("install util-linux"));
+        assert!(refused(true, true, false).contains("no such PAM service"));
+    }
 }

@@ -107,6 +107,8 @@ node:
   # kill_orphans: false
   # Ask PAM whether the account may be used, by a file of /etc/pam.d, such as sallyport. For builds with the feature pam.
   # pam_account: off
+  # Open a PAM session around each session, by runuser(1) and /etc/pam.d/runuser: docs/node.md.
+  # pam_session: false
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

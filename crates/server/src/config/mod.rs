@@ -290,6 +290,8 @@ pub struct NodeSection {
     pub kill_orphans: bool,
     /// Ask PAM about the account of each connection, by this service. Default: PAM is not asked.
     pub pam_account: Option<String>,
+    /// Open a PAM session around each session, by runuser(1). Default: no.
+    pub pam_session: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -309,6 +311,7 @@ impl Default for NodeSection {
             login_records: true,
             kill_orphans: false,
             pam_account: None,
+            pam_session: false,
             spool_limit_mib: 2_048,
             helper: None,
         }

@@ -45,6 +45,7 @@ const NODE: &[&str] = &[
     "login_records",
     "kill_orphans",
     "pam_account",
+    "pam_session",
     "spool_limit_mib",
 ];
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
@@ -283,6 +284,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         login_records: section.boolean("login_records", problems).unwrap_or(default.login_records),
         kill_orphans: section.boolean("kill_orphans", problems).unwrap_or(default.kill_orphans),
         pam_account: pam_service(section, problems),
+        pam_session: section.boolean("pam_session", problems).unwrap_or(default.pam_session),
         gateway_ports: section.boolean("gateway_ports", problems).unwrap_or(default.gateway_ports),
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)

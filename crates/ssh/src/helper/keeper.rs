@@ -7,11 +7,17 @@
 //!
 //! It takes its orders as signals, which it never obeys itself but reads one by one: [`OVER`] and [`KILL`] are the node's
 //! words, the others are for the session. Towards the node it ends as the session's own process did.
+//!
+//! It also has a session of PAM's opened and closed around the session ([`super::pam_session`]), with or without ending what is
+//! left.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -21,7 +27,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 
-use super::{ARGUMENT, SPEC, Spec};
+use super::ends::Ends;
+use super::{ARGUMENT, SPEC, Spec, pam_session};
 
 /// The session is over, whether its process has ended or not. Nobody else has a use for this signal.
 pub(crate) const OVER: Signal = Signal::POWER;
@@ -32,7 +39,7 @@ pub(crate) const KILL: Signal = Signal::XFSZ;
 const BY_ITSELF: Duration = Duration::from_millis(250);
 /// How long it has from the end of the session to the kill.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long the keeper tries to kill. What cannot be killed (it waits for a disk) is left.
+/// How long the keeper tries to kill, and waits for PAM's modules. What cannot be killed (it waits for a disk) is left.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it looks for what was started in the meantime.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -55,12 +62,18 @@ pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<Exi
         .open("/dev/null")
         .map_err(|error| failed("open /dev/null", &error))?;
 
-    let mut helper = Command::new("/proc/self/exe");
-    helper.arg(ARGUMENT).args(command).env_clear();
-    helper.env(SPEC, Spec { keeper_for: None, ..spec }.to_text());
-    let child = helper.spawn().map_err(|error| failed("start the session's process", &error))?;
-    let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("the session has no process")?;
-    drop(helper);
+    let spares = spec.spares_orphans;
+    let (child, pam) = if spec.pam_session {
+        let (child, pam) = start_in_pam(command, spec, &signals, node.as_ref())?;
+        (child, Some(pam))
+    } else {
+        let mut helper = Command::new("/proc/self/exe");
+        helper.arg(ARGUMENT).args(command).env_clear();
+        helper.env(SPEC, Spec { keeper_for: None, ..spec }.to_text());
+        let child = helper.spawn().map_err(|error| failed("start the session's process", &error))?;
+        let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        (child.ok_or("the session has no process")?, None)
+    };
     // Whoever holds the session's ends keeps it from ending.
     rustix::stdio::dup2_stdin(&nothing)
         .and_then(|()| rustix::stdio::dup2_stdout(&nothing))
@@ -68,7 +81,32 @@ pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<Exi
         .map_err(|error| failed("let go of the session's ends", &error))?;
     drop(nothing);
 
-    Ok(Keeper { signals, node, child, ended: None, ending: None }.watch())
+    Ok(Keeper { signals, node, child, pam, spares, ended: None, ending: None }.watch())
+}
+
+/// Opens a session of PAM's and starts the session's process in it. The node, which has sent the session's ends, hears that it
+/// has begun; else it hears, as from every session process, why not.
+fn start_in_pam(
+    command: Option<&OsStr>,
+    spec: Spec,
+    signals: &SignalFd,
+    node: Option<&OwnedFd>,
+) -> Result<(Pid, PamSession), String> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
+    let door = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|error| failed("keep the line to the node", &error))?;
+    let door = UnixStream::from(door);
+    let ends = Ends::receive(&door).map_err(|error| failed("take the session's ends", &error))?;
+    let terminal = spec.terminal.then(|| ends.input());
+    let opened = pam_session::open(&spec.login, terminal, signals, node)?;
+    let spec = Spec { keeper_for: None, pam_session: false, ..spec };
+    if let Err(reason) = opened.begin(&ends, &spec, command.unwrap_or_default().as_bytes()) {
+        opened.abandon();
+        return Err(reason);
+    }
+    // It has begun. A node that does not hear it any more is found to be gone.
+    let _ = (&door).write_all(b"+");
+    Ok((opened.session, PamSession { runuser: opened.runuser, line: Some(opened.line) }))
 }
 
 /// Readable when the node has gone. None where the system has no such thing.
@@ -88,9 +126,20 @@ struct Keeper {
     node: Option<OwnedFd>,
     /// The session's process, which leads its group.
     child: Pid,
+    /// The session of PAM's, until that is closed.
+    pam: Option<PamSession>,
+    /// What is left goes on.
+    spares: bool,
     /// How it ended.
     ended: Option<WaitStatus>,
     ending: Option<Ending>,
+}
+
+struct PamSession {
+    /// Who closes it.
+    runuser: Pid,
+    /// What keeps it open.
+    line: Option<UnixStream>,
 }
 
 /// How far the end of what is left has come.
@@ -102,7 +151,7 @@ struct Ending {
 impl Keeper {
     fn watch(mut self) -> ExitCode {
         loop {
-            if !self.reap() || self.give_up() {
+            if !self.reap() || self.done() || self.give_up() {
                 return self.ended.map_or(ExitCode::from(super::FAILED), end_like);
             }
             let node_gone = self.wait();
@@ -130,6 +179,16 @@ impl Keeper {
                 Ok(Some((pid, status))) if pid == self.child => {
                     self.ended = Some(status);
                     self.ending.get_or_insert(Ending { began: Instant::now(), told: false });
+                    if let Some(pam) = &mut self.pam {
+                        pam.line = None;
+                    }
+                }
+                Ok(Some((pid, _))) if self.pam.as_ref().is_some_and(|pam| pam.runuser == pid) => {
+                    self.pam = None;
+                    // Closed by somebody else, as `loginctl terminate-session` does: then so is the session.
+                    if self.ended.is_none() {
+                        self.over();
+                    }
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return true,
@@ -141,7 +200,11 @@ impl Keeper {
     /// Waits for something to do; whether the node has gone.
     fn wait(&self) -> bool {
         let timeout = self.ending.as_ref().map(|ending| {
-            let next = if ending.told { GRACE } else { BY_ITSELF };
+            let next = match ending.told {
+                _ if self.spares => PATIENCE,
+                true => GRACE,
+                false => BY_ITSELF,
+            };
             next.saturating_sub(ending.began.elapsed()).max(AGAIN)
         });
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
@@ -168,15 +231,21 @@ impl Keeper {
     }
 
     fn go_on(&mut self) {
-        let Some(ending) = &mut self.ending else { return };
+        let Some(ending) = self.ending.as_mut().filter(|_| !self.spares) else { return };
+        let but = self.pam.as_ref().map(|pam| pam.runuser);
         let passed = ending.began.elapsed();
         if passed >= GRACE {
-            tell(&[Signal::KILL]);
+            tell(&[Signal::KILL], but);
         } else if passed >= BY_ITSELF && !ending.told {
             ending.told = true;
             // What is stopped has to wake to end.
-            tell(&[Signal::TERM, Signal::CONT]);
+            tell(&[Signal::TERM, Signal::CONT], but);
         }
+    }
+
+    /// Whether only those are left that go on.
+    fn done(&self) -> bool {
+        self.spares && self.ended.is_some() && self.pam.is_none()
     }
 
     fn give_up(&self) -> bool {
@@ -220,20 +289,20 @@ impl Process {
     }
 }
 
-/// Sends signals to all descendants of this process.
-fn tell(signals: &[Signal]) {
-    for process in descendants(rustix::process::getpid()) {
+/// Sends signals to all descendants of this process, but for this one and its own.
+pub(super) fn tell(signals: &[Signal], but: Option<Pid>) {
+    for process in descendants(rustix::process::getpid(), but) {
         for signal in signals {
             process.send(*signal);
         }
     }
 }
 
-fn descendants(of: Pid) -> Vec<Process> {
+fn descendants(of: Pid, but: Option<Pid>) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for process in numbers.filter_map(Process::read) {
+    for process in numbers.filter_map(Process::read).filter(|process| Some(process.pid) != but) {
         children.entry(process.parent).or_default().push(process);
     }
     let mut found = children.remove(&of.as_raw_pid()).unwrap_or_default();
@@ -280,7 +349,7 @@ mod tests {
         let mut child = Command::new(&program).arg("100").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let own = rustix::process::getpid();
-        let found = descendants(own).into_iter().find(|process| process.pid.as_raw_pid() == pid);
+        let found = descendants(own, None).into_iter().find(|process| process.pid.as_raw_pid() == pid);
         let found = found.expect("the child is missing");
         assert_eq!(found.parent, own.as_raw_pid());
         let other = Process { started: found.started + 1, ..found };

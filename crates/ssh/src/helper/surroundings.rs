@@ -12,15 +12,18 @@ const MESSAGES: [&str; 2] = ["/run/motd.dynamic", "/etc/motd"];
 /// Longest of them.
 const MOST_MESSAGE_BYTES: u64 = 64 * 1024;
 
-/// Gives back what the node has for itself alone. To be called as root; what fails is no reason not to log in.
-pub(super) fn give_back() {
+/// Gives back the node's own limit of open files. What fails is no reason not to log in.
+pub(super) fn limit_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let current = limit.maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
     if limit.current.is_none_or(|now| now > current) {
         let given = Rlimit { current: Some(current), maximum: limit.maximum };
         let _ = rustix::process::setrlimit(Resource::Nofile, given);
     }
-    // A service that the kernel is to spare when memory runs out; its users' programs are not.
+}
+
+/// Lets go of a service's protection: the kernel is to spare it when memory runs out, but not its users' programs. Anybody may.
+pub(super) fn let_go() {
     let spared =
         std::fs::read_to_string("/proc/self/oom_score_adj").is_ok_and(|score| score.trim().starts_with('-'));
     if spared {

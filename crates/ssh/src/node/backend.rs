@@ -13,7 +13,7 @@ use ssh_key::Certificate;
 
 use super::forward::inward::Client;
 use crate::BoxedStream;
-use crate::session::{Ended, Input, Kind, Output, Tap, Terminal};
+use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
 
 /// Serves those who have been let in.
 #[async_trait]
@@ -33,10 +33,20 @@ pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
 /// What one login can have done for it. Every check is behind whoever calls.
 #[async_trait]
 pub(crate) trait Place: Send + Sync + fmt::Debug {
+    /// Starts a session of which somebody else has to say first whether there is one. None where nobody has to: then
+    /// [`Place::run`] starts it.
+    ///
+    /// # Errors
+    /// Why there is none, for the person.
+    async fn begin(&self, _: &Asked) -> Result<Option<Running>, String> {
+        Ok(None)
+    }
+
     /// Runs a session to its end. Dropping the future hangs it up. What cannot start has been cut for that reason.
     async fn run(
         &self,
         session: Asked,
+        begun: Option<Running>,
         input: Box<dyn Input>,
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,

@@ -217,6 +217,15 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let hash_files = permit.options().hash_files;
     let (kind, terminal) = (wanted.kind, wanted.terminal);
     let asked = Asked { kind, terminal, environment, hash_files, from, display };
+    let begun = match place.begin(&asked).await {
+        Ok(begun) => begun,
+        Err(message) => {
+            shared.refused(record.event(Code::SessionRefused).message(&message));
+            let _ = timeout(GOODBYE, door.refuse(&message)).await;
+            let refused = Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(message) };
+            return record.finish(&refused).await;
+        }
+    };
     announce(&record, &asked, permit);
 
     let began = Instant::now();
@@ -227,7 +236,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
             Some(hub) => hub.wrap(input, output),
             None => (input, output),
         };
-        let mut session = place.run(asked, input, output, record.clone());
+        let mut session = place.run(asked, begun, input, output, record.clone());
         tokio::select! {
             ended = &mut session => ended,
             // A disk can fail while nothing happens: the session learns of it then, not with its next output.

@@ -44,6 +44,9 @@ pub struct NodeConfig {
     /// Ask PAM's account management about the account of each connection, by this service (a file in `/etc/pam.d`). Works
     /// in a build with the feature `pam`; in another, everybody is refused. Default: PAM is not asked.
     pub pam_account: Option<String>,
+    /// Open a session of PAM's around each session, by runuser(1) and the service of that name. For a node that is root.
+    /// Costs three more processes for each session. Default: no.
+    pub pam_session: bool,
 }
 
 impl Default for NodeConfig {
@@ -63,6 +66,7 @@ impl Default for NodeConfig {
             login_records: Some(LoginRecords::default()),
             kill_orphans: false,
             pam_account: None,
+            pam_session: false,
         }
     }
 }

@@ -29,6 +29,7 @@ pub(super) struct Local {
     pub(super) kill_orphans: bool,
     /// The service that PAM is asked by about accounts.
     pub(super) pam_account: Option<String>,
+    pub(super) pam_session: bool,
     /// Where the person is.
     pub(super) from: Option<IpAddr>,
 }
@@ -41,9 +42,27 @@ struct LocalPlace {
     gateway_ports: bool,
     login_records: Option<LoginRecords>,
     kill_orphans: bool,
+    pam_session: bool,
 }
 
 impl LocalPlace {
+    fn start(&self, session: &Asked) -> Result<Running, String> {
+        let Asked { kind, terminal, environment, hash_files, .. } = session.clone();
+        let request = Request {
+            account: self.account.clone(),
+            kind,
+            terminal,
+            environment,
+            hash_files,
+            kill_orphans: self.kill_orphans,
+            pam_session: self.pam_session,
+        };
+        session::start(&request, &self.helper).map_err(|error| {
+            tracing::error!(%error, "cannot start a session");
+            error.to_string()
+        })
+    }
+
     /// Enters a session with a terminal into the system's records, for as long as the result lives.
     async fn enter_login(&self, running: &Running, from: Option<IpAddr>) -> Option<Entered> {
         let records = self.login_records.clone().filter(|_| nix::unistd::geteuid().is_root())?;
@@ -74,11 +93,19 @@ impl BackEnd for Local {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
-                let Self { helper, gateway_ports, login_records, kill_orphans, .. } = self.clone();
+                let Self { helper, gateway_ports, login_records, kill_orphans, pam_session, .. } =
+                    self.clone();
                 if let Some(service) = &self.pam_account {
                     admission::ask(&account, &helper, service, self.from).await?;
                 }
-                Ok(Arc::new(LocalPlace { account, helper, gateway_ports, login_records, kill_orphans }))
+                Ok(Arc::new(LocalPlace {
+                    account,
+                    helper,
+                    gateway_ports,
+                    login_records,
+                    kill_orphans,
+                    pam_session,
+                }))
             }
             Ok(Err(error)) => Err(error.to_string()),
             Err(error) => {
@@ -91,25 +118,30 @@ impl BackEnd for Local {
 
 #[async_trait]
 impl Place for LocalPlace {
+    async fn begin(&self, session: &Asked) -> Result<Option<Running>, String> {
+        if !self.pam_session {
+            return Ok(None);
+        }
+        let mut running = self.start(session)?;
+        running.opened().await?;
+        Ok(Some(running))
+    }
+
     async fn run(
         &self,
         session: Asked,
+        begun: Option<Running>,
         input: Box<dyn Input>,
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,
     ) -> Ended {
-        let Asked { kind, terminal, environment, hash_files, from, display: _ } = session;
-        let (account, kill_orphans) = (self.account.clone(), self.kill_orphans);
-        let request = Request { account, kind, terminal, environment, hash_files, kill_orphans };
-        match session::start(&request, &self.helper) {
+        let running = begun.map_or_else(|| self.start(&session), Ok);
+        match running {
             Ok(running) => {
-                let _login = self.enter_login(&running, from).await;
+                let _login = self.enter_login(&running, session.from).await;
                 session::run(running, input, output, tap).await
             }
-            Err(error) => {
-                tracing::error!(%error, "cannot start a session");
-                Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error.to_string()) }
-            }
+            Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error) },
         }
     }
 

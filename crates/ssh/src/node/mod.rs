@@ -253,6 +253,7 @@ impl NodeServer {
             login_records: self.0.config.login_records.clone(),
             kill_orphans: self.0.config.kill_orphans,
             pam_account: self.0.config.pam_account.clone(),
+            pam_session: self.0.config.pam_session,
             from: info.client_addr.map(|address| address.ip()),
         });
         self.serve_before(back_end, stream, info).await;

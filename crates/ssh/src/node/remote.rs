@@ -28,7 +28,7 @@ use crate::client::{
     self, Connection, Credentials, Display, Endpoint, Extras, Program, RemoteListener, SessionInput,
     SessionRequest, Settings, WindowSize,
 };
-use crate::session::{Ended, Input, Kind, Output, Tap, Terminal};
+use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
 use carry::{Files, carry};
 use lent::{Lent, LentDisplay, agent_of};
 
@@ -252,6 +252,7 @@ impl Place for RemotePlace {
     async fn run(
         &self,
         session: Asked,
+        _: Option<Running>,
         input: Box<dyn Input>,
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,

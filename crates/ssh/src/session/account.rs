@@ -91,6 +91,22 @@ impl Account {
     }
 }
 
+impl Account {
+    /// Checks that somebody else has made this process the account.
+    ///
+    /// # Errors
+    /// When it is another, for the person in front of the session.
+    pub(crate) fn check_it(&self) -> Result<(), String> {
+        let users =
+            nix::unistd::getresuid().map_err(|error| format!("cannot learn the user: {}", error.desc()))?;
+        let uid = Uid::from_raw(self.uid);
+        if [users.real, users.effective, users.saved].iter().all(|user| *user == uid) {
+            return Ok(());
+        }
+        Err(format!("this process was to be {} and is not", self.name))
+    }
+}
+
 impl From<User> for Account {
     fn from(user: User) -> Self {
         // passwd(5): an empty shell means the Bourne shell.

@@ -36,6 +36,8 @@ pub(crate) async fn ask(
         environment: Vec::new(),
         hash_files: false,
         keeper_for: None,
+        pam_session: false,
+        spares_orphans: false,
         pam: Some(question),
     };
     let mut command = Command::new(&helper.program);

@@ -11,6 +11,7 @@
 mod account;
 pub(crate) mod admission;
 pub(crate) mod logins;
+mod opening;
 mod process;
 mod pump;
 pub(crate) mod socket;
@@ -58,6 +59,8 @@ pub struct Request {
     pub hash_files: bool,
     /// Whether what still runs when the session ends is ended with it. It costs one more process.
     pub kill_orphans: bool,
+    /// Whether a session of PAM's is open around it ([`crate::helper::pam_session`]). Wait for [`Running::opened`] then.
+    pub pam_session: bool,
 }
 
 /// What comes in from the client.

@@ -4,16 +4,20 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
+use super::opening::{Door, Sides};
 use super::{Kind, Request, StartError, terminal};
 use crate::helper::{self, Spec, Work, keeper};
 
@@ -22,6 +26,9 @@ pub(super) const BLOCK_BYTES: usize = 64 * 1024;
 /// What a process may have on its way in each direction: four times what a pipe has, so that process and node take turns
 /// a quarter as often. It is memory of the kernel, and only what is really on its way.
 const PIPE_BYTES: usize = 256 * 1024;
+
+/// How long a process may take to end once it has said why.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// The program that becomes the account; see [`crate::helper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,12 +58,27 @@ pub struct Running {
     pub(super) reports: bool,
     /// The path of its terminal.
     tty: Option<String>,
+    /// Tells when it begins, where others have to open it.
+    door: Option<Door>,
 }
 
 impl Running {
     /// Its process and the path of its terminal, when it has one.
     pub(crate) fn terminal(&self) -> Option<(u32, String)> {
         Some((self.child.id()?, self.tty.clone()?))
+    }
+
+    /// Waits until PAM has opened the session, where it is asked to. Nothing of the session runs before.
+    ///
+    /// # Errors
+    /// Why there is none, for the person.
+    pub async fn opened(&mut self) -> Result<(), String> {
+        let Some(door) = self.door.take() else { return Ok(()) };
+        let opened = door.opened().await;
+        if opened.is_err() && matches!(timeout(ENDING, self.child.wait()).await, Ok(Ok(_))) {
+            self.group.forget();
+        }
+        opened
     }
 }
 
@@ -114,7 +136,13 @@ pub(super) struct End {
 }
 
 impl End {
-    fn new(fd: OwnedFd, terminal: bool) -> io::Result<Self> {
+    /// A larger pipe, where the account may have one. It works all the same without.
+    pub(super) fn pipe(fd: OwnedFd) -> io::Result<Self> {
+        let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
+        Self::new(fd, false)
+    }
+
+    pub(super) fn new(fd: OwnedFd, terminal: bool) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         #[allow(
             deprecated,
@@ -181,7 +209,8 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         environment.push(("SSH_TTY".to_owned(), pair.path.clone()));
     }
     // The file service starts nothing.
-    let kept = request.kill_orphans && request.kind != Kind::Sftp;
+    let kills = request.kill_orphans && request.kind != Kind::Sftp;
+    let kept = kills || request.pam_session;
     let spec = Spec {
         login: request.account.name.clone(),
         work: match request.kind {
@@ -193,6 +222,8 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         environment,
         hash_files: request.hash_files,
         keeper_for: kept.then(std::process::id),
+        pam_session: request.pam_session,
+        spares_orphans: kept && !kills,
         pam: None,
     };
     let mut command = Command::new(&helper.program);
@@ -202,7 +233,21 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
     }
 
     let tty = pair.as_ref().map(|pair| pair.path.clone());
+    let mut door = None;
     let (child, stdin, stdout, stderr) = match pair {
+        pair if request.pam_session => {
+            let Sides { theirs, stdin, stdout, stderr } = Sides::of(pair).map_err(spawn_failed)?;
+            let (ours, its) = UnixStream::pair().map_err(spawn_failed)?;
+            let its = OwnedFd::from(its);
+            // What goes wrong it says there, too.
+            command.stderr(its.try_clone().map_err(spawn_failed)?).stdin(its).stdout(Stdio::null());
+            let child = command.spawn().map_err(spawn_failed)?;
+            drop(command);
+            // A process that has ended already says why.
+            let _ = theirs.send(&ours);
+            door = Some(Door::new(ours));
+            (child, Some(stdin), stdout, stderr)
+        }
         Some(pair) => {
             let end = |fd: &OwnedFd| fd.try_clone().map(Stdio::from).map_err(spawn_failed);
             command.stdin(end(&pair.user)?).stdout(end(&pair.user)?).stderr(end(&pair.user)?);
@@ -221,12 +266,9 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
             let stdin = child.stdin.take().ok_or_else(missing)?.into_owned_fd();
             let stdout = child.stdout.take().ok_or_else(missing)?.into_owned_fd();
             let stderr = child.stderr.take().ok_or_else(missing)?.into_owned_fd();
-            let end = |fd: io::Result<OwnedFd>| fd.and_then(|fd| End::new(fd, false)).map_err(spawn_failed);
-            for pipe in [&stdin, &stdout].into_iter().flatten() {
-                // An account that has many pipes may not have larger ones; it works all the same.
-                let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
-            }
-            (child, Some(end(stdin)?), end(stdout)?, Some(end(stderr)?))
+            let pipe = |fd: io::Result<OwnedFd>| fd.and_then(End::pipe).map_err(spawn_failed);
+            let stderr = stderr.and_then(|fd| End::new(fd, false)).map_err(spawn_failed)?;
+            (child, Some(pipe(stdin)?), pipe(stdout)?, Some(stderr))
         }
     };
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -238,5 +280,6 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         stderr,
         reports: request.kind == Kind::Sftp,
         tty,
+        door,
     })
 }

@@ -86,6 +86,8 @@ async fn ask(
         environment: Vec::new(),
         hash_files: false,
         keeper_for: None,
+        pam_session: false,
+        spares_orphans: false,
         pam: None,
     };
     let mut command = Command::new(&helper.program);

@@ -15,6 +15,7 @@ mod joining;
 mod keys;
 mod limits;
 mod orphans;
+mod pam_session;
 mod running;
 mod world;
 mod x11;
