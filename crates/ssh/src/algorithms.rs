@@ -85,18 +85,24 @@ pub fn transport_algorithms() -> Transport {
     }
 }
 
-/// When this side asks for new keys (RFC 4253 §9, RFC 4344 §3.2): before 2^32 blocks or packets under one key, as OpenSSH
-/// does, and not by the clock.
+/// When this side, as a client, asks for new keys (RFC 4253 §9, RFC 4344 §3.2): before 2^32 blocks or packets under one
+/// key, as OpenSSH does, and not by the clock.
 ///
 /// It is late on purpose, and later for what comes than for what goes: until the far end has seen the question, russh
-/// takes no more from it than two first windows, and a client that is sending would lose its connection. Whoever sends
+/// takes no more from it than two first windows, and a peer that is sending would lose its connection. Whoever sends
 /// most asks first.
-pub(crate) fn limits() -> Limits {
+pub(crate) fn client_limits() -> Limits {
     Limits {
         rekey_write_limit: 32 << 30,
         rekey_read_limit: 96 << 30,
         rekey_time_limit: Duration::from_secs(365 * 86_400),
     }
+}
+
+/// When this side, as a server, does. An OpenSSH client asks after 2^32 blocks either way, 64 GiB, and copes with what is
+/// on its way then: it is let go first.
+pub(crate) fn server_limits() -> Limits {
+    Limits { rekey_write_limit: 72 << 30, ..client_limits() }
 }
 
 /// Bytes that the far end may send on a new channel before it hears back: what OpenSSH gives.

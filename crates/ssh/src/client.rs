@@ -154,7 +154,7 @@ where
         };
         let config = russh::client::Config {
             client_id: SshId::Standard(IDENTIFICATION.into()),
-            limits: algorithms::limits(),
+            limits: algorithms::client_limits(),
             window_size: algorithms::FIRST_WINDOW_BYTES,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             preferred: algorithms::client(demand),

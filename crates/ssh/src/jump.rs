@@ -270,7 +270,7 @@ fn ssh_config(
         max_auth_attempts: MAX_AUTH_ATTEMPTS,
         keys: vec![key],
         certificates: vec![certificate],
-        limits: algorithms::limits(),
+        limits: algorithms::server_limits(),
         window_size: inbound::FIRST_WINDOW_BYTES,
         channel_buffer_size: algorithms::CHANNEL_PACKETS,
         preferred: algorithms::server(demand),

@@ -90,7 +90,7 @@ impl NodeConfig {
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![host.key.clone()],
             certificates: vec![host.certificate.clone()],
-            limits: algorithms::limits(),
+            limits: algorithms::server_limits(),
             window_size: inbound::FIRST_WINDOW_BYTES,
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
