@@ -33,6 +33,8 @@ pub const ARGUMENT: &str = "__session";
 pub(crate) const SPEC: &str = "SALLYPORT_SESSION_SPEC";
 /// Exit status of a session process that could not become what it should; sshd's as well.
 const FAILED: u8 = 255;
+/// The file that closes the machine to everybody but root.
+const NOLOGIN: &str = "/etc/nologin";
 /// The command search path of root, as Debian's sshd sets it.
 const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The command search path of everybody else.
@@ -105,9 +107,6 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
             take_terminal(&spec)?;
             let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
             account.check_it()?;
-            if account.uid != 0 && nologin(Path::new("/etc/nologin")) {
-                return Ok(ExitCode::from(FAILED));
-            }
             surroundings::let_go();
             return serve(&account, &spec, OsStr::from_bytes(&command), std::env::vars_os().collect());
         }
@@ -133,7 +132,7 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
         let question = spec.pam.ok_or("there is no question for PAM")?;
         return pam::ask(&account.name, &question);
     }
-    if account.uid != 0 && nologin(Path::new("/etc/nologin")) {
+    if account.uid != 0 && nologin(Path::new(NOLOGIN)) {
         return Ok(ExitCode::from(FAILED));
     }
     surroundings::limit_files();
@@ -235,16 +234,24 @@ fn is_sessions(name: &OsStr) -> bool {
 
 /// Whether the machine takes no logins at the moment; says why, as the file does.
 fn nologin(file: &Path) -> bool {
-    match std::fs::read(file) {
-        Ok(text) => {
-            let _ = io::stderr().write_all(&text);
-            if text.is_empty() {
-                let _ = writeln!(io::stderr(), "this machine takes no logins at the moment (/etc/nologin)");
-            }
-            true
-        }
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    let reason = closed_to_logins(file);
+    if let Some(reason) = &reason {
+        let _ = io::stderr().write_all(reason.as_bytes());
     }
+    reason.is_some()
+}
+
+/// Why the machine takes no logins at the moment.
+fn closed_to_logins(file: &Path) -> Option<String> {
+    let text = match std::fs::read(file) {
+        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(_) => String::new(),
+    };
+    if text.is_empty() {
+        return Some(format!("this machine takes no logins at the moment ({NOLOGIN})\n"));
+    }
+    Some(text)
 }
 
 /// Bytes of a path as JSON can carry them.
@@ -301,6 +308,9 @@ mod tests {
         assert!(!nologin(&file));
         std::fs::write(&file, "down for repairs\n").unwrap();
         assert!(nologin(&file));
+        assert_eq!(closed_to_logins(&file).unwrap(), "down for repairs\n");
+        std::fs::write(&file, "").unwrap();
+        assert!(closed_to_logins(&file).unwrap().contains("/etc/nologin"));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! A session's ends, handed from process to process (unix(7), `SCM_RIGHTS`).
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -66,11 +69,36 @@ impl Ends {
     }
 }
 
-/// Sends bytes with their length before them.
-pub(super) fn send_text(mut socket: &UnixStream, text: &[u8]) -> io::Result<()> {
+/// Sends bytes with their length before them, if the peer takes them in time.
+pub(super) fn send_text(socket: &UnixStream, text: &[u8], deadline: Instant) -> io::Result<()> {
     let length = u32::try_from(text.len()).map_err(io::Error::other)?;
-    socket.write_all(&length.to_be_bytes())?;
-    socket.write_all(text)
+    send_all(socket, &length.to_be_bytes(), deadline)?;
+    send_all(socket, text, deadline)
+}
+
+/// The socket's own limit of time would begin anew with each byte that a peer takes.
+fn send_all(socket: &UnixStream, mut text: &[u8], deadline: Instant) -> io::Result<()> {
+    while !text.is_empty() {
+        match rustix::net::send(socket, text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => text = text.get(count..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                let left = Timespec::try_from(left).map_err(io::Error::other)?;
+                let mut places = [PollFd::new(socket, PollFlags::OUT)];
+                if let Err(error) = rustix::event::poll(&mut places, Some(&left))
+                    && error != Errno::INTR
+                {
+                    return Err(error.into());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn receive_text(mut socket: &UnixStream) -> io::Result<Vec<u8>> {
@@ -87,6 +115,9 @@ pub(super) fn receive_text(mut socket: &UnixStream) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -96,8 +127,9 @@ mod tests {
         let (mut shown, output) = io::pipe().unwrap();
         let error = output.try_clone().unwrap();
         Ends::new(input.into(), output.into(), error.into()).send(&one).unwrap();
-        send_text(&one, b"spec").unwrap();
-        send_text(&one, b"").unwrap();
+        let soon = Instant::now() + Duration::from_secs(5);
+        send_text(&one, b"spec", soon).unwrap();
+        send_text(&one, b"", soon).unwrap();
         let Ends([input, output, error]) = Ends::receive(&other).unwrap();
         assert_eq!(receive_text(&other).unwrap(), b"spec");
         assert_eq!(receive_text(&other).unwrap(), b"");
@@ -111,6 +143,21 @@ mod tests {
         text.clear();
         shown.read_to_string(&mut text).unwrap();
         assert_eq!(text, "outerr");
+    }
+
+    #[test]
+    fn a_peer_that_reads_a_little_now_and_then_wins_no_time() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut block = [0; 16 * 1024];
+            while other.read(&mut block).is_ok_and(|count| count > 0) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let began = Instant::now();
+        let sent = send_text(&one, &vec![0; 4 << 20], began + Duration::from_millis(300));
+        assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(5));
     }
 
     #[test]

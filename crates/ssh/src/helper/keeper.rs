@@ -18,6 +18,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, Wa
 
 use super::ends::Ends;
 use super::{ARGUMENT, SPEC, Spec, pam_session};
+use crate::session::Account;
 
 /// The session is over, whether its process has ended or not. Nobody else has a use for this signal.
 pub(crate) const OVER: Signal = Signal::POWER;
@@ -64,7 +66,11 @@ pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<Exi
 
     let spares = spec.spares_orphans;
     let (child, pam) = if spec.pam_session {
-        let (child, pam) = start_in_pam(command, spec, &signals, node.as_ref())?;
+        let started = start_in_pam(command, spec, &signals, node.as_ref());
+        if started.is_err() && !spares {
+            kill_all();
+        }
+        let (child, pam) = started?;
         (child, Some(pam))
     } else {
         let mut helper = Command::new("/proc/self/exe");
@@ -97,6 +103,12 @@ fn start_in_pam(
         .map_err(|error| failed("keep the line to the node", &error))?;
     let door = UnixStream::from(door);
     let ends = Ends::receive(&door).map_err(|error| failed("take the session's ends", &error))?;
+    let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
+    if account.uid != 0
+        && let Some(reason) = super::closed_to_logins(Path::new(super::NOLOGIN))
+    {
+        return Err(pam_session::one_line(&reason));
+    }
     let terminal = spec.terminal.then(|| ends.input());
     let opened = pam_session::open(&spec.login, terminal, signals, node)?;
     let spec = Spec { keeper_for: None, pam_session: false, ..spec };
@@ -106,7 +118,8 @@ fn start_in_pam(
     }
     // It has begun. A node that does not hear it any more is found to be gone.
     let _ = (&door).write_all(b"+");
-    Ok((opened.session, PamSession { runuser: opened.runuser, line: Some(opened.line) }))
+    let pam_session::Opened { runuser, line, session, anchors } = opened;
+    Ok((session, PamSession { runuser, anchors, line: Some(line), hung_up: None }))
 }
 
 /// Readable when the node has gone. None where the system has no such thing.
@@ -138,8 +151,29 @@ struct Keeper {
 struct PamSession {
     /// Who closes it.
     runuser: Pid,
-    /// What keeps it open.
+    /// Who has runuser wait.
+    anchors: Vec<Process>,
+    /// What has them stay.
     line: Option<UnixStream>,
+    /// When that ended.
+    hung_up: Option<Instant>,
+}
+
+impl PamSession {
+    fn hang_up(&mut self) {
+        self.line = None;
+        self.hung_up.get_or_insert_with(Instant::now);
+    }
+
+    /// Sees to it that runuser closes the session. The anchor is the account's, which may stop it, and then runuser stops as well,
+    /// or may have put code into it that does not go. It has nothing to lose. What modules start stays untouched.
+    fn close(&self) {
+        if self.hung_up.is_some_and(|hung_up| hung_up.elapsed() >= AGAIN) {
+            kill(&self.anchors);
+            // Its number is nobody else's until it is reaped.
+            let _ = rustix::process::kill_process(self.runuser, Signal::CONT);
+        }
+    }
 }
 
 /// How far the end of what is left has come.
@@ -180,7 +214,7 @@ impl Keeper {
                     self.ended = Some(status);
                     self.ending.get_or_insert(Ending { began: Instant::now(), told: false });
                     if let Some(pam) = &mut self.pam {
-                        pam.line = None;
+                        pam.hang_up();
                     }
                 }
                 Ok(Some((pid, _))) if self.pam.as_ref().is_some_and(|pam| pam.runuser == pid) => {
@@ -205,7 +239,8 @@ impl Keeper {
                 true => GRACE,
                 false => BY_ITSELF,
             };
-            next.saturating_sub(ending.began.elapsed()).max(AGAIN)
+            let closes = self.pam.as_ref().is_some_and(|pam| pam.hung_up.is_some());
+            if closes { AGAIN } else { next.saturating_sub(ending.began.elapsed()).max(AGAIN) }
         });
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let mut places = vec![PollFd::new(&self.signals, PollFlags::IN)];
@@ -231,6 +266,9 @@ impl Keeper {
     }
 
     fn go_on(&mut self) {
+        if let Some(pam) = &self.pam {
+            pam.close();
+        }
         let Some(ending) = self.ending.as_mut().filter(|_| !self.spares) else { return };
         let but = self.pam.as_ref().map(|pam| pam.runuser);
         let passed = ending.began.elapsed();
@@ -248,14 +286,27 @@ impl Keeper {
         self.spares && self.ended.is_some() && self.pam.is_none()
     }
 
-    fn give_up(&self) -> bool {
-        self.ending.as_ref().is_some_and(|ending| ending.began.elapsed() >= PATIENCE)
+    fn give_up(&mut self) -> bool {
+        if self.ending.as_ref().is_none_or(|ending| ending.began.elapsed() < PATIENCE) {
+            return false;
+        }
+        let Some(pam) = &mut self.pam else { return true };
+        pam.hang_up();
+        if pam.hung_up.is_some_and(|hung_up| hung_up.elapsed() < GRACE) {
+            return false;
+        }
+        if !self.spares {
+            for process in descendants(pam.runuser, None) {
+                process.send(Signal::KILL);
+            }
+        }
+        true
     }
 }
 
 /// One process, which its number alone does not tell from a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
+pub(super) struct Process {
     pid: Pid,
     parent: i32,
     /// Since the start of the machine.
@@ -274,11 +325,19 @@ impl Process {
         Some(Self { pid: Pid::from_raw(pid)?, parent, started })
     }
 
+    fn all() -> impl Iterator<Item = Self> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Self::read)
+    }
+
+    fn is_there(&self) -> bool {
+        Self::read(self.pid.as_raw_pid()).is_some_and(|now| now.started == self.started)
+    }
+
     fn send(&self, signal: Signal) {
         match rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) {
             Ok(process) => {
-                let now = Self::read(self.pid.as_raw_pid());
-                if now.is_some_and(|now| now.started == self.started) {
+                if self.is_there() {
                     let _ = rustix::process::pidfd_send_signal(process.as_fd(), signal);
                 }
             }
@@ -286,6 +345,38 @@ impl Process {
             Err(Errno::NOSYS) => drop(rustix::process::kill_process(self.pid, signal)),
             Err(_) => {}
         }
+    }
+}
+
+/// Who stands directly below a process now.
+pub(super) fn children(of: Pid) -> Vec<Process> {
+    Process::all().filter(|process| process.parent == of.as_raw_pid()).collect()
+}
+
+/// Kills processes that are still there, and what is below them.
+pub(super) fn kill(processes: &[Process]) {
+    for process in processes.iter().filter(|process| process.is_there()) {
+        let below = descendants(process.pid, None);
+        // First, so that it starts nothing more. What it has started in the meantime becomes the keeper's child.
+        process.send(Signal::KILL);
+        for process in below {
+            process.send(Signal::KILL);
+        }
+    }
+}
+
+/// Kills all descendants of this process, which has begun no session.
+fn kill_all() {
+    for _ in 0..20 {
+        tell(&[Signal::KILL], None);
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        std::thread::sleep(AGAIN);
     }
 }
 
@@ -300,9 +391,7 @@ pub(super) fn tell(signals: &[Signal], but: Option<Pid>) {
 
 fn descendants(of: Pid, but: Option<Pid>) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for process in numbers.filter_map(Process::read).filter(|process| Some(process.pid) != but) {
+    for process in Process::all().filter(|process| Some(process.pid) != but) {
         children.entry(process.parent).or_default().push(process);
     }
     let mut found = children.remove(&of.as_raw_pid()).unwrap_or_default();

@@ -27,6 +27,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::ends::{self, Ends};
+use super::keeper::Process;
 use super::{ARGUMENT, Spec, keeper, surroundings};
 
 /// The file in `/etc/pam.d` that says what a session is; runuser has no other.
@@ -42,6 +43,10 @@ const SESSION: &str = "session";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long runuser has to close what it may have opened when nobody wants it any more.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long it has once what it waits for was killed.
+const HURRY: Duration = Duration::from_secs(1);
+/// How long the anchor has to go by itself.
+const ANCHORS: Duration = Duration::from_millis(50);
 /// How long the session's process may take to read what it is to do.
 const STALL: Duration = Duration::from_secs(5);
 /// Most that is kept of what modules say before a session is open.
@@ -55,27 +60,38 @@ pub fn program() -> Option<PathBuf> {
     PLACES.iter().map(PathBuf::from).find(|path| path.is_file())
 }
 
+/// Whether PAM has rules for [`SERVICE`] of its own.
+#[must_use]
+pub fn has_rules() -> bool {
+    ["/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"]
+        .iter()
+        .any(|directory| Path::new(directory).join(SERVICE).is_file())
+}
+
 /// An open session of PAM's. It is closed once `line` is, however that came to be.
 pub(super) struct Opened {
     pub(super) runuser: Pid,
     pub(super) line: UnixStream,
     /// The process that is to be the session's. It leads a session and a group, and is this process's child.
     pub(super) session: Pid,
+    /// What stood below runuser then: the anchor, and nothing that modules start to close the session.
+    pub(super) anchors: Vec<Process>,
 }
 
 impl Opened {
     /// Has the session's process begin.
     pub(super) fn begin(&self, ends: &Ends, spec: &Spec, command: &[u8]) -> Result<(), String> {
+        let deadline = Instant::now() + STALL;
         let sent = ends.send(&self.line).and_then(|()| {
-            ends::send_text(&self.line, spec.to_text().as_bytes())?;
-            ends::send_text(&self.line, command)
+            ends::send_text(&self.line, spec.to_text().as_bytes(), deadline)?;
+            ends::send_text(&self.line, command, deadline)
         });
         sent.map_err(|error| format!("the session's process does not take its ends: {error}"))
     }
 
     /// Closes it again.
     pub(super) fn abandon(self) {
-        abandon(self.runuser, self.line);
+        abandon(self.runuser, self.line, &self.anchors);
     }
 }
 
@@ -91,10 +107,10 @@ pub(super) fn open(
 ) -> Result<Opened, String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
     let program = program().ok_or_else(|| {
+        let [place, ..] = PLACES;
         format!(
-            "this node is to open PAM sessions, and {} is gone; its administrator can install util-linux, or remove \
-             node.pam_session",
-            PLACES[0]
+            "this node is to open PAM sessions, and {place} is gone; its administrator can install util-linux, or remove \
+             node.pam_session"
         )
     })?;
     surroundings::limit_files();
@@ -118,9 +134,9 @@ pub(super) fn open(
     let runuser = i32::try_from(started.id()).ok().and_then(Pid::from_raw).ok_or("runuser has no process")?;
 
     match wait(login, runuser, &line, signals, node) {
-        Ok(session) => Ok(Opened { runuser, line, session }),
+        Ok(session) => Ok(Opened { runuser, line, session, anchors: keeper::children(runuser) }),
         Err(reason) => {
-            abandon(runuser, line);
+            abandon(runuser, line, &[]);
             Err(reason)
         }
     }
@@ -150,14 +166,16 @@ fn wait(
     loop {
         let gone = !matches!(rustix::process::waitpid(Some(runuser), WaitOptions::NOHANG), Ok(None));
         let ended = hear(line, &mut said);
-        if let Some(session) = announced(&said) {
+        // Whoever waits for nothing opens no session, whatever was announced.
+        if let Some(session) = announced(&said).filter(|_| !gone) {
             let ours = session != runuser
                 && matches!(rustix::process::waitpid(Some(session), WaitOptions::NOHANG), Ok(None));
             return if ours { Ok(session) } else { Err("the session's process is another's".to_owned()) };
         }
         let text = String::from_utf8_lossy(&said);
         if let Some(own) = text.lines().find_map(|line| line.strip_prefix("sallyport: ")) {
-            return Err(own.to_owned());
+            // Written by the account's processes, too.
+            return Err(one_line(own));
         }
         if gone || ended {
             return Err(refusal(login, &text));
@@ -209,28 +227,43 @@ fn announced(said: &[u8]) -> Option<Pid> {
         .and_then(|number| Pid::from_raw(number.try_into().ok()?))
 }
 
-fn refusal(login: &str, said: &str) -> String {
+/// What somebody else says, for a terminal and a log.
+pub(super) fn one_line(said: &str) -> String {
     let said: Vec<&str> = said
         .split(|c: char| c.is_control())
         .map(|line| line.trim().trim_start_matches("runuser: "))
         .filter(|line| !line.is_empty())
         .collect();
-    let said: String = said.join("; ").chars().take(MOST_TEXT).collect();
+    said.join("; ").chars().take(MOST_TEXT).collect()
+}
+
+fn refusal(login: &str, said: &str) -> String {
+    let said = one_line(said);
     let said = if said.is_empty() { "runuser gives no reason".to_owned() } else { said };
     format!("this machine opens no session for the account {login} (PAM service {SERVICE}): {said}")
 }
 
 /// Lets runuser close what it has opened.
-fn abandon(runuser: Pid, line: UnixStream) {
+fn abandon(runuser: Pid, line: UnixStream, anchors: &[Process]) {
     drop(line);
-    let deadline = Instant::now() + GRACE;
+    let began = Instant::now();
+    let mut hurried = false;
     while let Ok(None) = rustix::process::waitpid(Some(runuser), WaitOptions::NOHANG) {
-        if Instant::now() > deadline {
-            // With what its modules wait for.
+        let passed = began.elapsed();
+        if passed > GRACE + HURRY {
             keeper::tell(&[Signal::KILL], None);
             let _ = rustix::process::waitpid(Some(runuser), WaitOptions::empty());
             return;
         }
+        if passed > GRACE && !hurried {
+            hurried = true;
+            // What it waits for. Once: it may start something to close the session.
+            keeper::kill(&keeper::children(runuser));
+        } else if passed > ANCHORS {
+            keeper::kill(anchors);
+        }
+        // It stops when the anchor is stopped.
+        let _ = rustix::process::kill_process(runuser, Signal::CONT);
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -309,14 +342,6 @@ pub(super) fn join() -> Result<(Spec, Vec<u8>), String> {
     Ok((spec, command))
 }
 
-/// Whether PAM has rules for [`SERVICE`] of its own.
-#[must_use]
-pub fn has_rules() -> bool {
-    ["/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"]
-        .iter()
-        .any(|directory| Path::new(directory).join(SERVICE).is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,6 +366,7 @@ mod tests {
         );
         assert!(refusal("bob", "").ends_with("runuser gives no reason"));
         assert!(refusal("bob", &"x".repeat(9000)).len() < 700);
+        assert_eq!(one_line("no\x1b]0;title\x07\u{9b}2J"), "no; ]0;title; 2J");
     }
 
     #[test]

@@ -89,9 +89,7 @@ impl Account {
         }
         Ok(())
     }
-}
 
-impl Account {
     /// Checks that somebody else has made this process the account.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use sallyport_audit::Code;
 use sallyport_ssh::session::Helper;
@@ -49,7 +50,8 @@ impl Ground {
         std::fs::write(path("limits"), "* hard nofile 777\n* soft nofile 555\n").unwrap();
         let variables = "FROM_PAM DEFAULT=yes\nHOME DEFAULT=/nowhere\nSSH_CONNECTION DEFAULT=forged\n";
         std::fs::write(path("variables"), variables).unwrap();
-        let log = "#!/bin/sh\necho \"$PAM_TYPE $PAM_SERVICE $PAM_USER $PAM_TTY\" >> DIRECTORY/seen\n";
+        // Closing takes longer than what the account runs has to go.
+        let log = "#!/bin/sh\n[ $PAM_TYPE = open_session ] || sleep 0.3\necho \"$PAM_TYPE $PAM_SERVICE $PAM_USER $PAM_TTY\" >> DIRECTORY/seen\n";
         let here = directory.path().to_str().unwrap();
         std::fs::write(path("log"), log.replace("DIRECTORY", here)).unwrap();
         std::fs::set_permissions(path("log"), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -122,9 +124,10 @@ impl Drop for Ground {
     }
 }
 
-/// Session processes that find these rules.
+/// Session processes that find these rules, and in `/etc` what is in a directory beside them, if there is one.
 fn elsewhere(rules: &std::path::Path) -> Helper {
-    let script = "mount --bind \"$0\" /etc/pam.d/runuser && exec \"$@\"";
+    let script = "[ ! -d \"$0.etc\" ] || mount --bind \"$0.etc\" /etc; \
+                  mount --bind \"$0\" /etc/pam.d/runuser && exec \"$@\"";
     let arguments = ["--mount", "sh", "-c", script].map(std::ffi::OsString::from);
     let mut arguments = arguments.to_vec();
     arguments.push(rules.into());
@@ -343,6 +346,54 @@ async fn what_is_left_goes_on_or_does_not() {
         ground.nothing_left().await;
         assert!(!alive(pid));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_anchor_holds_nothing_up() {
+    for kill_orphans in [false, true] {
+        let Some(ground) = Ground::new(RULES, kill_orphans).await else { return };
+        let began = Instant::now();
+        let script =
+            "pkill -STOP -u $(id -u) -f 'below-pam [a]nchor' && sleep 0.5; ps -o stat= -u $(id -u); exit 4";
+        let ended = ground.run(script).await;
+        assert_eq!(ended.status.code(), Some(4), "{}", text(&ended.stderr));
+        assert!(text(&ended.stdout).contains('T'), "{}", text(&ended.stdout));
+        assert!(ground.seen().contains("close_session"));
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        assert_eq!(ground.left(), "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_anchor_does_not_outlast_a_session_that_ignores_its_end() {
+    let Some(ground) = Ground::new(RULES, false).await else { return };
+    let script =
+        "trap '' HUP; pkill -STOP -u $(id -u) -f 'below-pam [a]nchor'; echo $$; while :; do sleep 0.1; done";
+    let mut client = started(ground.ssh(&[], &[script]));
+    let pid = number(&mut client).await;
+    client.kill().await.unwrap();
+    until("the end of the PAM session", || {
+        (ground.seen().contains("close_session") && !ground.left().contains("runuser")).then_some(())
+    })
+    .await;
+    let _ = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+    ground.nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_takes_no_logins_opens_no_session() {
+    let Some(ground) = Ground::new(RULES, false).await else { return };
+    let etc = ground.directory.path().join("rules.etc");
+    let copied = std::process::Command::new("cp").args(["-a", "/etc"]).arg(&etc).status().unwrap();
+    assert!(copied.success());
+    std::fs::write(etc.join("nologin"), "down for\x1b[2J repairs\n").unwrap();
+    std::fs::set_permissions(etc.join("nologin"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let shown = ground.run("echo ran").await;
+    assert_eq!((shown.status.code(), text(&shown.stdout).as_str()), (Some(255), ""));
+    assert_eq!(text(&shown.stderr).trim_end(), "sallyport: down for; [2J repairs");
+    assert_eq!(ground.world.event(&Code::SessionRefused).await.message, "down for; [2J repairs");
+    assert_eq!(ground.seen(), "");
+    ground.nothing_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
