@@ -50,6 +50,8 @@ fn it_says_what_is_in_the_way() {
     let listen = taken.local_addr().unwrap().to_string();
     let said = refused(&quickstart(&directory.path().join("a"), &["--listen", &listen]), 1);
     assert!(said.contains("another process uses port") && said.contains("--listen"), "{said}");
+    // So what the message advises works there.
+    assert!(!directory.path().join("a").exists());
 
     let other = directory.path().join("b");
     fs::create_dir(&other).unwrap();

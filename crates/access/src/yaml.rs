@@ -411,7 +411,7 @@ impl<'t> Section<'t> {
         most: Duration,
         problems: &mut Problems,
     ) -> Option<Duration> {
-        let range = format!("write a time from {} to {}, such as 30s or 5m", show(least), show(most));
+        let range = format!("write a time from {} to {}{}", show(least), show(most), examples(least, most));
         self.parsed(key, &range, problems, |text| match duration(text) {
             Some(found) if (least..=most).contains(&found) => Ok(found),
             Some(_) => Err("is out of range"),
@@ -563,6 +563,19 @@ pub fn show(span: Duration) -> String {
     }
 }
 
+/// Two time spans that lie in the range, or none.
+fn examples(least: Duration, most: Duration) -> String {
+    const KNOWN: [u64; 5] = [30, 300, 3_600, 43_200, 86_400];
+    let inside: Vec<String> = KNOWN
+        .into_iter()
+        .map(Duration::from_secs)
+        .filter(|known| (least..=most).contains(known))
+        .map(show)
+        .take(2)
+        .collect();
+    if inside.is_empty() { String::new() } else { format!(", such as {}", inside.join(" or ")) }
+}
+
 /// The known word that a typing slip most likely meant.
 #[must_use]
 pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
@@ -612,5 +625,13 @@ mod tests {
         assert_eq!(distance("lisen", "listen"), 1);
         assert_eq!(nearest("lisen", &["limits", "listen"]), Some("listen"));
         assert_eq!(nearest("zzzzzz", &["limits", "listen"]), None);
+    }
+
+    #[test]
+    fn the_examples_lie_in_the_range() {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!(examples(second, minute * 60), ", such as 30s or 5m");
+        assert_eq!(examples(minute, minute * 60 * 24 * 7), ", such as 5m or 1h");
+        assert_eq!(examples(second, second * 2), "");
     }
 }

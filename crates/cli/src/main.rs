@@ -38,7 +38,6 @@ mod ui;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 use crate::error::{CliResult, Context};
 
@@ -166,11 +165,19 @@ fn logging(cli: &Cli) {
     {
         return;
     }
-    if let Some(filter) = &cli.global.log {
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(filter))
-            .with_writer(std::io::stderr)
-            .try_init();
+    // An empty variable is one that is not set.
+    if let Some(asked) = cli.global.log.as_deref().filter(|asked| !asked.is_empty()) {
+        let filter = match sallyport_server::log_filter(asked) {
+            Ok(filter) => filter,
+            Err(error) => {
+                ui::say(format!(
+                    "note: {asked:?} {error}, so nothing is logged; SALLYPORT_LOG and --log take error, warn, info, debug or \
+                     trace, or a filter such as info,sallyport_ssh=debug"
+                ));
+                return;
+            }
+        };
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
     }
 }
 

@@ -104,11 +104,7 @@ async fn ls(global: &Global, args: Ls) -> CliResult {
                 format!("{}@{}", recording.login, recording.node),
                 recording.state.clone(),
                 ui::bytes(recording.bytes),
-                if recording.command.is_empty() {
-                    "(shell)".to_owned()
-                } else {
-                    shorten(&recording.command, 40)
-                },
+                what(recording),
             ]
         })
         .collect();
@@ -128,6 +124,16 @@ fn length(recording: &RecordingInfo) -> Option<time::Duration> {
     time::Duration::try_from(length).ok()
 }
 
+/// The command; or, in brackets, what ran instead of one.
+fn what(recording: &RecordingInfo) -> String {
+    match (recording.command.as_str(), recording.kind.as_str()) {
+        // An older authority says no kind.
+        ("", "") => "(shell)".to_owned(),
+        ("", kind) => format!("({})", shorten(kind, 20)),
+        (command, _) => shorten(command, 40),
+    }
+}
+
 /// The first characters, on one line, free of control characters that could act on the terminal.
 pub(crate) fn shorten(text: &str, limit: usize) -> String {
     let mut line: String = text.chars().take(limit).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -143,5 +149,25 @@ fn as_json(recording: &RecordingInfo) -> serde_json::Value {
         "node": recording.node, "started": started(recording),
         "duration_seconds": length(recording).map(time::Duration::as_seconds_f64),
         "bytes": recording.bytes, "state": recording.state, "command": recording.command,
+        "kind": recording.kind,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_says_what_ran() {
+        for (command, kind, shown) in
+            [("", "sftp", "(sftp)"), ("", "shell", "(shell)"), ("", "", "(shell)"), ("id", "exec", "id")]
+        {
+            let recording = RecordingInfo {
+                command: command.to_owned(),
+                kind: kind.to_owned(),
+                ..RecordingInfo::default()
+            };
+            assert_eq!(what(&recording), shown);
+        }
+    }
 }

@@ -38,6 +38,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// From the question to an authenticated connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What ssh exits with when there is no connection.
+const UNREACHABLE: u8 = 255;
+
 /// Nodes that a command runs on at a time, when labels select several.
 const AT_A_TIME: usize = 16;
 
@@ -511,26 +514,35 @@ async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target
     let wanted = Wanted { terms: vec![target.host.clone()], ..Wanted::default() };
     let mut nodes = crate::ls::fetch(&authority, &wanted).await?;
     nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    let (online, offline): (Vec<NodeInfo>, Vec<NodeInfo>) = nodes.into_iter().partition(|node| node.online);
+    let (online, others): (Vec<NodeInfo>, Vec<NodeInfo>) = nodes.into_iter().partition(|node| node.online);
+    let offline = others.iter().any(|node| !is_registered(node));
     let login = login(stored, plan, target)?;
     match (online.as_slice(), &plan.program) {
-        ([], _) if offline.is_empty() => {
+        ([], _) if others.is_empty() => {
             Err(CliError::new(format!("no node that you may reach has the labels {}", target.host))
                 .hint("sallyport ls"))
         }
-        ([], _) => Err(CliError::new(format!("all nodes with the labels {} are offline", target.host))
-            .hint("sallyport ls")),
+        ([], _) => Err(CliError::new(format!(
+            "no node with the labels {} is online: {}",
+            target.host,
+            list(&others)
+        ))
+        .hint(if offline { "sallyport ls" } else { "name one: sallyport ssh NAME" })),
         ([only], _) => {
+            let is_command = is_command(plan);
+            if is_command {
+                say_left_out(&others);
+            }
             let link = Link::open(stored, &only.id, &login, plan).await?;
             let outcome = alone(&link, plan).await;
             link.connection.disconnect().await;
-            outcome
+            let outcome = outcome?;
+            Ok(if is_command && offline { ExitCode::from(UNREACHABLE) } else { outcome })
         }
-        (_, Some(program @ (Program::Exec(_) | Program::Subsystem(_)))) => {
-            for node in &offline {
-                ui::say(format!("{}: offline, left out", node.name));
-            }
-            everywhere(stored, plan, program, &login, &online).await
+        (_, Some(program)) if is_command(plan) => {
+            say_left_out(&others);
+            let outcome = everywhere(stored, plan, program, &login, &online).await?;
+            Ok(if offline { ExitCode::from(UNREACHABLE) } else { outcome })
         }
         (several, _) => {
             let names: Vec<String> =
@@ -543,6 +555,27 @@ async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target
             ))
             .hint("name one of them, or give a command to run on all"))
         }
+    }
+}
+
+/// Whether the nodes that labels select all run the same thing, and a node that does not is missed.
+fn is_command(plan: &Plan) -> bool {
+    plan.stdio.is_none() && matches!(plan.program, Some(Program::Exec(_) | Program::Subsystem(_)))
+}
+
+/// A stock OpenSSH server: nobody asks whether it is there before somebody goes there by its name.
+fn is_registered(node: &NodeInfo) -> bool {
+    node.kind == "openssh"
+}
+
+fn list(left_out: &[NodeInfo]) -> String {
+    let state = |node| if is_registered(node) { "registered, reached by name only" } else { "offline" };
+    left_out.iter().map(|node| format!("{} ({})", node.name, state(node))).collect::<Vec<_>>().join(", ")
+}
+
+fn say_left_out(left_out: &[NodeInfo]) {
+    if !left_out.is_empty() {
+        ui::say(format!("left out: {}", list(left_out)));
     }
 }
 
@@ -567,7 +600,7 @@ async fn everywhere(
         };
         outcome.await.unwrap_or_else(|error| {
             ui::say(format!("{prefix}{error}"));
-            255
+            UNREACHABLE
         })
     });
     let worst = runs.buffer_unordered(AT_A_TIME).fold(0, |worst, code| async move { code.max(worst) }).await;
@@ -638,5 +671,16 @@ mod tests {
             let error = plan(words).unwrap_err().to_string();
             assert!(error.contains(said), "{words:?}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_left_out_is_said_with_the_reason() {
+        let node = |name: &str, kind: &str| NodeInfo {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            ..NodeInfo::default()
+        };
+        let said = list(&[node("web-2", ""), node("db-1", "openssh")]);
+        assert_eq!(said, "web-2 (offline), db-1 (registered, reached by name only)");
     }
 }

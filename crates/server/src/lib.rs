@@ -37,4 +37,5 @@ mod watching;
 
 pub use config::{Config, ConfigErrors};
 pub use error::ServerError;
+pub use logging::filter as log_filter;
 pub use run::{Running, run, start};

@@ -75,6 +75,15 @@ pub(super) async fn run(authority: &Authority, command: Tokens) -> CliResult {
     }
 }
 
+/// What makes a node or proxy out of a token.
+fn next_step(role: &str) -> String {
+    let further = if role == "proxy" { "auth_server" } else { "proxy_server" };
+    format!(
+        "Next, on the new {role}: sallyport configure > sallyport.yaml; enable only {role} there, with {role}.{further} \
+         and {role}.join: {{token: ..., ca_pin: ...}}; then sallyport start -c sallyport.yaml"
+    )
+}
+
 async fn add(authority: &Authority, args: Add) -> CliResult {
     let role = match args.role {
         JoinRole::Node => "node",
@@ -107,8 +116,6 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
         );
         return Ok(());
     }
-    ui::say(format!(
-        "Next, on the new {role}: sallyport configure {role}, fill in token and pin, then sallyport start"
-    ));
+    ui::say(next_step(role));
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What a quickstart directory remembers between runs.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,7 @@ const STATE_FILE: &str = "quickstart.json";
 /// Opens or makes the directory. Nothing is made where something else already is.
 pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Directory, State)> {
     let shown = path.display();
+    let new = (!path.exists()).then_some(path);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
         CliError::new(format!("cannot make the directory {shown}: {error}"))
             .hint("sallyport quickstart --dir DIR, with a place you may write to")
@@ -62,6 +63,13 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
             "{shown} is not empty and was not made by quickstart; it is left alone"
         ))
         .hint("sallyport quickstart --dir DIR, with an empty or new directory"));
+    }
+    let listen_fresh = listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
+    if fresh {
+        // Before anything is made, so that the next try with another port begins afresh as well.
+        free(listen_fresh).inspect_err(|_| {
+            let _ = new.map(fs::remove_dir);
+        })?;
     }
     let mut state_file = OpenOptions::new()
         .read(true)
@@ -92,7 +100,7 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
     if fresh {
         let state = State {
             complete: false,
-            listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))),
+            listen: listen_fresh,
             password: sallyport_sal::random::token(20).doing("make a password")?,
             otp_uri: String::new(),
             last_step: 0,
@@ -107,4 +115,19 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
         state.listen = listen;
     }
     Ok((directory, state))
+}
+
+/// Whether the cluster could listen there.
+fn free(listen: SocketAddr) -> CliResult {
+    TcpListener::bind(listen).map(drop).map_err(|error| {
+        let port = listen.port();
+        let said = match error.kind() {
+            ErrorKind::AddrInUse => format!(
+                "the cluster cannot listen on {listen}: another process uses port {port}; stop it (find it with \
+                 `ss -ltnp 'sport = :{port}'`) or choose another port"
+            ),
+            _ => format!("the cluster cannot listen on {listen}: {error}"),
+        };
+        CliError::new(said).hint("sallyport quickstart --listen 127.0.0.1:PORT, with a port that is free")
+    })
 }

@@ -462,5 +462,6 @@ fn info(entry: &RecordingEntry) -> v1::RecordingInfo {
             state => state.as_str().to_owned(),
         },
         command: metadata.and_then(|metadata| metadata.command.clone()).unwrap_or_default(),
+        kind: of(|metadata| &metadata.kind),
     }
 }

@@ -60,6 +60,9 @@ impl FromStr for HostPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains("://") {
+            return Err("is a URL: leave out https:// and write host:port alone");
+        }
         let (host, port) = text.rsplit_once(':').ok_or("has no port")?;
         let port: u16 = port.parse().map_err(|_| "does not end in a port number")?;
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {

@@ -162,11 +162,7 @@ fn log(top: &Section<'_>, problems: &mut Problems) -> LogConfig {
         "level",
         "write error, warn, info, debug or trace, or a filter such as info,sallyport_ssh=debug",
         problems,
-        |text| {
-            text.parse::<tracing_subscriber::filter::EnvFilter>()
-                .map(|_| text.to_owned())
-                .map_err(|_| "is no log filter")
-        },
+        |text| crate::log_filter(text).map(|_| text.to_owned()),
     );
     let format = section.choice("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)], problems);
     LogConfig { level: level.unwrap_or(default.level), format: format.unwrap_or(default.format) }

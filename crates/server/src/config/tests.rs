@@ -341,6 +341,9 @@ fn host_and_port_are_checked() {
     for bad in ["proxy", ":80", "::1:80", "proxy:70000", "[x]:1", "a b:1", "http://x:1"] {
         assert!(bad.parse::<HostPort>().is_err(), "{bad}");
     }
+    for url in ["https://x:3", "https://x"] {
+        assert!(url.parse::<HostPort>().unwrap_err().contains("leave out https://"), "{url}");
+    }
 }
 
 #[test]
@@ -403,4 +406,13 @@ fn the_pages_may_have_a_certificate_of_their_own() {
         let all = refused(&text(bad)).join("\n");
         assert!(all.contains("proxy.https.") && all.contains("missing or relative"), "{bad}: {all}");
     }
+}
+
+#[test]
+fn an_unknown_log_level_is_refused_with_its_line() {
+    let said = refused("version: v1\ncluster: c\nlog: {level: infoo}\nauth: {enabled: true}\n").join("\n");
+    assert!(
+        said.contains("sallyport.yaml:3") && said.contains("\"infoo\"") && said.contains("info, debug"),
+        "{said}"
+    );
 }
