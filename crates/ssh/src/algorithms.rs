@@ -100,7 +100,8 @@ pub(crate) fn client_limits() -> Limits {
 }
 
 /// When this side, as a server, does. An OpenSSH client asks after 2^32 blocks either way, 64 GiB, and copes with what is
-/// on its way then: it is let go first.
+/// on its way then: it is let go first. Clients that never ask get an eighth more under one key than RFC 4344 advises; for
+/// AES-GCM the bound of the cipher itself is 2^32 packets.
 pub(crate) fn server_limits() -> Limits {
     Limits { rekey_write_limit: 72 << 30, ..client_limits() }
 }

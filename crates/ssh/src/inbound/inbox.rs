@@ -25,8 +25,10 @@ pub(super) const MEMORY_BYTES: usize = 256 * 1024;
 const HANDED_BYTES: usize = 256 * 1024;
 /// Longest wait for a reader.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Longest wait for a reader that takes nothing, when the client has gone.
+/// Longest wait for a reader that takes nothing, when the connection has ended,
 const LAST_WAIT: Duration = Duration::from_secs(5);
+/// and when the client has closed this channel, and has others.
+const LAST_WAIT_BESIDE: Duration = Duration::from_secs(60);
 /// Output that has been waiting this long for the connection is held up.
 const HELD_UP: Duration = Duration::from_millis(1);
 /// Input that all channels of a connection may keep, past which one is given up. A client that keeps to its windows does
@@ -137,7 +139,7 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     arrived: Notify,
     room: Notify,
-    left: Notify,
+    changed: Notify,
     pressure: Arc<Pressure>,
 }
 
@@ -153,7 +155,7 @@ impl Inbox {
             state: Mutex::default(),
             arrived: Notify::new(),
             room: Notify::new(),
-            left: Notify::new(),
+            changed: Notify::new(),
             pressure,
         })
     }
@@ -252,6 +254,7 @@ impl Inbox {
         state.closed = true;
         drop(state);
         self.arrived.notify_one();
+        self.changed.notify_waiters();
     }
 
     /// The client, its channel or the reader has gone: what waits is let go, and what comes as well.
@@ -262,7 +265,7 @@ impl Inbox {
         self.forget();
         self.arrived.notify_one();
         self.room.notify_one();
-        self.left.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// The channel does not come about after all.
@@ -276,24 +279,35 @@ impl Inbox {
     }
 
     /// Waits until nobody needs the reader to go on: the client has gone. What came on a channel that it had closed
-    /// before still belongs to the reader, as long as it takes some of it every [`LAST_WAIT`].
+    /// before still belongs to the reader, as long as it takes some of it now and then.
     pub(super) async fn abandoned(&self) {
-        let left = async {
-            let left = self.left.notified();
-            if !self.state().gone {
-                left.await;
-            }
-        };
-        let stuck = async {
-            self.pressure.ended().await;
+        let stuck = |patience| async move {
             let mut taken = None;
             while taken.replace(self.taken()) != Some(self.taken()) {
-                sleep(LAST_WAIT).await;
+                sleep(patience).await;
             }
         };
         tokio::select! {
-            () = left => {}
-            () = stuck => {}
+            () = self.until(|state| state.gone) => {}
+            () = async { self.pressure.ended().await; stuck(LAST_WAIT).await } => {}
+            () = async { self.until(|state| state.closed).await; stuck(LAST_WAIT_BESIDE).await } => {}
+        }
+    }
+
+    /// Waits until a session cannot go on: it is to stop, for this reason, or its client has gone. What is to be read stays
+    /// there.
+    pub(crate) async fn over(&self) -> Option<String> {
+        self.until(|state| state.gone || state.cut.is_some()).await;
+        self.state().cut.clone()
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if is_so(&self.state()) {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -303,7 +317,9 @@ impl Inbox {
         if state.cut.is_none() {
             state.cut = Some(reason.to_owned());
         }
+        drop(state);
         self.arrived.notify_one();
+        self.changed.notify_waiters();
     }
 
     fn forget(&self) {
@@ -504,6 +520,48 @@ mod tests {
         inbox.accept(&block(2)).unwrap();
         assert!(drain(&inbox).await == block(1));
         assert!(inbox.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_is_stuck_is_given_up_when_its_client_has_gone() {
+        let (pressure, inbox) = filled();
+        let began = Instant::now();
+        let waiting = |inbox: &Arc<Inbox>| {
+            let inbox = inbox.clone();
+            tokio::spawn(async move { inbox.abandoned().await })
+        };
+        // One that reads is waited for.
+        inbox.close();
+        let closed = waiting(&inbox);
+        sleep(LAST_WAIT_BESIDE / 2).await;
+        assert!(matches!(inbox.next().await, Some(Incoming::Data(_))));
+        closed.await.unwrap();
+        assert_eq!(began.elapsed(), LAST_WAIT_BESIDE * 2);
+        // With the connection less patience ends, and none is left when the reader goes.
+        let ended = waiting(&inbox);
+        pressure.end();
+        ended.await.unwrap();
+        assert_eq!(began.elapsed(), LAST_WAIT_BESIDE * 2 + LAST_WAIT);
+        let gone = waiting(&inbox);
+        inbox.leave();
+        gone.await.unwrap();
+        assert_eq!(began.elapsed(), LAST_WAIT_BESIDE * 2 + LAST_WAIT);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_cut_before_it_begins_is_over() {
+        let inbox = Inbox::new(Arc::new(Pressure::default()));
+        let over = tokio::spawn({
+            let inbox = inbox.clone();
+            async move { inbox.over().await }
+        });
+        tokio::task::yield_now().await;
+        inbox.cut("locked");
+        assert_eq!(over.await.unwrap().as_deref(), Some("locked"));
+        // The reader hears of it as well.
+        assert!(matches!(inbox.next().await, Some(Incoming::Cut(reason)) if reason == "locked"));
+        inbox.leave();
+        assert_eq!(inbox.over().await, None);
     }
 
     #[tokio::test]

@@ -45,6 +45,8 @@ pub(crate) struct Inbound {
     gate: Arc<Gate>,
     pressure: Arc<Pressure>,
     channels: HashMap<ChannelId, Receiving>,
+    /// What waits on channels that the client has closed.
+    closed: Vec<Arc<Inbox>>,
     widest_window: u32,
     /// Packets of input that have come, but for those of channels that are behind.
     turn: u64,
@@ -68,6 +70,7 @@ impl Inbound {
             gate,
             pressure,
             channels: HashMap::new(),
+            closed: Vec::new(),
             widest_window: algorithms::FIRST_WINDOW_BYTES,
             turn: 0,
             over: false,
@@ -144,7 +147,9 @@ impl Inbound {
         let view = |receiving: &Receiving| receiving.account.view(receiving.inbox.waiting(), now);
         let granted = view(receiving);
         let others = self.channels.iter().filter(|(other, _)| **other != id);
-        window::next(granted, others.map(|(_, receiving)| view(receiving)), self.widest_window)
+        let others = others.map(|(_, receiving)| view(receiving));
+        let closed = self.closed.iter().map(|inbox| inbox.waiting() as u64).sum();
+        window::next(granted, others, closed, self.widest_window)
     }
 
     /// The client sends no more on this channel.
@@ -154,8 +159,11 @@ impl Inbound {
         }
     }
 
-    /// The client has closed this channel.
+    /// The client has closed this channel. What waits on it still takes room.
     pub(crate) fn close(&mut self, id: ChannelId) -> Option<Arc<Inbox>> {
-        self.channels.remove(&id).map(|receiving| receiving.inbox)
+        let inbox = self.channels.remove(&id)?.inbox;
+        self.closed.retain(|inbox| !inbox.is_empty());
+        self.closed.push(inbox.clone());
+        Some(inbox)
     }
 }

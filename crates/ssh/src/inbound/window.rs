@@ -112,11 +112,16 @@ impl View {
     }
 }
 
-/// The next target, when a channel was just granted the last one. `others` are the other channels; no window is to be
-/// wider than `widest`.
-pub(super) fn next(granted: View, others: impl Iterator<Item = View> + Clone, widest: u32) -> u32 {
+/// The next target, when a channel was just granted the last one. `others` are the other channels, and `closed` is what
+/// waits on those that are no more; no window is to be wider than `widest`.
+pub(super) fn next(
+    granted: View,
+    others: impl Iterator<Item = View> + Clone,
+    closed: u64,
+    widest: u32,
+) -> u32 {
     let promised = |sum: u64, view: View| sum + view.waiting as u64 + u64::from(view.left);
-    let all = others.clone().fold(promised(0, granted), promised);
+    let all = others.clone().fold(promised(closed, granted), promised);
     // Half: after the next grant there is as much again to give.
     let half = u32::try_from(PROMISED_BYTES.saturating_sub(all) / 2).unwrap_or(u32::MAX);
     let most = if all > PROMISED_BYTES { PROMPT_BYTES } else { BEHIND_BYTES };
@@ -150,38 +155,38 @@ mod tests {
         let mut left = FIRST_BYTES;
         let mut grants = 0;
         while left < 8 << 20 {
-            let next = next(view(0, left), std::iter::empty(), WIDEST);
+            let next = next(view(0, left), std::iter::empty(), 0, WIDEST);
             assert!(next > left, "{left}");
             left = next;
             grants += 1;
         }
         assert!(grants < 8, "{grants}");
         // A reader that is slow has less and less, but enough.
-        let slow = next(view(300 << 10, left), std::iter::empty(), WIDEST);
+        let slow = next(view(300 << 10, left), std::iter::empty(), 0, WIDEST);
         assert_eq!(slow, SLOW_BYTES);
-        assert_eq!(next(view(300 << 10, FIRST_BYTES), std::iter::empty(), WIDEST), FIRST_BYTES);
+        assert_eq!(next(view(300 << 10, FIRST_BYTES), std::iter::empty(), 0, WIDEST), FIRST_BYTES);
     }
 
     #[test]
     fn no_window_is_wider_than_its_client_can_bear() {
-        assert_eq!(next(view(0, 2 << 20), std::iter::empty(), 2 << 20), 2 << 20);
+        assert_eq!(next(view(0, 2 << 20), std::iter::empty(), 0, 2 << 20), 2 << 20);
     }
 
     #[test]
     fn a_channel_that_is_behind_gets_next_to_nothing() {
         let behind = view(BEHIND_BYTES, FIRST_BYTES);
-        assert_eq!(next(behind, std::iter::empty(), WIDEST), TRICKLE_BYTES);
+        assert_eq!(next(behind, std::iter::empty(), 0, WIDEST), TRICKLE_BYTES);
         // So does, until its window is used up, another one beside it.
-        assert_eq!(next(view(0, 1 << 20), [behind].into_iter(), WIDEST), TRICKLE_BYTES);
+        assert_eq!(next(view(0, 1 << 20), [behind].into_iter(), 0, WIDEST), TRICKLE_BYTES);
         // It gets more when the one that is behind has just had its two bytes, or has nothing to send.
         let asking = view(BEHIND_BYTES, TRICKLE_BYTES);
-        assert_eq!(next(asking, [view(0, 100_000)].into_iter(), WIDEST), MOST_BESIDE_BYTES);
-        assert_eq!(next(view(0, TRICKLE_BYTES), [asking].into_iter(), WIDEST), TRICKLE_BYTES);
+        assert_eq!(next(asking, [view(0, 100_000)].into_iter(), 0, WIDEST), MOST_BESIDE_BYTES);
+        assert_eq!(next(view(0, TRICKLE_BYTES), [asking].into_iter(), 0, WIDEST), TRICKLE_BYTES);
         let silent = View { sends: false, ..asking };
-        assert_eq!(next(view(0, TRICKLE_BYTES), [silent].into_iter(), WIDEST), MOST_BESIDE_BYTES);
+        assert_eq!(next(view(0, TRICKLE_BYTES), [silent].into_iter(), 0, WIDEST), MOST_BESIDE_BYTES);
         // When its reader has read, it grows to what it had.
         let resumed = View { grown: 4 << 20, ..view(0, TRICKLE_BYTES) };
-        assert_eq!(next(resumed, std::iter::empty(), WIDEST), 8 << 20);
+        assert_eq!(next(resumed, std::iter::empty(), 0, WIDEST), 8 << 20);
     }
 
     #[test]
@@ -198,7 +203,7 @@ mod tests {
                 channels[round % 200] = (waiting, left);
                 let views: Vec<View> = channels.iter().map(|(waiting, left)| view(*waiting, *left)).collect();
                 let others = views.iter().enumerate().filter(|(at, _)| *at != round % 200);
-                target = next(views[round % 200], others.map(|(_, view)| *view), WIDEST);
+                target = next(views[round % 200], others.map(|(_, view)| *view), 0, WIDEST);
             }
             channels[round % 200] = (waiting + sent as usize, left);
         }

@@ -217,11 +217,21 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let hash_files = permit.options().hash_files;
     let (kind, terminal) = (wanted.kind, wanted.terminal);
     let asked = Asked { kind, terminal, environment, hash_files, from, display };
-    let begun = match place.begin(&asked).await {
+    let begun = tokio::select! {
+        begun = place.begin(&asked) => begun,
+        // Whoever is locked out meanwhile, or cannot be recorded any more, has nothing begun.
+        reason = door.inbox.over() => Err(reason.unwrap_or_else(|| "the client went away".to_owned())),
+        stop = record.broken() => Err(stop.to_string()),
+    };
+    let begun = match begun {
         Ok(begun) => begun,
         Err(message) => {
+            if let Some(hub) = &hub {
+                hub.end();
+            }
             shared.refused(record.event(Code::SessionRefused).message(&message));
             let _ = timeout(GOODBYE, door.refuse(&message)).await;
+            door.close().await;
             let refused = Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(message) };
             return record.finish(&refused).await;
         }
