@@ -192,6 +192,14 @@ fn a_second_process_on_the_same_state_or_port_is_turned_away() {
     assert!(!output.status.success());
     let said = stderr(&output);
     assert!(said.contains(&format!("another process uses port {}", cluster.port)), "{said}");
+    // A second node on the files of the first would hand over recordings that are being written.
+    let (cluster, alice) = Cluster::with_node();
+    let config = cluster.path("node-web-1.yaml");
+    let output =
+        Command::new(PROGRAM).args(["start", "-c"]).arg(&config).stdin(Stdio::null()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("in use by another process"), "{}", stderr(&output));
+    ok(alice.ssh(&[&target("web-1"), "true"]));
 }
 
 #[test]

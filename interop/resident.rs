@@ -477,3 +477,18 @@ fn a_helper_without_descriptors_left_sends_others_their_own_way() {
     ok(alice.ssh(&[&web, "true"]));
     assert_eq!(status(&alice.0)["served"], served + 1);
 }
+
+#[test]
+fn sessions_that_end_are_not_called_lost() {
+    let (cluster, alice) = with_node();
+    let web = target("web-1");
+    for way in ["on", "off"] {
+        ok(alice.0.command(&["ssh", &web, "true"]).env("SALLYPORT_CONNECT", way).output().unwrap());
+        let stock = ssh_command(&alice.ssh_config(&[])).args([&web, "true"]).env("SALLYPORT_CONNECT", way).output();
+        ok(stock.unwrap());
+    }
+    let count = |kind: &str| cluster.events().iter().filter(|event| event["kind"] == kind).count();
+    wait_for("the ends", || (count("session.end") == 4).then_some(()));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(count("session.lost"), 0);
+}

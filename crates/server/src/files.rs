@@ -1,6 +1,6 @@
 //! Private files: written whole or not at all, readable by their owner alone.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -25,6 +25,33 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
     written.map_err(|source| ServerError::File { action: "write to", path: path.to_owned(), source })?;
     let _ = fs::remove_file(&probe);
     Ok(())
+}
+
+/// The right of one process to a directory, for as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    _lock: File,
+}
+
+/// Claims a private directory for this process: what two write at once, both lose.
+///
+/// # Errors
+/// When another process has it, or it cannot be claimed.
+pub(crate) fn claim(directory: &Path) -> Result<Claim, ServerError> {
+    private_directory(directory)?;
+    let path = directory.join("lock");
+    let failed = |source| ServerError::File { action: "lock", path: path.clone(), source };
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let lock = lock.map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Claim { _lock: lock }),
+        Err(TryLockError::WouldBlock) => Err(ServerError::BadState {
+            path: directory.to_owned(),
+            problem: "this directory is in use by another process".to_owned(),
+            fix: "stop that one first, or give this one a data_dir of its own".to_owned(),
+        }),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
 }
 
 /// Replaces a file so that a crash leaves the old or the new content, never a mixture.
@@ -90,6 +117,17 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_is_one_processes_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("node");
+        let first = claim(&inner).unwrap();
+        let refused = claim(&inner).unwrap_err().to_string();
+        assert!(refused.contains("in use by another process"), "{refused}");
+        drop(first);
+        claim(&inner).unwrap();
+    }
 
     #[test]
     fn files_are_private_and_replaced_whole() {

@@ -78,6 +78,26 @@ async fn a_reset_says_why() {
 }
 
 #[tokio::test]
+async fn whoever_leaves_after_the_far_side_has_ended_ends_properly() {
+    let ((client, _keep), (_server, mut incoming)) = pair(&Config::default());
+    let (mut near, mut far) = connected(&client, &mut incoming, b"").await;
+    near.shutdown().await.unwrap();
+    far.write_all(b"goodbye").await.unwrap();
+    assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
+    drop(far);
+    let mut said = String::new();
+    near.read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "goodbye");
+    // What was not read is lost, and that is said.
+    let (mut near, far) = connected(&client, &mut incoming, b"").await;
+    near.write_all(b"unread").await.unwrap();
+    near.shutdown().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(far);
+    assert_eq!(near.read_u8().await.unwrap_err().to_string(), "the other end went away");
+}
+
+#[tokio::test]
 async fn a_reader_that_stops_stops_its_writer_and_nobody_else() {
     let config = Config::default();
     let ((client, _keep), (_server, mut incoming)) = pair(&config);

@@ -26,7 +26,7 @@ use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route};
 use crate::config::{HostPort, NodeSection};
 use crate::confirming::Confirming;
-use crate::files;
+use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
@@ -69,6 +69,7 @@ pub(crate) struct Service {
     node: SshNode,
     spool: Spool,
     uploader: Uploader,
+    _claim: Claim,
 }
 
 impl Service {
@@ -110,7 +111,7 @@ impl Service {
 /// Starts the node service.
 pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let Start { cluster, section, directory, proxy, authority, health, drain, stop, tasks } = start;
-    files::private_directory(&directory)?;
+    let claim = files::claim(&directory)?;
     health.waiting(tunnel::PART, "has no tunnel to the proxy yet");
     health.waiting(POLICY_PART, "has not heard from the authority yet");
     let name = match section.name.clone() {
@@ -215,5 +216,5 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(dialling.run());
     let host = format!("node:{}", identity.name);
-    Ok(Service { id: identity.id, host, node, spool, uploader })
+    Ok(Service { id: identity.id, host, node, spool, uploader, _claim: claim })
 }

@@ -41,7 +41,7 @@ use crate::agent::upload::Uploader;
 use crate::authority_client::{AuthorityClient, Route, ServeAuthority};
 use crate::config::{HostPort, ProxySection};
 use crate::confirming::Confirming;
-use crate::files;
+use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Issue, Membership, Renewal, Spread, load_or_issue, load_or_join};
@@ -105,6 +105,7 @@ pub(crate) struct Service {
     view: Arc<ClusterView>,
     hub: Hub,
     jump: Arc<Jump>,
+    _claim: Arc<Claim>,
 }
 
 impl std::fmt::Debug for Service {
@@ -142,7 +143,7 @@ fn name_of(public_addr: &[HostPort]) -> Result<NodeName, ServerError> {
 pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let Start { cluster, section, directory, listener, public_addr, authority, health, drain, stop, tasks } =
         start;
-    files::private_directory(&directory)?;
+    let claim = files::claim(&directory)?;
     health.waiting(PART, "has not heard from the authority yet");
     let membership = Membership {
         cluster: cluster.clone(),
@@ -277,6 +278,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         view: known,
         hub,
         jump,
+        _claim: Arc::new(claim),
     })
 }
 

@@ -67,6 +67,7 @@ async fn a_forwarded_port_is_noted_in_the_session_beside_it() {
     through.read_to_string(&mut got).await.unwrap();
     assert_eq!(got, "hello");
     drop(through);
+    world.event(&Code::SessionPortForwardEnd).await;
     drop(client.stdin.take());
     assert!(client.wait().await.unwrap().success());
     let frames = world.recording().await;

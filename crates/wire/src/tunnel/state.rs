@@ -489,8 +489,12 @@ impl State {
         }
     }
 
-    /// The handle of a stream is gone. What was written before a [`State::finish`] is still sent.
+    /// The handle of a stream is gone. What was written before a [`State::finish`] is still sent, and so it is, with an end
+    /// behind it, when the peer had ended its side and nothing of that was left unread: as when a TCP connection is closed.
     pub fn release(&mut self, id: u32) {
+        if self.streams.get(&id).is_some_and(|stream| stream.received_fin && stream.received.is_empty()) {
+            self.finish(id);
+        }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let goes_on = stream.fin == Fin::Wanted && stream.failed.is_none() && self.closed.is_none();
         if goes_on {
