@@ -484,7 +484,8 @@ fn sessions_that_end_are_not_called_lost() {
     let web = target("web-1");
     for way in ["on", "off"] {
         ok(alice.0.command(&["ssh", &web, "true"]).env("SALLYPORT_CONNECT", way).output().unwrap());
-        let stock = ssh_command(&alice.ssh_config(&[])).args([&web, "true"]).env("SALLYPORT_CONNECT", way).output();
+        let stock =
+            ssh_command(&alice.0.ssh_config(&[])).args([&web, "true"]).env("SALLYPORT_CONNECT", way).output();
         ok(stock.unwrap());
     }
     let count = |kind: &str| cluster.events().iter().filter(|event| event["kind"] == kind).count();
