@@ -86,6 +86,15 @@ impl Ending {
 /// A proxy's answer in words.
 fn explain(status: &Status, node: &str, login: &str) -> CliError {
     use tonic::Code;
+    // Not the proxy's words: the connection broke under them, as when a proxy is killed.
+    let is_local = std::error::Error::source(status).is_some();
+    if is_local && matches!(status.code(), Code::Unknown | Code::Internal | Code::Cancelled) {
+        return CliError::new(format!(
+            "the connection to {node} was lost: the proxy, or the way to it, went away"
+        ))
+        .hint("connect again; sallyport status  (is the proxy up, and reachable from here?)")
+        .exit(Exit::Connection);
+    }
     let error = CliError::from_status(&format!("connect to {node}"), status);
     let error = match status.code() {
         Code::NotFound => error.hint("sallyport ls"),
