@@ -167,7 +167,7 @@ fn logging(cli: &Cli) {
     }
     // An empty variable is one that is not set.
     if let Some(asked) = cli.global.log.as_deref().filter(|asked| !asked.is_empty()) {
-        let filter = match sallyport_server::log_filter(asked) {
+        let filter = match start::log_filter(asked) {
             Ok(filter) => filter,
             Err(error) => {
                 ui::say(format!(

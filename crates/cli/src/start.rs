@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use sallyport_server::Config;
+/// A filter for logs, read as services read it.
+pub(crate) use sallyport_server::log_filter;
 
 use crate::error::{CliError, CliResult, chain};
 
