@@ -71,7 +71,7 @@ mod tests {
     fn a_thousand_agents_do_not_come_back_at_once() {
         // Spread over the longest pause, the fullest second has about a tenth of them. After a few seconds pauses are still
         // short, and so is the time that they are spread over.
-        for (outages, most) in [(3..15, AGENTS / 2), (600..601, AGENTS / 6)] {
+        for (outages, most) in [(3..15, AGENTS / 2), (600..601, AGENTS / 7)] {
             for outage in outages {
                 let arrivals = arrivals(Duration::from_secs(outage));
                 assert!(arrivals.iter().all(|second| *second < most), "{outage}: {arrivals:?}");
