@@ -170,9 +170,8 @@ async fn a_keeper_leaves_no_zombies() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn signals_of_the_client_reach_the_command() {
-    let world = keeping().await;
+/// A client that sends signals, as OpenSSH's does not: the command hears the one and ends by the other.
+pub(crate) async fn signals_arrive(world: &World, login: &str) {
     let script = format!(
         "import asyncio, asyncssh\n\
          async def main():\n\
@@ -187,13 +186,19 @@ async fn signals_of_the_client_reach_the_command() {
          \x20   print(r.exit_signal[0])\n\
          asyncio.run(main())\n",
         world.address.port(),
-        world.own.name,
+        login,
         key = world.path("alice").display()
     );
     // Debian's own: the package is not for others that may come first in the path.
     let mut command = tokio::process::Command::new("/usr/bin/python3");
     command.args(["-c", &script]).kill_on_drop(true);
     assert_eq!(ok(&output(command).await), "ready\ngot\nKILL\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_of_the_client_reach_the_command() {
+    let world = keeping().await;
+    signals_arrive(&world, &world.own.name).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -269,27 +269,7 @@ async fn files_are_served_in_a_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_of_the_client_reach_the_command() {
     let Some(ground) = Ground::new(RULES, false).await else { return };
-    let script = format!(
-        "import asyncio, asyncssh\n\
-         async def main():\n\
-         \x20 async with asyncssh.connect('127.0.0.1', {}, username='{}', known_hosts=None, \
-         client_keys=[('{key}', '{key}-cert.pub')], agent_path=None, config=None) as c:\n\
-         \x20   p = await c.create_process('trap \"echo got\" HUP; echo ready; while :; do sleep 0.1; done')\n\
-         \x20   print((await p.stdout.readline()).strip())\n\
-         \x20   p.send_signal('HUP')\n\
-         \x20   print((await p.stdout.readline()).strip())\n\
-         \x20   p.send_signal('KILL')\n\
-         \x20   r = await p.wait()\n\
-         \x20   print(r.exit_signal[0])\n\
-         asyncio.run(main())\n",
-        ground.world.address.port(),
-        ground.login,
-        key = ground.world.path("alice").display()
-    );
-    // Debian's own: the package is not for others that may come first in the path.
-    let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", &script]).kill_on_drop(true);
-    assert_eq!(ok(&output(command).await), "ready\ngot\nKILL\n");
+    crate::orphans::signals_arrive(&ground.world, &ground.login).await;
     ground.closed().await;
     ground.nothing_left().await;
 }
