@@ -1,5 +1,6 @@
 //! The second command of the README: everything that the tests need, then all of them.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -18,12 +19,16 @@ struct Counts {
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let begin = Instant::now();
     setup::run()?;
+    let plain = may_hide_startup_files();
+    if !plain {
+        println!("sessions of these tests run your shell's start-up files: slow or talking ones fail tests");
+    }
     let mut counts = Counts::default();
-    let mut passed = cargo_test(&["--workspace", "--no-fail-fast"], arguments, &mut counts)?;
+    let mut passed = cargo_test(&["--workspace", "--no-fail-fast"], arguments, plain, &mut counts)?;
     // What the default build leaves out, unless somebody wants certain tests only. The whole workspace again, so that
     // everything but one crate is what has just been built.
     if arguments.iter().all(|argument| argument.starts_with("--") && argument != "--") {
-        passed &= cargo_test(&WITH_PAM, arguments, &mut counts)?;
+        passed &= cargo_test(&WITH_PAM, arguments, plain, &mut counts)?;
     }
     println!("\nall tests took {} s", begin.elapsed().as_secs());
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.ignored);
@@ -40,8 +45,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
 const WITH_PAM: [&str; 5] = ["--workspace", "--features", "sallyport-ssh/pam", "--test", "pam"];
 
 /// Runs cargo's tests, counts them, and says whether all is well.
-fn cargo_test(what: &[&str], arguments: &[String], counts: &mut Counts) -> Result<bool, String> {
-    let mut child = Command::new(cargo())
+fn cargo_test(what: &[&str], arguments: &[String], plain: bool, counts: &mut Counts) -> Result<bool, String> {
+    let mut command = if plain { hiding_startup_files(cargo()) } else { Command::new(cargo()) };
+    let mut child = command
         .arg("test")
         .args(what)
         .args(arguments)
@@ -56,6 +62,34 @@ fn cargo_test(what: &[&str], arguments: &[String], counts: &mut Counts) -> Resul
     }
     let status = child.wait().map_err(|error| format!("waiting for cargo test: {error}"))?;
     Ok(status.success())
+}
+
+/// Mounts nothing over each of the account's start-up files that is there, then runs its arguments.
+const HIDE: &str = r#"
+for name in .bashrc .profile .bash_profile .bash_login .zshenv .zprofile .zshrc .ssh/rc .ssh/environment; do
+    if [ -f "$HOME/$name" ]; then mount --bind /dev/null "$HOME/$name" || exit 1; fi
+done
+exec "$@"
+"#;
+
+/// The program, in a mount namespace of its own where the account's shells have no start-up files.
+///
+/// Sessions of the tests run as the account that runs the tests. What its files print, how long they take and which
+/// locks they wait for is not what is tested, and a shell that a test kills must not leave such a lock behind.
+fn hiding_startup_files(program: impl Into<OsString>) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", HIDE, "sh"]).arg(program.into());
+    command
+}
+
+/// Whether this account may make mount namespaces: root may, outside of most containers.
+fn may_hide_startup_files() -> bool {
+    hiding_startup_files("true")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 impl Counts {
@@ -79,6 +113,13 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn startup_files_are_hidden_or_nothing_is_run() {
+        let shown = hiding_startup_files("sh").args(["-c", "cat \"$HOME/.bashrc\"; true"]).output().unwrap();
+        assert_eq!(shown.stdout, b"");
+        assert_eq!(shown.status.success(), may_hide_startup_files());
+    }
 
     #[test]
     fn results_add_up() {
