@@ -41,6 +41,11 @@ const LAYERS: &[Layer] = &[
         reason: "a session must run where there is no state and no other protocol",
     },
     Layer {
+        name: "databases",
+        may_use: &["sal", "access", "ca", "audit"],
+        reason: "messages and handshakes are pure; who may connect where is decided elsewhere",
+    },
+    Layer {
         name: "lab",
         may_use: &["sal", "access", "ca", "audit", "wire", "ssh"],
         reason: "what is measured runs in processes of its own, as users run it",

@@ -1,0 +1,10 @@
+//! PostgreSQL's protocol, version 3 (PostgreSQL 17 documentation, chapter 53).
+//!
+//! What passes between a client and its database is not decoded and encoded again. A [`Flow`](frame::Flow) walks over the
+//! headers of one direction, says how many bytes may go on, and hands the messages that somebody wants to know of to a
+//! [`Reader`](frame::Reader); the bytes go on as they came.
+
+pub mod error;
+pub mod frame;
+pub mod message;
+pub mod startup;
