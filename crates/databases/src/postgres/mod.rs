@@ -5,6 +5,7 @@
 //! [`Reader`](frame::Reader); the bytes go on as they came.
 
 pub mod error;
+pub mod exchange;
 pub mod frame;
 pub mod message;
 pub mod startup;

@@ -1,0 +1,576 @@
+//! What is going on in a session: which answer of the server belongs to which message of the client.
+//!
+//! A client may send as many messages as it likes before it reads (pipelining); the server answers them one after the other
+//! (§53.2.3, §53.2.4). Each message that is answered waits in a queue, so that a result is told of with its statement and how
+//! long it took. After an error the server passes over what waits up to the next `Sync`, and so does the queue.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::frame::{Interest, Malformed, Reader};
+use super::message::{Fields, Frontend};
+
+/// Messages of a client that may wait for their answers. A server that answers at all has answered long before: it sends what
+/// it has when 8 KiB are together, and its shortest answer has 5 bytes.
+const MOST_WAITING: usize = 64 * 1024;
+/// Longest error message, and longest tag of a command, that is kept.
+const MOST_TEXT_BYTES: usize = 4096;
+
+/// What happened, for the record. Numbers say which message of the client it is about, counted from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happening {
+    /// A result of a statement: complete, or all that was asked for now (`PortalSuspended`).
+    Result {
+        /// The `Query`, `Execute` or `FunctionCall`.
+        of: u64,
+        /// What the server calls it, such as `SELECT 3`; empty where it says nothing.
+        tag: String,
+        /// Rows sent to the client.
+        rows: u64,
+        /// From the message to this.
+        took: Duration,
+    },
+    /// The server refused or gave up.
+    Failed {
+        /// The message; none when the server said so by itself.
+        of: Option<u64>,
+        /// `SQLSTATE`.
+        code: String,
+        /// In the server's words.
+        message: String,
+        /// From the message to this.
+        took: Duration,
+    },
+    /// A copy has ended.
+    Copied {
+        /// The statement.
+        of: u64,
+        /// From the client into the database, or out of it.
+        into: bool,
+        /// Bytes of data.
+        bytes: u64,
+    },
+}
+
+/// Kinds of messages that are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Query,
+    Parse,
+    Bind,
+    Describe,
+    Execute,
+    Close,
+    FunctionCall,
+    Sync,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    number: u64,
+    asked: Asked,
+    since: Duration,
+}
+
+/// A copy that runs.
+#[derive(Debug, Clone, Copy)]
+struct Copy {
+    of: u64,
+    into: bool,
+    bytes: u64,
+    /// The client has said that this was all, or that it gives up.
+    done: bool,
+}
+
+/// The exchange of one session, from the first `ReadyForQuery` on.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    now: Duration,
+    /// Messages of the client so far.
+    number: u64,
+    waiting: VecDeque<Waiting>,
+    /// An error has been sent, and the server passes over what comes up to `Sync`.
+    failed: bool,
+    rows: u64,
+    copy: Option<Copy>,
+    /// The client has said goodbye.
+    over: bool,
+    happened: Vec<Happening>,
+}
+
+impl Exchange {
+    /// Tells the time, since any moment that stays the same.
+    pub fn at(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// What has happened since this was last asked.
+    pub fn happened(&mut self) -> Vec<Happening> {
+        std::mem::take(&mut self.happened)
+    }
+
+    /// Whether the client may be read: as long as not too many of its messages wait for their answers.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.waiting.len() < MOST_WAITING
+    }
+
+    /// Whether the server owes an answer.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether the client has said goodbye.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Number of the last message of the client that was read.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The client has sent a message.
+    fn asks(&mut self, asked: Asked) {
+        self.number += 1;
+        // The server does not answer what it passes over, nor a Sync among data that is copied in (§53.2.6).
+        if asked == Asked::Sync {
+            self.failed = false;
+            if self.takes_data() {
+                return;
+            }
+        } else if self.failed {
+            return;
+        }
+        self.waiting.push_back(Waiting { number: self.number, asked, since: self.now });
+    }
+
+    /// Whether the server is being sent data, by a statement of the extended query.
+    fn takes_data(&self) -> bool {
+        self.copy.is_some_and(|copy| copy.into && !copy.done) && self.answers(&[Asked::Execute]).is_some()
+    }
+
+    /// The message that the server's next answer is about, when it is of one of these kinds.
+    fn answers(&self, kinds: &[Asked]) -> Option<Waiting> {
+        self.waiting.front().copied().filter(|waiting| kinds.contains(&waiting.asked))
+    }
+
+    /// The first message has its answer.
+    fn answered(&mut self, kinds: &[Asked]) -> Option<Waiting> {
+        let waiting = self.answers(kinds)?;
+        self.waiting.pop_front();
+        Some(waiting)
+    }
+
+    fn result(&mut self, waiting: Waiting, tag: &[u8]) {
+        self.end_copy();
+        let (of, rows) = (waiting.number, std::mem::take(&mut self.rows));
+        let took = self.now.saturating_sub(waiting.since);
+        self.happened.push(Happening::Result { of, tag: shown(tag), rows, took });
+    }
+
+    fn end_copy(&mut self) {
+        if let Some(Copy { of, into, bytes, .. }) = self.copy.take() {
+            self.happened.push(Happening::Copied { of, into, bytes });
+        }
+    }
+
+    fn fails(&mut self, content: &[u8]) {
+        self.end_copy();
+        self.rows = 0;
+        let of = self.waiting.front().copied().filter(|waiting| waiting.asked != Asked::Sync);
+        let mut fields = Fields::new(content);
+        let (mut code, mut message) = (String::new(), String::new());
+        while let Some(kind) = fields.u8().filter(|kind| *kind != 0) {
+            let text = fields.text().unwrap_or_default();
+            match kind {
+                b'C' => code = shown(text),
+                b'M' => message = shown(text),
+                _ => {}
+            }
+        }
+        let took = of.map_or(Duration::ZERO, |of| self.now.saturating_sub(of.since));
+        self.happened.push(Happening::Failed { of: of.map(|of| of.number), code, message, took });
+        match of.map(|of| of.asked) {
+            // Both are followed by ReadyForQuery in any case.
+            Some(Asked::Query | Asked::FunctionCall) | None => {}
+            Some(_) => {
+                self.pass_over();
+                self.failed = self.waiting.is_empty();
+            }
+        }
+    }
+
+    /// What the server passes over after an error.
+    fn pass_over(&mut self) {
+        while self.waiting.front().is_some_and(|waiting| waiting.asked != Asked::Sync) {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// The server is ready for the next query.
+    fn ready(&mut self) {
+        self.end_copy();
+        self.rows = 0;
+        // Of a query it is the last answer, and the only one of Sync. After an error before its Sync came, that comes yet.
+        if let Some(waiting) = self.answers(&[Asked::Query, Asked::FunctionCall, Asked::Sync]) {
+            self.waiting.pop_front();
+            debug_assert!(waiting.number <= self.number, "answers come after questions");
+        }
+    }
+
+    fn copies(&mut self, into: bool) {
+        if let Some(waiting) = self.answers(&[Asked::Query, Asked::Execute]) {
+            self.copy = Some(Copy { of: waiting.number, into, bytes: 0, done: false });
+            if into && waiting.asked == Asked::Execute {
+                // Sent in the hope of a result; what comes is data.
+                self.waiting.retain(|other| other.asked != Asked::Sync);
+            }
+        }
+    }
+}
+
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(text.get(..text.len().min(MOST_TEXT_BYTES)).unwrap_or_default()).into_owned()
+}
+
+/// Takes what a client has said of one message, for the record.
+pub trait Said {
+    /// A message of the client's; `number` is what [`Happening`] names it by.
+    fn said(&mut self, number: u64, message: &Frontend<'_>);
+    /// Part of a message that is too long to be held, from `at` in its content of `length`.
+    fn long(&mut self, number: u64, kind: u8, length: u32, at: u32, part: &[u8]);
+}
+
+/// The client's direction.
+pub struct FromClient<'a, S> {
+    /// What goes on.
+    pub exchange: &'a mut Exchange,
+    /// Who is told.
+    pub said: &'a mut S,
+}
+
+impl<S: Said> Reader for FromClient<'_, S> {
+    fn interest(&self, kind: u8, length: u32) -> Result<Interest, Malformed> {
+        match kind {
+            b'd' => Ok(Interest::None),
+            b'Q' | b'P' | b'B' | b'F' => Ok(Interest::Content),
+            // Names, numbers and reasons. Longer ones no client has, and they would go on in parts.
+            b'E' | b'D' | b'C' | b'f' if length <= 16 * 1024 => Ok(Interest::Content),
+            b'S' | b'H' | b'c' | b'X' if length == 0 => Ok(Interest::Content),
+            b'E' | b'D' | b'C' | b'f' | b'S' | b'H' | b'c' | b'X' => {
+                Err(Malformed::Content { kind, what: "it is too long" })
+            }
+            b'p' => Err(Malformed::Place { kind, place: "after the authentication" }),
+            other => Err(Malformed::Kind(other)),
+        }
+    }
+
+    fn passes(&mut self, _: u8, length: u32) {
+        if let Some(copy) = self.exchange.copy.as_mut().filter(|copy| copy.into) {
+            copy.bytes += u64::from(length);
+        }
+    }
+
+    fn whole(&mut self, kind: u8, content: &[u8]) -> Result<(), Malformed> {
+        let message = Frontend::read(kind, content).map_err(|what| Malformed::Content { kind, what })?;
+        match message {
+            Frontend::Query { .. } => self.exchange.asks(Asked::Query),
+            Frontend::Parse { .. } => self.exchange.asks(Asked::Parse),
+            Frontend::Bind { .. } => self.exchange.asks(Asked::Bind),
+            Frontend::Execute { .. } => self.exchange.asks(Asked::Execute),
+            Frontend::Describe(_) => self.exchange.asks(Asked::Describe),
+            Frontend::Close(_) => self.exchange.asks(Asked::Close),
+            Frontend::FunctionCall { .. } => self.exchange.asks(Asked::FunctionCall),
+            Frontend::Sync => self.exchange.asks(Asked::Sync),
+            Frontend::Terminate => self.exchange.over = true,
+            Frontend::CopyDone | Frontend::CopyFail { .. } => {
+                if let Some(copy) = &mut self.exchange.copy {
+                    copy.done = true;
+                }
+            }
+            Frontend::Flush => {}
+        }
+        self.said.said(self.exchange.number, &message);
+        Ok(())
+    }
+
+    fn part(&mut self, kind: u8, length: u32, at: u32, content: &[u8]) -> Result<(), Malformed> {
+        if at == 0 {
+            self.exchange.asks(match kind {
+                b'Q' => Asked::Query,
+                b'P' => Asked::Parse,
+                b'B' => Asked::Bind,
+                _ => Asked::FunctionCall,
+            });
+        }
+        let is_last = u64::from(at) + content.len() as u64 == u64::from(length);
+        if kind == b'Q' {
+            // One text, which ends where the message does.
+            let zero = content.iter().position(|byte| *byte == 0);
+            let fits = if is_last { zero == Some(content.len() - 1) } else { zero.is_none() };
+            if !fits {
+                return Err(Malformed::Content { kind, what: "its text does not end where it does" });
+            }
+        }
+        self.said.long(self.exchange.number, kind, length, at, content);
+        Ok(())
+    }
+}
+
+/// The server's direction. What it sends is taken as it is: nothing of it is refused but what is no message at all.
+pub struct FromServer<'a> {
+    /// What goes on.
+    pub exchange: &'a mut Exchange,
+}
+
+impl Reader for FromServer<'_> {
+    fn interest(&self, kind: u8, length: u32) -> Result<Interest, Malformed> {
+        // Errors and tags are short; a server that sends long ones is not read.
+        let short = length <= 16 * 1024;
+        Ok(match kind {
+            b'C' | b'E' if short => Interest::Content,
+            _ => Interest::None,
+        })
+    }
+
+    fn passes(&mut self, kind: u8, length: u32) {
+        let exchange = &mut *self.exchange;
+        match kind {
+            b'D' => exchange.rows += 1,
+            b'd' => {
+                if let Some(copy) = exchange.copy.as_mut().filter(|copy| !copy.into) {
+                    copy.bytes += u64::from(length);
+                }
+            }
+            b'1' => drop(exchange.answered(&[Asked::Parse])),
+            b'2' => drop(exchange.answered(&[Asked::Bind])),
+            b'3' => drop(exchange.answered(&[Asked::Close])),
+            // Of a statement that is described, ParameterDescription comes before one of these; of a query, rows after it.
+            b'T' | b'n' => drop(exchange.answered(&[Asked::Describe])),
+            b'I' | b's' => match exchange.answers(&[Asked::Query]) {
+                Some(query) => exchange.result(query, b""),
+                None => {
+                    if let Some(execute) = exchange.answered(&[Asked::Execute]) {
+                        exchange.result(execute, b"");
+                    }
+                }
+            },
+            b'V' => {
+                if let Some(call) = exchange.answers(&[Asked::FunctionCall]) {
+                    exchange.result(call, b"");
+                }
+            }
+            b'G' | b'W' => exchange.copies(true),
+            b'H' => exchange.copies(false),
+            b'Z' => exchange.ready(),
+            b'E' => exchange.fails(&[]),
+            b'C' => {
+                if let Some(waiting) = exchange.answers(&[Asked::Query]) {
+                    exchange.result(waiting, b"");
+                } else if let Some(waiting) = exchange.answered(&[Asked::Execute]) {
+                    exchange.result(waiting, b"");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn whole(&mut self, kind: u8, content: &[u8]) -> Result<(), Malformed> {
+        let exchange = &mut *self.exchange;
+        if kind == b'E' {
+            exchange.fails(content);
+            return Ok(());
+        }
+        let tag = Fields::new(content).text().unwrap_or(content);
+        if let Some(query) = exchange.answers(&[Asked::Query]) {
+            // One query may have several statements, and a result for each.
+            exchange.result(query, tag);
+        } else if let Some(execute) = exchange.answered(&[Asked::Execute]) {
+            exchange.result(execute, tag);
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, _: u8, _: u32, _: u32, _: &[u8]) -> Result<(), Malformed> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{Flow, Limits};
+    use super::super::message::encode;
+    use super::*;
+
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+
+    impl Said for Notes {
+        fn said(&mut self, number: u64, message: &Frontend<'_>) {
+            let text = match message {
+                Frontend::Query { text } | Frontend::Parse { text, .. } => {
+                    String::from_utf8_lossy(text).into_owned()
+                }
+                _ => return,
+            };
+            self.0.push(format!("{number} {text}"));
+        }
+
+        fn long(&mut self, number: u64, kind: u8, length: u32, at: u32, _: &[u8]) {
+            if at == 0 {
+                self.0.push(format!("{number} {} of {length}", char::from(kind)));
+            }
+        }
+    }
+
+    struct Session {
+        client: Flow,
+        server: Flow,
+        exchange: Exchange,
+        notes: Notes,
+    }
+
+    impl Session {
+        fn new() -> Self {
+            let flow = || Flow::new(Limits { held_bytes: 1000 });
+            Self { client: flow(), server: flow(), exchange: Exchange::default(), notes: Notes::default() }
+        }
+
+        /// Each word is a message: its kind, and its content.
+        fn client(&mut self, messages: &[(u8, &[u8])]) -> &mut Self {
+            let bytes: Vec<u8> = messages.iter().flat_map(|(kind, content)| encode(*kind, content)).collect();
+            let reader = &mut FromClient { exchange: &mut self.exchange, said: &mut self.notes };
+            let walked = self.client.walk(&bytes, reader);
+            assert_eq!((walked.may_go, walked.failed), (bytes.len(), None));
+            self
+        }
+
+        fn server(&mut self, messages: &[(u8, &[u8])]) -> Vec<String> {
+            let bytes: Vec<u8> = messages.iter().flat_map(|(kind, content)| encode(*kind, content)).collect();
+            let walked = self.server.walk(&bytes, &mut FromServer { exchange: &mut self.exchange });
+            assert_eq!((walked.may_go, walked.failed), (bytes.len(), None));
+            let told = self.exchange.happened().into_iter().map(|happening| match happening {
+                Happening::Result { of, tag, rows, took } => {
+                    format!("{of}: {tag} ({rows}) {}", took.as_millis())
+                }
+                Happening::Failed { of, code, message, .. } => format!("{of:?}: {code} {message}"),
+                Happening::Copied { of, into, bytes } => format!("{of}: copied {bytes} {into}"),
+            });
+            told.collect()
+        }
+    }
+
+    const READY: (u8, &[u8]) = (b'Z', b"I");
+    const PARSE: (u8, &[u8]) = (b'P', b"\0select $1\0\0\0");
+    const BIND: (u8, &[u8]) = (b'B', b"\0\0\0\0\0\0\0\0");
+    const EXECUTE: (u8, &[u8]) = (b'E', b"\0\0\0\0\0");
+    const SYNC: (u8, &[u8]) = (b'S', b"");
+
+    #[test]
+    fn one_query_with_two_statements_has_two_results() {
+        let mut session = Session::new();
+        session.client(&[(b'Q', b"select 1; update t set a = 2\0")]);
+        session.exchange.at(Duration::from_millis(7));
+        let told = session.server(&[
+            (b'T', b"x"),
+            (b'D', b"row"),
+            (b'D', b"row"),
+            (b'C', b"SELECT 2\0"),
+            (b'C', b"UPDATE 5\0"),
+            READY,
+        ]);
+        assert_eq!(told, ["1: SELECT 2 (2) 7", "1: UPDATE 5 (0) 7"]);
+        assert_eq!(session.notes.0, ["1 select 1; update t set a = 2"]);
+        assert!(!session.exchange.is_busy());
+    }
+
+    #[test]
+    fn pipelined_statements_have_their_own_results() {
+        let mut session = Session::new();
+        let describe: (u8, &[u8]) = (b'D', b"P\0");
+        session.client(&[PARSE, BIND, describe, EXECUTE, BIND, EXECUTE, SYNC]);
+        let told = session.server(&[
+            (b'1', b""),
+            (b'2', b""),
+            (b'T', b"x"),
+            (b'D', b"row"),
+            (b'C', b"SELECT 1\0"),
+            (b'2', b""),
+            (b's', b""),
+            READY,
+        ]);
+        assert_eq!(told, ["4: SELECT 1 (1) 0", "6:  (0) 0"]);
+        assert!(!session.exchange.is_busy());
+    }
+
+    #[test]
+    fn an_error_passes_over_what_waits_up_to_the_sync() {
+        let mut session = Session::new();
+        session.client(&[PARSE, BIND, EXECUTE, SYNC, PARSE, BIND, EXECUTE]);
+        let error: (u8, &[u8]) = (b'E', b"SERROR\0C42601\0Msyntax error\0\0");
+        assert_eq!(session.server(&[error, READY]), ["Some(1): 42601 syntax error"]);
+        assert_eq!(session.server(&[(b'1', b""), (b'2', b""), (b'C', b"SELECT 0\0")]), ["7: SELECT 0 (0) 0"]);
+        // The rest of a pipeline may come after the error has been sent.
+        session.client(&[PARSE]);
+        assert_eq!(session.server(&[error]).len(), 1);
+        session.client(&[BIND, EXECUTE, SYNC, (b'Q', b"select\0")]);
+        assert_eq!(session.server(&[READY, (b'C', b"SELECT 1\0"), READY]), ["12: SELECT 1 (0) 0"]);
+        assert!(!session.exchange.is_busy());
+        // A server that is being stopped says so to nobody in particular.
+        assert_eq!(session.server(&[(b'E', b"C57P01\0Mstopping\0\0")]), ["None: 57P01 stopping"]);
+    }
+
+    #[test]
+    fn copies_are_counted_both_ways() {
+        let mut session = Session::new();
+        session.client(&[(b'Q', b"copy t from stdin\0")]);
+        assert!(session.server(&[(b'G', b"\0\0\0")]).is_empty());
+        session.client(&[(b'd', b"12345"), (b'd', b"678"), (b'c', b"")]);
+        assert_eq!(session.server(&[(b'C', b"COPY 2\0"), READY]), ["1: copied 8 true", "1: COPY 2 (0) 0"]);
+        session.client(&[(b'Q', b"copy t to stdout\0")]);
+        let told =
+            session.server(&[(b'H', b"\0\0\0"), (b'd', b"1234"), (b'c', b""), (b'C', b"COPY 1\0"), READY]);
+        assert_eq!(told, ["2: copied 4 false", "2: COPY 1 (0) 0"]);
+        // As libpq does it in the extended query: a Sync with the statement, and one after the data.
+        session.client(&[PARSE, BIND, EXECUTE, SYNC]);
+        session.server(&[(b'1', b""), (b'2', b""), (b'G', b"\0\0\0")]);
+        session.client(&[(b'd', b"1"), SYNC, (b'c', b""), SYNC]);
+        assert_eq!(session.server(&[(b'C', b"COPY 1\0"), READY]), ["5: copied 1 true", "5: COPY 1 (0) 0"]);
+        assert!(!session.exchange.is_busy());
+    }
+
+    #[test]
+    fn what_a_client_may_not_send_is_found_at_its_header() {
+        for (bytes, error) in [
+            (&b"p\0\0\0\x08abcd"[..], "out of place"),
+            (b"Z\0\0\0\x05I", "no message of kind 'Z'"),
+            (b"S\0\0\0\x05x", "too long"),
+            (b"E\0\x01\0\0", "too long"),
+        ] {
+            let mut session = Session::new();
+            let reader = &mut FromClient { exchange: &mut session.exchange, said: &mut session.notes };
+            let walked = session.client.walk(bytes, reader);
+            assert_eq!(walked.may_go, 0);
+            assert!(walked.failed.unwrap().to_string().contains(error));
+        }
+    }
+
+    #[test]
+    fn a_long_query_goes_on_in_parts_and_never_becomes_whole_when_it_is_malformed() {
+        let mut session = Session::new();
+        let mut text = vec![b'x'; 5000];
+        text.push(0);
+        session.client(&[(b'Q', &text)]);
+        assert_eq!(session.notes.0, ["1 Q of 5001"]);
+        assert_eq!(session.server(&[(b'C', b"X\0"), READY]), ["1: X (0) 0"]);
+        text[4000] = 0;
+        let bytes = encode(b'Q', &text);
+        let reader = &mut FromClient { exchange: &mut session.exchange, said: &mut session.notes };
+        let walked = session.client.walk(&bytes, reader);
+        assert!(walked.failed.is_some() && walked.may_go < bytes.len());
+    }
+}
