@@ -4,6 +4,7 @@
 //! arguments, so the same question always has the same answer, on the proxy, on the node and in a test.
 
 mod compile;
+pub mod database;
 pub mod identity;
 pub mod ids;
 pub mod labels;
@@ -17,8 +18,12 @@ pub mod role;
 pub mod session_policy;
 pub mod yaml;
 
+pub use database::{
+    Database, DatabaseLogin, DatabaseOptions, DatabasePermit, DatabaseProtocol, DatabaseTls, DatabaseTlsMode,
+    DatabaseUserMode,
+};
 pub use identity::{HostRole, Identity, Principal, Traits};
-pub use ids::{ClusterName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
+pub use ids::{ClusterName, DatabaseName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
 pub use labels::Labels;
 pub use lock::{Lock, LockTarget};
 pub use node::{Node, NodeKind, OpenSshServer, ServerTrust};

@@ -43,6 +43,7 @@ async fn forever(client: AuthorityClient, description: Description) {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         os_user: description.os_user.clone(),
         address: description.address.clone(),
+        ..HeartbeatRequest::default()
     };
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {

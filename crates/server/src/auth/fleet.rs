@@ -97,7 +97,10 @@ impl Fleet for Service {
         let caller = caller(&request);
         let identity = self.0.host(&caller, "Fleet.Heartbeat", &[HostRole::Node]).await?;
         self.0.heartbeat(identity, request.into_inner()).await?;
-        Ok(Response::new(v1::HeartbeatResponse { next_within: Some(convert::duration_to_proto(HEARTBEAT)) }))
+        Ok(Response::new(v1::HeartbeatResponse {
+            next_within: Some(convert::duration_to_proto(HEARTBEAT)),
+            problems: Vec::new(),
+        }))
     }
 
     async fn emit_events(

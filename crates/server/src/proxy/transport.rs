@@ -89,6 +89,14 @@ fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, Pr
 #[tonic::async_trait]
 impl Transport for TransportService {
     type ProxySshStream = FromNode;
+    type ProxyDatabaseStream = futures::stream::Empty<Result<v1::ProxyDatabaseResponse, Status>>;
+
+    async fn proxy_database(
+        &self,
+        _: Request<Streaming<v1::ProxyDatabaseRequest>>,
+    ) -> Result<Response<Self::ProxyDatabaseStream>, Status> {
+        Err(Status::unimplemented("this proxy does not serve databases yet"))
+    }
 
     async fn proxy_ssh(
         &self,
