@@ -8,4 +8,5 @@ pub mod error;
 pub mod exchange;
 pub mod frame;
 pub mod message;
+pub mod options;
 pub mod startup;
