@@ -1,5 +1,7 @@
 //! The target of a database session, and the proof that somebody may use it so.
 
+pub mod document;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
