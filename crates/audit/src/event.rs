@@ -195,6 +195,35 @@ codes! {
     /// Somebody who had joined a session left it.
     SessionLeft = "SP2032I", "session.left";
 
+    /// A session with a database began.
+    DatabaseSessionStart = "SP2200I", "db.session.start";
+    /// A session with a database ended.
+    DatabaseSessionEnd = "SP2201I", "db.session.end";
+    /// A session with a database was refused: by a role, a lock or a limit, or because it cannot be recorded.
+    DatabaseSessionRefused = "SP2202W", "db.session.refused";
+    /// A session with a database was cut off: a lock, an idle limit, a recording that failed.
+    DatabaseSessionCut = "SP2203W", "db.session.cut";
+    /// A database could not be reached, did not take the login, or was lost before the session's end.
+    DatabaseSessionLost = "SP2204W", "db.session.lost";
+    /// A statement was run in a database, or tried.
+    DatabaseQuery = "SP2210I", "db.query";
+    /// Data was copied into or out of a database.
+    DatabaseCopy = "SP2211I", "db.copy";
+    /// A function of a database was called by its number.
+    DatabaseFunctionCall = "SP2212I", "db.function_call";
+    /// What came in a session with a database is not its protocol. Nothing of it was passed on.
+    DatabaseMalformed = "SP2213W", "db.malformed";
+    /// A client asked to have its statement cancelled.
+    DatabaseCancel = "SP2214I", "db.cancel";
+    /// A database user was made or opened for somebody, with the database's roles that the roles here give.
+    DatabaseUserProvisioned = "SP2220I", "db.user.provisioned";
+    /// A database user whose last session has ended was dropped.
+    DatabaseUserDropped = "SP2221I", "db.user.dropped";
+    /// A database user whose last session has ended was closed to logins.
+    DatabaseUserDeactivated = "SP2222I", "db.user.deactivated";
+    /// A database user could not be dropped or closed to logins when their last session ended.
+    DatabaseUserLeft = "SP2223W", "db.user.left";
+
     /// The authority has the whole recording of a session.
     RecordingUploaded = "SP2100I", "recording.uploaded";
     /// A recording ended without its end: the node or its process was lost.

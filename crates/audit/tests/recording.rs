@@ -30,6 +30,7 @@ fn metadata(session: SessionId) -> SessionMetadata {
         command: None,
         term: Some("xterm".to_owned()),
         size: Some((80, 24)),
+        application: None,
     }
 }
 

@@ -469,6 +469,7 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
         command: Some("true".to_owned()),
         term: None,
         size: None,
+        application: None,
     };
     let recorder = recorders.start(&metadata, sallyport_access::RecordPolicy::Strict).unwrap();
     recorder.output(Bytes::from_static(b"hello\n")).await.unwrap();

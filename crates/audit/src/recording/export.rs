@@ -43,7 +43,11 @@ impl Asciicast {
             Body::Input(bytes) => line("i", &String::from_utf8_lossy(bytes)),
             Body::Resize { cols, rows } => line("r", &format!("{cols}x{rows}")),
             Body::Note { text } => line("m", text),
-            Body::Exec { .. } | Body::Sftp { .. } | Body::PortForward { .. } | Body::Exit(_) => None,
+            Body::Exec { .. }
+            | Body::Sftp { .. }
+            | Body::PortForward { .. }
+            | Body::Database(_)
+            | Body::Exit(_) => None,
         }
     }
 
@@ -123,7 +127,11 @@ impl Text {
             Body::Note { text } => note(printable(text)),
             Body::Exit(Exit::Signal(signal)) => note(format!("ended by signal {signal}")),
             Body::Exit(Exit::Cut(why)) => note(format!("cut off: {}", printable(why))),
-            Body::Start(_) | Body::Input(_) | Body::Resize { .. } | Body::Exit(Exit::Status(_)) => Vec::new(),
+            Body::Start(_)
+            | Body::Input(_)
+            | Body::Resize { .. }
+            | Body::Database(_)
+            | Body::Exit(Exit::Status(_)) => Vec::new(),
         }
     }
 

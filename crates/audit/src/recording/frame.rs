@@ -7,6 +7,8 @@ use sallyport_access::SessionId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::OffsetDateTime;
 
+use super::database::DatabaseFrame;
+
 /// Whose session it was, where and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionMetadata {
@@ -28,9 +30,10 @@ pub struct SessionMetadata {
     /// When it began.
     #[serde(with = "time::serde::rfc3339")]
     pub started: OffsetDateTime,
-    /// `shell`, `exec`, `sftp` or `forward`.
+    /// `shell`, `exec`, `sftp`, `forward` or `db`. A session with a database has its name as `node`, and the database user
+    /// as `login`.
     pub kind: String,
-    /// The command, for `exec`.
+    /// The command, for `exec`; the name of the database on its server, for `db`.
     #[serde(default)]
     pub command: Option<String>,
     /// The kind of terminal, when there is one.
@@ -39,6 +42,9 @@ pub struct SessionMetadata {
     /// Columns and rows of the terminal at the beginning.
     #[serde(default)]
     pub size: Option<(u32, u32)>,
+    /// What the client calls itself (`application_name`), for `db`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
 }
 
 /// How a session ended.
@@ -111,6 +117,8 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<ForwardEnd>,
     },
+    /// What was said in a session with a database.
+    Database(Box<DatabaseFrame>),
     /// Something that a viewer should know, such as a gap.
     Note {
         /// In words.

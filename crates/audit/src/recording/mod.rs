@@ -4,6 +4,7 @@
 //! cluster's recording key can read them: not even the node that writes them can. Each chunk stands for itself: a
 //! damaged one is reported and skipped. The bytes are described in `docs/recording.md`.
 
+pub mod database;
 pub mod export;
 mod format;
 mod frame;

@@ -407,6 +407,7 @@ impl Recorder {
         let at = self.began.elapsed();
         let cost = match &body {
             Body::Output(bytes) | Body::Input(bytes) => bytes.len(),
+            Body::Database(frame) => frame.size(),
             _ => 256,
         }
         .clamp(64, PIECE_BYTES);

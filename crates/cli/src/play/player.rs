@@ -149,6 +149,7 @@ fn show(frame: &Frame) -> CliResult {
         | Body::Exec { .. }
         | Body::Sftp { .. }
         | Body::PortForward { .. }
+        | Body::Database(_)
         | Body::Exit(_) => Ok(()),
     }
 }

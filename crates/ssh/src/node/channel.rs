@@ -376,6 +376,7 @@ fn about(shared: &Shared, wanted: &Wanted, permit: &Permit) -> SessionMetadata {
         command,
         term: wanted.terminal.as_ref().map(|terminal| terminal.term.clone()),
         size: wanted.terminal.as_ref().map(|terminal| (terminal.size.columns, terminal.size.rows)),
+        application: None,
     }
 }
 

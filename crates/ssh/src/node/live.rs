@@ -238,6 +238,7 @@ mod tests {
             command: None,
             term: None,
             size: None,
+            application: None,
         };
         let inbox = Inbox::new(Arc::new(Pressure::default()));
         let session =
