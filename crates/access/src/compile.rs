@@ -2,6 +2,7 @@
 //!
 //! Policies are built as Cedar's JSON policy format, never as text: whatever a role holds stays a value.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use cedar_policy::{Policy, PolicyId};
@@ -9,8 +10,9 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::RoleName;
+use crate::database::DatabaseUserMode;
 use crate::policy::PolicyError;
-use crate::role::{LoginMatcher, Role, Rules, TraitRef, ValueMatcher};
+use crate::role::{LoginMatcher, NameMatcher, Role, Rules, TraitRef, ValueMatcher};
 
 /// One role, ready to be decided with.
 #[derive(Debug)]
@@ -37,7 +39,9 @@ struct Compiler<'r> {
 pub(crate) fn compile(role: &Role) -> Result<CompiledRole, PolicyError> {
     let mut compiler = Compiler { role: &role.name, policies: Vec::new(), regexes: Vec::new() };
     compiler.allow(&role.allow)?;
+    compiler.allow_databases(role)?;
     compiler.deny(&role.deny)?;
+    compiler.deny_databases(&role.deny)?;
     Ok(CompiledRole { role: role.clone(), policies: compiler.policies, regexes: compiler.regexes })
 }
 
@@ -46,7 +50,7 @@ impl Compiler<'_> {
     fn allow(&mut self, rules: &Rules) -> Result<(), PolicyError> {
         if !rules.logins.is_empty() && !rules.node_labels.is_empty() {
             let logins = any(rules.logins.iter().map(login).collect());
-            let labels = self.labels("allow", rules)?;
+            let labels = self.labels("allow.node_labels", &rules.node_labels)?;
             self.add("permit", "allow", &login_action(), None, Some(both(logins, labels)))?;
         }
         self.join("permit", "allow", rules)?;
@@ -65,7 +69,7 @@ impl Compiler<'_> {
             )?;
         }
         if !rules.node_labels.is_empty() {
-            let labels = self.labels("deny", rules)?;
+            let labels = self.labels("deny.node_labels", &rules.node_labels)?;
             let both = json!({ "op": "in", "entities": [action("login"), action("join")] });
             self.add("forbid", "deny.node_labels", &both, None, Some(labels))?;
         }
@@ -73,9 +77,42 @@ impl Compiler<'_> {
         self.api("forbid", "deny", rules)
     }
 
+    /// Labels, names and users together grant a database; two of them grant nothing. A role that has users made lets
+    /// everybody come under their own name.
+    fn allow_databases(&mut self, role: &Role) -> Result<(), PolicyError> {
+        let rules = &role.allow;
+        let makes = role.options.create_db_user_mode.is_some_and(|mode| mode != DatabaseUserMode::Off);
+        if rules.db_labels.is_empty() || rules.db_names.is_empty() || (rules.db_users.is_empty() && !makes) {
+            return Ok(());
+        }
+        let mut users: Vec<Value> = rules.db_users.iter().map(|user| name("db_user", user)).collect();
+        if makes {
+            users.push(asked("own"));
+        }
+        let names = any(rules.db_names.iter().map(|one| name("db_name", one)).collect());
+        let labels = self.labels("allow.db_labels", &rules.db_labels)?;
+        let all = both(any(users), both(names, labels));
+        self.add("permit", "allow.db", &connect_action(), None, Some(all))
+    }
+
+    /// Each user, each name and the labels deny by themselves.
+    fn deny_databases(&mut self, rules: &Rules) -> Result<(), PolicyError> {
+        let lists = [("db_users", "db_user", &rules.db_users), ("db_names", "db_name", &rules.db_names)];
+        for (key, attribute, list) in lists {
+            for (index, matcher) in list.iter().enumerate() {
+                let path = format!("deny.{key}[{index}]");
+                self.add("forbid", &path, &connect_action(), None, Some(name(attribute, matcher)))?;
+            }
+        }
+        if !rules.db_labels.is_empty() {
+            let labels = self.labels("deny.db_labels", &rules.db_labels)?;
+            self.add("forbid", "deny.db_labels", &connect_action(), None, Some(labels))?;
+        }
+        Ok(())
+    }
+
     /// Whose sessions may be joined: by the owner's roles and the mode.
     fn join(&mut self, effect: &str, side: &str, rules: &Rules) -> Result<(), PolicyError> {
-        let asked = |attribute: &str| json!({ ".": { "left": { "Var": "context" }, "attr": attribute } });
         for (index, rule) in rules.join_sessions.iter().enumerate() {
             let one = |attribute: &'static str, values: Vec<&str>| {
                 let values = values.into_iter().map(|value| call("contains", asked(attribute), text(value)));
@@ -108,15 +145,20 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn labels(&mut self, side: &str, rules: &Rules) -> Result<Value, PolicyError> {
+    /// `path` is where they stand, such as `allow.node_labels`.
+    fn labels(
+        &mut self,
+        path: &str,
+        labels: &BTreeMap<String, Vec<ValueMatcher>>,
+    ) -> Result<Value, PolicyError> {
         let mut all = Vec::new();
-        for (label, matchers) in &rules.node_labels {
+        for (label, matchers) in labels {
             if label == "*" {
                 continue;
             }
             let mut values = Vec::new();
             for (index, matcher) in matchers.iter().enumerate() {
-                values.push(self.label(side, label, index, matcher)?);
+                values.push(self.label(path, label, index, matcher)?);
             }
             all.push(both(call("hasTag", resource(), text(label)), any(values)));
         }
@@ -125,7 +167,7 @@ impl Compiler<'_> {
 
     fn label(
         &mut self,
-        side: &str,
+        path: &str,
         label: &str,
         index: usize,
         matcher: &ValueMatcher,
@@ -136,12 +178,11 @@ impl Compiler<'_> {
             ValueMatcher::Glob(glob) => like(value(), glob),
             ValueMatcher::Trait(reference) => trait_contains(reference, value()),
             ValueMatcher::Regex(pattern) => {
-                let id = format!("{} {side}.node_labels.{label}[{index}]", self.role);
+                let id = format!("{} {path}.{label}[{index}]", self.role);
                 let regex =
                     Regex::new(pattern).map_err(|error| PolicyError::regex(self.role, pattern, &error))?;
                 self.regexes.push(LabelRegex { id: id.clone(), label: label.to_owned(), regex });
-                let matched = json!({ ".": { "left": { "Var": "context" }, "attr": "matched" } });
-                call("contains", matched, text(&id))
+                call("contains", asked("matched"), text(&id))
             }
         })
     }
@@ -185,12 +226,28 @@ fn login_action() -> Value {
     json!({ "op": "==", "entity": action("login") })
 }
 
+fn connect_action() -> Value {
+    json!({ "op": "==", "entity": action("connect") })
+}
+
+/// What the question says besides who and where.
+fn asked(attribute: &str) -> Value {
+    json!({ ".": { "left": { "Var": "context" }, "attr": attribute } })
+}
+
 fn login(matcher: &LoginMatcher) -> Value {
-    let asked = json!({ ".": { "left": { "Var": "context" }, "attr": "login" } });
     match matcher {
-        LoginMatcher::Literal(login) => call("==", asked, text(login.as_str())),
+        LoginMatcher::Literal(login) => call("==", asked("login"), text(login.as_str())),
         LoginMatcher::Any => json!({ "Value": true }),
-        LoginMatcher::Trait(reference) => trait_contains(reference, asked),
+        LoginMatcher::Trait(reference) => trait_contains(reference, asked("login")),
+    }
+}
+
+fn name(attribute: &str, matcher: &NameMatcher) -> Value {
+    match matcher {
+        NameMatcher::Literal(name) => call("==", asked(attribute), text(name)),
+        NameMatcher::Any => json!({ "Value": true }),
+        NameMatcher::Trait(reference) => trait_contains(reference, asked(attribute)),
     }
 }
 

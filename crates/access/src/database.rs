@@ -77,6 +77,36 @@ pub enum DatabaseLogin {
     Password,
 }
 
+/// Longest name in a PostgreSQL server, in bytes (`NAMEDATALEN` less one).
+pub const NAME_BYTES: usize = 63;
+
+/// Why a text cannot name a user, database or role in a database server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// There is nothing.
+    #[error("is empty")]
+    Empty,
+    /// A server would cut it, and then it could be another name than the one that was decided about.
+    #[error("is longer than {NAME_BYTES} bytes, the longest name in a PostgreSQL server")]
+    TooLong,
+    /// Nobody could read it, and a NUL ends it early on its way.
+    #[error("has a control character")]
+    Control,
+}
+
+/// Checks a name of a user, database or role in a database server.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(text: &str) -> Result<(), NameError> {
+    match text {
+        "" => Err(NameError::Empty),
+        long if long.len() > NAME_BYTES => Err(NameError::TooLong),
+        odd if odd.chars().any(char::is_control) => Err(NameError::Control),
+        _ => Ok(()),
+    }
+}
+
 /// Whether database users are made as people come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,13 +114,16 @@ pub enum DatabaseUserMode {
     /// They have to exist.
     #[default]
     Off,
-    /// Made when they come, and closed to logins when their last session has ended.
-    Keep,
     /// Made when they come, and dropped when their last session has ended; where that cannot be, closed to logins.
     BestEffortDrop,
+    /// Made when they come, and closed to logins when their last session has ended.
+    Keep,
 }
 
 impl DatabaseUserMode {
+    /// Every mode, the strictest first.
+    pub const ALL: [Self; 3] = [Self::Off, Self::BestEffortDrop, Self::Keep];
+
     /// As roles write it.
     #[must_use]
     pub fn as_str(self) -> &'static str {

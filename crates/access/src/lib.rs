@@ -32,7 +32,7 @@ pub use permit::{
     ApiPermit, Forwarding, JoinMode, JoinPermit, Permit, RecordAt, RecordPolicy, RecordingMode, Refusal,
     SessionOptions,
 };
-pub use policy::{Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError};
+pub use policy::{DatabaseChoices, Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError};
 pub use query::{Query, QueryError};
 pub use role::{Role, Verb};
 pub use session_policy::{SESSION_POLICY_NAME, SessionPolicy};

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::role::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
-use crate::{Identity, Login, Node, Principal, RoleName, UserName};
+use crate::{DatabaseName, Identity, Login, Node, Principal, RoleName, UserName};
 
 /// One lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,8 @@ pub enum LockTarget {
     Login(Login),
     /// A node, by name or id; also takes its own rights away.
     Node(String),
+    /// A database, by name.
+    Db(DatabaseName),
     /// All certificates of one login.
     LoginId(Uuid),
 }
@@ -49,6 +51,7 @@ impl fmt::Display for LockTarget {
             Self::Role(name) => write!(f, "role {name}"),
             Self::Login(login) => write!(f, "login {login}"),
             Self::Node(node) => write!(f, "node {node}"),
+            Self::Db(database) => write!(f, "database {database}"),
             Self::LoginId(id) => write!(f, "login id {id}"),
         }
     }
@@ -76,6 +79,7 @@ impl Lock {
             LockTarget::Role(name) => ("role", name.to_string()),
             LockTarget::Login(login) => ("login", login.to_string()),
             LockTarget::Node(node) => ("node", node.clone()),
+            LockTarget::Db(database) => ("db", database.to_string()),
             LockTarget::LoginId(id) => ("login_id", id.to_string()),
         };
         let mut metadata = BTreeMap::from([("name", self.name.clone())]);
@@ -113,7 +117,18 @@ impl Lock {
                 let own = matches!(principal, Principal::Host { id, name, .. } if is(id, name.as_str()));
                 own || node.is_some_and(|node| is(&node.id, node.name.as_str()))
             }
-            (LockTarget::User(_) | LockTarget::Role(_), Principal::Host { .. }) => false,
+            (LockTarget::User(_) | LockTarget::Role(_), Principal::Host { .. }) | (LockTarget::Db(_), _) => {
+                false
+            }
+        }
+    }
+
+    /// Whether it keeps this identity out of a database.
+    #[must_use]
+    pub fn covers_database(&self, identity: &Identity, database: &DatabaseName, now: OffsetDateTime) -> bool {
+        match &self.target {
+            LockTarget::Db(locked) => locked == database && self.expires.is_none_or(|expires| expires > now),
+            _ => self.covers(identity, None, None, now),
         }
     }
 }
@@ -132,7 +147,7 @@ struct Spec<'a> {
     message: &'a str,
 }
 
-const TARGETS: &[&str] = &["user", "role", "login", "node", "login_id"];
+const TARGETS: &[&str] = &["user", "role", "login", "node", "db", "login_id"];
 
 fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Lock> {
     let metadata = metadata(top, "lock", problems);
@@ -146,7 +161,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Lock> {
             spec.at(),
             "spec.target",
             "is missing",
-            "write target: with user, role, login, node or login_id below it",
+            "write target: with user, role, login, node, db or login_id below it",
         );
         return None;
     };
@@ -156,6 +171,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Lock> {
         target.parsed("role", fix, problems, |text| RoleName::new(text).map(LockTarget::Role)),
         target.parsed("login", fix, problems, |text| Login::new(text).map(LockTarget::Login)),
         target.text("node", problems).map(LockTarget::Node),
+        target.parsed("db", fix, problems, |text| DatabaseName::new(text).map(LockTarget::Db)),
         target.parsed("login_id", fix, problems, |text| Uuid::try_parse(text).map(LockTarget::LoginId)),
     ];
     let mut found: Vec<LockTarget> = targets.into_iter().flatten().collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::database::{DatabaseOptions, DatabaseUserMode};
 use crate::permit::{Forwarding, RecordAt, RecordPolicy, RecordingMode, SessionOptions};
 use crate::role::{DEFAULT_MAX_SESSIONS, TTL_RANGE};
 use crate::yaml::{self, Problems, Section};
@@ -39,10 +40,16 @@ pub struct Options {
     pub disconnect_expired_cert: Option<bool>,
     /// Sessions on one SSH connection. Default 10.
     pub max_sessions: Option<usize>,
+    /// Whether database users are made as people come. Default no.
+    pub create_db_user_mode: Option<DatabaseUserMode>,
+    /// Whether the values of statements' parameters are on record. Default no.
+    pub record_db_parameters: Option<bool>,
+    /// Longest part of one statement that is on record, in bytes. Default 4096.
+    pub db_statement_bytes: Option<usize>,
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 13] = [
+pub(crate) const KEYS: [&str; 16] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -56,7 +63,15 @@ pub(crate) const KEYS: [&str; 13] = [
     "max_session_duration",
     "disconnect_expired_cert",
     "max_sessions",
+    "create_db_user_mode",
+    "record_db_parameters",
+    "db_statement_bytes",
 ];
+
+/// Shortest and longest part of a statement that can be asked to be on record, in bytes.
+const STATEMENT_RANGE: (usize, usize) = (64, 65_536);
+/// Longest part of a statement that is on record where nothing else is said, in bytes.
+const DEFAULT_STATEMENT_BYTES: usize = 4096;
 
 const MODES: [(&str, RecordingMode); 5] = [
     ("off", RecordingMode { at: RecordAt::Off, sync: false }),
@@ -95,6 +110,13 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
         max_session_duration: side.duration("max_session_duration", second, LONGEST, problems),
         disconnect_expired_cert: side.boolean("disconnect_expired_cert", problems),
         max_sessions: side.count("max_sessions", 1, 10_000, problems),
+        create_db_user_mode: side.choice(
+            "create_db_user_mode",
+            &DatabaseUserMode::ALL.map(|mode| (mode.as_str(), mode)),
+            problems,
+        ),
+        record_db_parameters: side.boolean("record_db_parameters", problems),
+        db_statement_bytes: side.count("db_statement_bytes", STATEMENT_RANGE.0, STATEMENT_RANGE.1, problems),
     }
 }
 
@@ -130,6 +152,9 @@ impl Options {
             span(self.max_session_duration),
             self.disconnect_expired_cert.map(Into::into),
             self.max_sessions.map(Into::into),
+            self.create_db_user_mode.map(|mode| mode.as_str().into()),
+            self.record_db_parameters.map(Into::into),
+            self.db_statement_bytes.map(Into::into),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
     }
@@ -161,6 +186,39 @@ impl Options {
         self.client_idle_timeout = least(self.client_idle_timeout, other.client_idle_timeout);
         self.max_session_duration = least(self.max_session_duration, other.max_session_duration);
         self.max_sessions = [self.max_sessions, other.max_sessions].into_iter().flatten().min();
+        self.create_db_user_mode =
+            [self.create_db_user_mode, other.create_db_user_mode].into_iter().flatten().min();
+        self.record_db_parameters = self.record_db_parameters.max(other.record_db_parameters);
+        self.db_statement_bytes = self.db_statement_bytes.max(other.db_statement_bytes);
+    }
+}
+
+/// As [`merge`], for the sessions with databases.
+pub(crate) fn merge_database<'o>(
+    options: impl Iterator<Item = &'o Options>,
+    cluster: &Options,
+) -> DatabaseOptions {
+    let mut said = Options::default();
+    for one in options {
+        said.tighten(one);
+    }
+    let recording = said.session_recording.or(cluster.session_recording).unwrap_or_default();
+    DatabaseOptions {
+        record_session: said.record_session.or(cluster.record_session).unwrap_or(RecordPolicy::BestEffort),
+        record: recording.at != RecordAt::Off,
+        sync: recording.sync,
+        record_parameters: said.record_db_parameters.or(cluster.record_db_parameters).unwrap_or(false),
+        statement_bytes: said
+            .db_statement_bytes
+            .or(cluster.db_statement_bytes)
+            .unwrap_or(DEFAULT_STATEMENT_BYTES),
+        client_idle_timeout: said.client_idle_timeout.or(cluster.client_idle_timeout),
+        max_session_duration: said.max_session_duration.or(cluster.max_session_duration),
+        disconnect_expired_cert: said
+            .disconnect_expired_cert
+            .or(cluster.disconnect_expired_cert)
+            .unwrap_or(false),
+        user_mode: said.create_db_user_mode.or(cluster.create_db_user_mode).unwrap_or_default(),
     }
 }
 

@@ -11,6 +11,7 @@ use cedar_policy::{
 };
 use time::OffsetDateTime;
 
+mod databases;
 mod joining;
 
 use crate::compile::{CompiledRole, compile};
@@ -19,6 +20,7 @@ use crate::permit::{ApiPermit, Permit, Refusal, SessionOptions};
 use crate::role::{DEFAULT_SESSION_TTL, LoginMatcher, Role, TTL_RANGE, TraitRef, Verb};
 use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, SessionPolicy, Traits};
 
+pub use databases::DatabaseChoices;
 pub use joining::JoinTarget;
 
 /// Why roles cannot be compiled.
@@ -78,6 +80,7 @@ struct Types {
     user: EntityTypeName,
     role: EntityTypeName,
     node: EntityTypeName,
+    database: EntityTypeName,
     resource: EntityTypeName,
     action: EntityTypeName,
 }
@@ -90,8 +93,13 @@ struct Combination {
     policies: PolicySet,
     /// The labels that any of the roles looks at: nodes that agree in these get the same answer.
     labels: Vec<String>,
+    /// As `labels`, of databases.
+    db_labels: Vec<String>,
     has_regexes: bool,
 }
+
+/// The kind of certificate that agents ask for in order to log in to databases. No role can name it.
+pub const DB_CLIENT: &str = "db_client";
 
 /// What decides when a certificate is bound to a user.
 struct Weighed {
@@ -147,6 +155,7 @@ impl Policies {
             user: name("User")?,
             role: name("Role")?,
             node: name("Node")?,
+            database: name("Database")?,
             resource: name("Resource")?,
             action: name("Action")?,
         };
@@ -203,11 +212,7 @@ impl Policies {
             }
             return Err(refusal);
         }
-        let granting = |role: &&Arc<CompiledRole>| {
-            let prefix = format!("role \"{}\" ", role.role.name);
-            weighed.rules.iter().any(|rule| rule.starts_with(&prefix))
-        };
-        let granting = combination.roles.iter().filter(granting).map(|role| &role.role.options);
+        let granting = granting(&combination, &weighed).map(|role| &role.options);
         let options = options::merge(granting, &self.sessions.options);
         Ok(Permit {
             user: name.clone(),
@@ -355,16 +360,7 @@ impl Policies {
         now: OffsetDateTime,
     ) -> Option<Refusal> {
         let lock = locks.iter().find(|lock| lock.covers(identity, node, login, now))?;
-        let mut why = format!("{} is locked", lock.target);
-        if !lock.message.is_empty() {
-            why.push_str(&format!(": {}", lock.message));
-        }
-        Some(Refusal {
-            what: format!("{} is kept out", identity.display_name()),
-            why,
-            rule: Some(format!("lock \"{}\"", lock.name)),
-            hint: Some("ask an administrator".to_owned()),
-        })
+        Some(kept_out(identity, lock))
     }
 
     fn invalid(&self, identity: &Identity, now: OffsetDateTime) -> Option<Refusal> {
@@ -465,10 +461,15 @@ impl Policies {
         let found: Vec<Arc<CompiledRole>> =
             roles.iter().filter_map(|role| self.roles.get(role).cloned()).collect();
         let unknown = roles.iter().filter(|role| !self.roles.contains_key(*role)).cloned().collect();
-        let mut labels: Vec<String> =
-            found.iter().flat_map(|role| role.role.label_keys()).map(str::to_owned).collect();
-        labels.sort_unstable();
-        labels.dedup();
+        let sorted = |mut labels: Vec<String>| {
+            labels.sort_unstable();
+            labels.dedup();
+            labels
+        };
+        let labels =
+            sorted(found.iter().flat_map(|role| role.role.label_keys()).map(str::to_owned).collect());
+        let db_labels =
+            sorted(found.iter().flat_map(|role| role.role.db_label_keys()).map(str::to_owned).collect());
         let mut unique = HashSet::new();
         let policies = found
             .iter()
@@ -482,6 +483,7 @@ impl Policies {
             roles: found,
             unknown,
             labels,
+            db_labels,
         });
         if let Ok(mut known) = self.combinations.write() {
             if known.len() >= COMBINATIONS_KEPT {
@@ -532,10 +534,7 @@ impl Policies {
         let matches = if combination.has_regexes { matched(combination, &node.labels) } else { Vec::new() };
         let matches = ("matched".to_owned(), RestrictedExpression::new_set(matches));
         let context = Context::from_pairs(asked.into_iter().chain([matches]));
-        let tags = combination.labels.iter().filter_map(|label| {
-            let value = node.labels.value(label)?;
-            Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
-        });
+        let tags = tags(&combination.labels, &node.labels);
         let node = Entity::new_with_tags(self.uid(&self.types.node, &node.id.to_string()), [], [], tags);
         let (Ok(context), Ok(node)) = (context, node) else {
             return Weighed {
@@ -590,6 +589,38 @@ impl Policies {
     }
 }
 
+fn kept_out(identity: &Identity, lock: &Lock) -> Refusal {
+    let mut why = format!("{} is locked", lock.target);
+    if !lock.message.is_empty() {
+        why.push_str(&format!(": {}", lock.message));
+    }
+    Refusal {
+        what: format!("{} is kept out", identity.display_name()),
+        why,
+        rule: Some(format!("lock \"{}\"", lock.name)),
+        hint: Some("ask an administrator".to_owned()),
+    }
+}
+
+/// The roles whose rules allowed it.
+fn granting<'c>(combination: &'c Combination, weighed: &Weighed) -> impl Iterator<Item = &'c Role> {
+    combination.roles.iter().map(|role| &role.role).filter(|role| {
+        let prefix = format!("role \"{}\" ", role.name);
+        weighed.rules.iter().any(|rule| rule.starts_with(&prefix))
+    })
+}
+
+/// The labels that rules look at, for Cedar.
+fn tags<'l>(
+    looked_at: &'l [String],
+    labels: &'l Labels,
+) -> impl Iterator<Item = (String, RestrictedExpression)> + 'l {
+    looked_at.iter().filter_map(|label| {
+        let value = labels.value(label)?;
+        Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
+    })
+}
+
 /// What hosts may do, by what they are. Everything that is not here is refused.
 fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
     use Verb::{Create, List, Read, Update};
@@ -597,14 +628,14 @@ fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
         // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
         HostRole::Node => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "session_policy", List | Read)
+            ("role" | "lock" | "ca" | "session_policy" | "db", List | Read)
                 | ("node" | "host" | "session", Update)
-                | ("event", Create)
+                | ("event" | DB_CLIENT, Create)
                 | ("recording", Create | Update)
         ),
         HostRole::Proxy => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "node" | "session_policy", List | Read)
+            ("role" | "lock" | "ca" | "node" | "session_policy" | "db", List | Read)
                 | ("host" | "session", Update)
                 | ("event", Create)
                 | ("recording", Create | Update)

@@ -9,10 +9,14 @@ use serde_saphyr::Spanned;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+mod names;
+
 use crate::options::{self, Options};
 use crate::permit::JoinMode;
 use crate::yaml::{self, Errors, Problems, Section, Tree};
 use crate::{Login, RoleName};
+
+pub use names::NameMatcher;
 
 /// Shortest and longest `max_session_ttl`.
 pub const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(7 * 86_400));
@@ -45,6 +49,14 @@ pub struct Rules {
     pub logins: Vec<LoginMatcher>,
     /// For each label, the values of which one must match; every label listed must match. `'*': '*'` is every node.
     pub node_labels: BTreeMap<String, Vec<ValueMatcher>>,
+    /// As `node_labels`, of databases.
+    pub db_labels: BTreeMap<String, Vec<ValueMatcher>>,
+    /// Databases within a database server.
+    pub db_names: Vec<NameMatcher>,
+    /// Users of a database server.
+    pub db_users: Vec<NameMatcher>,
+    /// Roles of a database server that a user gets who is made there.
+    pub db_roles: Vec<NameMatcher>,
     /// Whose live sessions may be joined.
     pub join_sessions: Vec<JoinRule>,
     /// What of the API.
@@ -156,11 +168,12 @@ impl Verb {
 }
 
 /// The kinds of resource that rules may name.
-pub const RESOURCES: [&str; 13] = [
+pub const RESOURCES: [&str; 14] = [
     "access",
     "ca",
     "certificate",
     "cluster",
+    "db",
     "event",
     "lock",
     "node",
@@ -178,12 +191,16 @@ kind: role
 version: v1
 metadata:
   name: access
-  description: Log in to every node with one's own logins
+  description: Log in to every node and database with one's own logins
 spec:
   allow:
     logins: ['{{internal.logins}}']
     node_labels:
       '*': '*'
+    db_labels:
+      '*': '*'
+    db_names: ['{{internal.db_names}}']
+    db_users: ['{{internal.db_users}}']
   options:
     forward_agent: true
 ";
@@ -219,7 +236,8 @@ spec:
 const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
 const METADATA: &[&str] = &["name", "description", "expires", "revision", "labels"];
 const SPEC: &[&str] = &["allow", "deny", "options"];
-const RULES: &[&str] = &["logins", "node_labels", "join_sessions", "rules"];
+const RULES: &[&str] =
+    &["logins", "node_labels", "db_labels", "db_names", "db_users", "db_roles", "join_sessions", "rules"];
 const RULE: &[&str] = &["resources", "verbs"];
 const JOIN: &[&str] = &["roles", "modes"];
 
@@ -292,9 +310,14 @@ impl Role {
         serde_saphyr::to_string(&Document::of(self)).unwrap_or_default()
     }
 
-    /// The label keys that either side looks at; `None` when a rule looks at every label.
+    /// The labels of nodes that either side looks at.
     pub(crate) fn label_keys(&self) -> impl Iterator<Item = &str> {
         self.allow.node_labels.keys().chain(self.deny.node_labels.keys()).map(String::as_str)
+    }
+
+    /// The labels of databases that either side looks at.
+    pub(crate) fn db_label_keys(&self) -> impl Iterator<Item = &str> {
+        self.allow.db_labels.keys().chain(self.deny.db_labels.keys()).map(String::as_str)
     }
 }
 
@@ -311,8 +334,11 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Role> {
         problems.push(top.at(), "spec", "is missing", "write spec: with allow, deny or options below it");
         return None;
     };
-    let allow = spec.section("allow", RULES, problems).map(|side| rules(&side, problems)).unwrap_or_default();
-    let deny = spec.section("deny", RULES, problems).map(|side| rules(&side, problems)).unwrap_or_default();
+    let mut side = |key: &str, effect| {
+        let side = spec.section(key, RULES, problems);
+        side.map(|side| rules(&side, effect, problems)).unwrap_or_default()
+    };
+    let (allow, deny) = (side("allow", Effect::Allow), side("deny", Effect::Deny));
     let options = spec
         .section("options", &options::KEYS, problems)
         .map(|side| options::read(&side, problems))
@@ -329,7 +355,14 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Role> {
 
 const LOGIN_FIX: &str = "write an account name, '*', or a template such as '{{internal.logins}}'";
 
-fn rules(side: &Section<'_>, problems: &mut Problems) -> Rules {
+/// Which side of a role is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Allow,
+    Deny,
+}
+
+fn rules(side: &Section<'_>, effect: Effect, problems: &mut Problems) -> Rules {
     let logins = side.several("logins", LOGIN_FIX, problems, |text| match TraitRef::parse(text) {
         Some(template) => template.map(LoginMatcher::Trait).map_err(str::to_owned),
         None if text == "*" => Ok(LoginMatcher::Any),
@@ -338,7 +371,11 @@ fn rules(side: &Section<'_>, problems: &mut Problems) -> Rules {
     });
     Rules {
         logins,
-        node_labels: node_labels(side, problems),
+        node_labels: labels(side, "node_labels", problems),
+        db_labels: labels(side, "db_labels", problems),
+        db_names: names::names(side, "db_names", true, problems),
+        db_users: names::names(side, "db_users", true, problems),
+        db_roles: names::names(side, "db_roles", effect == Effect::Deny, problems),
         join_sessions: join_rules(side, problems),
         rules: api_rules(side, problems),
     }
@@ -375,9 +412,9 @@ fn demand(section: &Section<'_>, keys: &[&str], problems: &mut Problems) {
     }
 }
 
-fn node_labels(side: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Vec<ValueMatcher>> {
-    let Some(value) = side.present("node_labels") else { return BTreeMap::new() };
-    let name = side.name("node_labels");
+fn labels(side: &Section<'_>, key: &str, problems: &mut Problems) -> BTreeMap<String, Vec<ValueMatcher>> {
+    let Some(value) = side.present(key) else { return BTreeMap::new() };
+    let name = side.name(key);
     let Tree::Map(entries) = &value.value else {
         problems.push(
             value.referenced,
@@ -416,7 +453,7 @@ fn node_labels(side: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, 
                 key.referenced,
                 &path,
                 "the label '*' goes with the value '*' only",
-                "write '*': '*' for every node",
+                "write '*': '*' for every one",
             );
         }
         if matches!(&value.value, Tree::List(items) if items.is_empty()) {
@@ -535,6 +572,14 @@ struct Side<'a> {
     logins: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     node_labels: BTreeMap<&'a str, Vec<String>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    db_labels: BTreeMap<&'a str, Vec<String>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    db_names: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    db_users: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    db_roles: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     join_sessions: Vec<BTreeMap<&'static str, Vec<String>>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -545,6 +590,8 @@ impl Side<'_> {
     fn is_empty(&self) -> bool {
         self.logins.is_empty()
             && self.node_labels.is_empty()
+            && self.db_labels.is_empty()
+            && [&self.db_names, &self.db_users, &self.db_roles].iter().all(|names| names.is_empty())
             && self.join_sessions.is_empty()
             && self.rules.is_empty()
     }
@@ -570,13 +617,14 @@ fn side(rules: &Rules) -> Side<'_> {
         LoginMatcher::Any => "*".to_owned(),
         LoginMatcher::Trait(reference) => format!("{{{{{}}}}}", reference.name()),
     };
+    let names = |names: &[NameMatcher]| names.iter().map(NameMatcher::text).collect();
     Side {
         logins: rules.logins.iter().map(login).collect(),
-        node_labels: rules
-            .node_labels
-            .iter()
-            .map(|(key, values)| (key.as_str(), values.iter().map(ValueMatcher::text).collect()))
-            .collect(),
+        node_labels: label_texts(&rules.node_labels),
+        db_labels: label_texts(&rules.db_labels),
+        db_names: names(&rules.db_names),
+        db_users: names(&rules.db_users),
+        db_roles: names(&rules.db_roles),
         join_sessions: rules
             .join_sessions
             .iter()
@@ -594,4 +642,9 @@ fn side(rules: &Rules) -> Side<'_> {
             })
             .collect(),
     }
+}
+
+fn label_texts(labels: &BTreeMap<String, Vec<ValueMatcher>>) -> BTreeMap<&str, Vec<String>> {
+    let texts = |values: &Vec<ValueMatcher>| values.iter().map(ValueMatcher::text).collect();
+    labels.iter().map(|(key, values)| (key.as_str(), texts(values))).collect()
 }
