@@ -131,6 +131,15 @@ codes! {
     NodeCreated = "SP1241I", "node.created";
     /// What is registered of a stock OpenSSH server was changed.
     NodeUpdated = "SP1242I", "node.updated";
+    /// A database was written by an administrator, or reported by an agent.
+    DatabaseCreated = "SP1280I", "db.created";
+    /// What is written of a database was changed, or which agents serve it.
+    DatabaseUpdated = "SP1281I", "db.updated";
+    /// A database was removed, or is no longer reported by any agent.
+    DatabaseDeleted = "SP1282I", "db.deleted";
+    /// A database that an agent reported was not taken.
+    DatabaseReportRefused = "SP1283W", "db.report_refused";
+
     /// The public half of a certificate authority was exported.
     CaExported = "SP1250I", "ca.exported";
     /// The rotation of a certificate authority began: a new one is trusted and signs nothing yet.

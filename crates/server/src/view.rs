@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sallyport_access::{
-    ClusterName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, ServerTrust,
-    SessionPolicy,
+    ClusterName, Database, DatabaseName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer,
+    Policies, Role, ServerTrust, SessionPolicy,
 };
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,7 @@ struct State {
     policies: Arc<Policies>,
     locks: Arc<[Lock]>,
     nodes: Nodes,
+    databases: BTreeMap<DatabaseName, Arc<Database>>,
 }
 
 /// The live view.
@@ -176,6 +177,7 @@ impl ClusterView {
                 policies: Arc::new(policies),
                 locks: Arc::from([]),
                 nodes: Nodes::default(),
+                databases: BTreeMap::new(),
             }),
             changed: watch::channel(0).0,
         })
@@ -210,7 +212,19 @@ impl ClusterView {
         self.read().nodes.resolve(target, &self.cluster)
     }
 
-    /// Wakes whenever trust, roles or locks changed.
+    /// A database by its name.
+    #[allow(dead_code, reason = "for the parts that serve databases")]
+    pub(crate) fn database(&self, name: &DatabaseName) -> Option<Arc<Database>> {
+        self.read().databases.get(name).cloned()
+    }
+
+    #[allow(dead_code, reason = "for the parts that serve databases")]
+    /// Every database that this host is told of: all for a proxy, those that it serves for an agent.
+    pub(crate) fn databases(&self) -> Vec<Arc<Database>> {
+        self.read().databases.values().cloned().collect()
+    }
+
+    /// Wakes whenever trust, roles, locks or databases changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -227,13 +241,17 @@ impl ClusterView {
     pub(crate) fn replace(&self, snapshot: Vec<Held>) {
         let mut state = self.write();
         let mut kinds: BTreeSet<String> =
-            ["role", "lock", "node", "session_policy"].map(str::to_owned).into();
+            ["role", "lock", "node", "session_policy", "db"].map(str::to_owned).into();
         state.held = snapshot.into_iter().map(|h| ((h.kind, h.name), h.yaml)).collect();
         kinds.insert("trust".to_owned());
         state.nodes = Nodes::default();
         let nodes: Vec<(String, String)> = state.of_kind("node");
         for (name, yaml) in nodes {
             state.put_node(&name, &yaml);
+        }
+        state.databases = BTreeMap::new();
+        for (name, yaml) in state.of_kind("db") {
+            state.put_database(&name, &yaml);
         }
         state.rebuild(&self.cluster, &kinds);
         drop(state);
@@ -248,6 +266,9 @@ impl ClusterView {
                 if kind == "node" {
                     state.put_node(&name, &yaml);
                 }
+                if kind == "db" {
+                    state.put_database(&name, &yaml);
+                }
                 state.held.insert((kind.clone(), name), yaml);
                 kind
             }
@@ -256,6 +277,9 @@ impl ClusterView {
                     && let Ok(id) = name.parse::<HostId>()
                 {
                     state.nodes.remove(&id);
+                }
+                if kind == "db" {
+                    state.remove_database(&name);
                 }
                 state.held.remove(&(kind.clone(), name));
                 kind
@@ -355,6 +379,22 @@ impl State {
             }
         }
         self.locks = Arc::from(locks);
+    }
+
+    fn put_database(&mut self, name: &str, yaml: &str) {
+        match Database::parse(yaml) {
+            Ok(database) => drop(self.databases.insert(database.name.clone(), Arc::new(database))),
+            Err(problem) => {
+                self.remove_database(name);
+                warn!(database = name, %problem, "a database cannot be understood and is left out");
+            }
+        }
+    }
+
+    fn remove_database(&mut self, name: &str) {
+        if let Ok(name) = DatabaseName::new(name) {
+            self.databases.remove(&name);
+        }
     }
 
     fn rebuild_trust(&mut self, cluster: &ClusterName) {

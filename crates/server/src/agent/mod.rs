@@ -142,7 +142,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let watching = Arc::new(Watching {
         view: Arc::clone(&view),
         client: client.clone(),
-        kinds: &["role", "lock", "node", "session_policy", "trust"],
+        kinds: &["role", "lock", "node", "session_policy", "db", "trust"],
         cache: directory.join("policy.json"),
         part: POLICY_PART,
         health: health.clone(),

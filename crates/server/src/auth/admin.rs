@@ -21,6 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::caller::{Caller, caller};
+use super::databases::DatabaseRecord;
 use super::hosts::{REMEMBERED, fresh_token, hash_of, shown, storage};
 use super::resources::{self, Document, KINDS};
 use super::state::{
@@ -245,6 +246,11 @@ impl Inner {
                 let yaml = resources::token_yaml(name, &found.value);
                 Ok(resources::of(kind, name, found.revision, Some(found.value.expires), yaml))
             }
+            "db" => {
+                let found =
+                    self.store.get::<DatabaseRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
+                Ok(resources::of(kind, name, found.revision, None, found.value.yaml))
+            }
             _ => {
                 let node = self.one_node(name)?;
                 let found =
@@ -324,6 +330,12 @@ impl Inner {
                     listed.push((one.name, resource));
                 }
             }
+            "db" => {
+                for one in self.store.list::<DatabaseRecord>(after, limit, now).await.map_err(failed)? {
+                    let resource = resources::of(kind, &one.name, one.revision, None, one.value.yaml);
+                    listed.push((one.name, resource));
+                }
+            }
             _ => {
                 for one in self.store.list::<NodeRecord>(after, limit, now).await.map_err(failed)? {
                     let yaml = resources::node_yaml(&one.value);
@@ -346,6 +358,7 @@ impl Inner {
     async fn write(&self, caller: &Caller, document: Document, write: Write) -> Result<v1::Resource, Status> {
         let document = match document {
             Document::Node(node) => return self.write_node(caller, *node, write).await,
+            Document::Database(database) => return self.write_database(caller, *database, write).await,
             other => other,
         };
         let now = OffsetDateTime::now_utc();
@@ -374,7 +387,9 @@ impl Inner {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };
                 (op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
-            Document::Node(_) => return Err(Status::internal("nodes are written by their ids")),
+            Document::Node(_) | Document::Database(_) => {
+                return Err(Status::internal("nodes and databases are written elsewhere"));
+            }
             Document::User(user) => {
                 self.check_roles(&user.roles)?;
                 (op(&name, user, None, write).map_err(failed)?, resources::user_yaml(user))
@@ -437,11 +452,15 @@ impl Inner {
     }
 
     async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
+        if kind == "db" {
+            return self.delete_database(caller, name).await;
+        }
         let now = OffsetDateTime::now_utc();
         if !self.exists(kind, name, now).await? && kind != "node" {
             return Err(Status::not_found(format!("there is no {kind} {}", shown(name))));
         }
         let mut shown_name = name.to_owned();
+        let mut removed = None;
         let (code, steps) = match kind {
             "role" => {
                 self.check_unused(name, now).await?;
@@ -474,6 +493,7 @@ impl Inner {
                         shown_name = known.node.name.to_string();
                     }
                     self.presence.remove(id);
+                    removed = Some(id);
                 }
                 (Code::NodeDeleted, steps)
             }
@@ -482,6 +502,9 @@ impl Inner {
         self.refresh_after(kind).await?;
         if kind == "node" {
             self.confirmations.look_again();
+        }
+        if let Some(id) = removed {
+            self.forget_reporter(&caller.name(), id, now).await?;
         }
         let event =
             self.event(code, caller).message(format!("{kind}/{shown_name}")).field("name", shown_name);

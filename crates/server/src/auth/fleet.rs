@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Inner;
 use super::authorities::Authorities;
 use super::caller::{Caller, caller};
+use super::databases::DatabaseRecord;
 use super::hosts::storage;
 use super::resources;
 use super::sessions;
@@ -69,7 +70,7 @@ impl Fleet for Service {
         for kind in &kinds {
             let resource = match kind.as_str() {
                 "trust" => "ca",
-                "role" | "lock" | "node" | "session_policy" => kind,
+                "role" | "lock" | "node" | "session_policy" | "db" => kind,
                 _ => {
                     let status = Status::invalid_argument(format!(
                         "{:?} cannot be watched",
@@ -96,10 +97,10 @@ impl Fleet for Service {
     ) -> Result<Response<v1::HeartbeatResponse>, Status> {
         let caller = caller(&request);
         let identity = self.0.host(&caller, "Fleet.Heartbeat", &[HostRole::Node]).await?;
-        self.0.heartbeat(identity, request.into_inner()).await?;
+        let problems = self.0.heartbeat(identity, request.into_inner()).await?;
         Ok(Response::new(v1::HeartbeatResponse {
             next_within: Some(convert::duration_to_proto(HEARTBEAT)),
-            problems: Vec::new(),
+            problems,
         }))
     }
 
@@ -331,11 +332,30 @@ impl Inner {
         Ok(())
     }
 
-    async fn heartbeat(&self, identity: &Identity, request: v1::HeartbeatRequest) -> Result<(), Status> {
+    /// Takes what a node says of itself; gives what of it cannot be.
+    async fn heartbeat(
+        &self,
+        identity: &Identity,
+        mut request: v1::HeartbeatRequest,
+    ) -> Result<Vec<String>, Status> {
         let Principal::Host { id, name, .. } = &identity.principal else {
             return Err(Status::permission_denied("only nodes have a heartbeat"));
         };
         let now = OffsetDateTime::now_utc();
+        let databases = std::mem::take(&mut request.databases);
+        let health = std::mem::take(&mut request.database_health);
+        self.describe(*id, name, request, now).await?;
+        self.report_databases(identity, (*id, name), databases, health, now).await
+    }
+
+    /// Takes a node's description.
+    async fn describe(
+        &self,
+        id: HostId,
+        name: &NodeName,
+        request: v1::HeartbeatRequest,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
         if request.labels.len() > MOST_LABELS
             || request.labels.iter().any(|(key, value)| key.len() + value.len() > LONGEST_LABEL)
         {
@@ -351,7 +371,7 @@ impl Inner {
         let mut own: BTreeMap<String, String> = request.labels.into_iter().collect();
         let version: String = request.version.chars().take(64).collect();
         let os_user: String = request.os_user.chars().take(64).collect();
-        let known = self.presence.seen(*id, now);
+        let known = self.presence.seen(id, now);
         // The database is asked only when something changed. Labels of the token win over what the node says.
         let fixed = match &known {
             Some(known) => known.fixed.clone(),
@@ -376,11 +396,10 @@ impl Inner {
         }) {
             return Ok(());
         }
-        let record =
-            NodeRecord { id: *id, name: name.clone(), labels, version, os_user, fixed, openssh: None };
+        let record = NodeRecord { id, name: name.clone(), labels, version, os_user, fixed, openssh: None };
         self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
         self.presence.put(record);
-        self.presence.seen(*id, now);
+        self.presence.seen(id, now);
         Ok(())
     }
 
@@ -465,11 +484,11 @@ impl Inner {
     }
 }
 
-/// The part of what is stored that a watcher sees: all of it, or for a node itself and the servers that it is the
-/// gateway to.
+/// The part of what is stored that a watcher sees: all of it, or for a node itself, the servers that it is the gateway
+/// to, and the databases that it serves.
 struct Part {
     node: Option<(HostId, NodeName)>,
-    /// Keys of nodes that a node has been told of.
+    /// Keys of nodes and databases that a node has been told of.
     told: HashSet<String>,
 }
 
@@ -483,6 +502,14 @@ impl Part {
     }
 
     fn put(&mut self, item: Item) -> Result<Option<WatchChange>, Status> {
+        if let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("db/")) {
+            let (key, stored) = (item.key.clone(), item.clone());
+            let record = typed::decode::<DatabaseRecord>(stored).map_err(|error| storage(&error))?.value;
+            if !record.is_for(*id, name) {
+                return Ok(self.delete(&key));
+            }
+            self.told.insert(key);
+        }
         let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("node/")) else {
             return resource(item).map(|resource| Some(WatchChange::Put(resource)));
         };
@@ -499,7 +526,7 @@ impl Part {
 
     fn delete(&mut self, key: &str) -> Option<WatchChange> {
         let (kind, name) = key.split_once('/')?;
-        if self.node.is_some() && kind == "node" && !self.told.remove(key) {
+        if self.node.is_some() && matches!(kind, "node" | "db") && !self.told.remove(key) {
             return None;
         }
         Some(WatchChange::Delete(v1::ResourceName { kind: kind.to_owned(), name: name.to_owned() }))
@@ -622,6 +649,10 @@ fn resource(item: Item) -> Result<v1::Resource, Status> {
         "lock" => {
             let stored = typed::decode::<LockRecord>(item).map_err(broken)?;
             resources::of("lock", &stored.name, stored.revision, stored.expires, stored.value.yaml)
+        }
+        "db" => {
+            let stored = typed::decode::<DatabaseRecord>(item).map_err(broken)?;
+            resources::of("db", &stored.name, stored.revision, None, stored.value.yaml)
         }
         _ => node_resource(&typed::decode::<NodeRecord>(item).map_err(broken)?),
     };

@@ -14,6 +14,7 @@ mod caller;
 mod certificates;
 mod cluster;
 mod custodies;
+mod databases;
 mod fleet;
 mod hosts;
 mod issued;
@@ -103,6 +104,7 @@ struct Inner {
     room: room::Room,
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,
+    databases: databases::Databases,
     live: live::Live,
     clients: seen::Clients,
     /// Of connections to the authority itself.

@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use super::authorities::{self, Authorities};
 use super::custodies::Custodies;
+use super::databases::Databases;
 use super::issued::with_certificates;
 use super::rotation::Confirmations;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
@@ -75,6 +76,7 @@ pub(super) async fn open_with(
     let view = view::load(&store).await?;
     let presence = Presence::default();
     fill(&store, &presence, now).await?;
+    let databases = Databases::load(&store, now).await.map_err(authority("read the databases"))?;
     let clients =
         seen::Clients::load(&store, now).await.map_err(authority("read the clients that were seen"))?;
     let confirmations = Confirmations::load(&store, now).await?;
@@ -95,6 +97,7 @@ pub(super) async fn open_with(
         room,
         view: RwLock::new(Arc::new(view)),
         presence,
+        databases,
         live: super::live::Live::default(),
         clients,
         sightings: Seen::default(),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use sallyport_access::yaml::{self, Errors, Problems, Section, Tree};
 use sallyport_access::{
-    HostId, Labels, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits, UserName,
+    Database, HostId, Labels, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits,
+    UserName,
 };
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
@@ -16,7 +17,7 @@ use super::openssh::{self, NodeDocument};
 use super::state::{NodeRecord, TokenRecord, UserRecord};
 
 /// Kinds that the API knows.
-pub(super) const KINDS: [&str; 6] = ["lock", "node", "role", "session_policy", "token", "user"];
+pub(super) const KINDS: [&str; 7] = ["db", "lock", "node", "role", "session_policy", "token", "user"];
 
 /// A document that was read.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(super) enum Document {
     Lock(Lock),
     SessionPolicy(Box<SessionPolicy>),
     Node(Box<NodeDocument>),
+    Database(Box<Database>),
 }
 
 impl Document {
@@ -36,6 +38,7 @@ impl Document {
             Self::Lock(_) => "lock",
             Self::SessionPolicy(_) => "session_policy",
             Self::Node(_) => "node",
+            Self::Database(_) => "db",
         }
     }
 
@@ -46,6 +49,7 @@ impl Document {
             Self::Lock(lock) => lock.name.clone(),
             Self::SessionPolicy(_) => SESSION_POLICY_NAME.to_owned(),
             Self::Node(node) => node.name.to_string(),
+            Self::Database(database) => database.name.to_string(),
         }
     }
 }
@@ -61,7 +65,7 @@ pub(super) fn kind_of(text: &str) -> Result<String, Status> {
     };
     kind.ok_or_else(|| {
         Status::invalid_argument(
-            "the document has no kind; begin it with kind: role, user, lock, node or session_policy",
+            "the document has no kind; begin it with kind: role, user, lock, node, db or session_policy",
         )
     })
 }
@@ -77,8 +81,9 @@ pub(super) fn read(kind: &str, text: &str) -> Result<Document, Status> {
         }
         "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),
         "node" => openssh::document(text).map(|node| Document::Node(Box::new(node))).map_err(wrong),
+        "db" => Database::parse(text).map(|database| Document::Database(Box::new(database))).map_err(wrong),
         other => Err(Status::invalid_argument(format!(
-            "there is no kind {:?}; documents are of kind role, user, lock, node or session_policy",
+            "there is no kind {:?}; documents are of kind role, user, lock, node, db or session_policy",
             super::hosts::shown(other)
         ))),
     }

@@ -1,7 +1,7 @@
 //! Which nodes a person or tool asks for: labels, words and a query.
 
 use sallyport_access::query::{Query, Subject, glob};
-use sallyport_access::{Login, Node};
+use sallyport_access::{Database, Labels, Login, Node};
 use sallyport_wire::v1;
 use tonic::Status;
 
@@ -47,6 +47,33 @@ impl Selection {
         self.labels.iter().all(has) && self.words.iter().all(|word| says(node, word))
     }
 
+    /// As [`Selection::may_fit`], by what a database is alone.
+    pub(super) fn may_fit_database(&self, database: &Database) -> bool {
+        let has = |(key, pattern): &(String, String)| {
+            database.labels.value(key).is_some_and(|value| glob(pattern, value))
+        };
+        let says = |word: &String| {
+            database.name.as_str().contains(word.as_str()) || labels_say(&database.labels, word)
+        };
+        self.labels.iter().all(has) && self.words.iter().all(says)
+    }
+
+    /// With the users that the caller may use there, who stand for the logins of a node.
+    pub(super) fn fits_database(&self, database: &Database, users: &[String], online: bool) -> bool {
+        let Some(query) = &self.query else { return true };
+        let logins: Vec<Login> = users.iter().filter_map(|user| Login::new(user.as_str()).ok()).collect();
+        query.holds(&Subject {
+            id: "",
+            name: database.name.as_str(),
+            labels: &database.labels,
+            version: "",
+            os_user: "",
+            kind: "postgres",
+            logins: &logins,
+            online,
+        })
+    }
+
     /// With what the caller may do there.
     pub(super) fn fits(&self, known: &Known, logins: &[Login], online: bool) -> bool {
         let Some(query) = &self.query else { return true };
@@ -67,10 +94,11 @@ fn says(node: &Node, word: &str) -> bool {
     // Names are in lower case by their type, and ids are written so.
     node.name.as_str().contains(word)
         || node.id.to_string().starts_with(word)
-        || node
-            .labels
-            .iter()
-            .any(|(key, value)| key.to_lowercase().contains(word) || value.to_lowercase().contains(word))
+        || labels_say(&node.labels, word)
+}
+
+fn labels_say(labels: &Labels, word: &str) -> bool {
+    labels.iter().any(|(key, value)| key.to_lowercase().contains(word) || value.to_lowercase().contains(word))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::admin_server::AdminServer;
 use sallyport_wire::v1::certificates_server::CertificatesServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
+use sallyport_wire::v1::databases_server::DatabasesServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
 use sallyport_wire::v1::rotation_server::RotationServer;
@@ -27,7 +28,7 @@ use tokio_rustls::rustls::server::Acceptor;
 use tracing::{debug, info, warn};
 
 use super::caller::{Caller, PeerInfo};
-use super::{Inner, admin, certificates, cluster, fleet, login, rotation, sessions, suites};
+use super::{Inner, admin, certificates, cluster, databases, fleet, login, rotation, sessions, suites};
 use crate::ServerError;
 use crate::seen::{Guest, incompatible, of_hello};
 
@@ -107,6 +108,9 @@ where
     )
     .add_service(
         SessionsServer::new(sessions::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024),
+    )
+    .add_service(
+        DatabasesServer::new(databases::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024),
     )
     .add_service(SuitesServer::new(suites::Service(Arc::clone(inner))).max_decoding_message_size(64 * 1024))
     .add_service(
