@@ -73,7 +73,7 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("pkcs5", &["sal"], "keys are read and written in the abstraction layer"),
     ("totp-rs", &["sal"], "primitives come from the abstraction layer"),
     ("rustls", &["sal", "ca", "server", "cli"], "TLS configurations are made in ca; services only use them"),
-    ("tokio-rustls", &["ca", "server", "cli"], "only what opens connections needs TLS streams"),
+    ("tokio-rustls", &["ca", "databases", "server", "cli"], "only what opens connections needs TLS streams"),
     ("x509-parser", &["ca"], "certificates are read in one place"),
     (
         "ssh-key",

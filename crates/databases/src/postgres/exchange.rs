@@ -27,13 +27,45 @@ pub enum Happening {
         tag: String,
         /// Rows sent to the client.
         rows: u64,
+        /// Bytes of those rows.
+        bytes: u64,
         /// From the message to this.
         took: Duration,
+    },
+    /// A statement was prepared, bound or given up: what the client said with that message holds from now on.
+    Holds {
+        /// The `Parse`, `Bind` or `Close`.
+        of: u64,
+    },
+    /// The server is done with a `Query` or a `FunctionCall`, whatever came of it.
+    Ended {
+        /// The message.
+        of: u64,
+    },
+    /// The server remarked something.
+    Notice {
+        /// Such as `WARNING`.
+        severity: String,
+        /// `SQLSTATE`.
+        code: String,
+        /// In the server's words.
+        message: String,
+    },
+    /// Another session has notified a channel.
+    Notified {
+        /// The server's process of that session.
+        process: u32,
+        /// The channel.
+        channel: String,
+        /// What it was told.
+        payload: String,
     },
     /// The server refused or gave up.
     Failed {
         /// The message; none when the server said so by itself.
         of: Option<u64>,
+        /// `ERROR`, `FATAL` or `PANIC`.
+        severity: String,
         /// `SQLSTATE`.
         code: String,
         /// In the server's words.
@@ -92,6 +124,7 @@ pub struct Exchange {
     /// An error has been sent, and the server passes over what comes up to `Sync`.
     failed: bool,
     rows: u64,
+    row_bytes: u64,
     copy: Option<Copy>,
     /// The client has said goodbye.
     over: bool,
@@ -125,6 +158,10 @@ impl Exchange {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
+    }
+
+    fn numbered(&self) -> Number {
+        Number { of: self.number, answered: !self.failed }
     }
 
     /// Number of the last message of the client that was read.
@@ -165,11 +202,18 @@ impl Exchange {
         Some(waiting)
     }
 
+    fn holds(&mut self, asked: Asked) {
+        if let Some(waiting) = self.answered(&[asked]) {
+            self.happened.push(Happening::Holds { of: waiting.number });
+        }
+    }
+
     fn result(&mut self, waiting: Waiting, tag: &[u8]) {
         self.end_copy();
         let (of, rows) = (waiting.number, std::mem::take(&mut self.rows));
+        let bytes = std::mem::take(&mut self.row_bytes);
         let took = self.now.saturating_sub(waiting.since);
-        self.happened.push(Happening::Result { of, tag: shown(tag), rows, took });
+        self.happened.push(Happening::Result { of, tag: shown(tag), rows, bytes, took });
     }
 
     fn end_copy(&mut self) {
@@ -180,20 +224,11 @@ impl Exchange {
 
     fn fails(&mut self, content: &[u8]) {
         self.end_copy();
-        self.rows = 0;
+        (self.rows, self.row_bytes) = (0, 0);
         let of = self.waiting.front().copied().filter(|waiting| waiting.asked != Asked::Sync);
-        let mut fields = Fields::new(content);
-        let (mut code, mut message) = (String::new(), String::new());
-        while let Some(kind) = fields.u8().filter(|kind| *kind != 0) {
-            let text = fields.text().unwrap_or_default();
-            match kind {
-                b'C' => code = shown(text),
-                b'M' => message = shown(text),
-                _ => {}
-            }
-        }
+        let Told { severity, code, message } = Told::read(content);
         let took = of.map_or(Duration::ZERO, |of| self.now.saturating_sub(of.since));
-        self.happened.push(Happening::Failed { of: of.map(|of| of.number), code, message, took });
+        self.happened.push(Happening::Failed { of: of.map(|of| of.number), severity, code, message, took });
         match of.map(|of| of.asked) {
             // Both are followed by ReadyForQuery in any case.
             Some(Asked::Query | Asked::FunctionCall) | None => {}
@@ -214,11 +249,13 @@ impl Exchange {
     /// The server is ready for the next query.
     fn ready(&mut self) {
         self.end_copy();
-        self.rows = 0;
+        (self.rows, self.row_bytes) = (0, 0);
         // Of a query it is the last answer, and the only one of Sync. After an error before its Sync came, that comes yet.
         if let Some(waiting) = self.answers(&[Asked::Query, Asked::FunctionCall, Asked::Sync]) {
             self.waiting.pop_front();
-            debug_assert!(waiting.number <= self.number, "answers come after questions");
+            if waiting.asked != Asked::Sync {
+                self.happened.push(Happening::Ended { of: waiting.number });
+            }
         }
     }
 
@@ -233,16 +270,56 @@ impl Exchange {
     }
 }
 
+/// What an `ErrorResponse` or a `NoticeResponse` says.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Such as `ERROR`.
+    pub(crate) severity: String,
+    /// `SQLSTATE`.
+    pub(crate) code: String,
+    /// In the server's words.
+    pub(crate) message: String,
+}
+
+impl Told {
+    /// As far as it can be read.
+    pub(crate) fn read(content: &[u8]) -> Self {
+        let mut fields = Fields::new(content);
+        let mut told = Self::default();
+        while let Some(kind) = fields.u8().filter(|kind| *kind != 0) {
+            let text = fields.text().unwrap_or_default();
+            match kind {
+                // The first is in the server's language; since PostgreSQL 9.6 the other one is not.
+                b'S' if told.severity.is_empty() => told.severity = shown(text),
+                b'V' => told.severity = shown(text),
+                b'C' => told.code = shown(text),
+                b'M' => told.message = shown(text),
+                _ => {}
+            }
+        }
+        told
+    }
+}
+
 fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(text.get(..text.len().min(MOST_TEXT_BYTES)).unwrap_or_default()).into_owned()
+}
+
+/// A message of the client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    /// Counted from 1; messages that are never answered have that of the one before.
+    pub of: u64,
+    /// Whether the server will answer it, as far as is known: after an error it passes over what comes up to `Sync`.
+    pub answered: bool,
 }
 
 /// Takes what a client has said of one message, for the record.
 pub trait Said {
     /// A message of the client's; `number` is what [`Happening`] names it by.
-    fn said(&mut self, number: u64, message: &Frontend<'_>);
+    fn said(&mut self, number: Number, message: &Frontend<'_>);
     /// Part of a message that is too long to be held, from `at` in its content of `length`.
-    fn long(&mut self, number: u64, kind: u8, length: u32, at: u32, part: &[u8]);
+    fn long(&mut self, number: Number, kind: u8, length: u32, at: u32, part: &[u8]);
 }
 
 /// The client's direction.
@@ -294,7 +371,7 @@ impl<S: Said> Reader for FromClient<'_, S> {
             }
             Frontend::Flush => {}
         }
-        self.said.said(self.exchange.number, &message);
+        self.said.said(self.exchange.numbered(), &message);
         Ok(())
     }
 
@@ -316,7 +393,7 @@ impl<S: Said> Reader for FromClient<'_, S> {
                 return Err(Malformed::Content { kind, what: "its text does not end where it does" });
             }
         }
-        self.said.long(self.exchange.number, kind, length, at, content);
+        self.said.long(self.exchange.numbered(), kind, length, at, content);
         Ok(())
     }
 }
@@ -332,7 +409,7 @@ impl Reader for FromServer<'_> {
         // Errors and tags are short; a server that sends long ones is not read.
         let short = length <= 16 * 1024;
         Ok(match kind {
-            b'C' | b'E' if short => Interest::Content,
+            b'C' | b'E' | b'N' | b'A' if short => Interest::Content,
             _ => Interest::None,
         })
     }
@@ -340,15 +417,18 @@ impl Reader for FromServer<'_> {
     fn passes(&mut self, kind: u8, length: u32) {
         let exchange = &mut *self.exchange;
         match kind {
-            b'D' => exchange.rows += 1,
+            b'D' => {
+                exchange.rows += 1;
+                exchange.row_bytes += u64::from(length);
+            }
             b'd' => {
                 if let Some(copy) = exchange.copy.as_mut().filter(|copy| !copy.into) {
                     copy.bytes += u64::from(length);
                 }
             }
-            b'1' => drop(exchange.answered(&[Asked::Parse])),
-            b'2' => drop(exchange.answered(&[Asked::Bind])),
-            b'3' => drop(exchange.answered(&[Asked::Close])),
+            b'1' => exchange.holds(Asked::Parse),
+            b'2' => exchange.holds(Asked::Bind),
+            b'3' => exchange.holds(Asked::Close),
             // Of a statement that is described, ParameterDescription comes before one of these; of a query, rows after it.
             b'T' | b'n' => drop(exchange.answered(&[Asked::Describe])),
             b'I' | b's' => match exchange.answers(&[Asked::Query]) {
@@ -381,9 +461,25 @@ impl Reader for FromServer<'_> {
 
     fn whole(&mut self, kind: u8, content: &[u8]) -> Result<(), Malformed> {
         let exchange = &mut *self.exchange;
-        if kind == b'E' {
-            exchange.fails(content);
-            return Ok(());
+        match kind {
+            b'E' => {
+                exchange.fails(content);
+                return Ok(());
+            }
+            b'N' => {
+                let Told { severity, code, message } = Told::read(content);
+                exchange.happened.push(Happening::Notice { severity, code, message });
+                return Ok(());
+            }
+            b'A' => {
+                let mut fields = Fields::new(content);
+                let process = fields.u32().unwrap_or_default();
+                let mut text = || shown(fields.text().unwrap_or_default());
+                let (channel, payload) = (text(), text());
+                exchange.happened.push(Happening::Notified { process, channel, payload });
+                return Ok(());
+            }
+            _ => {}
         }
         let tag = Fields::new(content).text().unwrap_or(content);
         if let Some(query) = exchange.answers(&[Asked::Query]) {
@@ -410,19 +506,19 @@ mod tests {
     struct Notes(Vec<String>);
 
     impl Said for Notes {
-        fn said(&mut self, number: u64, message: &Frontend<'_>) {
+        fn said(&mut self, number: Number, message: &Frontend<'_>) {
             let text = match message {
                 Frontend::Query { text } | Frontend::Parse { text, .. } => {
                     String::from_utf8_lossy(text).into_owned()
                 }
                 _ => return,
             };
-            self.0.push(format!("{number} {text}"));
+            self.0.push(format!("{} {text}", number.of));
         }
 
-        fn long(&mut self, number: u64, kind: u8, length: u32, at: u32, _: &[u8]) {
+        fn long(&mut self, number: Number, kind: u8, length: u32, at: u32, _: &[u8]) {
             if at == 0 {
-                self.0.push(format!("{number} {} of {length}", char::from(kind)));
+                self.0.push(format!("{} {} of {length}", number.of, char::from(kind)));
             }
         }
     }
@@ -453,12 +549,20 @@ mod tests {
             let bytes: Vec<u8> = messages.iter().flat_map(|(kind, content)| encode(*kind, content)).collect();
             let walked = self.server.walk(&bytes, &mut FromServer { exchange: &mut self.exchange });
             assert_eq!((walked.may_go, walked.failed), (bytes.len(), None));
-            let told = self.exchange.happened().into_iter().map(|happening| match happening {
-                Happening::Result { of, tag, rows, took } => {
-                    format!("{of}: {tag} ({rows}) {}", took.as_millis())
-                }
-                Happening::Failed { of, code, message, .. } => format!("{of:?}: {code} {message}"),
-                Happening::Copied { of, into, bytes } => format!("{of}: copied {bytes} {into}"),
+            let happened = self.exchange.happened().into_iter();
+            let told = happened.filter_map(|happening| {
+                Some(match happening {
+                    Happening::Result { of, tag, rows, took, .. } => {
+                        format!("{of}: {tag} ({rows}) {}", took.as_millis())
+                    }
+                    Happening::Failed { of, code, message, .. } => format!("{of:?}: {code} {message}"),
+                    Happening::Copied { of, into, bytes } => format!("{of}: copied {bytes} {into}"),
+                    Happening::Notice { severity, message, .. } => format!("{severity} {message}"),
+                    Happening::Notified { process, channel, payload } => {
+                        format!("{process} {channel} {payload}")
+                    }
+                    Happening::Holds { .. } | Happening::Ended { .. } => return None,
+                })
             });
             told.collect()
         }

@@ -147,10 +147,23 @@ impl Flow {
         Walked { may_go: at, failed: self.failed.clone() }
     }
 
+    /// Goes on to the end of the message that the walk is in, and no further: none of the bytes when it is in none.
+    pub fn walk_to_end(&mut self, bytes: &[u8], reader: &mut impl Reader) -> Walked {
+        let mut at = 0;
+        while self.failed.is_none() && !self.is_between() {
+            match self.step(bytes.get(at..).unwrap_or_default(), reader) {
+                Ok(0) => break,
+                Ok(step) => at += step,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        Walked { may_go: at, failed: self.failed.clone() }
+    }
+
     /// Whether the direction stands between two messages.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        matches!(self.state, State::Between) && self.failed.is_none()
+        matches!(self.state, State::Between)
     }
 
     /// A header, a message or a part of one; 0 when more has to come first.

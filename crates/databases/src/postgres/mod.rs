@@ -9,4 +9,5 @@ pub mod exchange;
 pub mod frame;
 pub mod message;
 pub mod options;
+pub mod scram;
 pub mod startup;

@@ -1,0 +1,346 @@
+//! Carries the bytes of a session both ways, as fast as the slower end takes them, and has them looked at in passing.
+//!
+//! Neither direction waits for the other: a client that sends ahead and a server that answers would each wait for the other to
+//! read. Nothing is kept of a direction that is quiet: its buffer is given back while it waits.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_util::io::poll_read_buf;
+
+use super::connect::Upstream;
+use super::control::{Activity, Control};
+use super::record::Record;
+use super::tap::{Tap, Totals};
+use crate::postgres::error::{Refusal, SqlState};
+use crate::postgres::exchange::{Exchange, FromClient, FromServer};
+use crate::postgres::frame::{Flow, Limits, Malformed, Walked};
+use crate::postgres::message::encode;
+
+/// What is read at once: little of what comes seldom, much of what comes fast.
+const LEAST_BYTES: usize = 4 * 1024;
+const MOST_BYTES: usize = 64 * 1024;
+/// How long the server may take to close after the client has said goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// How long a client that is cut off may take for the rest of a message and the reason.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How a session ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client said goodbye.
+    Goodbye,
+    /// The client was gone without.
+    ClientGone,
+    /// The server closed the connection.
+    ServerGone {
+        /// What was wrong with the connection, when it was not closed in order.
+        problem: Option<String>,
+        /// It owed answers.
+        busy: bool,
+    },
+    /// What came is not the protocol.
+    Malformed { client: bool, error: Malformed },
+    /// It may not go on.
+    Cut(String),
+}
+
+/// What a session carried.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Carried {
+    pub(crate) from_client: u64,
+    pub(crate) to_client: u64,
+    pub(crate) totals: Totals,
+}
+
+/// One direction.
+struct Way<R, W> {
+    from: R,
+    to: W,
+    flow: Flow,
+    buffer: BytesMut,
+    /// So much of the buffer may go on.
+    go: usize,
+    /// What is read at once now.
+    want: usize,
+    carried: u64,
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
+    fn new(from: R, to: W, buffer: BytesMut) -> Self {
+        let flow = Flow::new(Limits::default());
+        Self { from, to, flow, buffer, go: 0, want: LEAST_BYTES, carried: 0 }
+    }
+
+    /// Waits until there is more, and takes as much as is there at once.
+    async fn fill(&mut self) -> io::Result<usize> {
+        let (from, buffer) = (&mut self.from, &mut self.buffer);
+        let want = self.want;
+        let read = poll_fn(|cx| {
+            if buffer.capacity() - buffer.len() < want {
+                buffer.reserve(want);
+            }
+            let mut read = 0;
+            while buffer.len() < buffer.capacity() && read < want {
+                match poll_read_buf(Pin::new(&mut *from), cx, buffer) {
+                    Poll::Ready(Ok(0)) => break,
+                    Poll::Ready(Ok(more)) => read += more,
+                    Poll::Ready(Err(error)) if read == 0 => return Poll::Ready(Err(error)),
+                    Poll::Ready(Err(_)) => break,
+                    Poll::Pending if read == 0 => {
+                        if buffer.is_empty() {
+                            *buffer = BytesMut::new();
+                        }
+                        return Poll::Pending;
+                    }
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(read))
+        })
+        .await?;
+        self.want = match read {
+            read if read >= want => (want * 2).min(MOST_BYTES),
+            read if read < want / 4 => (want / 2).max(LEAST_BYTES),
+            _ => want,
+        };
+        self.carried += read as u64;
+        Ok(read)
+    }
+
+    /// Sends what may go. When this is given up half way, the rest is what may go.
+    async fn push(&mut self) -> io::Result<()> {
+        while self.go > 0 {
+            let bytes = self.buffer.get(..self.go).unwrap_or_default();
+            let sent = self.to.write(bytes).await?;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.buffer.advance(sent);
+            self.go -= sent;
+        }
+        self.to.flush().await
+    }
+}
+
+/// What both directions look at.
+struct Middle<'a> {
+    followed: Mutex<(Exchange, Tap)>,
+    room: Notify,
+    record: &'a Record,
+    activity: &'a Activity,
+}
+
+impl Middle<'_> {
+    fn with<T>(&self, work: impl FnOnce(&mut Exchange, &mut Tap) -> T) -> T {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (exchange, tap) = &mut *followed;
+        work(exchange, tap)
+    }
+
+    /// Waits while too much of what the client has said has no answer yet.
+    async fn has_room(&self) {
+        while !self.with(|exchange, _| exchange.has_room()) {
+            self.room.notified().await;
+        }
+    }
+
+    fn walk_client(&self, flow: &mut Flow, bytes: &[u8]) -> (Walked, bool) {
+        self.with(|exchange, tap| {
+            exchange.at(self.activity.elapsed());
+            let walked = flow.walk(bytes, &mut FromClient { exchange, said: tap });
+            (walked, exchange.is_over())
+        })
+    }
+
+    fn walk_server(&self, flow: &mut Flow, bytes: &[u8], to_end: bool) -> Walked {
+        self.with(|exchange, tap| {
+            exchange.at(self.activity.elapsed());
+            let reader = &mut FromServer { exchange };
+            let walked = if to_end { flow.walk_to_end(bytes, reader) } else { flow.walk(bytes, reader) };
+            for happening in exchange.happened() {
+                tap.happened(happening);
+            }
+            walked
+        })
+    }
+
+    /// Puts on record what was seen.
+    async fn put(&self) -> Result<(), String> {
+        let (frames, events) = self.with(|_, tap| tap.take());
+        for event in events {
+            self.record.emit(event);
+        }
+        if frames.is_empty() { Ok(()) } else { self.record.note(frames).await }
+    }
+}
+
+/// Carries a session to its end.
+pub(crate) async fn run<S>(
+    client: S,
+    upstream: Upstream,
+    (client_rest, server_rest): (BytesMut, BytesMut),
+    tap: Tap,
+    control: Control<'_>,
+    cancel: impl AsyncFnOnce(),
+) -> (End, Carried)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let (record, activity) = (control.record, control.activity);
+    let middle =
+        Middle { followed: Mutex::new((Exchange::default(), tap)), room: Notify::new(), record, activity };
+    let (client_read, client_write) = split(client);
+    let (server_read, server_write) = split(upstream);
+    let mut up = Way::new(client_read, server_write, client_rest);
+    let mut down = Way::new(server_read, client_write, server_rest);
+    let end = {
+        let mut downward = std::pin::pin!(from_server(&mut down, &middle));
+        let end = tokio::select! {
+            biased;
+            why = control.ends() => End::Cut(why),
+            end = &mut downward => end,
+            end = from_client(&mut up, &middle) => end,
+        };
+        if matches!(end, End::Goodbye | End::ClientGone) {
+            let _ = timeout(GOODBYE, up.to.shutdown()).await;
+            // What is on the way may still be wanted, and a server that has nothing to do closes at once.
+            let _ = timeout(GOODBYE, downward).await;
+        }
+        end
+    };
+    let busy = middle.with(|exchange, _| exchange.is_busy());
+    if let Some(refusal) = last_words(&end) {
+        let _ = timeout(LAST_WORDS, tell(&mut down, &middle, &refusal)).await;
+        if busy {
+            cancel().await;
+        }
+        if up.flow.is_between() && up.go == 0 {
+            let goodbye = async {
+                up.to.write_all(&encode(b'X', b"")).await?;
+                up.to.shutdown().await
+            };
+            let _ = timeout(LAST_WORDS, goodbye).await;
+        }
+    }
+    let totals = middle.with(|_, tap| {
+        tap.ends();
+        tap.totals
+    });
+    let _ = middle.put().await;
+    (end, Carried { from_client: up.carried, to_client: down.carried, totals })
+}
+
+async fn from_client<S, R>(up: &mut Way<R, WriteHalf<S>>, middle: &Middle<'_>) -> End
+where
+    R: AsyncRead + Unpin,
+    S: AsyncWrite + Unpin,
+{
+    let mut first = !up.buffer.is_empty();
+    loop {
+        middle.has_room().await;
+        if !std::mem::take(&mut first) {
+            match up.fill().await {
+                Ok(0) | Err(_) => return End::ClientGone,
+                Ok(_) => {}
+            }
+        }
+        middle.activity.note();
+        let (walked, over) = middle.walk_client(&mut up.flow, &up.buffer);
+        // On record first: what cannot be recorded where it must be does not reach the database.
+        if let Err(why) = middle.put().await {
+            return End::Cut(why);
+        }
+        up.go = walked.may_go;
+        if up.push().await.is_err() {
+            // The server is gone. What it said last is still to be read, and its end is found there.
+            let _ = timeout(GOODBYE, std::future::pending::<()>()).await;
+            return End::ServerGone { problem: None, busy: true };
+        }
+        match walked.failed {
+            Some(error) => return End::Malformed { client: true, error },
+            None if over => return End::Goodbye,
+            None => {}
+        }
+    }
+}
+
+async fn from_server<S, W>(down: &mut Way<ReadHalf<S>, W>, middle: &Middle<'_>) -> End
+where
+    S: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut first = !down.buffer.is_empty();
+    loop {
+        let problem = match std::mem::take(&mut first) {
+            true => None,
+            false => match down.fill().await {
+                Ok(0) => Some(None),
+                Ok(_) => None,
+                Err(error) => Some(Some(error.to_string())),
+            },
+        };
+        if let Some(problem) = problem {
+            let busy = middle.with(|exchange, _| exchange.is_busy());
+            return End::ServerGone { problem, busy };
+        }
+        let walked = middle.walk_server(&mut down.flow, &down.buffer, false);
+        middle.room.notify_one();
+        let put = middle.put().await;
+        down.go = walked.may_go;
+        if let Err(why) = put {
+            return End::Cut(why);
+        }
+        if down.push().await.is_err() {
+            return End::ClientGone;
+        }
+        if let Some(error) = walked.failed {
+            return End::Malformed { client: false, error };
+        }
+    }
+}
+
+/// What the client reads at an end that is not its own doing.
+fn last_words(end: &End) -> Option<Refusal> {
+    match end {
+        End::Goodbye | End::ClientGone => None,
+        End::ServerGone { .. } => Some(
+            Refusal::new(SqlState::ConnectionFailure, "the connection to the database was lost")
+                .hint("connect again; a transaction that was not committed is undone"),
+        ),
+        End::Malformed { client: true, error } => {
+            Some(Refusal::new(SqlState::ProtocolViolation, error.to_string()))
+        }
+        End::Malformed { client: false, error } => {
+            Some(Refusal::new(SqlState::ConnectionFailure, format!("from the database: {error}")))
+        }
+        End::Cut(why) => Some(Refusal::new(SqlState::AdminShutdown, why.clone())),
+    }
+}
+
+/// Ends the message that the client is being sent, and says why nothing follows.
+async fn tell<R, W>(down: &mut Way<R, W>, middle: &Middle<'_>, refusal: &Refusal) -> io::Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    down.push().await?;
+    while !down.flow.is_between() {
+        let walked = middle.walk_server(&mut down.flow, &down.buffer, true);
+        down.go = walked.may_go;
+        down.push().await?;
+        if walked.failed.is_some() || (!down.flow.is_between() && down.fill().await? == 0) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    down.to.write_all(&refusal.to_bytes()).await?;
+    down.to.shutdown().await
+}

@@ -1,0 +1,355 @@
+//! One session, from the client's startup message to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Buf, BytesMut};
+use sallyport_access::DatabasePermit;
+use sallyport_audit::recording::database::DatabaseFrame;
+use sallyport_audit::recording::{Exit, SessionMetadata};
+use sallyport_audit::{Code, Event};
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::connect::{self, ConnectError, Opened};
+use super::control::{Activity, Control};
+use super::live::{Listed, Running};
+use super::record::{self, Record};
+use super::relay::{self, Carried, End};
+use super::tap::Tap;
+use super::{Asked, Shared, Wanted, cancel};
+use crate::postgres::error::{Refusal, SqlState};
+use crate::postgres::options;
+use crate::postgres::startup::{self, First, NotFirst, Startup};
+
+/// Most requests for encryption that a client may make before it says who it is.
+const MOST_REQUESTS: usize = 4;
+
+/// A session whose database is ready.
+struct Ready<'a> {
+    listed: Listed<'a>,
+    _entered: Box<dyn Send + Sync>,
+    wanted: Wanted,
+    record: Record,
+    opened: Opened,
+    rest: BytesMut,
+}
+
+pub(crate) async fn serve<S>(shared: &Arc<Shared>, mut client: S, asked: Asked)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    // On the heap for as long as it takes: a session that goes on keeps nothing of it.
+    let Some(ready) = Box::pin(begin(shared, &mut client, &asked)).await else { return };
+    let Ready { listed, _entered: entered, wanted, record, opened, rest } = ready;
+    let Opened { stream, rest: server_rest, greeting, .. } = opened;
+    let activity = Activity::new();
+    let (end, carried) = if send(&mut client, &greeting).await {
+        drop(greeting);
+        let options = wanted.permit.options();
+        let about = record.about.clone();
+        let event = move |code| record::event(&about, code);
+        let tap = Tap::new(record.is_recorded(), options.record_parameters, options.statement_bytes, event);
+        let control = Control {
+            shared,
+            identity: &asked.identity,
+            wanted: &wanted,
+            record: &record,
+            activity: &activity,
+            stop: listed.entry.stop.subscribe(),
+        };
+        let cancel = async || {
+            if let Err(problem) = cancel::forward(shared, &listed.entry).await {
+                tracing::debug!(%problem, "a statement could not be cancelled");
+            }
+        };
+        relay::run(client, stream, (rest, server_rest), tap, control, cancel).await
+    } else {
+        (End::ClientGone, Carried::default())
+    };
+    Box::pin(ends(&end, &carried, record, &activity)).await;
+    drop(listed);
+    drop(entered);
+}
+
+/// Reads who wants what, decides, records and connects. What goes wrong is told to the client.
+async fn begin<'a, S>(shared: &'a Arc<Shared>, client: &mut S, asked: &Asked) -> Option<Ready<'a>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let patience = shared.settings.patience;
+    let (startup, rest) = match timeout(patience, startup(client)).await {
+        Err(_) | Ok(Ok(None)) => return None,
+        Ok(Ok(Some((First::Startup(startup), rest)))) => (startup, rest),
+        Ok(Ok(Some((First::Cancel(key), _)))) => {
+            cancel::cancel(shared, &key).await;
+            return None;
+        }
+        Ok(Ok(Some(_))) => return None,
+        Ok(Err(error)) => {
+            let event = unserved(Code::DatabaseMalformed, shared, asked, "", "");
+            shared.settings.sink.emit(event.message(error.to_string()));
+            let refusal = Refusal::new(SqlState::ProtocolViolation, error.to_string());
+            send(client, &refusal.to_bytes()).await;
+            return None;
+        }
+    };
+    let user = startup.user().unwrap_or_default().to_owned();
+    let name = startup.database().unwrap_or_default().to_owned();
+    let (wanted, startup) = match decide(shared, asked, startup, &user, &name) {
+        Ok(decided) => decided,
+        Err(refusal) => {
+            let event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
+            shared.settings.sink.emit(event);
+            send(client, &refusal.to_bytes()).await;
+            return None;
+        }
+    };
+    let about = about(shared, asked, &wanted.permit, &startup);
+    let sink = Arc::clone(&shared.settings.sink);
+    let options = wanted.permit.options();
+    let record = match Record::begin(about.clone(), &shared.settings.recorders, options, sink).await {
+        Ok(record) => record,
+        Err(why) => {
+            let event = refused(shared, asked, &user, &name).message(why.as_str());
+            shared.settings.sink.emit(event);
+            send(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
+            return None;
+        }
+    };
+    let listed = shared.live.add(about.clone(), asked.cancel.clone());
+    let entry = Arc::clone(&listed.entry);
+    let place = if record.is_recorded() { "node" } else { "off" };
+    let end = Arc::new(move |reason: &str| entry.end(reason));
+    let entered = shared.settings.live.enter(&about, &asked.identity, place, end);
+    match open(shared, asked, &wanted, &startup, &listed).await {
+        Ok(opened) => {
+            let event = record.event(Code::DatabaseSessionStart);
+            record.emit(described(event, shared, &wanted, &startup, place));
+            Some(Ready { listed, _entered: entered, wanted, record, opened, rest })
+        }
+        Err(error) => {
+            fails(&error, client, &wanted, record).await;
+            None
+        }
+    }
+}
+
+async fn open(
+    shared: &Shared,
+    asked: &Asked,
+    wanted: &Wanted,
+    startup: &Startup,
+    listed: &Listed<'_>,
+) -> Result<Opened, ConnectError> {
+    let tls = connect::tls_for(shared, wanted).await?;
+    let opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await?;
+    let running = Running { database: Arc::clone(&wanted.database), tls, key: opened.key.clone() };
+    // It is set here alone, once.
+    let _ = listed.entry.upstream.set(running);
+    Ok(opened)
+}
+
+/// The client's first packet that says what it wants, and what came after it.
+async fn startup<S>(client: &mut S) -> Result<Option<(First, BytesMut)>, NotFirst>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut bytes = BytesMut::with_capacity(1024);
+    let mut requests = 0;
+    loop {
+        if let Some((first, length)) = startup::read(&bytes)? {
+            bytes.advance(length);
+            if !matches!(first, First::Tls | First::Gssapi) {
+                return Ok(Some((first, bytes)));
+            }
+            // Whoever is between has ended the client's encryption.
+            requests += 1;
+            if requests > MOST_REQUESTS || !send(client, &[startup::DECLINED]).await {
+                return Ok(None);
+            }
+            continue;
+        }
+        if client.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether the session may be, and what goes to the server.
+fn decide(
+    shared: &Shared,
+    asked: &Asked,
+    mut startup: Startup,
+    user: &str,
+    name: &str,
+) -> Result<(Wanted, Startup), Refusal> {
+    let settings = &shared.settings;
+    if shared.draining.load(Ordering::Relaxed) {
+        return Err(Refusal::new(SqlState::CannotConnectNow, super::STOPPING));
+    }
+    let Some(database) = settings.directory.database(&asked.database) else {
+        let message = format!("the agent {} does not serve {}", settings.agent, asked.database);
+        return Err(
+            Refusal::new(SqlState::InvalidCatalogName, message).hint("see what there is: sallyport db ls")
+        );
+    };
+    if user.is_empty() {
+        let message = "no database user was given";
+        return Err(Refusal::new(SqlState::InvalidAuthorization, message).hint("psql ... -U USER"));
+    }
+    let replicates = startup.parameter("replication").map(str::to_ascii_lowercase);
+    if replicates
+        .is_some_and(|value| !matches!(value.as_str(), "" | "0" | "off" | "no" | "false" | "f" | "n"))
+    {
+        let message = "replication connections are not passed on";
+        return Err(Refusal::new(SqlState::FeatureNotSupported, message)
+            .hint("replicate over a connection of the database's own"));
+    }
+    let now = OffsetDateTime::now_utc();
+    let permit =
+        settings.directory.decide(&asked.identity, &database, user, name, now).map_err(|refusal| {
+            Refusal::new(SqlState::InvalidAuthorization, refusal.public_message())
+                .hint(format!("see what you may use: sallyport db ls --search {}", asked.database))
+        })?;
+    options::take_out(&mut startup);
+    // Said for the server what it would have taken to be meant.
+    startup.parameters.retain(|(parameter, _)| parameter != "database");
+    startup.parameters.push(("database".to_owned(), name.to_owned()));
+    let wanted = Wanted {
+        database,
+        permit: Arc::new(permit),
+        login_id: asked.identity.login_id,
+        proof: asked.proof.clone(),
+        provisioning: false,
+    };
+    Ok((wanted, startup))
+}
+
+fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Startup) -> SessionMetadata {
+    SessionMetadata {
+        session_id: asked.session,
+        cluster: shared.settings.cluster.clone(),
+        user: permit.user().to_string(),
+        login: permit.db_user().to_owned(),
+        node: permit.database().to_string(),
+        node_id: shared.settings.agent_id.clone(),
+        source: asked.client.clone(),
+        started: OffsetDateTime::now_utc(),
+        kind: "db".to_owned(),
+        command: Some(permit.db_name().to_owned()),
+        term: None,
+        size: None,
+        application: startup.parameter("application_name").map(str::to_owned),
+    }
+}
+
+fn refused(shared: &Shared, asked: &Asked, user: &str, name: &str) -> Event {
+    unserved(Code::DatabaseSessionRefused, shared, asked, user, name)
+}
+
+/// An event of a session that has not begun.
+fn unserved(code: Code, shared: &Shared, asked: &Asked, user: &str, name: &str) -> Event {
+    let event = Event::new(code, OffsetDateTime::now_utc())
+        .user(asked.identity.display_name())
+        .login(user)
+        .node(asked.database.to_string())
+        .session(asked.session)
+        .source(asked.client.as_str())
+        .field("agent", shared.settings.agent.to_string());
+    if name.is_empty() { event } else { event.field("db_name", name) }
+}
+
+fn described(
+    event: Event,
+    shared: &Shared,
+    wanted: &Wanted,
+    startup: &Startup,
+    recording: &'static str,
+) -> Event {
+    let permit = &wanted.permit;
+    let mut event = event
+        .message(format!("{} as {} in {}", permit.user(), permit.db_user(), permit.db_name()))
+        .field("agent", shared.settings.agent.to_string())
+        .field("address", wanted.database.address.as_str())
+        .field("protocol", "postgres")
+        .field("rule", permit.rule())
+        .field("recording", recording);
+    if let Some(application) = startup.parameter("application_name") {
+        event = event.field("application", application);
+    }
+    event
+}
+
+/// No session came of it.
+async fn fails<S>(error: &ConnectError, client: &mut S, wanted: &Wanted, record: Record)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut event = record.event(Code::DatabaseSessionLost).message(error.to_string());
+    if let ConnectError::Server { code, .. } = error {
+        event = event.field("sqlstate", code.as_str());
+    }
+    record.emit(event);
+    send(client, &error.to_bytes(wanted.database.name.as_str())).await;
+    let frame = DatabaseFrame::Refused { sqlstate: String::new(), message: error.to_string() };
+    let _ = record.note(vec![frame]).await;
+    record.finish(Exit::Cut(error.to_string())).await;
+}
+
+/// Tells of the end.
+async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity) {
+    let mut frames = Vec::new();
+    let (message, exit, event) = match end {
+        End::Goodbye => ("the client said goodbye".to_owned(), Exit::Status(0), None),
+        End::ClientGone => {
+            let message = "the client went away".to_owned();
+            (message.clone(), Exit::Cut(message), None)
+        }
+        End::ServerGone { problem, busy } => {
+            let how = problem.as_deref().unwrap_or("the database closed the connection");
+            let message = format!("{how}{}", if *busy { " in the middle of a statement" } else { "" });
+            let event = record.event(Code::DatabaseSessionLost).message(message.as_str());
+            (message.clone(), Exit::Cut(message), Some(event))
+        }
+        End::Malformed { client, error } => {
+            let whose = if *client { "client" } else { "database" };
+            let message = format!("from the {whose}: {error}");
+            frames.push(DatabaseFrame::Malformed { client: *client, problem: error.to_string() });
+            let event = record.event(Code::DatabaseMalformed).message(message.as_str());
+            (message.clone(), Exit::Cut(message), Some(event.field("from", whose)))
+        }
+        End::Cut(why) => {
+            let sqlstate = SqlState::AdminShutdown.code().to_owned();
+            frames.push(DatabaseFrame::Refused { sqlstate, message: why.clone() });
+            let event = record.event(Code::DatabaseSessionCut).message(why.as_str());
+            (why.clone(), Exit::Cut(why.clone()), Some(event))
+        }
+    };
+    if let Some(event) = event {
+        record.emit(event);
+    }
+    let seconds = activity.elapsed().as_secs_f64();
+    let event = record
+        .event(Code::DatabaseSessionEnd)
+        .message(message)
+        .field("duration_ms", (seconds * 1000.0).round())
+        .field("bytes_in", carried.from_client)
+        .field("bytes_out", carried.to_client)
+        .field("statements", carried.totals.statements)
+        .field("errors", carried.totals.errors)
+        .field("rows", carried.totals.rows);
+    record.emit(event);
+    let _ = record.note(frames).await;
+    record.finish(exit).await;
+}
+
+/// Whether the client took it.
+async fn send<S: AsyncWrite + Unpin>(client: &mut S, bytes: &[u8]) -> bool {
+    let sent = async {
+        client.write_all(bytes).await?;
+        client.flush().await
+    };
+    matches!(timeout(std::time::Duration::from_secs(10), sent).await, Ok(Ok(())))
+}

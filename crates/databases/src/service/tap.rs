@@ -1,0 +1,627 @@
+//! What is put on record of a session's messages: frames for its recording, and events for the audit log.
+//!
+//! Which statement an `Execute` runs is known only when the server has answered what came before: a `Parse` that it refuses
+//! leaves an earlier statement of that name in place. So what the client says waits here for its answer, in order.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use sallyport_audit::recording::database::{self, DatabaseFrame};
+use sallyport_audit::{Code, Event};
+use sallyport_sal::hash::{Sha256, sha256};
+
+use crate::postgres::exchange::{Happening, Number, Said};
+use crate::postgres::message::{Frontend, Named, Parameter};
+
+/// Most prepared statements, and most portals, of a session whose text is remembered. Executing others is on record without
+/// their text, which their `Parse` has in the recording.
+const MOST_NAMES: usize = 2048;
+/// Bytes of text that wait for their answers; beyond that only their beginnings do.
+const MOST_WAITING_BYTES: usize = 1 << 20;
+/// Bytes of text of prepared statements that are remembered.
+const MOST_PREPARED_BYTES: usize = 4 << 20;
+/// Such a beginning.
+const BEGINNING_BYTES: usize = 128;
+/// Longest value of a parameter that is on record.
+const MOST_VALUE_BYTES: usize = 1024;
+/// Most values of one message that are on record.
+const MOST_VALUES: usize = 1024;
+/// Longest name or reason that is on record.
+const MOST_NAME_BYTES: usize = 256;
+/// Unanswered statements that are told of one by one when a session ends.
+const MOST_UNANSWERED: usize = 100;
+
+/// A statement that was said.
+#[derive(Debug)]
+struct Text {
+    shown: String,
+    bytes: u64,
+    sha256: [u8; 32],
+}
+
+impl Text {
+    fn of(text: &[u8], cap: usize) -> Self {
+        Self { shown: shown(text, cap), bytes: text.len() as u64, sha256: sha256(text) }
+    }
+
+    fn is_cut(&self, cap: usize) -> bool {
+        self.bytes > cap as u64
+    }
+
+    fn recorded(&self, cap: usize) -> database::Statement {
+        let cut = self.is_cut(cap);
+        database::Statement {
+            text: self.shown.clone(),
+            bytes: cut.then_some(self.bytes),
+            sha256: cut.then(|| HEXLOWER.encode(&self.sha256)),
+        }
+    }
+
+    /// The same with less of it.
+    fn beginning(&self) -> Self {
+        Self { shown: shown(self.shown.as_bytes(), BEGINNING_BYTES), ..*self }
+    }
+}
+
+/// What waits for its answer.
+#[derive(Debug)]
+enum Waiting {
+    Query { text: Text, outcome: Outcome },
+    Parse { name: Box<[u8]>, text: Arc<Text> },
+    Bind { portal: Box<[u8]>, statement: Box<[u8]> },
+    Execute { portal: Box<[u8]> },
+    Close { portal: bool, name: Box<[u8]> },
+    Function { function: u32, outcome: Outcome },
+}
+
+/// What has come of it so far.
+#[derive(Debug, Default)]
+struct Outcome {
+    tags: Vec<String>,
+    rows: u64,
+    bytes: u64,
+    took_us: u64,
+    sqlstate: Option<(String, String)>,
+}
+
+/// A portal's statement: its name, and its text where that is known.
+type Bound = (Box<[u8]>, Option<Arc<Text>>);
+
+/// Follows one session.
+pub(crate) struct Tap {
+    /// Whether there is a recording that wants frames.
+    recorded: bool,
+    /// Whether values of parameters are on record.
+    parameters: bool,
+    /// Longest part of a statement that is on record.
+    cap: usize,
+    frames: Vec<DatabaseFrame>,
+    events: Vec<Event>,
+    event: Box<dyn Fn(Code) -> Event + Send>,
+    waiting: VecDeque<(u64, Waiting)>,
+    waiting_bytes: usize,
+    statements: HashMap<Box<[u8]>, Arc<Text>>,
+    statement_bytes: usize,
+    portals: HashMap<Box<[u8]>, Bound>,
+    long: Option<Long>,
+    /// Of the whole session.
+    pub(crate) totals: Totals,
+}
+
+/// Counts of a session.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Totals {
+    pub(crate) statements: u64,
+    pub(crate) errors: u64,
+    pub(crate) rows: u64,
+}
+
+/// A message that comes in parts.
+#[derive(Debug)]
+struct Long {
+    kind: u8,
+    /// Up to where the text begins, or ends.
+    name: Vec<u8>,
+    /// The name has ended.
+    named: bool,
+    ended: bool,
+    text: Vec<u8>,
+    bytes: u64,
+    hash: Sha256,
+}
+
+impl Tap {
+    pub(crate) fn new(
+        recorded: bool,
+        parameters: bool,
+        cap: usize,
+        event: impl Fn(Code) -> Event + Send + 'static,
+    ) -> Self {
+        Self {
+            recorded,
+            parameters,
+            cap,
+            frames: Vec::new(),
+            events: Vec::new(),
+            event: Box::new(event),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            statements: HashMap::new(),
+            statement_bytes: 0,
+            portals: HashMap::new(),
+            long: None,
+            totals: Totals::default(),
+        }
+    }
+
+    /// What is to be recorded and told since this was last asked.
+    pub(crate) fn take(&mut self) -> (Vec<DatabaseFrame>, Vec<Event>) {
+        (std::mem::take(&mut self.frames), std::mem::take(&mut self.events))
+    }
+
+    pub(crate) fn frame(&mut self, frame: impl FnOnce() -> DatabaseFrame) {
+        if self.recorded {
+            self.frames.push(frame());
+        }
+    }
+
+    /// The session ends: what has no answer yet was tried all the same.
+    pub(crate) fn ends(&mut self) {
+        let mut told = 0;
+        while let Some((_, waiting)) = self.next() {
+            if told == MOST_UNANSWERED {
+                let event = (self.event)(Code::DatabaseQuery);
+                let message = "more statements were sent and had no answer when the session ended";
+                self.events.push(event.message(message).field("more", self.waiting.len() + 1));
+                break;
+            }
+            match waiting {
+                Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
+                Waiting::Execute { portal } => {
+                    let text = self.portals.get(&portal).and_then(|(_, text)| text.clone());
+                    self.told(text.as_deref(), &portal, &Outcome::default(), false);
+                }
+                _ => continue,
+            }
+            told += 1;
+        }
+        self.waiting.clear();
+    }
+
+    fn wait(&mut self, number: Number, waiting: Waiting) {
+        if !number.answered {
+            return;
+        }
+        let full = self.waiting_bytes > MOST_WAITING_BYTES;
+        let waiting = match waiting {
+            Waiting::Query { text, outcome } if full => Waiting::Query { text: text.beginning(), outcome },
+            Waiting::Parse { name, text } if full => {
+                Waiting::Parse { name, text: Arc::new(text.beginning()) }
+            }
+            other => other,
+        };
+        self.waiting_bytes += waiting.bytes();
+        self.waiting.push_back((number.of, waiting));
+    }
+
+    fn next(&mut self) -> Option<(u64, Waiting)> {
+        let next = self.waiting.pop_front()?;
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(next.1.bytes());
+        if self.waiting.is_empty() && self.waiting.capacity() > 64 {
+            self.waiting = VecDeque::new();
+        }
+        Some(next)
+    }
+
+    /// What the server's answer is about. What the client said before it is passed over by the server.
+    fn answered(&mut self, of: u64) -> Option<Waiting> {
+        while self.waiting.front().is_some_and(|(number, _)| *number < of) {
+            self.next();
+        }
+        self.waiting.front().is_some_and(|(number, _)| *number == of).then(|| self.next())?.map(|next| next.1)
+    }
+
+    /// The same, and it waits on.
+    fn answering(&mut self, of: u64) -> Option<&mut Outcome> {
+        while self.waiting.front().is_some_and(|(number, _)| *number < of) {
+            self.next();
+        }
+        match self.waiting.front_mut() {
+            Some((number, Waiting::Query { outcome, .. } | Waiting::Function { outcome, .. }))
+                if *number == of =>
+            {
+                Some(outcome)
+            }
+            _ => None,
+        }
+    }
+
+    /// Something has come of what the client said.
+    pub(crate) fn happened(&mut self, happening: Happening) {
+        match happening {
+            Happening::Holds { of } => self.holds(of),
+            Happening::Ended { of } => self.ended(of),
+            Happening::Result { of, tag, rows, bytes, took } => {
+                let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                self.totals.rows += rows;
+                self.frame(|| DatabaseFrame::Result { of, tag: tag.clone(), rows, bytes, took_us });
+                self.forgets(&tag);
+                if let Some(outcome) = self.answering(of) {
+                    outcome.rows += rows;
+                    outcome.bytes += bytes;
+                    outcome.took_us = took_us;
+                    if outcome.tags.len() < MOST_UNANSWERED {
+                        outcome.tags.push(tag);
+                    }
+                } else if let Some(Waiting::Execute { portal }) = self.answered(of) {
+                    let outcome = Outcome { tags: vec![tag], rows, bytes, took_us, sqlstate: None };
+                    self.executed(&portal, &outcome);
+                }
+            }
+            Happening::Failed { of, severity, code, message, took } => {
+                let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                self.totals.errors += 1;
+                let (sqlstate, words) = (code.clone(), message.clone());
+                self.frame(|| DatabaseFrame::Error { of, severity, sqlstate, message: words, took_us });
+                let Some(of) = of else { return };
+                let failed = Some((code, message));
+                if let Some(outcome) = self.answering(of) {
+                    (outcome.sqlstate, outcome.took_us) = (failed, took_us);
+                    return;
+                }
+                let outcome = Outcome { sqlstate: failed, took_us, ..Outcome::default() };
+                match self.answered(of) {
+                    Some(Waiting::Execute { portal }) => self.executed(&portal, &outcome),
+                    // A statement that the server does not take was tried, too.
+                    Some(Waiting::Parse { name, text }) => self.told(Some(&text), &name, &outcome, true),
+                    Some(Waiting::Bind { statement, .. }) => {
+                        let text = self.statements.get(&statement).cloned();
+                        self.told(text.as_deref(), &statement, &outcome, true);
+                    }
+                    _ => {}
+                }
+            }
+            Happening::Copied { of, into, bytes } => {
+                self.frame(|| DatabaseFrame::Copy { of, into, bytes });
+                let way = if into { "into the database" } else { "out of the database" };
+                let event = (self.event)(Code::DatabaseCopy).message(format!("{bytes} bytes {way}"));
+                let direction = if into { "in" } else { "out" };
+                self.events.push(event.field("direction", direction).field("bytes", bytes).field("of", of));
+            }
+            Happening::Notice { severity, code, message } => {
+                self.frame(|| DatabaseFrame::Notice { severity, sqlstate: code, message });
+            }
+            Happening::Notified { process, channel, payload } => {
+                let (channel, payload) = (channel, shown(payload.as_bytes(), MOST_VALUE_BYTES));
+                self.frame(|| DatabaseFrame::Notify { process, channel, payload });
+            }
+        }
+    }
+
+    fn holds(&mut self, of: u64) {
+        match self.answered(of) {
+            Some(Waiting::Parse { name, text }) => {
+                let more = text.shown.len() + name.len();
+                self.forget_statement(&name);
+                if name.is_empty()
+                    || self.statements.len() < MOST_NAMES && self.statement_bytes + more < MOST_PREPARED_BYTES
+                {
+                    self.statement_bytes += more;
+                    self.statements.insert(name, text);
+                }
+            }
+            Some(Waiting::Bind { portal, statement }) => {
+                self.portals.remove(&portal);
+                if portal.is_empty() || self.portals.len() < MOST_NAMES {
+                    let text = self.statements.get(&statement).cloned();
+                    self.portals.insert(portal, (statement, text));
+                }
+            }
+            Some(Waiting::Close { portal: true, name }) => {
+                self.portals.remove(&name);
+            }
+            Some(Waiting::Close { portal: false, name }) => self.forget_statement(&name),
+            _ => {}
+        }
+    }
+
+    fn forget_statement(&mut self, name: &[u8]) {
+        if let Some((name, text)) = self.statements.remove_entry(name) {
+            self.statement_bytes = self.statement_bytes.saturating_sub(text.shown.len() + name.len());
+        }
+    }
+
+    /// SQL that gives prepared statements other meanings: what is remembered of them may be wrong from here on.
+    fn forgets(&mut self, tag: &str) {
+        if tag.starts_with("DEALLOCATE") || tag.starts_with("PREPARE") || tag == "DISCARD ALL" {
+            self.statements.retain(|name, _| name.is_empty());
+            self.statement_bytes = self.statements.values().map(|text| text.shown.len()).sum();
+        }
+    }
+
+    fn ended(&mut self, of: u64) {
+        match self.answered(of) {
+            Some(Waiting::Query { text, outcome }) => self.told(Some(&text), b"", &outcome, true),
+            Some(Waiting::Function { function, outcome }) => {
+                let event = (self.event)(Code::DatabaseFunctionCall);
+                let event = finished(event, &outcome, true).field("function", function);
+                self.events.push(event.message(format!("function {function} was called")));
+            }
+            _ => {}
+        }
+    }
+
+    fn executed(&mut self, portal: &[u8], outcome: &Outcome) {
+        match self.portals.get(portal) {
+            Some((name, text)) => {
+                let (name, text) = (name.clone(), text.clone());
+                self.told(text.as_deref(), &name, outcome, true);
+            }
+            // A cursor that SQL has made.
+            None => self.told(None, portal, outcome, true),
+        }
+    }
+
+    /// The event of a statement.
+    fn told(&mut self, text: Option<&Text>, name: &[u8], outcome: &Outcome, answered: bool) {
+        self.totals.statements += 1;
+        let event = finished((self.event)(Code::DatabaseQuery), outcome, answered);
+        let event = match text {
+            Some(text) => {
+                let event = event
+                    .message(text.shown.as_str())
+                    .field("statement", text.shown.as_str())
+                    .field("sha256", HEXLOWER.encode(&text.sha256));
+                if text.bytes > text.shown.len() as u64 { event.field("bytes", text.bytes) } else { event }
+            }
+            None => {
+                let name = shown(name, MOST_NAME_BYTES);
+                event.message(format!("{name:?}, whose text is not known here")).field("name", name)
+            }
+        };
+        self.events.push(event);
+    }
+
+    fn values(&self, parameters: &[Parameter<'_>]) -> Option<Vec<database::Parameter>> {
+        let value = |parameter: &Parameter<'_>| match (parameter.value, parameter.binary) {
+            (None, _) => database::Parameter::Null,
+            (Some(bytes), false) => database::Parameter::Text(shown(bytes, MOST_VALUE_BYTES)),
+            (Some(bytes), true) => {
+                let beginning = bytes.get(..MOST_VALUE_BYTES).unwrap_or(bytes);
+                database::Parameter::Binary(HEXLOWER.encode(beginning))
+            }
+        };
+        self.parameters.then(|| parameters.iter().take(MOST_VALUES).map(value).collect())
+    }
+}
+
+impl Waiting {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Query { text, .. } => text.shown.len(),
+            Self::Parse { text, .. } => text.shown.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl Said for Tap {
+    fn said(&mut self, number: Number, message: &Frontend<'_>) {
+        let cap = self.cap;
+        match message {
+            Frontend::Query { text } => {
+                let text = Text::of(text, cap);
+                self.frame(|| DatabaseFrame::Query { number: number.of, statement: text.recorded(cap) });
+                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
+            }
+            Frontend::Parse { name, text } => {
+                let text = Arc::new(Text::of(text, cap));
+                self.frame(|| DatabaseFrame::Parse {
+                    number: number.of,
+                    name: shown(name, MOST_NAME_BYTES),
+                    statement: text.recorded(cap),
+                });
+                self.wait(number, Waiting::Parse { name: (*name).into(), text });
+            }
+            Frontend::Bind { portal, statement, parameters } => {
+                let values = self.values(parameters);
+                self.frame(|| DatabaseFrame::Bind {
+                    number: number.of,
+                    portal: shown(portal, MOST_NAME_BYTES),
+                    statement: shown(statement, MOST_NAME_BYTES),
+                    count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
+                    parameters: values,
+                });
+                let (portal, statement) = ((*portal).into(), (*statement).into());
+                self.wait(number, Waiting::Bind { portal, statement });
+            }
+            Frontend::Execute { portal, rows } => {
+                let name = shown(portal, MOST_NAME_BYTES);
+                self.frame(|| DatabaseFrame::Execute {
+                    number: number.of,
+                    portal: name,
+                    rows: u64::from(*rows),
+                });
+                self.wait(number, Waiting::Execute { portal: (*portal).into() });
+            }
+            Frontend::Describe(named) => {
+                let (portal, name) = which(*named);
+                self.frame(|| DatabaseFrame::Describe {
+                    number: number.of,
+                    portal,
+                    name: shown(name, MOST_NAME_BYTES),
+                });
+            }
+            Frontend::Close(named) => {
+                let (portal, name) = which(*named);
+                self.frame(|| DatabaseFrame::Close {
+                    number: number.of,
+                    portal,
+                    name: shown(name, MOST_NAME_BYTES),
+                });
+                self.wait(number, Waiting::Close { portal, name: name.into() });
+            }
+            Frontend::FunctionCall { function, parameters } => {
+                let values = self.values(parameters);
+                self.frame(|| DatabaseFrame::FunctionCall {
+                    number: number.of,
+                    function: *function,
+                    count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
+                    parameters: values,
+                });
+                let outcome = Outcome::default();
+                self.wait(number, Waiting::Function { function: *function, outcome });
+            }
+            Frontend::CopyFail { reason } => {
+                self.frame(|| DatabaseFrame::CopyFail { reason: shown(reason, MOST_NAME_BYTES) });
+            }
+            Frontend::Sync | Frontend::Flush | Frontend::CopyDone | Frontend::Terminate => {}
+        }
+    }
+
+    fn long(&mut self, number: Number, kind: u8, length: u32, at: u32, part: &[u8]) {
+        if at == 0 {
+            self.long = Some(Long::new(kind));
+        }
+        let cap = self.cap;
+        let Some(long) = &mut self.long else { return };
+        long.take(part, cap);
+        if u64::from(at) + (part.len() as u64) < u64::from(length) {
+            return;
+        }
+        let Some(long) = self.long.take() else { return };
+        let number_of = number.of;
+        match kind {
+            b'Q' => {
+                let text = long.text(cap);
+                self.frame(|| DatabaseFrame::Query { number: number_of, statement: text.recorded(cap) });
+                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
+            }
+            b'P' => {
+                let (name, text) = (long.name.clone(), Arc::new(long.text(cap)));
+                self.frame(|| DatabaseFrame::Parse {
+                    number: number_of,
+                    name: shown(&name, MOST_NAME_BYTES),
+                    statement: text.recorded(cap),
+                });
+                self.wait(number, Waiting::Parse { name: name.into(), text });
+            }
+            b'B' => {
+                // The portal's name ends where the statement's begins; values of this length are not on record.
+                let (portal, statement) = (long.name, long.text);
+                self.frame(|| DatabaseFrame::Bind {
+                    number: number_of,
+                    portal: shown(&portal, MOST_NAME_BYTES),
+                    statement: shown(&statement, MOST_NAME_BYTES),
+                    count: 0,
+                    parameters: None,
+                });
+                let (portal, statement) = (portal.into(), statement.into());
+                self.wait(number, Waiting::Bind { portal, statement });
+            }
+            _ => {
+                let function = long.text.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+                self.frame(|| DatabaseFrame::FunctionCall {
+                    number: number_of,
+                    function,
+                    count: 0,
+                    parameters: None,
+                });
+                self.wait(number, Waiting::Function { function, outcome: Outcome::default() });
+            }
+        }
+    }
+}
+
+impl Long {
+    fn new(kind: u8) -> Self {
+        Self {
+            kind,
+            name: Vec::new(),
+            // Only Parse and Bind have a name before.
+            named: !matches!(kind, b'P' | b'B'),
+            ended: false,
+            text: Vec::new(),
+            bytes: 0,
+            hash: Sha256::new(),
+        }
+    }
+
+    fn take(&mut self, mut part: &[u8], cap: usize) {
+        if !self.named {
+            let end = part.iter().position(|byte| *byte == 0);
+            let (name, rest) = part.split_at(end.unwrap_or(part.len()));
+            // PostgreSQL itself cuts no name of a statement; one of this length is told apart by its beginning no more.
+            let room = MOST_VALUE_BYTES.saturating_sub(self.name.len()).min(name.len());
+            self.name.extend_from_slice(name.get(..room).unwrap_or_default());
+            if end.is_none() {
+                return;
+            }
+            self.named = true;
+            part = rest.get(1..).unwrap_or_default();
+        }
+        if self.ended {
+            return;
+        }
+        let text = match self.kind {
+            b'F' => part,
+            _ => {
+                let end = part.iter().position(|byte| *byte == 0);
+                self.ended = end.is_some();
+                part.get(..end.unwrap_or(part.len())).unwrap_or_default()
+            }
+        };
+        let most = if matches!(self.kind, b'Q' | b'P') { cap + 4 } else { MOST_VALUE_BYTES };
+        let room = most.saturating_sub(self.text.len()).min(text.len());
+        self.text.extend_from_slice(text.get(..room).unwrap_or_default());
+        self.bytes += text.len() as u64;
+        if matches!(self.kind, b'Q' | b'P') {
+            self.hash.update(text);
+        }
+    }
+
+    fn text(self, cap: usize) -> Text {
+        Text { shown: shown(&self.text, cap), bytes: self.bytes, sha256: self.hash.finish() }
+    }
+}
+
+fn which(named: Named<'_>) -> (bool, &[u8]) {
+    match named {
+        Named::Portal(name) => (true, name),
+        Named::Statement(name) => (false, name),
+    }
+}
+
+fn finished(event: Event, outcome: &Outcome, answered: bool) -> Event {
+    let mut event = event.field("rows", outcome.rows);
+    match outcome.tags.as_slice() {
+        [] => {}
+        [tag] => event = event.field("tag", tag.as_str()),
+        tags => event = event.field("tag", tags.join("; ")),
+    }
+    #[allow(clippy::cast_precision_loss, reason = "milliseconds of a statement, for people")]
+    let milliseconds = outcome.took_us as f64 / 1000.0;
+    event = event.field("duration_ms", milliseconds);
+    if let Some((code, message)) = &outcome.sqlstate {
+        event = event.field("sqlstate", code.as_str()).field("error", message.as_str());
+    }
+    if !answered {
+        event = event.field("unanswered", true);
+    }
+    event
+}
+
+/// At most so many bytes as text; a character that the cut goes through is left out.
+fn shown(text: &[u8], most: usize) -> String {
+    let Some(cut) = text.get(..most).filter(|_| text.len() > most) else {
+        return String::from_utf8_lossy(text).into_owned();
+    };
+    match std::str::from_utf8(cut) {
+        Err(error) if error.error_len().is_none() => {
+            let whole = cut.get(..error.valid_up_to()).unwrap_or_default();
+            String::from_utf8_lossy(whole).into_owned()
+        }
+        _ => String::from_utf8_lossy(cut).into_owned(),
+    }
+}
