@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use support::{PROGRAM, ok, stderr, stdout};
@@ -11,6 +12,8 @@ use support::{PROGRAM, ok, stderr, stdout};
 /// Runs it with a directory of its own for temporary files, and sees that nothing is left there.
 fn lab(arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
+    // PostgreSQL runs as somebody else where we are root.
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o711)).unwrap();
     let output = Command::new(PROGRAM)
         .arg("lab")
         .args(arguments)
@@ -117,4 +120,58 @@ fn sessions_and_echoes_are_measured() {
     let expected =
         ["5 idle sessions", "20 idle sessions, no program", "echo, direct", "echo, ssh, ProxyCommand"];
     assert_eq!(rows, expected, "{report}");
+}
+
+#[test]
+fn connections_to_a_database_are_measured_every_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (csv, html, svg) = (path("samples.csv"), path("report.html"), path("report.svg"));
+    let output = ok(lab(&[
+        "db-suite",
+        "--quick",
+        "--suite",
+        "none",
+        "--seconds",
+        "0.5",
+        "--copy",
+        "2",
+        "--format",
+        "json",
+        "--csv",
+        &csv,
+        "--html",
+        &html,
+        "--svg",
+        &svg,
+    ]));
+    let report = json(&output);
+    let rows = report["rows"].as_array().unwrap();
+    let figure = |row: &serde_json::Value, name: &str| {
+        let figures = row["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == name).unwrap()["value"].as_f64()
+    };
+    assert_eq!(rows[0]["what"], "direct TLS");
+    for row in rows {
+        for name in ["conn/s", "p50 ms", "p99 ms", "postgres ms", "client ms", "copy out MiB/s"] {
+            assert!(figure(row, name).is_some_and(|value| value > 0.0), "{name}: {row}");
+        }
+    }
+    assert!(figure(&rows[0], "pgbench tps").is_some_and(|rate| rate > 1.0), "{report}");
+
+    let samples = std::fs::read_to_string(csv).unwrap();
+    let mut lines = samples.lines();
+    assert_eq!(lines.next(), Some("kind,way,round,number,value"));
+    let mut kinds = std::collections::BTreeSet::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert!(fields.len() == 5 && fields[4].parse::<f64>().is_ok(), "{line}");
+        kinds.insert(fields[0].to_owned());
+    }
+    for kind in ["full_ms", "full_rate", "full_cpu_postgres", "copy_in_mib_s", "pgbench_tps"] {
+        assert!(kinds.contains(kind), "{kinds:?}");
+    }
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("direct TLS") && page.contains("<svg") && page.contains("PostgreSQL"), "{page}");
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sallyport_lab::report::Report;
-use sallyport_lab::{LabError, Talk, bulk, connect, offers, sessions};
+use sallyport_lab::{LabError, Talk, bulk, connect, databases, offers, sessions};
+use sallyport_sal::Suite;
 use sallyport_ssh::client::{Connection, Credentials, Settings};
 
 use crate::Global;
@@ -24,6 +25,9 @@ pub(crate) enum Lab {
     Bulk(BulkArgs),
     /// Memory of proxy and node for idle sessions, and how soon a keystroke comes back while hundreds type.
     Sessions(SessionsArgs),
+    /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, and
+    /// by what else ends TLS here.
+    DbSuite(DbSuiteArgs),
     /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
     /// when there is a finding above informational.
     Offers(OffersArgs),
@@ -95,6 +99,65 @@ pub(crate) struct SessionsArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct DbSuiteArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Write the report as a page, with its picture.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the picture.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Rounds; each presses once every way. Default: 3, or 1 with --quick.
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+    /// How long one way is pressed in one round. Default: 10, or 1 with --quick.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Connections at a time.
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    connections: usize,
+    /// Connections a second for latencies without a queue, where a way can carry them; 0 leaves that out.
+    #[arg(long, value_name = "COUNT", default_value_t = 40.0)]
+    rate: f64,
+    /// Suites of clusters to measure as well, or `none`. Default: none.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', hide = true)]
+    suite: Vec<String>,
+    /// Sessions that stand idle, for memory; 0 leaves that out. Default: 500, or 20 with --quick.
+    #[arg(long, value_name = "COUNT")]
+    idle: Option<usize>,
+    /// MiB of a COPY; 0 leaves that out. Default: 512, or 16 with --quick.
+    #[arg(long, value_name = "MIB")]
+    copy: Option<u64>,
+    /// Seconds of one run of pgbench; 0 leaves that out. Default: 10, or 1 with --quick.
+    #[arg(long, value_name = "SECONDS")]
+    pgbench: Option<u64>,
+}
+
+impl DbSuiteArgs {
+    fn settings(&self) -> CliResult<databases::Settings> {
+        let quick = self.common.quick;
+        let named = self.suite.iter().filter(|name| *name != "none");
+        let suites: Vec<Suite> =
+            named.map(|name| name.parse()).collect::<Result<_, _>>().doing("understand --suite")?;
+        Ok(databases::Settings {
+            rounds: self.rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
+            seconds: self.seconds.unwrap_or(if quick { 1.0 } else { 10.0 }).clamp(0.1, 3600.0),
+            workers: self.connections.clamp(1, 500),
+            rate: self.rate.max(0.0),
+            suites,
+            published: Vec::new(),
+            idle: self.idle.unwrap_or(if quick { 20 } else { 500 }).min(1000),
+            copy: self.copy.unwrap_or(if quick { 16 } else { 512 }).min(1 << 16),
+            pgbench: self.pgbench.unwrap_or(if quick { 1 } else { 10 }),
+            csv: self.common.csv.clone(),
+            html: self.html.clone(),
+            svg: self.svg.clone(),
+        })
+    }
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct OffersArgs {
     /// Servers to ask. Default: a cluster started for it, its proxy and its node.
     #[arg(value_name = "HOST:PORT")]
@@ -156,6 +219,16 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
             };
             measure(&args.common, move |program, talk| sessions::run(program, &settings, talk, &dialler))
                 .await
+        }
+        Lab::DbSuite(args) => {
+            let settings = args.settings()?;
+            let written = [args.html.clone(), args.svg.clone()];
+            let done =
+                measure(&args.common, move |program, talk| databases::run(program, &settings, talk)).await?;
+            for path in written.into_iter().flatten() {
+                ui::say(format!("the report is in {}", path.display()));
+            }
+            Ok(done)
         }
         Lab::Offers(args) => review(args).await,
     }

@@ -8,6 +8,7 @@
 pub mod bulk;
 pub mod connect;
 pub mod cost;
+pub mod databases;
 pub mod machine;
 pub mod offers;
 pub mod report;

@@ -11,6 +11,11 @@ impl Samples {
         self.0.push(value);
     }
 
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = f64> + '_ {
+        self.0.iter().copied()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

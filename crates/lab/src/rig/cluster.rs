@@ -5,11 +5,29 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use sallyport_sal::Suite;
+use sallyport_sal::economy::LEDGER_VARIABLE;
+
 use super::{CLUSTER, NODE, Process, free_port, output, with_input, write_private};
 use crate::{AtFile, LabError};
 
 /// The one user.
 const USER: &str = "lab";
+
+/// What a cluster is beyond the ordinary.
+#[derive(Debug, Clone, Default)]
+pub struct Shape {
+    /// Its suite; none: what new clusters have.
+    pub suite: Option<Suite>,
+    /// More lines of the proxy's section, indented.
+    pub proxy: String,
+    /// More lines of the node's section, indented.
+    pub node: String,
+    /// More lines below `allow` of the user's role, indented.
+    pub allow: String,
+    /// Whether each process writes down which keys it makes.
+    pub ledgers: bool,
+}
 
 /// The running cluster.
 #[derive(Debug)]
@@ -28,7 +46,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn start(program: &Path, directory: &Path, login: &str) -> Result<Self, LabError> {
+    pub(crate) fn start(
+        program: &Path,
+        directory: &Path,
+        login: &str,
+        shape: &Shape,
+    ) -> Result<Self, LabError> {
         let (port, authority_port) = (free_port()?, free_port()?);
         let section = |name: &str, services: &str| {
             format!(
@@ -39,13 +62,19 @@ impl Cluster {
         let start = |name: &'static str, services: &str| {
             let config = directory.join(format!("{name}.yaml"));
             write_private(&config, &section(name, services))?;
-            Process::start(name, Command::new(program).args(["start", "-c"]).arg(config), directory)
+            let mut command = Command::new(program);
+            command.args(["start", "-c"]).arg(config);
+            if shape.ledgers {
+                command.env(LEDGER_VARIABLE, directory.join(format!("{name}.keys")));
+            }
+            Process::start(name, &mut command, directory)
         };
         let off = |name: &str| format!("{name}:\n  enabled: false\n");
+        let suite = shape.suite.map(|suite| format!("  suite: {}\n", suite.name())).unwrap_or_default();
         let mut authority = start(
             "authority",
             &format!(
-                "auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{authority_port}\n{}{}",
+                "auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{authority_port}\n{suite}{}{}",
                 off("proxy"),
                 off("node")
             ),
@@ -83,8 +112,9 @@ impl Cluster {
             "proxy",
             &format!(
                 "proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  public_addr: 127.0.0.1:{port}\n  \
-                 auth_server: 127.0.0.1:{authority_port}\n{limits}{}{}{}",
+                 auth_server: 127.0.0.1:{authority_port}\n{limits}{}{}{}{}",
                 join("proxy")?,
+                shape.proxy,
                 off("auth"),
                 off("node")
             ),
@@ -93,8 +123,9 @@ impl Cluster {
         let mut node = start(
             "node",
             &format!(
-                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: 127.0.0.1:{port}\n{}{}{}",
+                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: 127.0.0.1:{port}\n{}{}{}{}",
                 join("node")?,
+                shape.node,
                 off("auth"),
                 off("proxy")
             ),
@@ -113,7 +144,7 @@ impl Cluster {
             program: program.to_owned(),
             directory: directory.to_owned(),
         };
-        cluster.log_in(login, &pin)?;
+        cluster.log_in(login, &pin, shape)?;
         Ok(cluster)
     }
 
@@ -156,6 +187,12 @@ impl Cluster {
         self.home().join(format!("127.0.0.1_{}", self.port))
     }
 
+    /// Where a process wrote down which keys it made: `authority`, `proxy` or `node`.
+    #[must_use]
+    pub fn ledger(&self, process: &str) -> PathBuf {
+        self.directory.join(format!("{process}.keys"))
+    }
+
     /// Where the authority keeps the recordings.
     #[must_use]
     pub fn recordings(&self) -> PathBuf {
@@ -163,15 +200,16 @@ impl Cluster {
     }
 
     /// An account with a role of its own that lets it in many times over.
-    fn log_in(&self, login: &str, pin: &str) -> Result<(), LabError> {
+    fn log_in(&self, login: &str, pin: &str, shape: &Shape) -> Result<(), LabError> {
         fs::DirBuilder::new().mode(0o700).create(self.home()).at("make", &self.home())?;
         let role = self.directory.join("role.yaml");
         write_private(
             &role,
             &format!(
                 "kind: role\nversion: v1\nmetadata:\n  name: {USER}\nspec:\n  options:\n    max_sessions: 1000\n  \
-                 allow:\n    logins: [{login}]\n    node_labels:\n      '*': '*'\n    rules:\n      - resources: \
-                 [node]\n        verbs: [list, read]\n"
+                 allow:\n{allow}    logins: [{login}]\n    node_labels:\n      '*': '*'\n    rules:\n      - resources: \
+                 [node]\n        verbs: [list, read]\n",
+                allow = shape.allow,
             ),
         )?;
         output("making a role", self.admin(&["create", "--force", "-f"]).arg(&role))?;

@@ -1,6 +1,8 @@
 //! What is measured: a cluster in three processes, and a stock `sshd`, on loopback.
 
 mod cluster;
+pub mod floors;
+pub mod postgres;
 mod process;
 mod sshd;
 
@@ -12,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Shape};
 pub use process::Process;
 pub use sshd::Sshd;
 
@@ -75,7 +77,7 @@ impl Rig {
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, shell) = account()?;
         talk.say(format!("starting an authority, a proxy and a node in {}", directory.path().display()));
-        let cluster = Cluster::start(program, directory.path(), &login)?;
+        let cluster = Cluster::start(program, directory.path(), &login, &Shape::default())?;
         talk.say("starting a stock sshd that trusts the same user CA");
         let sshd = Sshd::start(directory.path(), &cluster)?;
         let config = directory.path().join("ssh_config");
@@ -159,7 +161,7 @@ fn algorithms() -> String {
 }
 
 /// Who runs the lab, and so whom its sessions run as; and the shell.
-fn account() -> Result<(String, PathBuf), LabError> {
+pub(crate) fn account() -> Result<(String, PathBuf), LabError> {
     let failed = |said: String| LabError::Failed { what: "finding out who runs this".to_owned(), said };
     let user =
         nix::unistd::User::from_uid(nix::unistd::geteuid()).map_err(|error| failed(error.to_string()))?;
@@ -195,7 +197,12 @@ pub(crate) fn missing(command: &Command, source: std::io::Error) -> LabError {
     LabError::Missing {
         program: command.get_program().to_string_lossy().into_owned(),
         source,
-        hint: "the lab measures against OpenSSH: install openssh-client and openssh-server",
+        hint: match command.get_program().to_str() {
+            Some("ssh" | "scp") => {
+                "the lab measures against OpenSSH: install openssh-client and openssh-server"
+            }
+            _ => "the lab starts it",
+        },
     }
 }
 

@@ -23,11 +23,12 @@ pub struct Process {
     name: &'static str,
     child: Child,
     log: PathBuf,
+    ending: Signal,
 }
 
 impl Process {
     /// Starts it in a group of its own: Ctrl-C at the terminal is for the lab, which ends what it started in order.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &'static str,
         command: &mut Command,
         directory: &Path,
@@ -42,7 +43,14 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(|source| missing(command, source))?;
-        Ok(Self { name, child, log })
+        Ok(Self { name, child, log, ending: Signal::SIGTERM })
+    }
+
+    /// The signal that tells it to end now; by default SIGTERM.
+    #[must_use]
+    pub(crate) fn ending_by(mut self, signal: Signal) -> Self {
+        self.ending = signal;
+        self
     }
 
     /// Its number.
@@ -52,7 +60,7 @@ impl Process {
     }
 
     /// Waits until `ready` gives something.
-    pub(super) fn wait_until<T>(
+    pub(crate) fn wait_until<T>(
         &mut self,
         what: &str,
         mut ready: impl FnMut() -> Option<T>,
@@ -86,7 +94,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Ok(number) = i32::try_from(self.child.id()) {
-            let _ = kill(Pid::from_raw(number), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(number), self.ending);
         }
         let began = Instant::now();
         while began.elapsed() < END_PATIENCE {
