@@ -57,7 +57,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cli",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "lab", "server"],
+        may_use: &["sal", "access", "ca", "audit", "databases", "wire", "ssh", "lab", "server"],
         reason: "commands talk to services over the API, never to their storage",
     },
 ];

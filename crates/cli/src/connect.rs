@@ -10,6 +10,7 @@ use sallyport_ca::{Trust, server_name, tls};
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
@@ -184,6 +185,16 @@ async fn proxy_stream(stored: &Stored) -> CliResult<Secured> {
     tls_connect(&stored.profile.proxy, config, &name).await
 }
 
+/// Whether the proxy proves a name, so that programs that know of no other find it there.
+pub(crate) async fn proves(stored: &Stored, name: &str) -> CliResult<bool> {
+    let identity = stored.tls_identity()?;
+    let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::H2])
+        .doing("use the stored certificates")?;
+    // As long as it is the cluster's, what remains is the name.
+    proxy_stream(stored).await?;
+    Ok(tls_connect(&stored.profile.proxy, config, name).await.is_ok())
+}
+
 /// A channel to the authority without a certificate, for logging in.
 pub(crate) async fn login(proxy: &str, first: &FirstTrust) -> CliResult<LoginClient<Channel>> {
     let stream = match first {
@@ -247,6 +258,10 @@ impl Authority {
 
     pub(crate) fn sessions(&self) -> SessionsClient<Channel> {
         SessionsClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    pub(crate) fn databases(&self) -> DatabasesClient<Channel> {
+        DatabasesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {

@@ -54,6 +54,7 @@ fn dials(command: &Command) -> bool {
         | Command::Scp(_)
         | Command::Proxy(_)
         | Command::Connect(_)
+        | Command::Db(_)
         | Command::Play(_)
         | Command::Recordings(_)
         | Command::Sessions(_)

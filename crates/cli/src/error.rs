@@ -60,6 +60,10 @@ impl CliError {
         self.exit as u8
     }
 
+    pub(crate) fn exit_kind(&self) -> Exit {
+        self.exit
+    }
+
     /// What went wrong, without what to try.
     pub(crate) fn what(&self) -> &str {
         &self.what

@@ -323,6 +323,9 @@ pub(crate) fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
     for stored in logins {
         forget_in_agent(&stored);
         resident::forget(&stored.directory);
+        if let Err(error) = crate::db::forget_all(&stored) {
+            ui::say(format!("note: services of databases stay where psql looks for them: {}", error.what()));
+        }
         profile::remove(global, &stored)?;
         ui::data(format!("Logged out of {} ({}).", stored.profile.cluster, stored.profile.proxy))?;
     }

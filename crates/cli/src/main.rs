@@ -10,6 +10,7 @@ mod config;
 mod configure;
 mod connect;
 mod crypto;
+mod db;
 mod error;
 mod follow;
 mod join;
@@ -98,6 +99,9 @@ enum Command {
     Ssh(Box<ssh::Args>),
     /// Copy files to and from nodes; as scp does.
     Scp(scp::Args),
+    /// Use databases: list them, log in to them, open psql.
+    #[command(subcommand)]
+    Db(db::Db),
     /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
     Connect(resident::Args),
     /// Connections for other programs.
@@ -200,6 +204,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Ls(args) => ls::run(&global, args).await.map(done),
             Command::Ssh(args) => ssh::run(&global, *args).await,
             Command::Scp(args) => scp::run(&global, args).await,
+            Command::Db(command) => db::run(&global, command).await,
             Command::Connect(args) => resident::run(&global, args).await.map(done),
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),

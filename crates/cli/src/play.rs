@@ -5,6 +5,7 @@ mod player;
 use std::io::IsTerminal;
 
 use sallyport_audit::recording::export::{Asciicast, Text};
+use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::PlayRecordingRequest;
 use sallyport_wire::v1::cluster_client::ClusterClient;
@@ -46,6 +47,8 @@ enum PlayFormat {
     Asciicast,
     /// One JSON document a line, with everything that was recorded.
     Json,
+    /// Of a session with a database, a script of its statements.
+    Sql,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -72,23 +75,47 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     }
     let mut frames = Frames::open(&mut client, &session).await?;
     let (mut text, mut cast) = (Text::new(), Asciicast::new());
+    let look = match format {
+        PlayFormat::Sql => Look::Sql,
+        PlayFormat::Asciicast => Look::Terminal,
+        _ => Look::Plain,
+    };
+    let mut transcript = None;
     while let Some(frame) = frames.next().await? {
         // The beginning of an asciicast says how large the terminal is, wherever playing begins.
         let begins = matches!(frame.body, Body::Start(_));
+        if Transcript::is_for(&frame) {
+            transcript = Some(Transcript::new(look));
+        }
+        // What was prepared earlier is named by what follows, so a transcript needs all of it.
+        let shown = transcript.as_mut().map(|transcript| transcript.frame(&frame));
         if frame.at < args.from && !begins {
             continue;
         }
         if let Body::Note { text } = &frame.body {
             ui::say(format!("note: {text}"));
         }
-        match format {
-            PlayFormat::Text => ui::raw(&text.frame(&frame))?,
-            PlayFormat::Asciicast => {
+        match (format, shown) {
+            (PlayFormat::Sql, None) => {
+                return Err(CliError::new("this is not the recording of a session with a database")
+                    .hint("--format text")
+                    .exit(Exit::Usage));
+            }
+            (PlayFormat::Text | PlayFormat::Sql, Some(shown)) => ui::raw(shown.as_bytes())?,
+            (PlayFormat::Asciicast, Some(shown)) => {
+                let output = Frame { at: frame.at, body: Body::Output(shown.into()) };
+                let head = begins.then(|| cast.frame(&frame)).flatten();
+                for line in head.into_iter().chain(cast.frame(&output)) {
+                    ui::data(line)?;
+                }
+            }
+            (PlayFormat::Text, None) => ui::raw(&text.frame(&frame))?,
+            (PlayFormat::Asciicast, None) => {
                 if let Some(line) = cast.frame(&frame) {
                     ui::data(line)?;
                 }
             }
-            PlayFormat::Json | PlayFormat::Terminal => {
+            (PlayFormat::Json | PlayFormat::Terminal, _) => {
                 ui::data(sallyport_audit::recording::export::json(&frame))?;
             }
         }

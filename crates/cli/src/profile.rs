@@ -7,7 +7,10 @@
 //!                        trust_version  which one that is, as the cluster calls it; see `follow`
 //!                        ssh_key, ssh_key.pub, ssh_key-cert.pub
 //!                        tls_key.pem, tls_cert.pem
+//!                        tls_key.pk8, tls_ca.pem   the same key as JDBC wants it, and who certifies proxies: for
+//!                                                  clients of databases
 //!                        known_hosts
+//!                        db/                       see `db::choice`
 //! ```
 
 use std::fs;
@@ -15,15 +18,21 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use data_encoding::BASE64;
 use sallyport_access::{ClusterName, Login, RoleName, UserName};
-use sallyport_ca::{Trust, TrustBundle};
+use sallyport_ca::{CaKind, Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit};
 
 const TRUST_VERSION: &str = "trust_version";
+/// What other programs than ours, which speak TLS, check the proxy against.
+pub(crate) const TLS_CA: &str = "tls_ca.pem";
+/// The key of `tls_key.pem` in DER.
+pub(crate) const TLS_KEY_DER: &str = "tls_key.pk8";
 
 /// The facts of one login.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -211,6 +220,13 @@ impl Stored {
         Trust::from_bundle(&bundle).map_err(|error| damaged(&error))
     }
 
+    /// Writes what stock clients of databases need and logins of an earlier release did not leave.
+    pub(crate) fn write_for_stock_clients(&self) -> CliResult {
+        let key = Zeroizing::new(self.read("tls_key.pem")?);
+        write_private_bytes(&self.directory.join(TLS_KEY_DER), &key_der(&key)?)?;
+        write_private(&self.directory.join(TLS_CA), &self.trust()?.tls_certificates_pem(CaKind::Host))
+    }
+
     /// The TLS certificate chain and private key, both PEM.
     pub(crate) fn tls_identity(&self) -> CliResult<(String, String)> {
         Ok((self.read("tls_cert.pem")?, self.read("tls_key.pem")?))
@@ -228,6 +244,7 @@ pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) 
     let known_hosts = known_hosts(profile, &trust);
     let trust_json = serde_json::to_string_pretty(material.trust).doing("encode the trust bundle")?;
     let profile_json = serde_json::to_string_pretty(profile).doing("encode the profile")?;
+    write_private_bytes(&stored.directory.join(TLS_KEY_DER), &key_der(material.tls_key_pem)?)?;
     // The profile goes last: where it is, the rest is complete.
     for (name, content) in [
         ("ssh_key", material.ssh_private_openssh),
@@ -236,6 +253,7 @@ pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) 
         ("tls_key.pem", material.tls_key_pem),
         ("tls_cert.pem", material.tls_certificate_pem),
         ("trust.json", &trust_json),
+        (TLS_CA, &trust.tls_certificates_pem(CaKind::Host)),
         ("known_hosts", &known_hosts),
         (TRUST_VERSION, &trust.version()),
         ("profile.json", &profile_json),
@@ -257,7 +275,12 @@ pub(crate) fn update(
     let trust = Trust::from_bundle(bundle).doing("understand the cluster's certificates")?;
     let trust_json = serde_json::to_string_pretty(bundle).doing("encode the trust bundle")?;
     let known_hosts = known_hosts(&stored.profile, &trust);
-    let mut files = vec![("trust.json", trust_json.as_str()), ("known_hosts", known_hosts.as_str())];
+    let tls_ca = trust.tls_certificates_pem(CaKind::Host);
+    let mut files = vec![
+        ("trust.json", trust_json.as_str()),
+        (TLS_CA, tls_ca.as_str()),
+        ("known_hosts", known_hosts.as_str()),
+    ];
     if let Some((ssh, tls)) = certificates {
         files.extend([("ssh_key-cert.pub", ssh), ("tls_cert.pem", tls)]);
     }
@@ -290,7 +313,14 @@ pub(crate) fn remove(global: &Global, stored: &Stored) -> CliResult {
     Ok(())
 }
 
-fn private_directory(path: &Path) -> CliResult {
+/// The inside of a key in PEM (RFC 7468), for programs that take no PEM.
+fn key_der(pem: &str) -> CliResult<Zeroizing<Vec<u8>>> {
+    let body: Zeroizing<String> =
+        Zeroizing::new(pem.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect());
+    BASE64.decode(body.as_bytes()).map(Zeroizing::new).doing("understand the stored key")
+}
+
+pub(crate) fn private_directory(path: &Path) -> CliResult {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -304,16 +334,22 @@ fn private_directory(path: &Path) -> CliResult {
     Ok(())
 }
 
-fn write_private(path: &Path, content: &str) -> CliResult {
+/// A file of text that appears whole or not at all, and ends with the end of a line.
+pub(crate) fn write_private(path: &Path, content: &str) -> CliResult {
+    if content.ends_with('\n') {
+        return write_private_bytes(path, content.as_bytes());
+    }
+    let ended = Zeroizing::new(format!("{content}\n"));
+    write_private_bytes(path, ended.as_bytes())
+}
+
+fn write_private_bytes(path: &Path, content: &[u8]) -> CliResult {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let write = || -> std::io::Result<()> {
         let mut file =
             fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(content.as_bytes())?;
-        if !content.ends_with('\n') {
-            file.write_all(b"\n")?;
-        }
+        file.write_all(content)?;
         file.sync_data()?;
         fs::rename(&temporary, path)
     };

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Global;
 use crate::connect;
+use crate::db;
 use crate::error::{CliError, CliResult, Exit};
 use crate::profile::{self, Stored};
 use crate::ssh::target;
@@ -20,6 +21,8 @@ use crate::transport;
 pub(crate) enum Proxy {
     /// Connect standard input and output to the SSH service of a node, for ProxyCommand.
     Ssh(Args),
+    /// Listen on this machine for clients of databases, and carry their connections to the cluster.
+    Db(db::ProxyArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -32,8 +35,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(global: &Global, command: Proxy) -> CliResult<ExitCode> {
-    let Proxy::Ssh(args) = command;
-    pipe(global, args).await.map_err(|error| error.exit(Exit::Connection))
+    match command {
+        Proxy::Ssh(args) => pipe(global, args).await.map_err(|error| error.exit(Exit::Connection)),
+        Proxy::Db(args) => db::proxy(global, args).await,
+    }
 }
 
 /// The login to use: the current one, or that of a named cluster.

@@ -1,5 +1,7 @@
 //! `sallyport recordings`.
 
+mod search;
+
 use sallyport_wire::convert;
 use sallyport_wire::v1::{
     HoldRecordingRequest, ListRecordingsRequest, RecordingInfo, RemoveRecordingRequest,
@@ -15,6 +17,8 @@ use crate::ui::{self, Format};
 pub(crate) enum Recordings {
     /// List recorded sessions, the newest first: your own, or all where your roles let you.
     Ls(Ls),
+    /// Find what was run in databases: the statements that have these words, the newest last.
+    Search(search::Search),
     /// Remove a recording for good.
     Rm(One),
     /// Keep a recording from being removed, whatever its age.
@@ -36,9 +40,12 @@ pub(crate) struct Ls {
     /// Only sessions of this user.
     #[arg(long)]
     user: Option<String>,
-    /// Only sessions on this node.
+    /// Only sessions on this node, or with this database.
     #[arg(long)]
     node: Option<String>,
+    /// Only sessions of this kind.
+    #[arg(long, value_parser = ["shell", "exec", "sftp", "forward", "db"])]
+    kind: Option<String>,
     /// At most so many.
     #[arg(long, default_value_t = 50)]
     limit: u32,
@@ -51,6 +58,7 @@ pub(crate) struct Ls {
 pub(crate) async fn run(global: &Global, command: Recordings) -> CliResult {
     match command {
         Recordings::Ls(args) => ls(global, args).await,
+        Recordings::Search(args) => search::run(global, args).await,
         Recordings::Rm(args) => remove(global, args).await,
         Recordings::Hold(args) => hold(global, args, true).await,
         Recordings::Release(args) => hold(global, args, false).await,
@@ -82,6 +90,7 @@ async fn ls(global: &Global, args: Ls) -> CliResult {
         limit: args.limit,
         user: args.user.unwrap_or_default(),
         node: args.node.unwrap_or_default(),
+        kind: args.kind.unwrap_or_default(),
     };
     let recordings = authority
         .cluster()
@@ -130,6 +139,7 @@ fn what(recording: &RecordingInfo) -> String {
         // An older authority says no kind.
         ("", "") => "(shell)".to_owned(),
         ("", kind) => format!("({})", shorten(kind, 20)),
+        (name, "db") => format!("(database {})", shorten(name, 40)),
         (command, _) => shorten(command, 40),
     }
 }
@@ -159,9 +169,13 @@ mod tests {
 
     #[test]
     fn the_list_says_what_ran() {
-        for (command, kind, shown) in
-            [("", "sftp", "(sftp)"), ("", "shell", "(shell)"), ("", "", "(shell)"), ("id", "exec", "id")]
-        {
+        for (command, kind, shown) in [
+            ("", "sftp", "(sftp)"),
+            ("", "shell", "(shell)"),
+            ("", "", "(shell)"),
+            ("id", "exec", "id"),
+            ("shop", "db", "(database shop)"),
+        ] {
             let recording = RecordingInfo {
                 command: command.to_owned(),
                 kind: kind.to_owned(),

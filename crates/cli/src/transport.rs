@@ -1,4 +1,4 @@
-//! The proxy's Transport service as a byte stream: SSH inside gRPC.
+//! The proxy's Transport service as byte streams: SSH, or a database's protocol, inside gRPC.
 
 use std::io;
 use std::pin::Pin;
@@ -8,10 +8,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use futures::Stream;
 use futures::future::poll_fn;
-use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
-use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
 use sallyport_wire::v1::transport_client::TransportClient;
-use sallyport_wire::v1::{ProxySshRequest, ProxySshResponse, SshTarget};
+use sallyport_wire::v1::{
+    DatabaseTarget, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxySshRequest, ProxySshResponse,
+    SshTarget, proxy_database_request, proxy_database_response, proxy_ssh_request, proxy_ssh_response,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,23 +30,96 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Messages that wait for the network; more make the writer wait.
 const QUEUED_MESSAGES: usize = 8;
 
-type Opening = Pin<Box<dyn Future<Output = Result<Response<Streaming<ProxySshResponse>>, Status>> + Send>>;
+/// What a stream's messages are, around the bytes that it carries.
+pub(crate) trait Protocol: Send + Unpin + 'static {
+    /// What goes to the proxy.
+    type Request: Send + 'static;
+    /// What comes from it.
+    type Response: Send + 'static;
 
-enum Incoming {
+    /// A message with bytes.
+    fn message(bytes: Bytes) -> Self::Request;
+
+    /// The bytes of an answer, where it has any.
+    fn bytes(&mut self, response: Self::Response) -> Option<Bytes>;
+
+    /// Ready when nothing is left to do before the next answer is looked at.
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// SSH; beside the bytes, the proxy may ask for signatures.
+#[derive(Debug)]
+pub(crate) struct Ssh {
+    agent: StreamAgent,
+}
+
+impl Protocol for Ssh {
+    type Request = ProxySshRequest;
+    type Response = ProxySshResponse;
+
+    fn message(bytes: Bytes) -> ProxySshRequest {
+        ProxySshRequest { frame: Some(proxy_ssh_request::Frame::Ssh(bytes)) }
+    }
+
+    fn bytes(&mut self, response: ProxySshResponse) -> Option<Bytes> {
+        match response.frame? {
+            proxy_ssh_response::Frame::Ssh(bytes) => Some(bytes),
+            proxy_ssh_response::Frame::Agent(message) => {
+                self.agent.ask(message);
+                None
+            }
+            proxy_ssh_response::Frame::Connected(_) => None,
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.agent.poll(context)
+    }
+}
+
+/// A database's own protocol.
+#[derive(Debug)]
+pub(crate) struct Database;
+
+impl Protocol for Database {
+    type Request = ProxyDatabaseRequest;
+    type Response = ProxyDatabaseResponse;
+
+    fn message(bytes: Bytes) -> ProxyDatabaseRequest {
+        ProxyDatabaseRequest { frame: Some(proxy_database_request::Frame::Data(bytes)) }
+    }
+
+    fn bytes(&mut self, response: ProxyDatabaseResponse) -> Option<Bytes> {
+        match response.frame? {
+            proxy_database_response::Frame::Data(bytes) => Some(bytes),
+            proxy_database_response::Frame::Connected(_) => None,
+        }
+    }
+}
+
+type Opening<P> =
+    Pin<Box<dyn Future<Output = Result<Response<Streaming<<P as Protocol>::Response>>, Status>> + Send>>;
+
+enum Incoming<P: Protocol> {
     /// The proxy has not answered yet. What is written goes out all the same.
-    Opening(Opening),
-    Open(Box<Streaming<ProxySshResponse>>),
+    Opening(Opening<P>),
+    Open(Box<Streaming<P::Response>>),
     Ended,
 }
 
-/// A stream to the SSH service of a node.
-pub(crate) struct NodeStream {
-    outgoing: PollSender<ProxySshRequest>,
-    incoming: Incoming,
+/// A stream to something behind the proxy.
+pub(crate) struct Carried<P: Protocol> {
+    outgoing: PollSender<P::Request>,
+    incoming: Incoming<P>,
     ready: Bytes,
     ending: Ending,
-    agent: StreamAgent,
+    protocol: P,
 }
+
+/// A stream to the SSH service of a node.
+pub(crate) type NodeStream = Carried<Ssh>;
 
 /// How the proxy ended a stream, readable while and after something else owns the stream.
 #[derive(Debug, Clone, Default)]
@@ -75,25 +149,41 @@ impl Ending {
 
     /// The proxy's words, with what to try next. `None` when the proxy did not complain.
     pub(crate) fn error(&self, node: &str, login: &str) -> Option<CliError> {
+        self.in_words(|status| explain(status, node, login))
+    }
+
+    /// The same of a database.
+    pub(crate) fn database_error(&self, database: &str) -> Option<CliError> {
+        self.in_words(|status| explain_database(status, database))
+    }
+
+    fn in_words(&self, explain: impl Fn(&Status) -> CliError) -> Option<CliError> {
         let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         slot.as_ref().map(|said| match said {
-            Said::Status(status) => explain(status, node, login),
+            Said::Status(status) => explain(status),
             Said::Words(error) => error.clone(),
         })
     }
 }
 
+/// Not the proxy's words: the connection broke under them, as when a proxy is killed.
+fn was_lost(status: &Status) -> bool {
+    use tonic::Code;
+    std::error::Error::source(status).is_some()
+        && matches!(status.code(), Code::Unknown | Code::Internal | Code::Cancelled)
+}
+
+fn lost(what: &str) -> CliError {
+    CliError::new(format!("the connection to {what} was lost: the proxy, or the way to it, went away"))
+        .hint("connect again; sallyport status  (is the proxy up, and reachable from here?)")
+        .exit(Exit::Connection)
+}
+
 /// A proxy's answer in words.
 fn explain(status: &Status, node: &str, login: &str) -> CliError {
     use tonic::Code;
-    // Not the proxy's words: the connection broke under them, as when a proxy is killed.
-    let is_local = std::error::Error::source(status).is_some();
-    if is_local && matches!(status.code(), Code::Unknown | Code::Internal | Code::Cancelled) {
-        return CliError::new(format!(
-            "the connection to {node} was lost: the proxy, or the way to it, went away"
-        ))
-        .hint("connect again; sallyport status  (is the proxy up, and reachable from here?)")
-        .exit(Exit::Connection);
+    if was_lost(status) {
+        return lost(node);
     }
     let error = CliError::from_status(&format!("connect to {node}"), status);
     let error = match status.code() {
@@ -110,6 +200,23 @@ fn explain(status: &Status, node: &str, login: &str) -> CliError {
     error.exit(Exit::Connection)
 }
 
+fn explain_database(status: &Status, database: &str) -> CliError {
+    use tonic::Code;
+    if was_lost(status) {
+        return lost(&format!("database {database}"));
+    }
+    let error = CliError::from_status(&format!("connect to database {database}"), status);
+    match status.code() {
+        Code::PermissionDenied => {
+            error.hint("sallyport db ls  (shows the databases, users and names that you may use)")
+        }
+        Code::Unauthenticated => error.hint("sallyport login"),
+        Code::NotFound => error.hint("sallyport db ls").exit(Exit::Connection),
+        Code::ResourceExhausted => error.hint("close some connections and try again").exit(Exit::Connection),
+        _ => error.exit(Exit::Connection),
+    }
+}
+
 /// Asks the proxy for a node. Returns at once: the first bytes travel together with the question. Where the proxy needs it
 /// for this login, the stored key signs.
 pub(crate) fn open(channel: Channel, stored: &Arc<Stored>, node: &str, login: &str) -> (NodeStream, Ending) {
@@ -117,27 +224,47 @@ pub(crate) fn open(channel: Channel, stored: &Arc<Stored>, node: &str, login: &s
     let agent = StreamAgent::new(Arc::clone(stored), node, login, sender.downgrade());
     // Who names no login has none signed.
     let target = SshTarget { node: node.to_owned(), login: login.to_owned(), agent: !login.is_empty() };
-    // The queue is empty and has room, so this cannot fail.
-    let _ = sender.try_send(ProxySshRequest { frame: Some(Asked::Target(target)) });
+    let first = ProxySshRequest { frame: Some(proxy_ssh_request::Frame::Target(target)) };
     let mut client = TransportClient::new(channel);
     let opening = async move { client.proxy_ssh(ReceiverStream::new(receiver)).await };
-    let ending = Ending::default();
-    let stream = NodeStream {
-        outgoing: PollSender::new(sender),
-        incoming: Incoming::Opening(Box::pin(opening)),
-        ready: Bytes::new(),
-        ending: ending.clone(),
-        agent,
-    };
-    (stream, ending)
+    Carried::begin(sender, first, Box::pin(opening), Ssh { agent })
 }
 
-impl NodeStream {
+/// Asks the proxy for a database; the same way.
+pub(crate) fn open_database(channel: Channel, database: &str) -> (Carried<Database>, Ending) {
+    let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
+    let target = DatabaseTarget { database: database.to_owned() };
+    let first = ProxyDatabaseRequest { frame: Some(proxy_database_request::Frame::Target(target)) };
+    let mut client = TransportClient::new(channel);
+    let opening = async move { client.proxy_database(ReceiverStream::new(receiver)).await };
+    Carried::begin(sender, first, Box::pin(opening), Database)
+}
+
+impl<P: Protocol> Carried<P> {
+    fn begin(
+        sender: mpsc::Sender<P::Request>,
+        first: P::Request,
+        opening: Opening<P>,
+        protocol: P,
+    ) -> (Self, Ending) {
+        // The queue is empty and has room, so this cannot fail.
+        let _ = sender.try_send(first);
+        let ending = Ending::default();
+        let stream = Self {
+            outgoing: PollSender::new(sender),
+            incoming: Incoming::Opening(opening),
+            ready: Bytes::new(),
+            ending: ending.clone(),
+            protocol,
+        };
+        (stream, ending)
+    }
+
     /// Both directions on their own, once the proxy has answered and before anything was read.
-    pub(crate) fn into_halves(self) -> Option<(ToNode, FromNode)> {
-        let to_node = self.outgoing.get_ref().cloned().map(ToNode)?;
+    pub(crate) fn into_halves(self) -> Option<(Outgoing<P>, Answers<P>)> {
+        let outgoing = self.outgoing.get_ref().cloned().map(Outgoing)?;
         match self.incoming {
-            Incoming::Open(from_node) => Some((to_node, FromNode { from_node, agent: self.agent })),
+            Incoming::Open(answers) => Some((outgoing, Answers { answers, protocol: self.protocol })),
             Incoming::Opening(_) | Incoming::Ended => None,
         }
     }
@@ -162,20 +289,20 @@ impl NodeStream {
     }
 }
 
-/// What goes to the node, for whoever waits for room before there are bytes.
+/// What goes to the other end, for whoever waits for room before there are bytes.
 #[derive(Debug)]
-pub(crate) struct ToNode(mpsc::Sender<ProxySshRequest>);
+pub(crate) struct Outgoing<P: Protocol>(mpsc::Sender<P::Request>);
 
-/// Room for one message to the node.
+/// Room for one message.
 #[derive(Debug)]
-pub(crate) struct Room<'a>(mpsc::Permit<'a, ProxySshRequest>);
+pub(crate) struct Room<'a, P: Protocol>(mpsc::Permit<'a, P::Request>);
 
 /// The stream has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gone;
 
-impl ToNode {
-    pub(crate) async fn room(&self) -> Result<Room<'_>, Gone> {
+impl<P: Protocol> Outgoing<P> {
+    pub(crate) async fn room(&self) -> Result<Room<'_, P>, Gone> {
         self.0.reserve().await.map(Room).map_err(|_| Gone)
     }
 
@@ -184,37 +311,33 @@ impl ToNode {
     }
 }
 
-impl Room<'_> {
+impl<P: Protocol> Room<'_, P> {
     pub(crate) fn send(self, bytes: Bytes) {
-        self.0.send(ProxySshRequest { frame: Some(Asked::Ssh(bytes)) });
+        self.0.send(P::message(bytes));
     }
 }
 
-/// What comes from the node.
+/// What comes from the other end.
 #[derive(Debug)]
-pub(crate) struct FromNode {
-    from_node: Box<Streaming<ProxySshResponse>>,
-    agent: StreamAgent,
+pub(crate) struct Answers<P: Protocol> {
+    answers: Box<Streaming<P::Response>>,
+    protocol: P,
 }
 
-impl FromNode {
-    /// The next bytes; `None` when the node has said everything.
+impl<P: Protocol> Answers<P> {
+    /// The next bytes; `None` when the other end has said everything.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
-            match self.from_node.message().await? {
-                Some(ProxySshResponse { frame: Some(Answered::Ssh(bytes)) }) => return Ok(Some(bytes)),
-                Some(ProxySshResponse { frame: Some(Answered::Agent(message)) }) => {
-                    self.agent.ask(message);
-                    poll_fn(|context| self.agent.poll(context)).await?;
-                }
-                Some(_) => {}
-                None => return Ok(None),
+            let Some(answer) = self.answers.message().await? else { return Ok(None) };
+            if let Some(bytes) = self.protocol.bytes(answer) {
+                return Ok(Some(bytes));
             }
+            poll_fn(|context| self.protocol.poll(context)).await?;
         }
     }
 }
 
-impl AsyncRead for NodeStream {
+impl<P: Protocol> AsyncRead for Carried<P> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -231,16 +354,12 @@ impl AsyncRead for NodeStream {
                 return Poll::Ready(Ok(()));
             }
             ready!(this.poll_open(cx))?;
-            if let Err(status) = ready!(this.agent.poll(cx)) {
+            if let Err(status) = ready!(this.protocol.poll(cx)) {
                 return Poll::Ready(Err(this.fail(status)));
             }
             let Incoming::Open(stream) = &mut this.incoming else { return Poll::Ready(Ok(())) };
             match ready!(Pin::new(stream).poll_next(cx)) {
-                Some(Ok(message)) => match message.frame {
-                    Some(Answered::Ssh(bytes)) => this.ready = bytes,
-                    Some(Answered::Agent(message)) => this.agent.ask(message),
-                    _ => {}
-                },
+                Some(Ok(message)) => this.ready = this.protocol.bytes(message).unwrap_or_default(),
                 Some(Err(status)) => return Poll::Ready(Err(this.fail(status))),
                 None => {
                     this.incoming = Incoming::Ended;
@@ -251,7 +370,7 @@ impl AsyncRead for NodeStream {
     }
 }
 
-impl AsyncWrite for NodeStream {
+impl<P: Protocol> AsyncWrite for Carried<P> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         // Until the answer is there nobody else drives the question, and reading may not have begun.
@@ -262,7 +381,7 @@ impl AsyncWrite for NodeStream {
         ready!(this.outgoing.poll_reserve(cx)).map_err(gone)?;
         let count = data.len().min(CHUNK_BYTES);
         let bytes = data.get(..count).map(Bytes::copy_from_slice).unwrap_or_default();
-        this.outgoing.send_item(ProxySshRequest { frame: Some(Asked::Ssh(bytes)) }).map_err(gone)?;
+        this.outgoing.send_item(P::message(bytes)).map_err(gone)?;
         Poll::Ready(Ok(count))
     }
 

@@ -119,6 +119,8 @@ pub struct Filter {
     pub user: String,
     /// In this session.
     pub session_id: String,
+    /// About a statement of a database that has these words, all of them, whatever their case.
+    pub statement: String,
 }
 
 impl Filter {
@@ -132,6 +134,15 @@ impl Filter {
             && (is(&self.code, event.code.as_str()) || self.code == event.kind)
             && is(&self.user, &event.user)
             && is(&self.session_id, &event.session_id)
+            && self.is_about(event.fields.get("statement").and_then(serde_json::Value::as_str))
+    }
+
+    fn is_about(&self, statement: Option<&str>) -> bool {
+        if self.statement.is_empty() {
+            return true;
+        }
+        let Some(statement) = statement.map(str::to_lowercase) else { return false };
+        self.statement.to_lowercase().split_whitespace().all(|word| statement.contains(word))
     }
 }
 

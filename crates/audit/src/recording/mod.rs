@@ -11,6 +11,7 @@ mod frame;
 mod reader;
 mod recorder;
 mod store;
+pub mod transcript;
 
 pub use format::{Decoder, Encoder, FormatError};
 pub use frame::{Body, Direction, Exit, ForwardEnd, Frame, SessionMetadata};

@@ -35,6 +35,9 @@ pub(super) struct Filter {
     /// Only events of this session.
     #[arg(long)]
     session: Option<String>,
+    /// Only events about a statement of a database with these words.
+    #[arg(long, value_name = "WORDS")]
+    statement: Option<String>,
     /// The newest so many; 0 for all.
     #[arg(long, short = 'n', default_value_t = 100)]
     limit: u32,
@@ -67,6 +70,7 @@ async fn print(authority: &Authority, filter: Filter, follow: bool) -> CliResult
         limit: filter.limit,
         follow,
         tail: true,
+        statement: filter.statement.unwrap_or_default(),
     };
     let read = |status: tonic::Status| CliError::from_status("read the audit log", &status);
     let mut records = authority.admin().search_events(request).await.map_err(read)?.into_inner();

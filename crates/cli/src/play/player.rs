@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use rustix::termios::{self, OptionalActions, Termios};
+use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use tokio::sync::mpsc;
@@ -84,6 +85,7 @@ impl Player {
         from: Duration,
     ) -> CliResult<Next> {
         let mut previous = from;
+        let mut transcript = None;
         while let Some(frame) = frames.next().await? {
             if frame.at > from {
                 let mut gap = frame.at.saturating_sub(previous);
@@ -96,7 +98,13 @@ impl Player {
                 }
             }
             self.at = frame.at;
-            show(&frame)?;
+            if Transcript::is_for(&frame) {
+                transcript = Some(Transcript::new(Look::Terminal));
+            }
+            match transcript.as_mut() {
+                Some(transcript) => ui::raw(transcript.frame(&frame).as_bytes())?,
+                None => show(&frame)?,
+            }
         }
         Ok(Next::End)
     }

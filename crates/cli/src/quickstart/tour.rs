@@ -258,8 +258,12 @@ impl Tour {
         let finished = || {
             let mut cluster = cluster.clone();
             async move {
-                let request =
-                    ListRecordingsRequest { limit: 1, user: USER.to_owned(), node: NODE.to_owned() };
+                let request = ListRecordingsRequest {
+                    limit: 1,
+                    user: USER.to_owned(),
+                    node: NODE.to_owned(),
+                    ..ListRecordingsRequest::default()
+                };
                 let recordings = cluster
                     .list_recordings(request)
                     .await

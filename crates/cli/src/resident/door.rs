@@ -38,13 +38,17 @@ pub(crate) struct Taken(pub(super) UnixStream);
 impl Door<'_> {
     /// Has the helper connect input and output to a node. `None`: nothing was read from the input, so go without it.
     pub(crate) fn open(&self, node: &str, login: &str, ends: [BorrowedFd<'_>; 2]) -> Option<Taken> {
+        self.ask(&Request::Ssh { node: node.to_owned(), login: login.to_owned() }, ends)
+    }
+
+    /// The same with a request of either kind.
+    pub(super) fn ask(&self, request: &Request, ends: [BorrowedFd<'_>; 2]) -> Option<Taken> {
         let place = Place::of(self.directory);
         let stream = match place.connect() {
             Ok(stream) => stream,
             Err(_) => self.start(&place)?,
         };
-        let request = Request::Ssh { node: node.to_owned(), login: login.to_owned() };
-        hand_over(&stream, &request, ends).ok().filter(|taken| *taken).map(|_| Taken(stream))
+        hand_over(&stream, request, ends).ok().filter(|taken| *taken).map(|_| Taken(stream))
     }
 
     /// Starts the helper, or waits for whoever does.

@@ -5,6 +5,7 @@
 //! cannot use it connects alone, and says the same. It holds the login's keys in memory only, takes up what a new login
 //! or a rotation has put in their place, and ends with the login.
 
+mod databases;
 mod door;
 mod log;
 mod quick;
@@ -24,7 +25,9 @@ use serde_json::Value;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
+pub(crate) use self::databases::Databases;
 pub(crate) use self::quick::proxy_ssh;
+pub(crate) use self::socket::is_me;
 pub(crate) use self::stream::open;
 
 use self::door::Door;

@@ -9,14 +9,16 @@ use crate::error::{CliError, Exit};
 const MAGIC: &[u8; 6] = b"sally1";
 /// Magic, kind and length.
 pub(super) const HEAD_BYTES: usize = 9;
-/// A login and a node's name fit many times over.
-pub(super) const LONGEST_BODY: usize = 4096;
+/// A login and a node's name fit many times over; a database's name and a client's first packet fit.
+pub(super) const LONGEST_BODY: usize = 12 * 1024;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
     /// Connect the two descriptors that came along (input and output) to a node.
     Ssh { node: String, login: String },
+    /// Connect the two descriptors (of one socket) to a database. What was read of the client already goes first.
+    Database { name: String, early: Vec<u8> },
     /// Tell how it stands, as JSON.
     Status,
     /// Take no more; leave when what is open has ended.
@@ -32,28 +34,30 @@ pub(super) enum Malformed {
     Kind(u8),
     #[error("a body of {0} bytes, at most {LONGEST_BODY} are allowed")]
     Length(usize),
-    #[error("the body is not a login, a zero byte and a node's name")]
+    #[error("the body is not what a request of its kind has: names with a zero byte between or after them")]
     Body,
 }
 
 const SSH: u8 = 1;
 const STATUS: u8 = 2;
 const STOP: u8 = 3;
+const DATABASE: u8 = 4;
 
 impl Request {
     /// The bytes of a request; `None` when a name is longer than any can be.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let (kind, body) = match self {
-            Self::Ssh { node, login } => (SSH, format!("{login}\0{node}")),
-            Self::Status => (STATUS, String::new()),
-            Self::Stop => (STOP, String::new()),
+            Self::Ssh { node, login } => (SSH, format!("{login}\0{node}").into_bytes()),
+            Self::Database { name, early } => (DATABASE, [name.as_bytes(), b"\0", early.as_slice()].concat()),
+            Self::Status => (STATUS, Vec::new()),
+            Self::Stop => (STOP, Vec::new()),
         };
         let length = u16::try_from(body.len()).ok().filter(|length| usize::from(*length) <= LONGEST_BODY)?;
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(MAGIC);
         bytes.push(kind);
         bytes.extend_from_slice(&length.to_be_bytes());
-        bytes.extend_from_slice(body.as_bytes());
+        bytes.extend_from_slice(&body);
         Some(bytes)
     }
 
@@ -78,6 +82,16 @@ impl Request {
                     return Err(Malformed::Body);
                 }
                 Ok(Some(Self::Ssh { node: node.to_owned(), login: login.to_owned() }))
+            }
+            DATABASE => {
+                let end = body.iter().position(|byte| *byte == 0).ok_or(Malformed::Body)?;
+                let (name, early) = body.split_at_checked(end).ok_or(Malformed::Body)?;
+                let name = std::str::from_utf8(name).map_err(|_| Malformed::Body)?;
+                if name.is_empty() {
+                    return Err(Malformed::Body);
+                }
+                let early = early.get(1..).unwrap_or_default().to_vec();
+                Ok(Some(Self::Database { name: name.to_owned(), early }))
             }
             STATUS => Ok(Some(Self::Status)),
             STOP => Ok(Some(Self::Stop)),
@@ -126,7 +140,9 @@ mod tests {
     fn requests_survive_the_way_however_they_are_split() {
         let ssh = Request::Ssh { node: "web-1.example.com".to_owned(), login: "root".to_owned() };
         let nobody = Request::Ssh { node: "web-1".to_owned(), login: String::new() };
-        for request in [ssh, nobody, Request::Status, Request::Stop] {
+        let database = Request::Database { name: "prod".to_owned(), early: b"\0\0\0\x08\x04\xd2".to_vec() };
+        let bare = Request::Database { name: "prod".to_owned(), early: Vec::new() };
+        for request in [ssh, nobody, database, bare, Request::Status, Request::Stop] {
             let bytes = request.encode().unwrap();
             for end in 0..bytes.len() {
                 assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());
@@ -148,6 +164,8 @@ mod tests {
         assert_eq!(with(SSH, b"root\0"), Err(Malformed::Body));
         assert_eq!(with(SSH, b"root\0a\0b"), Err(Malformed::Body));
         assert_eq!(with(SSH, b"\xff\0a"), Err(Malformed::Body));
+        assert_eq!(with(DATABASE, b"prod"), Err(Malformed::Body));
+        assert_eq!(with(DATABASE, b"\0prod"), Err(Malformed::Body));
         assert_eq!(Request::decode(b"sally1\x01\xff\xff"), Err(Malformed::Length(65535)));
         let long = Request::Ssh { node: "x".repeat(LONGEST_BODY), login: "y".to_owned() };
         assert_eq!(long.encode(), None);

@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
 use super::socket::{self, Place};
-use super::splice::{Ends, Splice};
+use super::splice::{Ends, Splice, Target};
 use super::transports::{Login, Transports};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::Stored;
@@ -189,7 +189,12 @@ impl Helper {
             Err(_) => return debug!("a request did not come"),
         };
         match request {
-            Request::Ssh { node, login } => self.ssh(stream, node, login, descriptors).await,
+            Request::Ssh { node, login } => {
+                self.carry(stream, Target::Ssh { node, login }, Vec::new(), descriptors).await;
+            }
+            Request::Database { name, early } => {
+                self.carry(stream, Target::Database { name }, early, descriptors).await;
+            }
             Request::Status => {
                 let _ = stream.write_all(&self.status()).await;
             }
@@ -218,7 +223,7 @@ impl Helper {
         said
     }
 
-    async fn ssh(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+    async fn carry(&self, mut stream: UnixStream, target: Target, early: Vec<u8>, descriptors: Vec<OwnedFd>) {
         let Some((ends, stored, _guard)) = self.accept(descriptors) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
@@ -227,11 +232,11 @@ impl Helper {
         if stream.write_all(&[answer::TAKEN]).await.is_err() {
             return;
         }
-        debug!(node, login, "a stream begins");
+        debug!(?target, "a stream begins");
         let said = match ends.open() {
             Ok((input, output)) => {
                 let transports = &self.transports;
-                let splice = Splice { transports, node, login, input, output, program: &stream };
+                let splice = Splice { transports, target, early, input, output, program: Some(&stream) };
                 splice.run(stored).await
             }
             Err(error) => Err(CliError::new(format!("the helper cannot wait for input and output: {error}"))

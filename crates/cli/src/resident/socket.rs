@@ -90,7 +90,7 @@ impl Place {
 }
 
 /// Whether the other end belongs to this user.
-pub(super) fn is_me(stream: impl AsFd) -> io::Result<bool> {
+pub(crate) fn is_me(stream: impl AsFd) -> io::Result<bool> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid == rustix::process::geteuid())
 }
 

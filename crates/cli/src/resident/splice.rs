@@ -1,4 +1,4 @@
-//! One stream: the input and output of a program, and a node behind the proxy.
+//! One stream: the input and output of a program, and a node or a database behind the proxy.
 //!
 //! What goes to the node is read only when there is room to send it, and what comes is asked for only when the last
 //! bytes were written; so a side that stops makes the other wait, and a stream that is idle holds no buffer.
@@ -15,14 +15,16 @@ use bytes::{Buf, Bytes};
 use futures::FutureExt;
 use futures::future::poll_fn;
 use rustix::fs::{FileType, OFlags};
+use sallyport_databases::postgres::error::{Refusal, SqlState};
 use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::transports::{Seat, Transports};
-use crate::error::{CliError, CliResult};
+use crate::error::{CliError, CliResult, Exit};
+use crate::follow::Channel;
 use crate::profile::Stored;
-use crate::transport::{self, Ending, FromNode, NodeStream, ToNode};
+use crate::transport::{self, Answers, Carried, Ending, Outgoing, Protocol};
 
 /// Bytes read from a program at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -156,7 +158,7 @@ impl Output {
         }
     }
 
-    async fn write_all(&self, mut bytes: Bytes) -> io::Result<()> {
+    pub(super) async fn write_all(&self, mut bytes: Bytes) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = match self {
                 Self::Pipe(pipe) => {
@@ -196,7 +198,7 @@ impl Early {
     /// Drives the question to its answer, and sends what the program writes meanwhile.
     fn poll(
         &mut self,
-        stream: &mut NodeStream,
+        stream: &mut Carried<impl Protocol>,
         input: &Input,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
@@ -226,21 +228,31 @@ impl Early {
     }
 }
 
+/// What a program wants to be connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The SSH service of a node.
+    Ssh { node: String, login: String },
+    /// A database.
+    Database { name: String },
+}
+
 /// One program's connection.
 pub(super) struct Splice<'a> {
     pub(super) transports: &'a Transports,
-    pub(super) node: String,
-    pub(super) login: String,
+    pub(super) target: Target,
+    /// What the program has said already; goes before what it says from now on.
+    pub(super) early: Vec<u8>,
     pub(super) input: Input,
     pub(super) output: Output,
-    /// Ends when the program does.
-    pub(super) program: &'a UnixStream,
+    /// Ends when the program does; none where the program is this one.
+    pub(super) program: Option<&'a UnixStream>,
 }
 
 /// A stream that the proxy has connected.
-struct Open {
-    outgoing: ToNode,
-    incoming: FromNode,
+struct Open<P: Protocol> {
+    outgoing: Outgoing<P>,
+    incoming: Answers<P>,
     ending: Ending,
     _seat: Seat,
 }
@@ -248,14 +260,35 @@ struct Open {
 impl Splice<'_> {
     /// Carries bytes until one side has ended.
     pub(super) async fn run(self, stored: Arc<Stored>) -> CliResult {
-        let mut early = Early::default();
+        match &self.target {
+            Target::Ssh { node, login } => {
+                self.carry(&stored, |channel, stored| transport::open(channel, stored, node, login)).await
+            }
+            Target::Database { name } => {
+                self.carry(&stored, |channel, _| transport::open_database(channel, name)).await
+            }
+        }
+    }
+
+    async fn carry<P: Protocol>(
+        &self,
+        stored: &Arc<Stored>,
+        begin: impl Fn(Channel, &Arc<Stored>) -> (Carried<P>, Ending),
+    ) -> CliResult {
+        let mut early = Early { bytes: self.early.clone(), ..Early::default() };
         let open = tokio::select! {
-            open = self.open(&stored, &mut early) => open?,
+            open = self.open(stored, &mut early, begin) => open,
             () = gone(self.program) => return Ok(()),
         };
-        let Open { outgoing, incoming, ending, _seat } = open;
+        let Open { outgoing, incoming, ending, _seat } = match open {
+            Ok(open) => open,
+            Err(error) => {
+                self.refuse(&error).await;
+                return Err(error);
+            }
+        };
         let rest = early.bytes.split_off(early.sent.min(early.bytes.len()));
-        // Whatever becomes of the input, the node has the last word.
+        // Whatever becomes of the input, the other end has the last word.
         let upstream = self.upstream(outgoing, rest, early.ended).then(|()| std::future::pending::<()>());
         let (mut upstream, mut downstream) = (pin!(upstream), pin!(self.downstream(incoming, &ending)));
         tokio::select! {
@@ -275,10 +308,15 @@ impl Splice<'_> {
     }
 
     /// Asks the proxy, on another connection when one turns out to be lost.
-    async fn open(&self, stored: &Arc<Stored>, early: &mut Early) -> CliResult<Open> {
+    async fn open<P: Protocol>(
+        &self,
+        stored: &Arc<Stored>,
+        early: &mut Early,
+        begin: impl Fn(Channel, &Arc<Stored>) -> (Carried<P>, Ending),
+    ) -> CliResult<Open<P>> {
         loop {
             let seat = self.transports.seat(stored).await?;
-            let (mut stream, ending) = transport::open(seat.channel(), stored, &self.node, &self.login);
+            let (mut stream, ending) = begin(seat.channel(), stored);
             early.sent = 0;
             let opened = poll_fn(|context| early.poll(&mut stream, &self.input, context));
             let lost = tokio::select! {
@@ -300,8 +338,16 @@ impl Splice<'_> {
         }
     }
 
+    /// Tells a client of a database, in the database's own protocol, that nothing will come of it. Once a session has
+    /// begun that would be wrong: what was sent last may be half a message.
+    async fn refuse(&self, error: &CliError) {
+        if matches!(self.target, Target::Database { .. }) {
+            let _ = self.output.write_all(refusal(error).into()).await;
+        }
+    }
+
     /// What the program writes, as fast as the node takes it.
-    async fn upstream(&self, outgoing: ToNode, rest: Vec<u8>, ended: bool) {
+    async fn upstream<P: Protocol>(&self, outgoing: Outgoing<P>, rest: Vec<u8>, ended: bool) {
         if !rest.is_empty() && outgoing.send(rest.into()).await.is_err() {
             return;
         }
@@ -320,7 +366,7 @@ impl Splice<'_> {
     }
 
     /// What the node answers, as fast as the program takes it.
-    async fn downstream(&self, mut incoming: FromNode, ending: &Ending) -> CliResult {
+    async fn downstream<P: Protocol>(&self, mut incoming: Answers<P>, ending: &Ending) -> CliResult {
         loop {
             match incoming.next().await {
                 // A program that does not listen any more: nobody is left to tell.
@@ -340,14 +386,30 @@ impl Splice<'_> {
     }
 
     fn explain(&self, ending: &Ending, error: &io::Error) -> CliError {
-        ending
-            .error(&self.node, &self.login)
-            .unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}")))
+        let said = match &self.target {
+            Target::Ssh { node, login } => ending.error(node, login),
+            Target::Database { name } => ending.database_error(name),
+        };
+        said.unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}")))
+    }
+}
+
+/// An error as a client of a database shows it.
+pub(super) fn refusal(error: &CliError) -> Vec<u8> {
+    let state = match error.exit_kind() {
+        Exit::NotLoggedIn | Exit::Refused => SqlState::InvalidAuthorization,
+        _ => SqlState::CannotConnectNow,
+    };
+    let refusal = Refusal::new(state, error.what());
+    match error.hint_text() {
+        Some(hint) => refusal.hint(hint).to_bytes(),
+        None => refusal.to_bytes(),
     }
 }
 
 /// Waits until the program has ended or hung up. It says nothing on this socket.
-async fn gone(program: &UnixStream) {
+async fn gone(program: Option<&UnixStream>) {
+    let Some(program) = program else { return std::future::pending().await };
     loop {
         if program.readable().await.is_err() {
             return;

@@ -710,6 +710,7 @@ fn search(inner: &Arc<Inner>, asked: v1::SearchEventsRequest) -> Events {
         code: asked.code,
         user: asked.user,
         session_id: asked.session_id,
+        statement: asked.statement,
     };
     let (sender, receiver) = mpsc::channel(SEARCH_QUEUE);
     let limit = asked.limit as usize;

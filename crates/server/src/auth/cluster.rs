@@ -280,6 +280,7 @@ impl Inner {
                 if (all || mine)
                     && is(&request.user, user)
                     && is(&request.node, metadata.map(|metadata| metadata.node.as_str()))
+                    && is(&request.kind, metadata.map(|metadata| metadata.kind.as_str()))
                 {
                     found.push(info(&entry));
                 }

@@ -1,0 +1,164 @@
+//! `sallyport db connect`: psql, through a socket that only it finds.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::rc::Rc;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::choice::{self, Given};
+use super::environment::conninfo_value;
+use super::listener::{Address, Listener, SOCKET_NAME, Way, serve};
+use super::ls;
+use super::startup::Pins;
+use crate::Global;
+use crate::connect::{Authority, AuthorityArgs};
+use crate::error::{CliError, CliResult, Context};
+use crate::profile::{self, Stored};
+use crate::resident::Databases;
+
+/// The longest path of a socket (`sun_path` of unix(7)), without its final zero.
+const LONGEST_PATH: usize = 107;
+
+/// What would lead psql elsewhere, or make it ask for what the socket does not have.
+const MISLEADING: [&str; 14] = [
+    "PGSERVICE",
+    "PGHOST",
+    "PGHOSTADDR",
+    "PGPORT",
+    "PGUSER",
+    "PGDATABASE",
+    "PGPASSWORD",
+    "PGSSLMODE",
+    "PGREQUIRESSL",
+    "PGSSLNEGOTIATION",
+    "PGGSSENCMODE",
+    "PGCHANNELBINDING",
+    "PGREQUIREAUTH",
+    "PGREQUIREPEER",
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The database, as db ls shows it.
+    name: String,
+    /// The database user. Default: that of db login, else the only one that your roles allow.
+    #[arg(long, short = 'u', value_name = "USER")]
+    db_user: Option<String>,
+    /// The name of the database on its server. Default: that of db login, else the only one that your roles allow.
+    #[arg(long, short = 'n', value_name = "DATABASE")]
+    db_name: Option<String>,
+    /// The program to start instead of psql; it must take what psql takes.
+    #[arg(long, value_name = "PROGRAM", default_value = "psql")]
+    psql: OsString,
+    /// What psql is given, such as: -- -c 'select 1'
+    #[arg(last = true, value_name = "PSQL ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let name = choice::parse(&args.name)?;
+    let stored = profile::load_valid(global)?;
+    let given = Given { db_user: args.db_user.clone(), db_name: args.db_name.clone() };
+    let (user, database_name) = as_whom(global, &stored, name.as_str(), given).await?;
+    let tasks = tokio::task::LocalSet::new();
+    tasks
+        .run_until(async {
+            let place = place()?;
+            let listener = Listener::bind(&Address::Unix(place.path().join(SOCKET_NAME))).await?;
+            let databases = Rc::new(Databases::by_the_helper(global, &stored));
+            let way = Way::Tunnel { databases, database: name.to_string(), pins: Pins::default() };
+            // psql shows what went wrong: it is told in its own protocol.
+            tokio::task::spawn_local(serve(listener, way, |_| {}));
+            let target = format!(
+                "host={} port=5432 user={} dbname={}",
+                conninfo_value(&place.path().to_string_lossy()),
+                conninfo_value(&user),
+                conninfo_value(&database_name)
+            );
+            psql(&args, &target).await
+        })
+        .await
+}
+
+/// The user and the name: given, chosen by `db login`, or the only ones that are allowed.
+async fn as_whom(
+    global: &Global,
+    stored: &Stored,
+    database: &str,
+    mut given: Given,
+) -> CliResult<(String, String)> {
+    if let Some(chosen) = choice::find(stored, database)? {
+        given.db_user.get_or_insert(chosen.db_user);
+        given.db_name.get_or_insert(chosen.db_name);
+    }
+    if let Given { db_user: Some(user), db_name: Some(name) } = given {
+        // Whether that is allowed is said when it connects.
+        return Ok((user, name));
+    }
+    let authority = Authority::open(global, &AuthorityArgs::default()).await?;
+    choice::pick(&ls::one(&authority.databases(), database).await?, &given)
+}
+
+/// A directory of this user's alone, with a path that is short enough for a socket.
+fn place() -> CliResult<tempfile::TempDir> {
+    let doing = "make a directory for the socket";
+    let make = |parent: &std::path::Path| tempfile::Builder::new().prefix("sallyport-db-").tempdir_in(parent);
+    let place = make(&std::env::temp_dir()).doing(doing)?;
+    if place.path().join(SOCKET_NAME).as_os_str().len() <= LONGEST_PATH {
+        return Ok(place);
+    }
+    make(std::path::Path::new("/tmp")).doing(doing)
+}
+
+async fn psql(args: &Args, target: &str) -> CliResult<ExitCode> {
+    let mut command = Command::new(&args.psql);
+    command.arg("-d").arg(target).args(&args.arguments);
+    for variable in MISLEADING {
+        command.env_remove(variable);
+    }
+    // Before psql is there, so that no Ctrl-C ends this process in between. What psql does with one is its own affair:
+    // mostly it cancels the query, and this process has to carry that.
+    let mut ignored = [SignalKind::interrupt(), SignalKind::quit()].map(signal);
+    let doing = "wait for signals";
+    for ignoring in &mut ignored {
+        if let Err(error) = ignoring {
+            return Err(CliError::new(format!("cannot {doing}: {error}")));
+        }
+    }
+    let mut terminate = signal(SignalKind::terminate()).doing(doing)?;
+    let mut hang_up = signal(SignalKind::hangup()).doing(doing)?;
+    let program = args.psql.to_string_lossy();
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => CliError::new(format!("there is no {program} on this machine"))
+            .hint(
+                "apt-get install postgresql-client  (dnf install postgresql; brew install libpq); other clients: sallyport \
+                 proxy db NAME --tunnel",
+            ),
+        _ => CliError::new(format!("cannot start {program}: {error}")),
+    })?;
+    let status = loop {
+        tokio::select! {
+            ended = child.wait() => break ended.doing(format!("wait for {program}"))?,
+            _ = terminate.recv() => pass_on(&child, Signal::SIGTERM),
+            _ = hang_up.recv() => pass_on(&child, Signal::SIGHUP),
+        }
+    };
+    Ok(exit_code(status))
+}
+
+fn pass_on(child: &Child, signal: Signal) {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// psql's own; as shells have it where a signal ended it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(u8::try_from(number).unwrap_or(1))
+}

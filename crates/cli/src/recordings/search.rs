@@ -1,0 +1,134 @@
+//! `sallyport recordings search`: who ran what in databases, from the audit log, with the sessions to play.
+
+use std::time::Duration;
+
+use sallyport_wire::convert;
+use sallyport_wire::v1::SearchEventsRequest;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::shorten;
+use crate::Global;
+use crate::connect::{Authority, AuthorityArgs};
+use crate::error::{CliError, CliResult, Exit};
+use crate::ui::{self, Format};
+
+/// The event that one statement leaves.
+const KIND: &str = "db.query";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Search {
+    /// Words that are all in the statement, whatever their case.
+    #[arg(required = true, value_name = "WORD")]
+    words: Vec<String>,
+    /// Only statements of this user of the cluster.
+    #[arg(long)]
+    user: Option<String>,
+    /// Only statements in this session.
+    #[arg(long)]
+    session: Option<String>,
+    /// Only statements of so long ago, such as 24h.
+    #[arg(long, value_parser = ui::parse_duration)]
+    since: Option<Duration>,
+    /// The newest so many; 0 for all.
+    #[arg(long, short = 'n', default_value_t = 100)]
+    limit: u32,
+    #[command(flatten)]
+    authority: AuthorityArgs,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(super) async fn run(global: &Global, args: Search) -> CliResult {
+    let words = args.words.join(" ");
+    if words.trim().is_empty() {
+        return Err(CliError::new("there is no word to search for").exit(Exit::Usage));
+    }
+    let authority = Authority::open(global, &args.authority).await?;
+    let request = SearchEventsRequest {
+        since: args.since.map(|ago| convert::time_to_proto(OffsetDateTime::now_utc() - ago)),
+        code: KIND.to_owned(),
+        user: args.user.unwrap_or_default(),
+        session_id: args.session.unwrap_or_default(),
+        limit: args.limit,
+        tail: true,
+        statement: words,
+        ..SearchEventsRequest::default()
+    };
+    let read = |status: tonic::Status| CliError::from_status("search the audit log", &status);
+    let mut records = authority.admin().search_events(request).await.map_err(read)?.into_inner();
+    let mut found = Vec::new();
+    while let Some(record) = records.message().await.map_err(read)? {
+        let event: Value = serde_json::from_str(&record.event_json)
+            .map_err(|error| CliError::new(format!("record {} is not JSON: {error}", record.sequence)))?;
+        found.push(Found::of(&event));
+    }
+    if args.format == Format::Json {
+        return ui::json(&found.iter().map(Found::as_json).collect::<Vec<_>>());
+    }
+    let rows = found
+        .iter()
+        .map(|one| {
+            vec![
+                one.session.clone(),
+                one.time.clone(),
+                one.user.clone(),
+                format!("{}@{}", one.login, one.database),
+                one.outcome(),
+                shorten(&one.statement.split_whitespace().collect::<Vec<_>>().join(" "), 80),
+            ]
+        })
+        .collect();
+    ui::table(
+        &["session", "time", "user", "target", "outcome", "statement"],
+        rows,
+        "No statement that you may see has these words.",
+    )
+}
+
+/// One statement.
+struct Found {
+    session: String,
+    time: String,
+    user: String,
+    login: String,
+    database: String,
+    statement: String,
+    fields: Value,
+}
+
+impl Found {
+    fn of(event: &Value) -> Self {
+        let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let fields = event.get("fields").cloned().unwrap_or_default();
+        let statement = fields.get("statement").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self {
+            session: text("session_id"),
+            time: text("time"),
+            user: text("user"),
+            login: text("login"),
+            database: text("node"),
+            statement,
+            fields,
+        }
+    }
+
+    /// The tag that the server gave, or why it did not.
+    fn outcome(&self) -> String {
+        let text = |key: &str| {
+            let value = self.fields.get(key).and_then(Value::as_str).unwrap_or_default();
+            shorten(value, 40)
+        };
+        match text("sqlstate") {
+            none if none.is_empty() => text("tag"),
+            sqlstate => format!("error {sqlstate}"),
+        }
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "session_id": self.session, "time": self.time, "user": self.user, "login": self.login,
+            "database": self.database, "statement": self.statement, "fields": self.fields,
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! Connections of local database clients, carried by the helper where one can be had, else by connections to the proxy
+//! of this process's own.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+
+use super::door::{self, Door, Taken};
+use super::request::Request;
+use super::splice::{Ends, Splice, Target, refusal};
+use super::transports::{Login, Transports};
+use super::{Setting, VARIABLE};
+use crate::Global;
+use crate::error::{CliResult, Context};
+use crate::profile::{self, Stored};
+
+/// Carries the connections of local clients to databases of one cluster.
+pub(crate) struct Databases {
+    global: Global,
+    stored: Stored,
+    /// Ask the helper first.
+    helper: Setting,
+    own: Transports,
+}
+
+impl std::fmt::Debug for Databases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Databases").field("proxy", &self.stored.profile.proxy).finish_non_exhaustive()
+    }
+}
+
+impl Databases {
+    /// With a connection of its own, which is made with the first client and kept for the others.
+    pub(crate) fn new(global: &Global, stored: &Stored) -> Self {
+        // Of several logins it is this one, whatever becomes the current one meanwhile.
+        let global = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
+        let own = Transports::new(global.clone(), stored.directory.clone());
+        Self { global, stored: stored.clone(), helper: Setting::Off, own }
+    }
+
+    /// By the helper, for whoever stays only for a moment: its connection is there already.
+    pub(crate) fn by_the_helper(global: &Global, stored: &Stored) -> Self {
+        // The helper has chosen its cryptography already.
+        let chosen = std::env::var_os("SALLYPORT_CRYPTO").is_some_and(|value| !value.is_empty());
+        let helper = if chosen { Setting::Off } else { Setting::of(std::env::var_os(VARIABLE).as_deref()) };
+        Self { helper, ..Self::new(global, stored) }
+    }
+
+    /// Carries one connection to its end. `early` is what the client has said already, its first packet at least.
+    ///
+    /// # Errors
+    /// When it could not be made, which the client has been told too, or was lost.
+    pub(crate) async fn carry(&self, database: &str, early: Vec<u8>, client: OwnedFd) -> CliResult {
+        match self.hand_over(database, &early, &client).await {
+            Some(taken) => wait(taken).await,
+            None => self.alone(database, early, client).await,
+        }
+    }
+
+    async fn hand_over(&self, database: &str, early: &[u8], client: &OwnedFd) -> Option<Taken> {
+        let Setting::On { idle } = self.helper else { return None };
+        let client = client.try_clone().ok()?;
+        let (directory, proxy) = (self.stored.directory.clone(), self.stored.profile.proxy.clone());
+        let request = Request::Database { name: database.to_owned(), early: early.to_vec() };
+        // Starting one takes a moment, in which other clients want to be served.
+        let asked = tokio::task::spawn_blocking(move || {
+            let door = Door { directory: &directory, proxy: &proxy, idle };
+            door.ask(&request, [client.as_fd(), client.as_fd()])
+        });
+        asked.await.ok().flatten()
+    }
+
+    async fn alone(&self, database: &str, early: Vec<u8>, client: OwnedFd) -> CliResult {
+        let doing = "take the client's connection";
+        let twice = client.try_clone().doing(doing)?;
+        let (input, output) = Ends::new(vec![twice, client]).and_then(Ends::open).doing(doing)?;
+        let stored = match self.login() {
+            Ok(stored) => stored,
+            Err(error) => {
+                let _ = output.write_all(refusal(&error).into()).await;
+                return Err(error);
+            }
+        };
+        let target = Target::Database { name: database.to_owned() };
+        let splice = Splice { transports: &self.own, target, early, input, output, program: None };
+        splice.run(stored).await
+    }
+
+    fn login(&self) -> CliResult<Arc<Stored>> {
+        match self.own.login() {
+            Login::Valid(stored) => Ok(stored),
+            // In the words of whoever looks for the first time.
+            Login::Unusable => profile::load_valid(&self.global).map(Arc::new),
+        }
+    }
+}
+
+/// Waits until a connection that the helper has taken over ends.
+async fn wait(taken: Taken) -> CliResult {
+    let Taken(stream) = taken;
+    let doing = "hear from the resident helper";
+    stream.set_read_timeout(None).and_then(|()| stream.set_nonblocking(true)).doing(doing)?;
+    let stream = UnixStream::from_std(stream).doing(doing)?;
+    let mut said = Vec::new();
+    let read = stream.take(64 * 1024).read_to_end(&mut said).await;
+    door::understand(read.is_ok().then_some(&said))
+}
