@@ -18,7 +18,18 @@ const NEEDED: &[(&str, &str)] = &[
     ("openssl", "openssl"),
     ("softhsm2-util", "softhsm2"),
     ("/usr/include/security/pam_appl.h", "libpam0g-dev"),
+    ("pg_ctlcluster", "postgresql"),
+    ("psql", "postgresql-client"),
+    ("/usr/lib/python3/dist-packages/psycopg", "python3-psycopg"),
+    ("/usr/lib/python3/dist-packages/psycopg2", "python3-psycopg2"),
+    ("/usr/lib/python3/dist-packages/sqlalchemy", "python3-sqlalchemy"),
+    ("javac", "default-jdk-headless"),
+    ("/usr/share/java/postgresql.jar", "libpostgresql-jdbc-java"),
 ];
+
+/// Says that the package of PostgreSQL makes no database of its own, and so has none to start.
+const NO_CLUSTER: (&str, &str) =
+    ("/etc/postgresql-common/createcluster.conf", "create_main_cluster = false\nstart_conf = 'manual'\n");
 
 pub(crate) fn run() -> Result<(), String> {
     let missing = missing();
@@ -33,7 +44,12 @@ pub(crate) fn run() -> Result<(), String> {
     }
     println!("installing what the tests need: {list}");
     apt(&["update", "-qq"])?;
-    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    if missing.contains(&"postgresql") {
+        no_cluster().map_err(|error| format!("cannot write {}: {error}", NO_CLUSTER.0))?;
+    }
+    // What was written above stays, without a question.
+    let keep = "Dpkg::Options::=--force-confold";
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends", "-o", keep];
     install.extend(&missing);
     apt(&install)?;
     let still = self::missing();
@@ -54,6 +70,16 @@ fn present(program: &str) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Before the package is there; what an operator has written is left alone.
+fn no_cluster() -> std::io::Result<()> {
+    let (path, text) = (Path::new(NO_CLUSTER.0), NO_CLUSTER.1);
+    if path.exists() {
+        return Ok(());
+    }
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::write(path, text)
 }
 
 /// Without a dependency for one number: the owner of our own process directory.

@@ -72,6 +72,21 @@ async fn records_are_chained_found_and_verified_across_restarts() {
 }
 
 #[tokio::test]
+async fn statements_are_found_by_their_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, _) = AuditLog::open(directory.path(), signer()).unwrap();
+    let ran = |user: &str, statement: &str| event(user).field("statement", statement);
+    let all = vec![event("alice"), ran("bob", "DELETE FROM orders\nWHERE id = 1"), ran("carol", "select 1")];
+    log.append(all).await.unwrap();
+    let found =
+        |statement: &str| users(&log, &Filter { statement: statement.to_owned(), ..Filter::default() });
+    assert_eq!(found("Orders  delete"), ["bob"]);
+    assert_eq!(found("select"), ["carol"]);
+    assert!(found("delete customers").is_empty());
+    assert_eq!(found("").len(), 3);
+}
+
+#[tokio::test]
 async fn an_event_that_comes_twice_is_written_once() {
     let directory = tempfile::tempdir().unwrap();
     let key = signer();
