@@ -1,0 +1,163 @@
+//! Sessions that end before their time: each says so to its client, in an event and in its recording.
+
+use std::time::{Duration, Instant};
+
+use sallyport_audit::Code;
+use sallyport_audit::recording::{Body, Exit};
+
+use crate::client::Client;
+use crate::world::World;
+
+fn sessions(world: &World) -> String {
+    world.postgres.sql("select count(*) from pg_stat_activity where usename = 'app'")
+}
+
+/// Waits until the server has no session of app's any more.
+async fn gone(world: &World) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while sessions(world) != "0" {
+        assert!(Instant::now() < deadline, "a session is left at the server");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_a_limit_and_an_administrator_cut_sessions() {
+    let world = World::new("");
+    world.postgres.sql("create role app login");
+    let asked = world.asked(Duration::from_secs(3600));
+    let session = asked.session;
+    let mut client = Client::hello_for(&world, asked, &[("user", "app"), ("database", "postgres")]).await;
+    client.answers().await;
+    // In the middle of a statement, which is ended at the server, too.
+    client.say(&[(b'Q', b"select pg_sleep(600)\0")]).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.set("client_idle_timeout: 1h");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.lock();
+    let text = client.end().await;
+    assert!(text.starts_with("E 57P01") && text.contains("call security"), "{text}");
+    gone(&world).await;
+    world.quiet().await;
+    let cut = world.event(Code::DatabaseSessionCut).await;
+    assert!(cut.message.contains("call security"), "{}", cut.message);
+    let unanswered = world.of(&Code::DatabaseQuery);
+    assert_eq!(unanswered[0].fields["statement"], "select pg_sleep(600)");
+    assert_eq!(unanswered[0].fields["unanswered"], true);
+    let frames = world.recording(&session);
+    assert!(matches!(&frames.last().unwrap().body, Body::Exit(Exit::Cut(why)) if why.contains("security")));
+    let text = Client::hello(&world, &[("user", "app")]).await.end().await;
+    assert!(text.starts_with("E 28000") && text.contains("call security"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_time_are_kept() {
+    let world = World::new("client_idle_timeout: 1s");
+    world.postgres.sql("create role app login");
+    let mut client = Client::ready(&world, "app").await;
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
+    }
+    let text = client.end().await;
+    assert!(text.starts_with("E 57P01 the client was silent for 1 s"), "{text}");
+    world.set("max_session_duration: 1s");
+    let text = Client::ready(&world, "app").await.end().await;
+    assert!(text.starts_with("E 57P01 the session has lasted 1 s"), "{text}");
+    world.set("disconnect_expired_cert: true");
+    let short = || world.asked(Duration::from_secs(2));
+    let app = [("user", "app"), ("database", "postgres")];
+    let mut client = Client::hello_for(&world, short(), &app).await;
+    client.answers().await;
+    let text = client.end().await;
+    assert!(text.starts_with("E 57P01 your certificate has expired"), "{text}");
+    // Or it may finish.
+    world.set("disconnect_expired_cert: false");
+    let mut client = Client::hello_for(&world, short(), &app).await;
+    client.answers().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.set("client_idle_timeout: 1h");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
+    let id = world.cluster.entered.lock().unwrap().last().unwrap().session_id;
+    assert!(world.service.end(&id, "ended by carol"));
+    let text = client.end().await;
+    assert!(text.starts_with("E 57P01 ended by carol"), "{text}");
+    gone(&world).await;
+    assert_eq!(world.of(&Code::DatabaseSessionCut).len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_bytes_never_reach_the_database() {
+    let world = World::new("");
+    world.postgres.sql("create role app login; alter role app set log_statement = 'all'");
+    for bytes in [
+        &b"Q\0\0\0\x10drop table t"[..],
+        b"Q\xff\xff\xff\xffdrop table t\0",
+        b"Z\0\0\0\x05I",
+        b"p\0\0\0\x08x\0\0\0",
+        b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        b"B\0\0\0\x0c\0\0\0\0\0\x09\0\0",
+    ] {
+        let asked = world.asked(Duration::from_secs(3600));
+        let session = asked.session;
+        let mut client = Client::hello_for(&world, asked, &[("user", "app"), ("database", "postgres")]).await;
+        client.answers().await;
+        use tokio::io::AsyncWriteExt;
+        client.io.write_all(bytes).await.unwrap();
+        client.io.write_all(b"Q\0\0\0\x14drop table other\0").await.unwrap();
+        let text = client.end().await;
+        assert!(text.starts_with("E 08P01"), "{text}");
+        world.quiet().await;
+        assert!(world.recorded(&session).iter().any(|frame| frame.starts_with("Malformed { client: true")));
+    }
+    gone(&world).await;
+    assert_eq!(world.of(&Code::DatabaseMalformed).len(), 6);
+    let log = world.postgres.log();
+    assert!(!log.contains("drop table") && !log.contains("invalid"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
+    let mut world = World::new("");
+    world.postgres.sql("create role app login; create table t (a text); grant all on t to app");
+    // A client that is gone in the middle of a copy.
+    let mut client = Client::ready(&world, "app").await;
+    client.say(&[(b'Q', b"copy t from stdin\0")]).await;
+    client.message().await;
+    client.say(&[(b'd', b"one\n")]).await;
+    client.say(&[(b'd', b"two\n")]).await;
+    drop(client);
+    gone(&world).await;
+    world.quiet().await;
+    assert_eq!(world.postgres.sql("select count(*) from t"), "0");
+    // A client that reads nothing, and is cut all the same.
+    let mut slow = Client::ready(&world, "app").await;
+    slow.say(&[(b'Q', b"select repeat('x', 1000) from generate_series(1, 100000)\0")]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let id = world.cluster.entered.lock().unwrap().last().unwrap().session_id;
+    world.service.end(&id, "too slow");
+    world.quiet().await;
+    gone(&world).await;
+    drop(slow);
+    // An administrator of the database ends one; then it is killed.
+    let client = Client::ready(&world, "app").await;
+    world.postgres.sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'");
+    let text = client.end().await;
+    assert!(text.contains("57P01 terminating connection due to administrator command"), "{text}");
+    let mut client = Client::ready(&world, "app").await;
+    client.say(&[(b'Q', b"select pg_sleep(600)\0")]).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.postgres.kill();
+    let text = client.end().await;
+    assert!(
+        text.contains("08006 the connection to the database was lost") || text.contains("57P0"),
+        "{text}"
+    );
+    world.quiet().await;
+    let lost = world.of(&Code::DatabaseSessionLost);
+    assert!(lost.iter().any(|event| event.message.contains("in the middle of a statement")), "{lost:?}");
+    let text = Client::hello(&world, &[("user", "app"), ("database", "postgres")]).await.end().await;
+    assert!(text.starts_with("E 57P03"), "{text}");
+    assert_eq!(world.of(&Code::DatabaseSessionEnd).len(), 4);
+}
