@@ -218,8 +218,8 @@ impl ClusterView {
         self.read().databases.get(name).cloned()
     }
 
-    #[allow(dead_code, reason = "for the parts that serve databases")]
     /// Every database that this host is told of: all for a proxy, those that it serves for an agent.
+    #[allow(dead_code, reason = "for the parts that serve databases")]
     pub(crate) fn databases(&self) -> Vec<Arc<Database>> {
         self.read().databases.values().cloned().collect()
     }

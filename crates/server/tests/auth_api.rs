@@ -19,6 +19,7 @@ use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
@@ -38,6 +39,7 @@ const PROTOS: &[&str] = &[
     include_str!("../../wire/proto/sallyport/v1/certificates.proto"),
     include_str!("../../wire/proto/sallyport/v1/suites.proto"),
     include_str!("../../wire/proto/sallyport/v1/sessions.proto"),
+    include_str!("../../wire/proto/sallyport/v1/databases.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -134,8 +136,13 @@ fn request(method: &str) -> Vec<u8> {
 const OPEN: [&str; 5] =
     ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
 /// Give every user their own part of the answer, and everybody else's to nobody.
-const OWN_PART: [&str; 4] =
-    ["Cluster.ListNodes", "Cluster.ListRecordings", "Rotation.Follow", "Sessions.ListSessions"];
+const OWN_PART: [&str; 5] = [
+    "Cluster.ListNodes",
+    "Cluster.ListRecordings",
+    "Rotation.Follow",
+    "Sessions.ListSessions",
+    "Databases.ListDatabases",
+];
 /// For nodes. The CAs' public halves are what they watch anyway.
 const FOR_NODES: [&str; 10] = [
     "Admin.ExportCa",
@@ -366,6 +373,9 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Certificates.GetIssuance", Called),
         ("Certificates.SignCertificate", Event("SP1102I")),
         ("Certificates.DenyCertificate", Event("SP1103I")),
+        ("Databases.ListDatabases", Called),
+        ("Databases.ExplainDatabaseAccess", Called),
+        ("Databases.CertifyDatabaseUser", Event("SP1100I")),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
         ("Suites.PreflightSuite", Called),
@@ -413,10 +423,13 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
         public_names: Vec::new(),
     };
     fleet.renew_host(renew).await.unwrap();
-    let kinds = ["role", "lock", "node", "session_policy", "trust"].map(str::to_owned).to_vec();
+    let kinds = ["role", "lock", "node", "session_policy", "db", "trust"].map(str::to_owned).to_vec();
     let mut watch = fleet.watch(v1::WatchRequest { kinds }).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
-    fleet.heartbeat(v1::HeartbeatRequest::default()).await.unwrap();
+    let yaml = "kind: db\nversion: v1\nmetadata: {name: reports}\nspec: {address: 'db:5432'}\n".to_owned();
+    let databases = vec![v1::DatabaseReport { yaml }];
+    let beat = v1::HeartbeatRequest { databases, ..v1::HeartbeatRequest::default() };
+    assert!(fleet.heartbeat(beat).await.unwrap().into_inner().problems.is_empty());
     let mut rotation = RotationClient::new(node.channel.clone());
     rotation.confirm(v1::ConfirmRequest::default()).await.unwrap();
     let event =
@@ -574,6 +587,18 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
     assert_eq!(sessions.remove_recording(remove()).await.unwrap_err().code(), Code::NotFound);
     let listed = client.list_recordings(v1::ListRecordingsRequest::default()).await.unwrap().into_inner();
     assert!(listed.recordings.is_empty());
+
+    let mut databases = DatabasesClient::new(admin_channel(&cluster.data_dir()).await);
+    let listed = databases.list_databases(v1::ListDatabasesRequest::default()).await.unwrap().into_inner();
+    assert_eq!(listed.databases.len(), 1, "{listed:?}");
+    let explain = v1::ExplainDatabaseAccessRequest {
+        user: "alice".to_owned(),
+        database: "reports".to_owned(),
+        db_user: "alice".to_owned(),
+        db_name: "reports".to_owned(),
+    };
+    let why = databases.explain_database_access(explain).await.unwrap().into_inner();
+    assert!(!why.allowed && why.summary.contains("no role allows it"), "{why:?}");
 
     let mut suites = SuitesClient::new(admin_channel(&cluster.data_dir()).await);
     let known = suites.list_suites(v1::ListSuitesRequest {}).await.unwrap().into_inner();
