@@ -111,7 +111,7 @@ impl Fleet for Service {
         let caller = caller(&request);
         let identity = self.0.host(&caller, "Fleet.EmitEvents", &[HostRole::Node, HostRole::Proxy]).await?;
         let texts = request.into_inner().events_json;
-        match take_events(identity, texts) {
+        match take_events(identity, texts, |database| self.0.serves_database(identity, database)) {
             Ok(events) => {
                 self.0.record(events).await?;
                 Ok(Response::new(v1::EmitEventsResponse {}))
@@ -268,11 +268,36 @@ fn reported_by_hosts(code: &Code) -> bool {
             | Code::CryptoQuarantined
             | Code::CryptoProfileStale
             | Code::AuditLost
+    ) || about_databases(code)
+}
+
+/// Codes of sessions with databases, which agents see and proxies refuse.
+fn about_databases(code: &Code) -> bool {
+    matches!(
+        code,
+        Code::DatabaseSessionStart
+            | Code::DatabaseSessionEnd
+            | Code::DatabaseSessionRefused
+            | Code::DatabaseSessionCut
+            | Code::DatabaseSessionLost
+            | Code::DatabaseQuery
+            | Code::DatabaseCopy
+            | Code::DatabaseFunctionCall
+            | Code::DatabaseMalformed
+            | Code::DatabaseCancel
+            | Code::DatabaseUserProvisioned
+            | Code::DatabaseUserDropped
+            | Code::DatabaseUserDeactivated
+            | Code::DatabaseUserLeft
     )
 }
 
 /// Events of a host, stamped with who reported them.
-fn take_events(identity: &Identity, texts: Vec<String>) -> Result<Vec<Event>, Status> {
+fn take_events(
+    identity: &Identity,
+    texts: Vec<String>,
+    serves: impl Fn(&str) -> bool,
+) -> Result<Vec<Event>, Status> {
     if texts.len() > MOST_EVENTS {
         return Err(Status::invalid_argument(format!(
             "{} events in one call, at most {MOST_EVENTS} are allowed",
@@ -296,8 +321,12 @@ fn take_events(identity: &Identity, texts: Vec<String>) -> Result<Vec<Event>, St
         }
         event.kind = event.code.kind().to_owned();
         event.origin = identity.display_name();
-        if *role == HostRole::Node {
-            // A node speaks for itself only.
+        if *role == HostRole::Node && !(about_databases(&event.code) && serves(&event.node)) {
+            // A node speaks for itself only, and for the databases that it serves.
+            if about_databases(&event.code) && !event.node.is_empty() {
+                let reported = std::mem::take(&mut event.node);
+                event.fields.insert("database".to_owned(), reported.into());
+            }
             event.node = name.to_string();
         }
         if event.time > now + FUTURE {

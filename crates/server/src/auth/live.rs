@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sallyport_access::{HostId, HostRole, NodeName, SessionId};
+use sallyport_access::{DatabaseName, HostId, HostRole, NodeName, SessionId};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
@@ -18,6 +18,8 @@ pub(super) const FORGET_AFTER: Duration = Duration::from_secs(60);
 const MOST_SESSIONS: usize = 50_000;
 /// Longest command and name that are kept.
 const LONGEST_TEXT: usize = 1024;
+/// The kind of sessions with databases.
+const DATABASE: &str = "db";
 const MOST_ROLES: usize = 256;
 const MOST_PARTICIPANTS: usize = 64;
 /// Orders on their way to one host.
@@ -120,8 +122,11 @@ impl Live {
             }
             bounded(&mut told);
             if host.role == HostRole::Node {
-                // A node speaks for itself only.
-                told.node = host.name.to_string();
+                // A node speaks for itself only. What it serves of a database is called by the database's name.
+                let database = told.kind == DATABASE && DatabaseName::new(told.node.as_str()).is_ok();
+                if !database {
+                    told.node = host.name.to_string();
+                }
                 told.node_id = host.id.to_string();
             }
             told.served_by = host.shown.clone();
@@ -267,6 +272,22 @@ mod tests {
         assert!(live.take(&two, other, put(first)).is_err(), "another host's session");
         assert_eq!(live.find(&first).unwrap().node, "one");
         assert_eq!(ids(&live), [second.to_string(), first.to_string()]);
+
+        let mut database = put(SessionId::new());
+        for told in &mut database.put {
+            told.kind = DATABASE.to_owned();
+            told.node = "prod".to_owned();
+        }
+        live.take(&two, other, database.clone()).unwrap();
+        let id = database.put[0].session_id.parse().unwrap();
+        let told = live.find(&id).unwrap();
+        assert_eq!((told.node.as_str(), told.served_by.as_str()), ("prod", "node:two"));
+        live.take(
+            &two,
+            other,
+            v1::ReportSessionsRequest { ended: vec![id.to_string()], ..Default::default() },
+        )
+        .unwrap();
 
         let (number, mut answer) = live.order_end(&first, "enough").unwrap();
         assert_eq!(received.try_recv().unwrap().reason, "enough");

@@ -32,6 +32,12 @@ impl Inner {
         Ok(known)
     }
 
+    /// Whether this host is an agent that serves a database of this name.
+    pub(in crate::auth) fn serves_database(&self, agent: &Identity, database: &str) -> bool {
+        let Principal::Host { id, name, .. } = &agent.principal else { return false };
+        self.databases.find(database).is_some_and(|known| known.serves(*id, name))
+    }
+
     /// A certificate of the db_client CA over an agent's key. The roles are asked here, too: what an agent says is not
     /// enough, and the certificate of the user has to be shown.
     pub(super) async fn certify_database_user(
