@@ -18,7 +18,7 @@ use crate::connect::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
-const KINDS: &str = "role, user, token, node, lock, session_policy";
+const KINDS: &str = "role, user, token, node, db, lock, session_policy";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {
@@ -74,6 +74,9 @@ struct LockTarget {
     login: Option<String>,
     #[arg(long)]
     node: Option<String>,
+    /// A database, by its name.
+    #[arg(long)]
+    db: Option<String>,
 }
 
 struct Target {
@@ -313,8 +316,8 @@ pub(super) async fn rm(authority: &Authority, args: &Rm) -> CliResult {
 }
 
 pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
-    let LockTarget { user, role, login, node } = &args.target;
-    let (what, value) = [("user", user), ("role", role), ("login", login), ("node", node)]
+    let LockTarget { user, role, login, node, db } = &args.target;
+    let (what, value) = [("user", user), ("role", role), ("login", login), ("node", node), ("db", db)]
         .into_iter()
         .find_map(|(what, value)| value.as_ref().map(|value| (what, value)))
         .ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;

@@ -33,6 +33,12 @@ pub(super) struct Add {
     /// OS logins: the trait internal.logins, which the role "access" allows.
     #[arg(long, value_delimiter = ',')]
     logins: Vec<String>,
+    /// Users of database servers: the trait internal.db_users, which the role "access" allows.
+    #[arg(long, value_delimiter = ',')]
+    db_users: Vec<String>,
+    /// Databases within database servers: the trait internal.db_names, which the role "access" allows.
+    #[arg(long, value_delimiter = ',')]
+    db_names: Vec<String>,
     /// Further traits, as NAME=VALUE[,VALUE...].
     #[arg(long = "trait", value_name = "NAME=VALUES")]
     traits: Vec<String>,
@@ -83,8 +89,9 @@ pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
 
 async fn add(authority: &Authority, args: Add) -> CliResult {
     let mut traits: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    if !args.logins.is_empty() {
-        traits.insert("internal.logins".to_owned(), args.logins);
+    let own = [("logins", args.logins), ("db_users", args.db_users), ("db_names", args.db_names)];
+    for (name, values) in own.into_iter().filter(|(_, values)| !values.is_empty()) {
+        traits.insert(format!("internal.{name}"), values);
     }
     for text in &args.traits {
         let Some((name, values)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
