@@ -51,6 +51,8 @@ pub(crate) enum ConnectError {
     /// The server's own refusal, as it came.
     #[error("the database refused the session: {message} ({code})")]
     Server { code: String, message: String, bytes: Vec<u8> },
+    #[error("the database user cannot be made: {0}")]
+    Provision(String),
     #[error("the database at {address} does not keep to the protocol: {what}")]
     Protocol { address: String, what: String },
 }
@@ -96,6 +98,11 @@ impl ConnectError {
             Self::Scram(_) => refusal(
                 SqlState::InvalidAuthorization,
                 "check the agent's password file (node.pgpass) against the database",
+            ),
+            Self::Provision(_) => refusal(
+                SqlState::InvalidAuthorization,
+                "the account that the resource names (admin_user) has to be there with LOGIN and CREATEROLE, be let in \
+                 by certificate as others are, and may grant the roles of db_roles",
             ),
             Self::Protocol { .. } => refusal(SqlState::ConnectionFailure, ""),
         }
@@ -202,26 +209,30 @@ pub(crate) async fn open(
     };
     let address = wanted.database.address.clone();
     let mut login = Login {
-        stream,
-        buffer: BytesMut::new(),
+        wire: Wire::new(stream, BytesMut::new(), &address),
         greeting: Vec::with_capacity(512),
         key: None,
         authenticated: false,
-        address: address.clone(),
     };
     // A database that wakes up, or is busy, takes its time to greet; connections of libpq wait for ever.
     timeout(patience.saturating_mul(3), login.run(startup, password, client_key)).await.map_err(|_| {
         ConnectError::Unreachable { address, problem: "it does not finish the login".to_owned() }
     })??;
-    Ok(Opened { stream: login.stream, rest: login.buffer, greeting: login.greeting, key: login.key })
+    let (stream, rest) = login.wire.into_parts();
+    Ok(Opened { stream, rest, greeting: login.greeting, key: login.key })
 }
 
 struct Login {
-    stream: Upstream,
-    buffer: BytesMut,
+    wire: Wire,
     greeting: Vec<u8>,
     key: Option<CancelKey>,
     authenticated: bool,
+}
+
+/// Messages of a server, one after the other.
+pub(super) struct Wire {
+    stream: Upstream,
+    buffer: BytesMut,
     address: String,
 }
 
@@ -232,10 +243,10 @@ impl Login {
         password: Result<Zeroizing<String>, &'static str>,
         client_key: &CancelKey,
     ) -> Result<(), ConnectError> {
-        self.send(&startup.to_bytes()).await?;
+        self.wire.send(&startup.to_bytes()).await?;
         let mut password = Some(password);
         loop {
-            let (kind, content) = self.message().await?;
+            let (kind, content) = self.wire.message().await?;
             match kind {
                 b'R' if !self.authenticated => self.authenticate(&content, &mut password).await?,
                 b'E' => {
@@ -245,7 +256,8 @@ impl Login {
                 }
                 b'K' => {
                     let mut fields = Fields::new(&content);
-                    let process = fields.u32().ok_or_else(|| self.wrong("a cancel key without a process"))?;
+                    let process =
+                        fields.u32().ok_or_else(|| self.wire.wrong("a cancel key without a process"))?;
                     self.key = Some(CancelKey { process, secret: fields.rest().to_vec() });
                     let ours = [&client_key.process.to_be_bytes()[..], &client_key.secret].concat();
                     self.greet(kind, &ours)?;
@@ -257,7 +269,7 @@ impl Login {
                 b'S' | b'N' | b'v' => self.greet(kind, &content)?,
                 other => {
                     let what = format!("a message of kind {:?} during the login", char::from(other));
-                    return Err(self.wrong(&what));
+                    return Err(self.wire.wrong(&what));
                 }
             }
         }
@@ -283,7 +295,7 @@ impl Login {
                 match password.take() {
                     Some(Ok(password)) => self.scram(password).await,
                     Some(Err(why)) => Err(ConnectError::NoPassword(why)),
-                    None => Err(self.wrong("it asks for the password again")),
+                    None => Err(self.wire.wrong("it asks for the password again")),
                 }
             }
             Some(3) => Err(ConnectError::Method("the password in plain text")),
@@ -291,7 +303,7 @@ impl Login {
             Some(7 | 8) => Err(ConnectError::Method("GSSAPI")),
             Some(9) => Err(ConnectError::Method("SSPI")),
             Some(2 | 6) => Err(ConnectError::Method("a login of long ago")),
-            _ => Err(self.wrong("a way to log in that nobody knows")),
+            _ => Err(self.wire.wrong("a way to log in that nobody knows")),
         }
     }
 
@@ -304,12 +316,12 @@ impl Login {
         content.push(0);
         content.extend_from_slice(&u32::try_from(said.len()).unwrap_or(u32::MAX).to_be_bytes());
         content.extend_from_slice(said.as_bytes());
-        self.send(&encode(b'p', &content)).await?;
+        self.wire.send(&encode(b'p', &content)).await?;
         let server = self.sasl(11).await?;
         let work = move || first.answer(&server, password.as_bytes());
         let answered = tokio::task::spawn_blocking(work).await.map_err(|_| ScramError::Unavailable)?;
         let (answer, last) = answered?;
-        self.send(&encode(b'p', answer.as_bytes())).await?;
+        self.wire.send(&encode(b'p', answer.as_bytes())).await?;
         let server = self.sasl(12).await?;
         last.check(&server)?;
         Ok(())
@@ -317,7 +329,7 @@ impl Login {
 
     /// The next message of SASL's, which has this number.
     async fn sasl(&mut self, number: u32) -> Result<Vec<u8>, ConnectError> {
-        let (kind, content) = self.message().await?;
+        let (kind, content) = self.wire.message().await?;
         let mut fields = Fields::new(&content);
         match (kind, fields.u32()) {
             (b'R', Some(got)) if got == number => Ok(fields.rest().to_vec()),
@@ -326,16 +338,26 @@ impl Login {
                 let (code, message) = (told.code, told.message);
                 Err(ConnectError::Server { code, message, bytes: encode(kind, &content) })
             }
-            _ => Err(self.wrong("something else in the middle of SCRAM")),
+            _ => Err(self.wire.wrong("something else in the middle of SCRAM")),
         }
     }
 
     fn greet(&mut self, kind: u8, content: &[u8]) -> Result<(), ConnectError> {
         if self.greeting.len() + content.len() > LONGEST_GREETING {
-            return Err(self.wrong("its greeting does not end"));
+            return Err(self.wire.wrong("its greeting does not end"));
         }
         self.greeting.extend_from_slice(&encode(kind, content));
         Ok(())
+    }
+}
+
+impl Wire {
+    pub(super) fn new(stream: Upstream, buffer: BytesMut, address: &str) -> Self {
+        Self { stream, buffer, address: address.to_owned() }
+    }
+
+    pub(super) fn into_parts(self) -> (Upstream, BytesMut) {
+        (self.stream, self.buffer)
     }
 
     fn wrong(&self, what: &str) -> ConnectError {
@@ -357,7 +379,7 @@ impl Login {
         }
     }
 
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectError> {
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectError> {
         let sent = async {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
@@ -366,7 +388,7 @@ impl Login {
         sent.map_err(|error| self.failed(&error))
     }
 
-    async fn message(&mut self) -> Result<(u8, Vec<u8>), ConnectError> {
+    pub(super) async fn message(&mut self) -> Result<(u8, Vec<u8>), ConnectError> {
         loop {
             if let Some(([kind, length @ ..], _)) = self.buffer.split_first_chunk::<HEADER_BYTES>() {
                 let kind = *kind;

@@ -3,10 +3,12 @@
 //! What is between a client and this is somebody else's, and so is where databases, decisions and credentials come from:
 //! [`Directory`] and [`Credentials`] are the ports.
 
+mod admin;
 mod cancel;
 mod connect;
 mod control;
 mod live;
+mod provision;
 mod record;
 mod relay;
 mod session;
@@ -166,6 +168,7 @@ pub struct Service {
 pub(crate) struct Shared {
     settings: Settings,
     live: live::Table,
+    users: provision::Users,
     /// No session begins any more.
     draining: AtomicBool,
 }
@@ -180,7 +183,12 @@ impl Service {
     /// A service without sessions.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let shared = Shared { settings, live: live::Table::default(), draining: AtomicBool::new(false) };
+        let shared = Shared {
+            settings,
+            live: live::Table::default(),
+            users: provision::Users::default(),
+            draining: AtomicBool::new(false),
+        };
         Self { shared: Arc::new(shared) }
     }
 

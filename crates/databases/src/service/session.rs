@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::connect::{self, ConnectError, Opened};
 use super::control::{Activity, Control};
 use super::live::{Listed, Running};
+use super::provision::{self, Provisioned};
 use super::record::{self, Record};
 use super::relay::{self, Carried, End};
 use super::tap::Tap;
@@ -29,9 +30,10 @@ const MOST_REQUESTS: usize = 4;
 /// A session whose database is ready.
 struct Ready<'a> {
     listed: Listed<'a>,
-    _entered: Box<dyn Send + Sync>,
+    entered: Box<dyn Send + Sync>,
     wanted: Wanted,
     record: Record,
+    provisioned: Option<Provisioned>,
     opened: Opened,
     rest: BytesMut,
 }
@@ -42,7 +44,7 @@ where
 {
     // On the heap for as long as it takes: a session that goes on keeps nothing of it.
     let Some(ready) = Box::pin(begin(shared, &mut client, &asked)).await else { return };
-    let Ready { listed, _entered: entered, wanted, record, opened, rest } = ready;
+    let Ready { listed, entered, wanted, record, provisioned, opened, rest } = ready;
     let Opened { stream, rest: server_rest, greeting, .. } = opened;
     let activity = Activity::new();
     let (end, carried) = if send(&mut client, &greeting).await {
@@ -69,6 +71,9 @@ where
         (End::ClientGone, Carried::default())
     };
     Box::pin(ends(&end, &carried, record, &activity)).await;
+    if let Some(provisioned) = provisioned {
+        Box::pin(provisioned.leave()).await;
+    }
     drop(listed);
     drop(entered);
 }
@@ -124,10 +129,10 @@ where
     let end = Arc::new(move |reason: &str| entry.end(reason));
     let entered = shared.settings.live.enter(&about, &asked.identity, place, end);
     match open(shared, asked, &wanted, &startup, &listed).await {
-        Ok(opened) => {
+        Ok((opened, provisioned)) => {
             let event = record.event(Code::DatabaseSessionStart);
             record.emit(described(event, shared, &wanted, &startup, place));
-            Some(Ready { listed, _entered: entered, wanted, record, opened, rest })
+            Some(Ready { listed, entered, wanted, record, provisioned, opened, rest })
         }
         Err(error) => {
             fails(&error, client, &wanted, record).await;
@@ -137,18 +142,39 @@ where
 }
 
 async fn open(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     asked: &Asked,
     wanted: &Wanted,
     startup: &Startup,
     listed: &Listed<'_>,
-) -> Result<Opened, ConnectError> {
-    let tls = connect::tls_for(shared, wanted).await?;
-    let opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await?;
-    let running = Running { database: Arc::clone(&wanted.database), tls, key: opened.key.clone() };
-    // It is set here alone, once.
-    let _ = listed.entry.upstream.set(running);
-    Ok(opened)
+) -> Result<(Opened, Option<Provisioned>), ConnectError> {
+    let provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
+    let opened = async {
+        let tls = connect::tls_for(shared, wanted).await?;
+        let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await;
+        if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &provisioned)
+            && code == SqlState::InvalidAuthorization.code()
+        {
+            // Another agent has closed the user between its being opened and this login.
+            provisioned.open().await?;
+            opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await;
+        }
+        opened.map(|opened| (opened, tls))
+    };
+    match opened.await {
+        Ok((opened, tls)) => {
+            let running = Running { database: Arc::clone(&wanted.database), tls, key: opened.key.clone() };
+            // It is set here alone, once.
+            let _ = listed.entry.upstream.set(running);
+            Ok((opened, provisioned))
+        }
+        Err(error) => {
+            if let Some(provisioned) = provisioned {
+                provisioned.leave().await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// The client's first packet that says what it wants, and what came after it.

@@ -14,4 +14,5 @@ mod postgres;
 mod records;
 mod refusals;
 mod streams;
+mod users;
 mod world;
