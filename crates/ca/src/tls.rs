@@ -7,6 +7,7 @@
 //! * [`client_config`] for members of the cluster, users included.
 //! * [`pinned_client_config`] for newcomers who were given the CA's pin, with a join token or an invite link.
 //! * [`danger::unverified_client_config`] for newcomers who were given nothing and ask a person.
+//! * [`database::database_client_config`] for agents, towards database servers.
 //!
 //! Members and listeners follow the suite that the trust names: where it requires hybrid key exchange, they offer nothing
 //! else. Newcomers do not know the suite yet; they offer hybrid groups first.
@@ -43,6 +44,7 @@ use crate::x509::CaCertificate;
 use crate::{CaError, Trust, trust};
 
 pub mod danger;
+pub mod database;
 pub mod page;
 
 /// Sessions a server remembers for resumption: about 2 KiB each.

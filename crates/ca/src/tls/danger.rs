@@ -56,6 +56,15 @@ pub fn unverified_client_config(alpn: &[&[u8]]) -> Result<(ClientConfig, Seen), 
     Ok((config, seen))
 }
 
+/// A configuration towards a database server that believes whatever answers. Whoever is in between reads and changes
+/// everything; the certificate that is shown (chain and key in PEM) proves the agent to them, not to the database.
+///
+/// # Errors
+/// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.
+pub fn unverified_database_config(identity_pem: Option<(&str, &str)>) -> Result<ClientConfig, CaError> {
+    super::database::with_verifier(Arc::new(AnyServer { seen: Seen::default() }), identity_pem)
+}
+
 #[derive(Debug)]
 struct AnyServer {
     seen: Seen,
