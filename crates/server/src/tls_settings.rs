@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Tunnel,
     /// A proxy's relay.
     Relay,
+    /// A database client; one without a certificate is told what it lacks in its own protocol.
+    Postgres,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ struct Built {
     http: Arc<ServerConfig>,
     tunnel: Arc<ServerConfig>,
     relay: Arc<ServerConfig>,
+    postgres: Arc<ServerConfig>,
 }
 
 /// The settings in force.
@@ -85,6 +88,14 @@ impl TlsSettings {
                     show_to_others(http, &identity.cluster, &page);
                 }
             }
+            let postgres = self.credentials.public_server(trust, &[alpn::POSTGRESQL], ClientAuth::Optional);
+            let mut postgres = postgres?;
+            if let Some(page) = &self.page
+                && let Some(page) = page.stand_in(&identity.tls_chain, OffsetDateTime::now_utc())?
+                && let Some(postgres) = Arc::get_mut(&mut postgres)
+            {
+                show_to_others(postgres, &identity.cluster, &page);
+            }
             *built = Some(Built {
                 identity,
                 trust: Arc::clone(trust),
@@ -92,6 +103,7 @@ impl TlsSettings {
                 http,
                 tunnel: make(&[alpn::TUNNEL], ClientAuth::Required)?,
                 relay: make(&[alpn::RELAY], ClientAuth::Required)?,
+                postgres,
             });
         }
         let Some(built) = built.as_ref() else { return Err(ServerError::Stopped("the TLS settings")) };
@@ -99,6 +111,7 @@ impl TlsSettings {
             Purpose::Http => &built.http,
             Purpose::Tunnel => &built.tunnel,
             Purpose::Relay => &built.relay,
+            Purpose::Postgres => &built.postgres,
         }))
     }
 }

@@ -10,3 +10,5 @@ pub const RELAY: &[u8] = b"sallyport-relay/1";
 pub const H2: &[u8] = b"h2";
 /// HTTPS.
 pub const HTTP11: &[u8] = b"http/1.1";
+/// PostgreSQL (its documentation, chapter 53.2.10).
+pub const POSTGRESQL: &[u8] = b"postgresql";

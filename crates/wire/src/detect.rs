@@ -11,6 +11,8 @@ pub enum Verdict {
     Tls,
     /// HTTP without TLS: a person with a browser and the wrong scheme.
     Http,
+    /// PostgreSQL's first packet: a request for encryption, a cancel request, or a session without TLS.
+    Postgres,
     /// Nothing that is spoken here.
     Unknown,
 }
@@ -44,7 +46,34 @@ pub fn detect(first: &[u8]) -> Verdict {
             Prefix::No => {}
         }
     }
+    match postgres(first) {
+        Prefix::Whole => return Verdict::Postgres,
+        Prefix::Part => more = true,
+        Prefix::No => {}
+    }
     if more { Verdict::NeedMore } else { Verdict::Unknown }
+}
+
+/// A length of at most some 10,000 bytes, then one of three numbers that no version has, or a version 3
+/// (PostgreSQL 17 documentation, chapter 53.7).
+fn postgres(first: &[u8]) -> Prefix {
+    let fits = |(index, byte): (usize, &u8)| match index {
+        0 | 1 => *byte == 0,
+        2 => *byte <= 0x27,
+        4 => matches!(byte, 0 | 4),
+        _ => true,
+    };
+    if !first.iter().take(LONGEST).enumerate().all(fits) {
+        return Prefix::No;
+    }
+    match first.get(4..) {
+        Some([0, major, ..]) if *major != 3 => Prefix::No,
+        Some([4, second, ..]) if *second != 210 => Prefix::No,
+        Some([4, 210, third, ..]) if *third != 22 => Prefix::No,
+        Some([4, 210, 22, last, ..]) if !(46..=48).contains(last) => Prefix::No,
+        Some([_, _, _, _, ..]) => Prefix::Whole,
+        _ => Prefix::Part,
+    }
 }
 
 enum Prefix {
@@ -71,11 +100,16 @@ mod tests {
 
     #[test]
     fn each_protocol_is_told_however_it_is_split() {
-        let cases: [(&[u8], Verdict); 6] = [
+        let cases: [(&[u8], Verdict); 11] = [
             (b"SSH-2.0-OpenSSH_9.2\r\n", Verdict::Ssh),
             (&[22, 3, 1, 0, 200, 1, 0, 0], Verdict::Tls),
             (b"GET / HTTP/1.1\r\n", Verdict::Http),
             (b"OPTIONS * HTTP/1.1\r\n", Verdict::Http),
+            (&[0, 0, 0, 8, 4, 210, 22, 47], Verdict::Postgres),
+            (&[0, 0, 0, 16, 4, 210, 22, 46, 0, 0], Verdict::Postgres),
+            (b"\x00\x00\x00\x54\x00\x03\x00\x00user", Verdict::Postgres),
+            (b"\x00\x00\x00\x54\x00\x02\x00\x00user", Verdict::Unknown),
+            (&[0, 0, 0, 8, 4, 210, 22, 49], Verdict::Unknown),
             (b"\x00\x01garbage", Verdict::Unknown),
             (&[22, 3, 1, 0, 200, 2], Verdict::Unknown),
         ];

@@ -15,6 +15,7 @@ const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
 /// What the specification of a database may say.
 pub const SPEC: [&str; 6] = ["protocol", "address", "via", "tls", "login", "admin_user"];
 const TLS: &[&str] = &["mode", "server_name", "ca", "danger"];
+const TLS_WITH_FILES: &[&str] = &["mode", "server_name", "ca", "ca_file", "danger"];
 const DANGER: &[&str] = &["mode"];
 /// Longest bundle of CA certificates: some hundred of them.
 const MOST_CA_BYTES: usize = 1 << 20;
@@ -25,6 +26,9 @@ const MODES: [(&str, DatabaseTlsMode); 2] =
     [("verify-full", DatabaseTlsMode::VerifyFull), ("verify-ca", DatabaseTlsMode::VerifyCa)];
 const DANGEROUS_MODES: [(&str, DatabaseTlsMode); 2] =
     [("insecure", DatabaseTlsMode::Insecure), ("disabled", DatabaseTlsMode::Disabled)];
+
+/// Reads a file, and says what is wrong with it.
+pub type ReadFile<'f> = &'f dyn Fn(&str) -> Result<String, String>;
 
 impl Database {
     /// Reads a document of kind `db`.
@@ -81,11 +85,13 @@ impl Database {
     }
 
     /// Reads what a specification says, of a document or of an item in an agent's configuration: [`SPEC`] are its keys.
-    /// `None` where something that is needed is missing or wrong; then `problems` has it.
+    /// `files` reads a file that a configuration names; documents name none. `None` where something that is needed is
+    /// missing or wrong; then `problems` has it.
     pub fn read_settings(
         name: Option<DatabaseName>,
         labels: Labels,
         spec: &Section<'_>,
+        files: Option<ReadFile<'_>>,
         problems: &mut Problems,
     ) -> Option<Self> {
         let protocol = spec.choice("protocol", &[("postgres", DatabaseProtocol::Postgres)], problems);
@@ -107,7 +113,8 @@ impl Database {
             problems,
         );
         let admin_user = spec.parsed("admin_user", "write the name of a database user", problems, user);
-        let tls = spec.section("tls", TLS, problems).map(|tls| read_tls(&tls, problems));
+        let known = if files.is_some() { TLS_WITH_FILES } else { TLS };
+        let tls = spec.section("tls", known, problems).map(|tls| read_tls(&tls, files, problems));
         Some(Self {
             name: name?,
             labels,
@@ -151,7 +158,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Database> {
         problems.push(top.at(), "spec", "is missing", "write spec: with address: host:port below it");
         return None;
     };
-    Database::read_settings(name, labels, &spec, problems)
+    Database::read_settings(name, labels, &spec, None, problems)
 }
 
 /// Reads the key `labels` of a section.
@@ -166,7 +173,7 @@ pub fn read_labels(section: &Section<'_>, problems: &mut Problems) -> Labels {
     pairs.into_iter().collect()
 }
 
-fn read_tls(section: &Section<'_>, problems: &mut Problems) -> DatabaseTls {
+fn read_tls(section: &Section<'_>, files: Option<ReadFile<'_>>, problems: &mut Problems) -> DatabaseTls {
     let mode = section.choice("mode", &MODES, problems);
     let danger = section.section("danger", DANGER, problems);
     let dangerous = danger.as_ref().and_then(|danger| danger.choice("mode", &DANGEROUS_MODES, problems));
@@ -185,6 +192,20 @@ fn read_tls(section: &Section<'_>, problems: &mut Problems) -> DatabaseTls {
         }
         Ok(text.to_owned())
     };
+    let ca = |text: &str| {
+        if text.len() > MOST_CA_BYTES {
+            return Err("is too long");
+        }
+        if !text.contains("-----BEGIN CERTIFICATE-----") {
+            return Err("has no certificate in PEM");
+        }
+        Ok(text.to_owned())
+    };
+    let named = files.and_then(|read| {
+        section.parsed("ca_file", "write the path of a file with certificates in PEM", problems, |path| {
+            ca(&read(path)?).map_err(|problem| format!("{path} {problem}"))
+        })
+    });
     DatabaseTls {
         mode: dangerous.or(mode).unwrap_or_default(),
         server_name: section.parsed(
@@ -193,15 +214,7 @@ fn read_tls(section: &Section<'_>, problems: &mut Problems) -> DatabaseTls {
             problems,
             host,
         ),
-        ca_pem: section.parsed("ca", "write certificates in PEM below ca: |", problems, |text| {
-            if text.len() > MOST_CA_BYTES {
-                return Err("is too long");
-            }
-            if !text.contains("-----BEGIN CERTIFICATE-----") {
-                return Err("has no certificate in PEM");
-            }
-            Ok(text.to_owned())
-        }),
+        ca_pem: named.or_else(|| section.parsed("ca", "write certificates in PEM below ca: |", problems, ca)),
     }
 }
 

@@ -109,6 +109,16 @@ node:
   # pam_account: off
   # Open a PAM session around each session, by runuser(1) and /etc/pam.d/runuser: docs/node.md.
   # pam_session: false
+  # Databases that this agent serves, besides those that administrators name it for: docs/databases.md.
+  # databases:
+  #   - name: prod
+  #     labels: { env: prod }
+  #     address: db.internal:5432
+  #     # tls: { mode: verify-full, server_name: db.internal, ca_file: /etc/sallyport/db-ca.pem }
+  #     # login: certificate                   # or password, from the file below
+  #     # admin_user: sallyport_admin          # makes users as they come, where a role asks for it
+  # Passwords for databases that take no certificate, as libpq's password file has them.
+  # pgpass: /etc/sallyport/pgpass
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sallyport_access::{ClusterName, IdError, Labels, NodeName};
+use sallyport_access::{ClusterName, Database, IdError, Labels, NodeName};
 use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
@@ -297,6 +297,10 @@ pub struct NodeSection {
     pub pam_session: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
+    /// Databases that this agent serves, besides those that administrators name it for. Default: none.
+    pub databases: Vec<Database>,
+    /// Passwords for databases that take no certificate, in the format of libpq's password file. Default: none.
+    pub pgpass: Option<PathBuf>,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
     pub helper: Option<PathBuf>,
 }
@@ -316,6 +320,8 @@ impl Default for NodeSection {
             pam_account: None,
             pam_session: false,
             spool_limit_mib: 2_048,
+            databases: Vec::new(),
+            pgpass: None,
             helper: None,
         }
     }

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sallyport_access::database::document::read_labels;
 use sallyport_access::labels::check_set;
-use sallyport_access::{ClusterName, Labels, NodeName};
+use sallyport_access::{ClusterName, Database, DatabaseName, Labels, NodeName};
 
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
@@ -47,7 +48,14 @@ const NODE: &[&str] = &[
     "pam_account",
     "pam_session",
     "spool_limit_mib",
+    "databases",
+    "pgpass",
 ];
+/// An item of `databases`: as a document of kind `db`, with the name and the labels beside the rest, and without the
+/// agents, because this is the agent.
+const DATABASE: &[&str] = &["name", "labels", "protocol", "address", "tls", "login", "admin_user"];
+/// Databases of one agent's configuration.
+const MOST_DATABASES: usize = 1_000;
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
 
 const ADDRESS: &str = "write an IP address and a port, such as 0.0.0.0:3080 or [::1]:3080";
@@ -268,7 +276,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
     }
     let join = join(section, problems);
     needs_pin(section, &join, problems);
-    let labels = node_labels(section, problems);
+    let labels = read_labels(section, problems);
     let allow_env = section.several("allow_env", "write names such as LANG or LC_*", problems, variable);
     NodeSection {
         name: section.parsed("name", "write a host name in lower case", problems, |text| NodeName::new(text)),
@@ -285,6 +293,10 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)
             .unwrap_or(default.spool_limit_mib),
+        databases: databases(section, problems),
+        pgpass: section.parsed("pgpass", "write the path of a password file", problems, |text| {
+            if text.is_empty() { Err("is empty") } else { Ok(PathBuf::from(text)) }
+        }),
         helper: None,
     }
 }
@@ -310,20 +322,31 @@ fn pam_service(section: &Section<'_>, problems: &mut Problems) -> Option<String>
     Some(service)
 }
 
-fn node_labels(section: &Section<'_>, problems: &mut Problems) -> Labels {
-    let pairs = section.pairs("labels", problems);
-    for (key, value) in &pairs {
-        if let Err(error) = check_set(key, value) {
-            let key = format!("labels.{key}");
-            problems.push(
-                section.place("labels"),
-                &section.name(&key),
-                error.to_string(),
-                "choose another label",
-            );
+fn databases(section: &Section<'_>, problems: &mut Problems) -> Vec<Database> {
+    let fix = "write - name: NAME with address: host:port below it";
+    let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+    let mut found: Vec<Database> = Vec::new();
+    for item in section.sections("databases", DATABASE, fix, problems) {
+        let name =
+            item.parsed("name", "write a name such as prod", problems, |text| {
+                match DatabaseName::new(text) {
+                    Ok(name) if found.iter().any(|other| other.name == name) => {
+                        Err("is there already".to_owned())
+                    }
+                    other => other.map_err(|error| error.to_string()),
+                }
+            });
+        if item.present("name").is_none() {
+            problems.push(item.at(), &item.name("name"), "is missing", fix);
         }
+        let labels = read_labels(&item, problems);
+        found.extend(Database::read_settings(name, labels, &item, Some(&read), problems));
     }
-    pairs.into_iter().collect()
+    if found.len() > MOST_DATABASES {
+        let message = format!("{} databases, at most {MOST_DATABASES} are allowed", found.len());
+        problems.push(section.place("databases"), &section.name("databases"), message, "use several agents");
+    }
+    found
 }
 
 fn label_commands(section: &Section<'_>, labels: &Labels, problems: &mut Problems) -> Vec<LabelCommand> {

@@ -2,7 +2,8 @@
 //!
 //! Nothing is answered before the verdict, the bytes read are bounded, and the caller bounds the time.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
+use sallyport_databases::postgres::startup::{self, CancelKey};
 use sallyport_wire::alpn;
 use sallyport_wire::client_hello::{self, TlsOffer};
 use sallyport_wire::detect::{Verdict, detect};
@@ -24,6 +25,8 @@ pub(crate) enum Wants {
     Tunnel,
     /// Another proxy's connection on behalf of its client.
     Relay,
+    /// A database, in PostgreSQL's protocol.
+    Postgres,
     /// gRPC or HTTPS.
     Http,
 }
@@ -37,6 +40,10 @@ pub(crate) enum First<T> {
     Tls(Wants, TlsOffer, Rewind<T>),
     /// HTTP without TLS.
     PlainHttp(Rewind<T>),
+    /// A database client that asks for a query of another connection to be cancelled, as libpq does without TLS.
+    Cancel(CancelKey),
+    /// A database client that goes on without TLS.
+    PlainPostgres(T),
 }
 
 /// Why a connection is dropped before it is known.
@@ -73,6 +80,7 @@ pub(crate) async fn classify<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) -
             Verdict::Ssh => return Ok(First::Ssh(Rewind::new(ahead.freeze(), stream))),
             Verdict::Http => return Ok(First::PlainHttp(Rewind::new(ahead.freeze(), stream))),
             Verdict::Tls => return Box::pin(tls(ahead, stream)).await,
+            Verdict::Postgres => return Box::pin(postgres(ahead, stream)).await,
             Verdict::Unknown => return Err(Dropped::Garbage),
         }
     }
@@ -89,6 +97,47 @@ async fn read_more<T: AsyncRead + Unpin>(stream: &mut T, ahead: &mut BytesMut) -
         Ok(0) | Err(_) => Err(Dropped::Closed),
         Ok(_) => Ok(Bytes::copy_from_slice(ahead.get(known..).unwrap_or_default())),
     }
+}
+
+/// Requests for encryption before the one that is accepted: GSSAPI, then TLS.
+const ENCRYPTION_REQUESTS: usize = 3;
+
+/// What comes before TLS from a database client.
+async fn postgres<T: AsyncRead + AsyncWrite + Unpin>(
+    mut ahead: BytesMut,
+    mut stream: T,
+) -> Result<First<T>, Dropped> {
+    for _ in 0..ENCRYPTION_REQUESTS {
+        let first = loop {
+            match startup::read(&ahead).map_err(|_| Dropped::Garbage)? {
+                Some((first, length)) => {
+                    ahead.advance(length);
+                    break first;
+                }
+                None => read_more(&mut stream, &mut ahead).await?,
+            };
+        };
+        let answer = match first {
+            startup::First::Cancel(key) => return Ok(First::Cancel(key)),
+            startup::First::Startup(_) => return Ok(First::PlainPostgres(stream)),
+            startup::First::Tls => startup::ACCEPTED,
+            startup::First::Gssapi => startup::DECLINED,
+        };
+        // What was sent before the answer was not sent by somebody who waited for TLS: it may have been put there.
+        if !ahead.is_empty() {
+            return Err(Dropped::Garbage);
+        }
+        stream.write_all(&[answer]).await.map_err(|_| Dropped::Closed)?;
+        stream.flush().await.map_err(|_| Dropped::Closed)?;
+        read_more(&mut stream, &mut ahead).await?;
+        if answer == startup::ACCEPTED {
+            return match tls(ahead, stream).await? {
+                First::Tls(_, offer, stream) => Ok(First::Tls(Wants::Postgres, offer, stream)),
+                other => Ok(other),
+            };
+        }
+    }
+    Err(Dropped::Garbage)
 }
 
 async fn tls<T: AsyncRead + AsyncWrite + Unpin>(
@@ -127,6 +176,7 @@ fn wants<'a>(offered: impl Iterator<Item = &'a [u8]>) -> Wants {
             p if p == alpn::AUTH => return Wants::Authority,
             p if p == alpn::TUNNEL => return Wants::Tunnel,
             p if p == alpn::RELAY => return Wants::Relay,
+            p if p == alpn::POSTGRESQL => return Wants::Postgres,
             _ => {}
         }
     }
@@ -187,7 +237,9 @@ mod tests {
             First::Tls(Wants::Authority, offer, stream) => (told(&offer, "authority"), stream),
             First::Tls(Wants::Tunnel, offer, stream) => (told(&offer, "tunnel"), stream),
             First::Tls(Wants::Relay, offer, stream) => (told(&offer, "relay"), stream),
+            First::Tls(Wants::Postgres, offer, stream) => (told(&offer, "postgres"), stream),
             First::Tls(Wants::Http, offer, stream) => (told(&offer, "https"), stream),
+            First::Cancel(_) | First::PlainPostgres(_) => panic!("a database client without TLS"),
         };
         let mut all = Vec::new();
         stream.read_to_end(&mut all).await.unwrap();
@@ -205,6 +257,7 @@ mod tests {
             ("relay", hello(&[alpn::RELAY]).await),
             ("https", hello(&[alpn::H2, alpn::HTTP11]).await),
             ("https", hello(&[]).await),
+            ("postgres", hello(&[alpn::POSTGRESQL]).await),
         ];
         for (kind, bytes) in cases {
             for step in [1, 3, 7, bytes.len()] {
@@ -213,6 +266,42 @@ mod tests {
                 assert!(all == bytes, "{kind} in steps of {step}: bytes differ");
             }
         }
+    }
+
+    /// What follows the bytes, and what was answered.
+    async fn database_client(parts: Vec<Vec<u8>>) -> (Result<First<DuplexStream>, Dropped>, Vec<u8>) {
+        let (mut near, far) = tokio::io::duplex(256 * 1024);
+        let client = tokio::spawn(async move {
+            let mut answers = Vec::new();
+            let last = parts.len() - 1;
+            for (index, part) in parts.into_iter().enumerate() {
+                near.write_all(&part).await.unwrap();
+                if index < last {
+                    answers.push(near.read_u8().await.unwrap());
+                }
+            }
+            (near, answers)
+        });
+        let first = timeout(Duration::from_secs(5), classify(far)).await.expect("a verdict");
+        (first, client.await.unwrap().1)
+    }
+
+    #[tokio::test]
+    async fn database_clients_ask_for_encryption_first() {
+        let (gssapi, tls) = (vec![0, 0, 0, 8, 4, 210, 22, 48], startup::ask_for_tls());
+        let hello = hello(&[]).await;
+        let (first, answers) = database_client(vec![gssapi.clone(), tls.clone(), hello.clone()]).await;
+        assert!(matches!(first, Ok(First::Tls(Wants::Postgres, ..))), "{first:?}");
+        assert_eq!(answers, b"NS");
+        let key = CancelKey { process: 7, secret: vec![1, 2, 3, 4] };
+        let (first, _) = database_client(vec![startup::cancel(&key)]).await;
+        assert!(matches!(first, Ok(First::Cancel(found)) if found == key));
+        let plain = startup::Startup { minor: 0, parameters: vec![("user".into(), "app".into())] };
+        let (first, _) = database_client(vec![plain.to_bytes()]).await;
+        assert!(matches!(first, Ok(First::PlainPostgres(_))), "{first:?}");
+        // Sent before the answer: not by the client that waits for TLS.
+        let (first, _) = database_client(vec![[tls.as_slice(), &hello].concat()]).await;
+        assert_eq!(first.err(), Some(Dropped::Garbage));
     }
 
     #[tokio::test]

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use metrics::{counter, histogram};
 use sallyport_access::labels::HOST_PREFIX;
 use sallyport_access::{
-    HostId, Identity, JoinPermit, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
+    DatabaseName, HostId, Identity, JoinPermit, Login, Node, NodeKind, OpenSshServer, Permit, Principal,
+    Refusal, UserName,
 };
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{Trust, keys};
@@ -39,6 +40,22 @@ pub(crate) struct StreamHeader {
     /// For [`KIND_SERVER`]: where the agent is to connect, and for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<ServerHeader>,
+    /// For [`KIND_POSTGRES`] and [`KIND_POSTGRES_CANCEL`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) postgres: Option<PostgresHeader>,
+}
+
+/// What an agent needs to know to serve a database. It believes none of it without looking itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PostgresHeader {
+    /// Which one; none in a cancel request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) database: Option<DatabaseName>,
+    /// The user's certificate; none in a cancel request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proof: Option<Proof>,
+    /// The key that the client gets for cancelling its queries: eight bytes in hexadecimal, process and secret.
+    pub(crate) cancel: String,
 }
 
 /// What an agent needs to know to be a gateway. It believes none of it without looking itself.
@@ -88,6 +105,11 @@ impl Proof {
 pub(crate) const KIND_SSH: &str = "ssh";
 /// The kind of a stream to a registered server behind the node.
 pub(crate) const KIND_SERVER: &str = "openssh";
+
+/// The kind of a stream of a PostgreSQL client, from its startup message on.
+pub(crate) const KIND_POSTGRES: &str = "postgres";
+/// The kind of a stream that says no more than which session's query is to be cancelled.
+pub(crate) const KIND_POSTGRES_CANCEL: &str = "postgres-cancel";
 
 /// Who wants to go somewhere.
 #[derive(Debug, Clone, Copy)]
@@ -403,6 +425,7 @@ fn header(traveller: Traveller<'_>, user: &UserName, server: Option<ServerHeader
         client_addr: traveller.client,
         user: user.as_str().to_owned(),
         server,
+        postgres: None,
     };
     serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()
 }

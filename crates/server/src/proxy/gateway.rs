@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{Instrument, debug, info, info_span, warn};
 
+use super::databases;
+use super::databases::{Databases, Guest as DatabaseGuest};
 use super::dial::Proof;
 use super::hub::Hub;
 use super::relay::{RelayHeader, read_header, write_header};
@@ -78,6 +80,7 @@ pub(crate) struct Gateway {
     pub(crate) hub: Option<Hub>,
     pub(crate) router: Option<Router>,
     pub(crate) ssh: Option<ServeSsh>,
+    pub(crate) databases: Option<Databases>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) seen: Seen,
     pub(crate) handshake_timeout: Duration,
@@ -130,6 +133,21 @@ impl Gateway {
                 }
                 None => dropped("ssh_not_served"),
             },
+            First::Cancel(key) => match &self.databases {
+                Some(databases) => {
+                    known("postgres_cancel");
+                    databases.cancel(&key, peer);
+                }
+                None => dropped("postgres_not_served"),
+            },
+            First::PlainPostgres(stream) => {
+                known("postgres_plain");
+                databases::refuse_plain(stream).await;
+            }
+            First::Tls(Wants::Postgres, hello, stream) => {
+                known("postgres");
+                Box::pin(self.postgres(hello, stream, peer).instrument(info_span!("postgres"))).await;
+            }
             First::Tls(Wants::Authority, _, stream) => {
                 known("authority");
                 // Who this is, the authority learns; it tells of the client.
@@ -322,6 +340,27 @@ impl Gateway {
         drop(registration);
         info!(%id, "node disconnected");
         self.sink.emit(event(Code::NodeDisconnected));
+    }
+
+    /// A database client with a TLS of its own.
+    async fn postgres(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
+        let Some(databases) = &self.databases else { return dropped("postgres_not_served") };
+        let accepted = Box::pin(self.accept(&hello, stream, peer, Purpose::Postgres)).await;
+        let Some((tls, identity)) = accepted else { return };
+        let connection = tls.get_ref().1;
+        let leaf = connection.peer_certificates().and_then(|chain| chain.first());
+        let guest = match (identity, leaf) {
+            (Some(identity), Some(leaf)) if identity.user().is_some() => {
+                DatabaseGuest { identity: Arc::new(identity), proof: Proof::tls(leaf), client: peer }
+            }
+            _ => return databases::refuse_stranger(tls).await,
+        };
+        let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
+        if required && !is_hybrid(connection) {
+            return databases::refuse_unfit(tls).await;
+        }
+        let named = connection.server_name().and_then(|name| databases.named(name));
+        databases.serve_native(guest, named, tls).await;
     }
 
     /// The lock that keeps out the holder of a certificate, if there is one.

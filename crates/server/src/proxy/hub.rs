@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use metrics::{counter, gauge};
-use sallyport_access::HostId;
+use sallyport_access::{DatabasePermit, HostId};
 use sallyport_wire::tunnel::{Handle, Stream};
 
 use super::dial::Pass;
@@ -60,6 +60,20 @@ impl Hub {
         _pass: &Pass,
         header: Bytes,
     ) -> Result<Stream, NotConnected> {
+        self.stream(agent, header)
+    }
+
+    /// Opens a stream to an agent that serves the database which the permit names.
+    pub(crate) fn open_database(
+        &self,
+        agent: HostId,
+        _permit: &DatabasePermit,
+        header: Bytes,
+    ) -> Result<Stream, NotConnected> {
+        self.stream(agent, header)
+    }
+
+    fn stream(&self, agent: HostId, header: Bytes) -> Result<Stream, NotConnected> {
         let handles: Vec<Handle> = {
             let tunnels = self.tunnels.read().unwrap_or_else(PoisonError::into_inner);
             let of_node = tunnels.get(&agent).into_iter().flatten();

@@ -1,5 +1,6 @@
 //! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
 
+pub(crate) mod databases;
 pub(crate) mod dial;
 pub(crate) mod front;
 pub(crate) mod gateway;
@@ -30,6 +31,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::databases::Databases;
 use self::dial::Dialler;
 use self::front::Front;
 use self::gateway::{AuthorityWay, Gateway};
@@ -228,7 +230,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     jump::follow_renewals(&jump, &credentials);
     let confirming = Confirming { credentials: credentials.clone(), view: Arc::clone(&view), client, spread };
     tasks.spawn(confirming.run(stop.clone()));
-    let transport = TransportServer::new(TransportService::new(dialler))
+    let databases = Databases::new(dialler.clone(), membership.public_names.iter().cloned());
+    let transport = TransportServer::new(TransportService::new(dialler, databases.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let shown = public_addr.first().map(HostPort::to_string).unwrap_or_default();
@@ -257,6 +260,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         hub: Some(hub.clone()),
         router: Some(router),
         ssh: Some(jump::serve(Arc::clone(&jump))),
+        databases: Some(databases),
         sink: Arc::new(spool.clone()),
         seen,
         handshake_timeout: section.limits.handshake_timeout,

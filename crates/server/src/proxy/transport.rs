@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::poll_fn;
 use metrics::{Counter, counter};
-use sallyport_access::{Identity, Login};
+use sallyport_access::{DatabaseName, Identity, Login};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
 use sallyport_wire::v1;
@@ -18,15 +18,20 @@ use sallyport_wire::v1::transport_server::Transport;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, debug, info, info_span};
 
+use super::databases::{Answer, Databases, Grpc, Guest, connected};
 use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
 use super::watcher::Watcher;
 use super::way::{Way, WayError};
 
 /// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Answers of a database that wait for the network; more make the agent wait.
+const QUEUED_ANSWERS: usize = 4;
 
 /// What is known of a gRPC connection.
 #[derive(Debug, Clone)]
@@ -45,11 +50,12 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone)]
 pub(crate) struct TransportService {
     dialler: Dialler,
+    databases: Databases,
 }
 
 impl TransportService {
-    pub(crate) fn new(dialler: Dialler) -> Self {
-        Self { dialler }
+    pub(crate) fn new(dialler: Dialler, databases: Databases) -> Self {
+        Self { dialler, databases }
     }
 }
 
@@ -89,13 +95,34 @@ fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, Pr
 #[tonic::async_trait]
 impl Transport for TransportService {
     type ProxySshStream = FromNode;
-    type ProxyDatabaseStream = futures::stream::Empty<Result<v1::ProxyDatabaseResponse, Status>>;
+    type ProxyDatabaseStream = ReceiverStream<Answer>;
 
     async fn proxy_database(
         &self,
-        _: Request<Streaming<v1::ProxyDatabaseRequest>>,
+        request: Request<Streaming<v1::ProxyDatabaseRequest>>,
     ) -> Result<Response<Self::ProxyDatabaseStream>, Status> {
-        Err(Status::unimplemented("this proxy does not serve databases yet"))
+        let now = OffsetDateTime::now_utc();
+        let (identity, proof, client) = caller(request.extensions().get::<Peer>(), now)?;
+        let mut frames = request.into_inner();
+        let first = frames.message().await?.and_then(|message| message.frame);
+        let Some(v1::proxy_database_request::Frame::Target(target)) = first else {
+            return Err(Status::invalid_argument("the first message must name the target"));
+        };
+        let name = DatabaseName::new(target.database)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if !self.databases.knows(&name) {
+            return Err(Status::not_found(format!(
+                "no database of the cluster is called {name:?}; `sallyport db ls` lists those that you may use",
+                name = name.as_str()
+            )));
+        }
+        let (answers, stream) = mpsc::channel(QUEUED_ANSWERS);
+        // The queue is empty and has room, so this cannot fail.
+        let _ = answers.try_send(Ok(connected(name.as_str())));
+        let (databases, guest) = (self.databases.clone(), Guest { identity, proof, client });
+        // Ends when the client is gone: then neither direction goes on.
+        tokio::spawn(async move { databases.serve_grpc(guest, name, Grpc::new(frames, answers)).await });
+        Ok(Response::new(ReceiverStream::new(stream)))
     }
 
     async fn proxy_ssh(

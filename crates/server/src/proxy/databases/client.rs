@@ -1,0 +1,191 @@
+//! The client's end of a way to a database, whatever it comes over.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use sallyport_wire::v1;
+use sallyport_wire::v1::proxy_database_request::Frame as Asked;
+use sallyport_wire::v1::proxy_database_response::Frame as Answered;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
+
+/// Most that is read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Bytes are read into this and leave it as large as they are: a client that says nothing has no buffer.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// What comes from a client.
+pub(crate) trait Source: Send {
+    /// The next bytes; `None` when the client has said everything.
+    fn next(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> + Send;
+}
+
+/// What goes to a client.
+pub(crate) trait Target: Send {
+    /// Sends bytes, waiting while the client takes none.
+    fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
+    /// Says that nothing more will come.
+    fn finish(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Both.
+pub(crate) trait Client: Source + Target {
+    type From: Source;
+    type To: Target;
+
+    /// Each direction on its own.
+    fn split(self) -> (Self::From, Self::To);
+}
+
+/// A client's own connection.
+pub(crate) struct Native<T> {
+    from: NativeSource<T>,
+    to: NativeTarget<T>,
+}
+
+pub(crate) struct NativeSource<T>(ReadHalf<T>);
+pub(crate) struct NativeTarget<T>(WriteHalf<T>);
+
+impl<T: AsyncRead + AsyncWrite + Send> Native<T> {
+    pub(crate) fn new(stream: T) -> Self {
+        let (read, write) = tokio::io::split(stream);
+        Self { from: NativeSource(read), to: NativeTarget(write) }
+    }
+}
+
+impl<T: AsyncRead + Send> Source for NativeSource<T> {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        poll_fn(|context| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let mut buffer = ReadBuf::new(scratch);
+                ready!(Pin::new(&mut self.0).poll_read(context, &mut buffer))?;
+                let read = buffer.filled();
+                Poll::Ready(Ok((!read.is_empty()).then(|| Bytes::copy_from_slice(read))))
+            })
+        })
+        .await
+    }
+}
+
+impl<T: AsyncWrite + Send> Target for NativeTarget<T> {
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.0.write_all(&bytes).await?;
+        self.0.flush().await
+    }
+
+    async fn finish(&mut self) {
+        let _ = self.0.shutdown().await;
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send> Source for Native<T> {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        self.from.next().await
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send> Target for Native<T> {
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.to.send(bytes).await
+    }
+
+    async fn finish(&mut self) {
+        self.to.finish().await;
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send> Client for Native<T> {
+    type From = NativeSource<T>;
+    type To = NativeTarget<T>;
+
+    fn split(self) -> (Self::From, Self::To) {
+        (self.from, self.to)
+    }
+}
+
+/// What the response stream of a call gives out.
+pub(crate) type Answer = Result<v1::ProxyDatabaseResponse, Status>;
+
+/// A client inside a gRPC stream.
+pub(crate) struct Grpc {
+    from: GrpcSource,
+    to: GrpcTarget,
+}
+
+pub(crate) struct GrpcSource(Streaming<v1::ProxyDatabaseRequest>);
+pub(crate) struct GrpcTarget(Option<mpsc::Sender<Answer>>);
+
+impl Grpc {
+    pub(crate) fn new(from: Streaming<v1::ProxyDatabaseRequest>, to: mpsc::Sender<Answer>) -> Self {
+        Self { from: GrpcSource(from), to: GrpcTarget(Some(to)) }
+    }
+}
+
+/// What a client is told first.
+pub(crate) fn connected(database: &str) -> v1::ProxyDatabaseResponse {
+    let connected = v1::DatabaseConnected { database: database.to_owned() };
+    v1::ProxyDatabaseResponse { frame: Some(Answered::Connected(connected)) }
+}
+
+impl Source for GrpcSource {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            match self.0.message().await.map_err(io::Error::other)? {
+                Some(v1::ProxyDatabaseRequest { frame: Some(Asked::Data(bytes)) }) if !bytes.is_empty() => {
+                    return Ok(Some(bytes));
+                }
+                Some(v1::ProxyDatabaseRequest { frame: Some(Asked::Target(_)) }) => {
+                    return Err(io::Error::other("the target was named already"));
+                }
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Target for GrpcTarget {
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let to = self.0.as_ref().ok_or_else(gone)?;
+        let answer = v1::ProxyDatabaseResponse { frame: Some(Answered::Data(bytes)) };
+        to.send(Ok(answer)).await.map_err(|_| gone())
+    }
+
+    async fn finish(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Source for Grpc {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        self.from.next().await
+    }
+}
+
+impl Target for Grpc {
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.to.send(bytes).await
+    }
+
+    async fn finish(&mut self) {
+        self.to.finish().await;
+    }
+}
+
+impl Client for Grpc {
+    type From = GrpcSource;
+    type To = GrpcTarget;
+
+    fn split(self) -> (Self::From, Self::To) {
+        (self.from, self.to)
+    }
+}

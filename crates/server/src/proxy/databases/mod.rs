@@ -1,0 +1,463 @@
+//! Database clients on their way to an agent: the startup message is read and decided about here, and from then on bytes
+//! are carried.
+
+mod cancels;
+mod client;
+mod relay;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use metrics::{counter, histogram};
+use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, Identity};
+use sallyport_audit::{Code, Event};
+use sallyport_databases::postgres::error::{Refusal, SqlState};
+use sallyport_databases::postgres::options;
+use sallyport_databases::postgres::startup::{self, CancelKey, First, Startup};
+use sallyport_wire::tunnel;
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tracing::{Instrument, info, info_span};
+
+use self::cancels::{Cancels, Registered};
+pub(crate) use self::client::{Answer, Grpc, connected};
+use self::client::{Client, Native};
+use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
+use crate::view::{ClusterView, Resolved};
+
+/// How long a client may take for its first packet, as PostgreSQL's `authentication_timeout`.
+const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
+/// Requests for encryption inside a connection that has it.
+const MOST_REQUESTS: usize = 3;
+/// What a refused client has to take its answer.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Somebody whose certificate is proven, in front of the databases.
+#[derive(Debug, Clone)]
+pub(crate) struct Guest {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) proof: Proof,
+    pub(crate) client: SocketAddr,
+}
+
+/// The ways to databases.
+#[derive(Debug, Clone)]
+pub(crate) struct Databases {
+    dialler: Dialler,
+    cancels: Cancels,
+    /// What this proxy is called in public: `NAME.` and one of them is the name of a database.
+    public_names: Arc<[String]>,
+}
+
+/// A way that is open.
+struct Opened {
+    stream: tunnel::Stream,
+    database: Arc<Database>,
+    permit: DatabasePermit,
+    _cancel: Registered,
+    _counted: crate::sessions::SessionGuard,
+}
+
+/// Why there is none: what the client reads, and what goes on record.
+struct Denied {
+    refusal: Refusal,
+    /// A stable word for metrics and events.
+    reason: &'static str,
+    /// In the words of the audit log, where they are others.
+    internal: Option<String>,
+}
+
+impl Denied {
+    fn new(reason: &'static str, refusal: Refusal) -> Self {
+        Self { refusal, reason, internal: None }
+    }
+}
+
+impl Databases {
+    pub(crate) fn new(dialler: Dialler, public_names: impl IntoIterator<Item = String>) -> Self {
+        Self { dialler, cancels: Cancels::default(), public_names: public_names.into_iter().collect() }
+    }
+
+    fn view(&self) -> &Arc<ClusterView> {
+        &self.dialler.view
+    }
+
+    /// The database that a TLS client has asked for by the name that it connects to.
+    pub(crate) fn named(&self, server_name: &str) -> Option<DatabaseName> {
+        let suffix = self.public_names.iter().find_map(|public| {
+            let (label, rest) = server_name.split_once('.')?;
+            rest.eq_ignore_ascii_case(public).then_some(label)
+        })?;
+        DatabaseName::new(suffix.to_ascii_lowercase()).ok()
+    }
+
+    /// Serves a client that speaks TLS with this proxy, to its end.
+    pub(crate) async fn serve_native<T>(&self, guest: Guest, named: Option<DatabaseName>, stream: T)
+    where
+        T: AsyncRead + AsyncWrite + Send,
+    {
+        self.serve(guest, named, Native::new(stream)).await;
+    }
+
+    /// Serves a client that comes inside a gRPC stream, to its end.
+    pub(crate) async fn serve_grpc(&self, guest: Guest, named: DatabaseName, client: Grpc) {
+        self.serve(guest, Some(named), client).await;
+    }
+
+    async fn serve(&self, guest: Guest, named: Option<DatabaseName>, mut client: impl Client) {
+        let span = info_span!(
+            "proxy.database",
+            user = %guest.identity.display_name(),
+            database = tracing::field::Empty
+        );
+        let mut ahead = BytesMut::new();
+        let reading = first_packet(&mut client, &mut ahead);
+        let first = match tokio::time::timeout(STARTUP_PATIENCE, reading).await {
+            Ok(Ok(Some(first))) => first,
+            Ok(Ok(None)) => return,
+            Ok(Err(denied)) => return self.refuse(&guest, named.as_ref(), None, denied, client).await,
+            Err(_) => {
+                counter!("sallyport_first_bytes_dropped_total", "reason" => "postgres_timeout").increment(1);
+                return;
+            }
+        };
+        let startup = match first {
+            First::Cancel(key) => return self.cancel(&key, guest.client),
+            First::Startup(startup) => startup,
+            // Answered on the way.
+            First::Tls | First::Gssapi => return,
+        };
+        let asked = match options::database(&startup) {
+            Some(asked) => DatabaseName::new(asked).ok(),
+            None => named.clone(),
+        };
+        if let Some(asked) = &asked {
+            span.record("database", asked.as_str());
+        }
+        async {
+            let began = Instant::now();
+            let opened = self.open(&guest, asked.as_ref(), &startup, OffsetDateTime::now_utc());
+            histogram!("sallyport_session_open_seconds").record(began.elapsed());
+            match opened {
+                Ok(opened) => self.carry(&guest, opened, &startup, ahead.freeze(), client).await,
+                Err(denied) => self.refuse(&guest, asked.as_ref(), Some(&startup), denied, client).await,
+            }
+        }
+        .instrument(span)
+        .await;
+    }
+
+    /// Finds, decides and opens.
+    fn open(
+        &self,
+        guest: &Guest,
+        asked: Option<&DatabaseName>,
+        startup: &Startup,
+        now: OffsetDateTime,
+    ) -> Result<Opened, Denied> {
+        if self.dialler.stopping.is_cancelled() {
+            let refusal = Refusal::new(SqlState::CannotConnectNow, "this proxy is shutting down");
+            return Err(Denied::new("stopping", refusal.hint("try again in a moment")));
+        }
+        let Some(asked) = asked else {
+            return Err(Denied::new(
+                "no_database",
+                Refusal::new(SqlState::InvalidCatalogName, "the connection does not say which database of the cluster it is for")
+                    .hint("sallyport db login NAME writes a service for psql; by hand: options='-c sallyport.database=NAME'"),
+            ));
+        };
+        let Some(user) = startup.user() else {
+            let refusal = Refusal::new(SqlState::InvalidAuthorization, "no database user was named");
+            return Err(Denied::new("no_user", refusal.hint("name one: psql \"service=NAME user=USER\"")));
+        };
+        let name = startup.database().unwrap_or(user);
+        let database = self.view().database(asked).ok_or_else(|| {
+            let text = format!("no database of the cluster is called \"{asked}\"");
+            Denied::new(
+                "unknown_database",
+                Refusal::new(SqlState::InvalidCatalogName, text).hint("sallyport db ls"),
+            )
+        })?;
+        let permit = self.decide(guest, &database, user, name, now).map_err(|refused| Denied {
+            refusal: Refusal::new(SqlState::InvalidAuthorization, refused.public_message())
+                .hint("sallyport db ls shows the users and names that you may use"),
+            reason: "refused",
+            internal: Some(refused.to_string()),
+        })?;
+        let counted = self.dialler.sessions.begin(permit.user()).map_err(|too_many| {
+            let text = format!(
+                "you have {} connections through this proxy, which is the most allowed",
+                too_many.bound
+            );
+            Denied::new(
+                "too_many_sessions",
+                Refusal::new(SqlState::TooManyConnections, text).hint("close some and try again"),
+            )
+        })?;
+        let agents = self.agents(&database);
+        let unreachable = |problem: &str| {
+            let text = format!("database \"{asked}\" cannot be reached: {problem}");
+            Denied::new(
+                "offline",
+                Refusal::new(SqlState::CannotConnectNow, text)
+                    .hint("sallyport db ls shows its agents; check that one runs and can reach the proxy"),
+            )
+        };
+        if agents.is_empty() {
+            return Err(unreachable("it has no agent"));
+        }
+        let cancel = self.cancels.register(&permit).map_err(|error| unreachable(&error.to_string()))?;
+        let header = StreamHeader {
+            kind: KIND_POSTGRES.to_owned(),
+            client_addr: guest.client,
+            user: permit.user().to_string(),
+            server: None,
+            postgres: Some(PostgresHeader {
+                database: Some(asked.clone()),
+                proof: Some(guest.proof.clone()),
+                cancel: cancel.hexadecimal(),
+            }),
+        };
+        let header: Bytes = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
+        let (agent, stream) = agents
+            .into_iter()
+            .find_map(|agent| {
+                let stream = self.dialler.hub.open_database(agent, &permit, header.clone()).ok()?;
+                Some((agent, stream))
+            })
+            .ok_or_else(|| unreachable("no agent of it is connected to this proxy"))?;
+        cancel.served_by(agent);
+        counter!("sallyport_sessions_total", "result" => "opened").increment(1);
+        info!(db_user = user, db_name = name, "database session opened");
+        Ok(Opened { stream, database, permit, _cancel: cancel, _counted: counted })
+    }
+
+    fn decide(
+        &self,
+        guest: &Guest,
+        database: &Database,
+        user: &str,
+        name: &str,
+        now: OffsetDateTime,
+    ) -> Result<DatabasePermit, sallyport_access::Refusal> {
+        let (policies, locks) = (self.view().policies(), self.view().locks());
+        policies.decide_database(&guest.identity, database, user, name, &locks, now)
+    }
+
+    /// The hosts that serve a database, by their ids.
+    fn agents(&self, database: &Database) -> Vec<HostId> {
+        let found = database.agents.iter().map(|name| self.view().resolve(name.as_str()));
+        found
+            .flat_map(|found| match found {
+                Resolved::One(node) => vec![node.id],
+                Resolved::Several(nodes) => nodes.iter().map(|node| node.id).collect(),
+                Resolved::Unknown => Vec::new(),
+            })
+            .collect()
+    }
+
+    async fn refuse(
+        &self,
+        guest: &Guest,
+        asked: Option<&DatabaseName>,
+        startup: Option<&Startup>,
+        denied: Denied,
+        client: impl Client,
+    ) {
+        counter!("sallyport_sessions_total", "result" => denied.reason).increment(1);
+        info!(reason = denied.reason, message = denied.refusal.message, "database session refused");
+        let mut event = Event::new(Code::DatabaseSessionRefused, OffsetDateTime::now_utc())
+            .user(guest.identity.display_name())
+            .source(guest.client.to_string())
+            .message(denied.internal.unwrap_or_else(|| denied.refusal.message.clone()))
+            .field("reason", denied.reason)
+            .field("sqlstate", denied.refusal.state.code())
+            .field("at", "proxy");
+        if let Some(asked) = asked {
+            event = event.node(asked.as_str());
+        }
+        if let Some(startup) = startup {
+            let bounded = |text: &str| text.chars().take(128).collect::<String>();
+            event = event
+                .field("db_user", startup.user().map(bounded).unwrap_or_default())
+                .field("db_name", startup.database().map(bounded).unwrap_or_default());
+        }
+        self.dialler.sink.emit(event);
+        say(client, &denied.refusal).await;
+    }
+
+    /// Passes a cancel request on to the agent of the session that has the key. As at a database, nobody learns whether
+    /// there is one.
+    pub(crate) fn cancel(&self, key: &CancelKey, client: SocketAddr) {
+        let Some(found) = self.cancels.find(key) else {
+            counter!("sallyport_database_cancels_total", "result" => "unknown").increment(1);
+            return info!(%client, "a cancel request for no session of this proxy");
+        };
+        let header = StreamHeader {
+            kind: KIND_POSTGRES_CANCEL.to_owned(),
+            client_addr: client,
+            user: found.permit.user().to_string(),
+            server: None,
+            postgres: Some(PostgresHeader { database: None, proof: None, cancel: found.hexadecimal() }),
+        };
+        let header = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
+        let result = match self.dialler.hub.open_database(found.agent, &found.permit, header) {
+            // The header says it all; the stream ends when this is dropped.
+            Ok(stream) => {
+                stream.finish();
+                "passed_on"
+            }
+            Err(_) => "offline",
+        };
+        counter!("sallyport_database_cancels_total", "result" => result).increment(1);
+    }
+
+    /// Carries bytes until both have finished, one is gone, or what let the user in is taken away.
+    async fn carry(
+        &self,
+        guest: &Guest,
+        opened: Opened,
+        startup: &Startup,
+        ahead: Bytes,
+        client: impl Client,
+    ) {
+        let Opened { stream, database, permit, .. } = &opened;
+        let mut first = BytesMut::from(startup.to_bytes().as_slice());
+        first.extend_from_slice(&ahead);
+        let cut = async {
+            let reason = self.taken_away(guest, database, permit).await;
+            // The agent sees it, too, and says it in the database's own protocol.
+            tokio::time::sleep(relay::GRACE).await;
+            reason
+        };
+        let carried = relay::carry(client, stream, first.freeze());
+        let ended = tokio::select! {
+            ended = carried => ended,
+            reason = cut => {
+                info!(%reason, "database session cut");
+                let event = self.event(Code::DatabaseSessionCut, guest, permit).message(reason);
+                self.dialler.sink.emit(event.field("at", "proxy"));
+                Ok(())
+            }
+        };
+        if let Err(error) = ended {
+            info!(%error, "the way to a database was lost");
+            let event = self.event(Code::DatabaseSessionLost, guest, permit).message(error.to_string());
+            self.dialler.sink.emit(event.field("at", "proxy"));
+        }
+        info!("database session closed at the proxy");
+    }
+
+    fn event(&self, code: Code, guest: &Guest, permit: &DatabasePermit) -> Event {
+        Event::new(code, OffsetDateTime::now_utc())
+            .user(guest.identity.display_name())
+            .source(guest.client.to_string())
+            .node(permit.database().as_str())
+            .field("db_user", permit.db_user())
+            .field("db_name", permit.db_name())
+    }
+
+    /// Waits until the roles or a lock say no.
+    async fn taken_away(&self, guest: &Guest, database: &Database, permit: &DatabasePermit) -> String {
+        let mut changes = self.view().changes();
+        loop {
+            if changes.changed().await.is_err() {
+                // The view is gone with the service.
+                std::future::pending::<()>().await;
+            }
+            let now = OffsetDateTime::now_utc();
+            // A certificate that ends is the agent's to judge, by the policy for it.
+            if now >= permit.valid_until() {
+                continue;
+            }
+            if let Err(refusal) = self.decide(guest, database, permit.db_user(), permit.db_name(), now) {
+                return refusal.to_string();
+            }
+        }
+    }
+
+    /// Whether the cluster has the database, for those who say its name before all else.
+    pub(crate) fn knows(&self, name: &DatabaseName) -> bool {
+        self.view().database(name).is_some()
+    }
+}
+
+/// The first packet that is not a request for encryption; none when the client has gone. What follows it stays in `ahead`.
+async fn first_packet(client: &mut impl Client, ahead: &mut BytesMut) -> Result<Option<First>, Denied> {
+    for _ in 0..MOST_REQUESTS {
+        let first = loop {
+            let read = startup::read(ahead).map_err(|error| {
+                Denied::new("malformed", Refusal::new(SqlState::ProtocolViolation, error.to_string()))
+            })?;
+            if let Some((first, length)) = read {
+                ahead.advance(length);
+                break first;
+            }
+            match client.next().await {
+                Ok(Some(bytes)) => ahead.extend_from_slice(&bytes),
+                Ok(None) | Err(_) => return Ok(None),
+            }
+        };
+        if !matches!(first, First::Tls | First::Gssapi) {
+            return Ok(Some(first));
+        }
+        // There is encryption around this already.
+        if client.send(Bytes::from_static(&[startup::DECLINED])).await.is_err() {
+            return Ok(None);
+        }
+    }
+    Err(Denied::new(
+        "malformed",
+        Refusal::new(SqlState::ProtocolViolation, "too many requests for encryption"),
+    ))
+}
+
+/// Says no in PostgreSQL's own words, and ends the connection so that they arrive.
+async fn say(mut client: impl Client, refusal: &Refusal) {
+    let saying = async {
+        if client.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
+            client.finish().await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_WORDS, saying).await;
+}
+
+/// To a client without TLS.
+pub(crate) async fn refuse_plain<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) {
+    let refusal = Refusal::new(SqlState::InvalidAuthorization, "this port speaks TLS only")
+        .hint("use sslmode=verify-full, or psql \"service=NAME\" after sallyport db login NAME");
+    let saying = async {
+        let _ = stream.write_all(&refusal.to_bytes()).await;
+        let _ = stream.shutdown().await;
+    };
+    let _ = tokio::time::timeout(LAST_WORDS, saying).await;
+}
+
+/// To a client without a user's certificate.
+pub(crate) async fn refuse_stranger<T: AsyncRead + AsyncWrite + Send>(stream: T) {
+    let refusal = Refusal::new(SqlState::InvalidAuthorization, "the connection shows no certificate of a user of this cluster")
+        .hint("sallyport login, then sallyport db login NAME and psql \"service=NAME\"; or sallyport db connect NAME");
+    answer_startup(stream, &refusal).await;
+}
+
+/// To a client whose TLS the cluster's suite does not allow.
+pub(crate) async fn refuse_unfit<T: AsyncRead + AsyncWrite + Send>(stream: T) {
+    let refusal = Refusal::new(
+        SqlState::InvalidAuthorization,
+        "this cluster requires post-quantum key exchange (X25519MLKEM768), which your client did not offer",
+    )
+    .hint("sallyport db connect NAME, or sallyport proxy db NAME --tunnel, bring it");
+    answer_startup(stream, &refusal).await;
+}
+
+/// A client reads an answer only after it has asked.
+async fn answer_startup<T: AsyncRead + AsyncWrite + Send>(stream: T, refusal: &Refusal) {
+    let mut client = Native::new(stream);
+    let mut ahead = BytesMut::new();
+    let asked = tokio::time::timeout(LAST_WORDS, first_packet(&mut client, &mut ahead)).await;
+    if let Ok(Ok(Some(First::Startup(_)))) = asked {
+        say(client, refusal).await;
+    }
+}
