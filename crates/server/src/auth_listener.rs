@@ -72,6 +72,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         hub: None,
         router: None,
         ssh: None,
+        databases: None,
         sink: Arc::new(NoEvents),
         seen: start.authority.seen,
         handshake_timeout: limits.handshake_timeout,

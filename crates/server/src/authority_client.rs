@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -175,6 +176,11 @@ impl AuthorityClient {
     }
 
     /// The service that rotations go by.
+    pub(crate) fn databases(&self) -> DatabasesClient<Channel> {
+        DatabasesClient::new(self.channel()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+    }
+
+    /// See [`AuthorityClient::fleet`].
     pub(crate) fn rotation(&self) -> RotationClient<Channel> {
         RotationClient::new(self.channel())
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use metrics::counter;
 use sallyport_wire::convert::duration_from_proto;
-use sallyport_wire::v1::HeartbeatRequest;
+use sallyport_wire::v1::{DatabaseHealth, DatabaseReport, HeartbeatRequest};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::databases::health::Found;
 use super::labels::OwnLabels;
 use crate::authority_client::AuthorityClient;
 use crate::backoff::{Backoff, chance};
@@ -26,6 +28,10 @@ pub(crate) struct Description {
     pub(crate) labels: Arc<OwnLabels>,
     pub(crate) os_user: String,
     pub(crate) address: String,
+    /// The databases of its configuration, as documents.
+    pub(crate) databases: Vec<String>,
+    /// How the databases that it serves are.
+    pub(crate) health: watch::Receiver<Found>,
 }
 
 /// Repeats the description until `stop`.
@@ -36,27 +42,47 @@ pub(crate) async fn run(client: AuthorityClient, description: Description, stop:
     }
 }
 
-async fn forever(client: AuthorityClient, description: Description) {
+async fn forever(client: AuthorityClient, mut description: Description) {
     let mut changes = description.labels.changes();
-    let request = || HeartbeatRequest {
+    let mut told = Vec::new();
+    let request = |description: &Description| HeartbeatRequest {
         labels: description.labels.now().into_iter().collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         os_user: description.os_user.clone(),
         address: description.address.clone(),
-        ..HeartbeatRequest::default()
+        databases: description.databases.iter().map(|yaml| DatabaseReport { yaml: yaml.clone() }).collect(),
+        database_health: description
+            .health
+            .borrow()
+            .iter()
+            .map(|(name, problem)| DatabaseHealth {
+                name: name.to_string(),
+                healthy: problem.is_none(),
+                problem: problem.clone().unwrap_or_default(),
+            })
+            .collect(),
     };
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let mut fleet = client.fleet();
         changes.mark_unchanged();
-        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.heartbeat(request())).await;
+        description.health.mark_unchanged();
+        let request = request(&description);
+        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.heartbeat(request)).await;
         let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
         counter!("sallyport_authority_calls_total", "method" => "Heartbeat", "result" => outcome)
             .increment(1);
         match answer {
             Ok(Ok(answer)) => {
                 backoff.reset();
-                let within = answer.into_inner().next_within.as_ref().and_then(duration_from_proto);
+                let answer = answer.into_inner();
+                let within = answer.next_within.as_ref().and_then(duration_from_proto);
+                if told != answer.problems {
+                    told = answer.problems;
+                    told.iter().for_each(|problem| {
+                        warn!(problem, "the authority does not take all that is reported")
+                    });
+                }
                 let interval = within.unwrap_or(DEFAULT_INTERVAL).max(SHORTEST_INTERVAL);
                 // Well before it is due, and not all agents at once.
                 let due = tokio::time::sleep(interval.mul_f64(0.4 + 0.2 * chance()));
@@ -64,6 +90,7 @@ async fn forever(client: AuthorityClient, description: Description) {
                     () = due => {}
                     // Another label counts at once, and several that change together are told together.
                     Ok(()) = changes.changed() => tokio::time::sleep(SHORTEST_INTERVAL).await,
+                    Ok(()) = description.health.changed() => tokio::time::sleep(SHORTEST_INTERVAL).await,
                 }
             }
             Ok(Err(status)) => {

@@ -1,5 +1,6 @@
 //! The agent: a process that dials out and serves this machine's sessions through the proxy.
 
+mod databases;
 pub(crate) mod gateway;
 mod heartbeat;
 mod labels;
@@ -13,9 +14,11 @@ use std::time::Duration;
 
 use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};
 use sallyport_ca::Trust;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::databases::{AgentDatabases, health as database_health};
 use self::gateway::Gateway;
 use self::heartbeat::Description;
 use self::labels::OwnLabels;
@@ -67,6 +70,7 @@ pub(crate) struct Service {
     /// As whom it is on record.
     host: String,
     node: SshNode,
+    databases: AgentDatabases,
     spool: Spool,
     uploader: Uploader,
     _claim: Claim,
@@ -99,7 +103,7 @@ impl Service {
     /// Ends what is still open and hands what it left behind to the authority. What cannot be handed over waits on
     /// disk for the next start.
     pub(crate) async fn finish(&self) {
-        self.node.end_all().await;
+        tokio::join!(self.node.end_all(), self.databases.end_all(node::CUT_PATIENCE));
         let (events, recordings) =
             tokio::join!(self.spool.flush(FLUSH_PATIENCE), self.uploader.drained(FLUSH_PATIENCE));
         if !(events && recordings) {
@@ -181,6 +185,21 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;
+    let databases = AgentDatabases::start(databases::Start {
+        cluster: &membership.cluster,
+        id: identity.id,
+        name: identity.name.clone(),
+        section: &section,
+        view: Arc::clone(&view),
+        client: client.clone(),
+        sink: Arc::new(spool.clone()),
+        recorders: node.recorders(),
+        live: node.live(),
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+    })?;
+    let (found, health_of_databases) = watch::channel(database_health::Found::new());
+    tasks.spawn(database_health::run(databases.clone(), found, stop.clone()));
     let confirming = Confirming {
         credentials: credentials.clone(),
         view: Arc::clone(&view),
@@ -196,6 +215,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         labels: OwnLabels::start(section.labels.clone(), section.commands.clone(), &directory, &tasks, &stop),
         os_user: node::os_user(),
         address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        databases: section.databases.iter().map(|database| database.to_yaml()).collect(),
+        health: health_of_databases,
     };
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
     let dialling = Dialling {
@@ -206,6 +227,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             view: Arc::clone(&view),
             sink: Arc::new(spool.clone()),
         },
+        databases: databases.clone(),
         credentials,
         view,
         serve: node.serve(),
@@ -216,5 +238,5 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(dialling.run());
     let host = format!("node:{}", identity.name);
-    Ok(Service { id: identity.id, host, node, spool, uploader, _claim: claim })
+    Ok(Service { id: identity.id, host, node, databases, spool, uploader, _claim: claim })
 }

@@ -25,7 +25,7 @@ use crate::seen::Seen;
 use crate::view::ClusterView;
 
 /// Sessions that are cut get this long to have their ends recorded.
-const CUT_PATIENCE: Duration = Duration::from_secs(6);
+pub(crate) const CUT_PATIENCE: Duration = Duration::from_secs(6);
 /// How often a drain looks whether the last connection has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 

@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info, info_span, warn};
 
+use super::databases::AgentDatabases;
 use super::gateway::Gateway;
 use crate::authority_client::{dial, handshake};
 use crate::backoff::Backoff;
 use crate::config::HostPort;
 use crate::health::Health;
 use crate::host::Credentials;
-use crate::proxy::dial::{KIND_SERVER, KIND_SSH, StreamHeader};
+use crate::proxy::dial::{KIND_POSTGRES, KIND_POSTGRES_CANCEL, KIND_SERVER, KIND_SSH, StreamHeader};
 use crate::view::ClusterView;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -49,6 +50,8 @@ pub(crate) struct Dialling {
     pub(crate) serve: ServeStream,
     /// For streams to servers behind this node.
     pub(crate) gateway: Gateway,
+    /// For streams to databases.
+    pub(crate) databases: AgentDatabases,
     pub(crate) health: Health,
     /// No new sessions.
     pub(crate) drain: CancellationToken,
@@ -277,12 +280,17 @@ impl Dialling {
         };
         debug!(user = %header.user, client = %header.client_addr, kind = header.kind, "stream opened");
         let span = info_span!("node.connection", client = %header.client_addr);
-        let serving = match (header.kind.as_str(), header.server) {
-            (KIND_SSH, _) => (self.serve)(stream, header.client_addr),
-            (KIND_SERVER, Some(server)) => {
+        let databases = || self.databases.clone();
+        let serving = match (header.kind.as_str(), header.server, header.postgres) {
+            (KIND_SSH, ..) => (self.serve)(stream, header.client_addr),
+            (KIND_SERVER, Some(server), _) => {
                 Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
             }
-            (kind, _) => {
+            (KIND_POSTGRES, _, Some(header_of)) => {
+                Box::pin(databases().serve(header_of, stream, header.client_addr))
+            }
+            (KIND_POSTGRES_CANCEL, _, Some(header)) => Box::pin(databases().cancel(header)),
+            (kind, ..) => {
                 warn!(kind, "the proxy opened a stream of an unknown kind");
                 return stream.reset("this node does not know this kind of stream; update its agent");
             }

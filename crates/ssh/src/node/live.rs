@@ -27,6 +27,16 @@ pub struct LiveSession {
     pub participants: Vec<Participant>,
 }
 
+impl LiveSession {
+    fn new(about: SessionMetadata, owner: &Identity, recording: &'static str) -> Self {
+        let owner_roles = match &owner.principal {
+            Principal::User { roles, .. } => roles.clone(),
+            Principal::Host { .. } => Vec::new(),
+        };
+        Self { about, owner_roles, recording, participants: Vec::new() }
+    }
+}
+
 /// What has changed since the last look.
 #[derive(Debug)]
 pub enum Change {
@@ -58,10 +68,19 @@ struct State {
     changed: Option<BTreeSet<SessionId>>,
 }
 
+/// Ends a session of something else than this server, for the reason given.
+pub type EndSession = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a session is ended.
+enum End {
+    Inbox(Arc<Inbox>),
+    Call(EndSession),
+}
+
 /// One session, as its own task enters it.
 pub(super) struct Entry {
     session: LiveSession,
-    inbox: Arc<Inbox>,
+    end: End,
     /// Of a session with a terminal.
     hub: Option<Arc<Hub>>,
 }
@@ -74,12 +93,8 @@ impl Entry {
         inbox: Arc<Inbox>,
         hub: Option<Arc<Hub>>,
     ) -> Self {
-        let owner_roles = match &owner.principal {
-            Principal::User { roles, .. } => roles.clone(),
-            Principal::Host { .. } => Vec::new(),
-        };
-        let session = LiveSession { about, owner_roles, recording, participants: Vec::new() };
-        Self { session, inbox, hub }
+        let session = LiveSession::new(about, owner, recording);
+        Self { session, end: End::Inbox(inbox), hub }
     }
 
     pub(super) fn about(&self) -> &SessionMetadata {
@@ -111,6 +126,19 @@ impl LiveSessions {
         self.state().sessions.insert(id, Arc::new(entry));
         self.touch(id);
         Listed { live: self.clone(), id }
+    }
+
+    /// Lists a session that something else on this host serves, for as long as the result lives. Nobody joins it.
+    #[must_use]
+    pub fn enter_other(
+        &self,
+        about: SessionMetadata,
+        owner: &Identity,
+        recording: &'static str,
+        end: EndSession,
+    ) -> Listed {
+        let session = LiveSession::new(about, owner, recording);
+        self.enter(Entry { session, end: End::Call(end), hub: None })
     }
 
     /// One session that runs.
@@ -150,8 +178,10 @@ impl LiveSessions {
     #[must_use]
     pub fn end(&self, id: &SessionId, reason: &str) -> bool {
         let entry = self.state().sessions.get(id).cloned();
-        if let Some(entry) = &entry {
-            entry.inbox.cut(reason);
+        match entry.as_ref().map(|entry| &entry.end) {
+            Some(End::Inbox(inbox)) => inbox.cut(reason),
+            Some(End::Call(end)) => end(reason),
+            None => {}
         }
         entry.is_some()
     }
@@ -203,7 +233,8 @@ impl fmt::Debug for LiveSessions {
 }
 
 /// Takes a session off the list when it ends, however it ends.
-pub(super) struct Listed {
+#[derive(Debug)]
+pub struct Listed {
     live: LiveSessions,
     id: SessionId,
 }
@@ -243,7 +274,7 @@ mod tests {
         let inbox = Inbox::new(Arc::new(Pressure::default()));
         let session =
             LiveSession { about, owner_roles: Vec::new(), recording: "node", participants: Vec::new() };
-        (Entry { session, inbox: inbox.clone(), hub: None }, inbox, id)
+        (Entry { session, end: End::Inbox(inbox.clone()), hub: None }, inbox, id)
     }
 
     #[tokio::test]

@@ -1,0 +1,242 @@
+//! What the agent logs in to databases with: one key, and certificates that are kept for as long as they are good.
+//!
+//! A certificate is for one login of one user of the cluster, one database and one database user. Repeat connections find
+//! it with its TLS settings and ask nobody; those that come at the same time for the first time wait for one answer.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::counter;
+use sallyport_access::{Database, DatabaseLogin, DatabaseName, DatabaseTlsMode};
+use sallyport_ca::keys::TlsKey;
+use sallyport_ca::tls::danger::unverified_database_config;
+use sallyport_ca::tls::database::{ServerCheck, database_client_config};
+use sallyport_ca::{CaKind, Trust};
+use sallyport_databases::service::{Credentials, CredentialsError, Wanted};
+use sallyport_sal::{KeyPurpose, Suite};
+use sallyport_wire::convert::time_from_proto;
+use sallyport_wire::v1::CertifyDatabaseUserRequest;
+use time::OffsetDateTime;
+use tokio::sync::OnceCell;
+use tokio_rustls::rustls::ClientConfig;
+use tonic::Code;
+use tracing::{debug, warn};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::passwords::PasswordFile;
+use crate::authority_client::AuthorityClient;
+use crate::view::ClusterView;
+
+/// How long the authority may take for a certificate.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A certificate that ends sooner is not used for another connection: the database's clock may be off, too.
+const MARGIN: time::Duration = time::Duration::seconds(30);
+/// Certificates that are kept; past it those that were used least recently go.
+const KEPT: usize = 10_000;
+
+/// For whom, where and as whom.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    /// None where no certificate is shown, which is the same for everybody.
+    login: Option<(Uuid, String)>,
+    database: DatabaseName,
+    provisioning: bool,
+}
+
+/// What was made for a key.
+struct Held {
+    config: Arc<ClientConfig>,
+    valid_until: Option<OffsetDateTime>,
+}
+
+struct Slot {
+    made: OnceCell<Held>,
+    /// What it was made from: another suite, other CAs or another server mean another one.
+    trust: Arc<Trust>,
+    database: Arc<Database>,
+    used: Mutex<OffsetDateTime>,
+}
+
+impl Slot {
+    fn fits(&self, trust: &Arc<Trust>, database: &Arc<Database>, now: OffsetDateTime) -> bool {
+        let same = Arc::ptr_eq(&self.trust, trust)
+            && (Arc::ptr_eq(&self.database, database) || self.database == *database);
+        same && self.made.get().is_none_or(|held| held.valid_until.is_none_or(|end| now + MARGIN < end))
+    }
+}
+
+/// The agent's credentials.
+pub(crate) struct AgentCredentials {
+    view: Arc<ClusterView>,
+    client: AuthorityClient,
+    passwords: Option<PasswordFile>,
+    key: Mutex<Option<(Suite, Arc<TlsKey>)>>,
+    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+}
+
+impl AgentCredentials {
+    pub(crate) fn new(
+        view: Arc<ClusterView>,
+        client: AuthorityClient,
+        passwords: Option<PasswordFile>,
+    ) -> Self {
+        Self { view, client, passwords, key: Mutex::default(), slots: Mutex::default() }
+    }
+
+    /// Makes the key that the suite in force asks for, unless it is there. With RSA it takes a while: call it early, where
+    /// nobody waits.
+    pub(crate) fn prepare(&self) {
+        if let Err(error) = self.key(self.view.trust().suite()) {
+            warn!(error, "cannot make the key for databases yet");
+        }
+    }
+
+    fn key(&self, suite: Suite) -> Result<Arc<TlsKey>, String> {
+        let held = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((of, key)) = held
+            && of == suite
+        {
+            return Ok(key);
+        }
+        let key =
+            TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase).map_err(|error| error.to_string())?;
+        counter!("sallyport_database_keys_total").increment(1);
+        let mut slot = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have been as quick; one key is enough.
+        match slot.as_ref() {
+            Some((of, key)) if *of == suite => Ok(Arc::clone(key)),
+            _ => {
+                let key = Arc::new(key);
+                *slot = Some((suite, Arc::clone(&key)));
+                Ok(key)
+            }
+        }
+    }
+
+    fn slot(&self, key: Key, database: &Arc<Database>, now: OffsetDateTime) -> Arc<Slot> {
+        let trust = self.view.trust();
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slots.get(&key)
+            && slot.fits(&trust, database, now)
+        {
+            *slot.used.lock().unwrap_or_else(PoisonError::into_inner) = now;
+            return Arc::clone(slot);
+        }
+        if slots.len() >= KEPT {
+            make_room(&mut slots, &trust, now);
+        }
+        let slot = Arc::new(Slot {
+            made: OnceCell::new(),
+            trust,
+            database: Arc::clone(database),
+            used: Mutex::new(now),
+        });
+        slots.insert(key, Arc::clone(&slot));
+        slot
+    }
+
+    async fn make(&self, wanted: &Wanted, trust: &Trust) -> Result<Held, CredentialsError> {
+        let database = &wanted.database;
+        if database.login == DatabaseLogin::Password {
+            return settings(database, trust, None).map(|config| Held { config, valid_until: None });
+        }
+        let suite = trust.suite();
+        let key = self.key(suite).map_err(CredentialsError::Unavailable)?;
+        let asked = CertifyDatabaseUserRequest {
+            database: database.name.to_string(),
+            db_user: wanted.permit.db_user().to_owned(),
+            db_name: wanted.permit.db_name().to_owned(),
+            user_certificate: wanted.proof.clone(),
+            tls_public_key: key.spki_der().to_vec().into(),
+            provisioning: wanted.provisioning,
+        };
+        let mut authority = self.client.databases();
+        let answer = tokio::time::timeout(CALL_TIMEOUT, authority.certify_database_user(asked)).await;
+        let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
+        counter!("sallyport_authority_calls_total", "method" => "CertifyDatabaseUser", "result" => outcome)
+            .increment(1);
+        let answer = answer
+            .map_err(|_| {
+                CredentialsError::Unavailable(format!(
+                    "the authority has not answered within {} s",
+                    CALL_TIMEOUT.as_secs()
+                ))
+            })?
+            .map_err(|status| match status.code() {
+                Code::PermissionDenied | Code::Unauthenticated | Code::NotFound | Code::InvalidArgument => {
+                    CredentialsError::Refused(status.message().to_owned())
+                }
+                _ => CredentialsError::Unavailable(status.message().to_owned()),
+            })?
+            .into_inner();
+        let valid_until = answer.valid_until.as_ref().and_then(time_from_proto);
+        let pair = (answer.tls_certificate_pem.as_str(), key.pkcs8_pem());
+        let config = settings(database, trust, Some((pair.0, pair.1.as_str())))?;
+        debug!(database = %database.name, user = wanted.permit.db_user(), "a certificate for a database");
+        Ok(Held { config, valid_until: Some(valid_until.unwrap_or_else(OffsetDateTime::now_utc)) })
+    }
+}
+
+/// Forgets what is over, or else the half that was used least recently.
+fn make_room(slots: &mut HashMap<Key, Arc<Slot>>, trust: &Arc<Trust>, now: OffsetDateTime) {
+    slots.retain(|_, slot| slot.fits(trust, &slot.database, now));
+    if slots.len() < KEPT {
+        return;
+    }
+    let used = |slot: &Slot| *slot.used.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut times: Vec<OffsetDateTime> = slots.values().map(|slot| used(slot)).collect();
+    let middle = times.len() / 2;
+    let median = *times.select_nth_unstable(middle).1;
+    slots.retain(|_, slot| used(slot) > median);
+}
+
+/// The TLS settings towards a database.
+fn settings(
+    database: &Database,
+    trust: &Trust,
+    identity_pem: Option<(&str, &str)>,
+) -> Result<Arc<ClientConfig>, CredentialsError> {
+    let own = || trust.public_keys(CaKind::Db).tls.concat();
+    let check = match database.tls.mode {
+        DatabaseTlsMode::VerifyFull => ServerCheck::Full,
+        DatabaseTlsMode::VerifyCa => ServerCheck::SignedBy,
+        DatabaseTlsMode::Insecure | DatabaseTlsMode::Disabled => {
+            return unverified_database_config(identity_pem)
+                .map(Arc::new)
+                .map_err(|error| CredentialsError::Unavailable(error.to_string()));
+        }
+    };
+    let roots = database.tls.ca_pem.clone().unwrap_or_else(own);
+    database_client_config(check, &roots, identity_pem)
+        .map(Arc::new)
+        .map_err(|error| CredentialsError::Unavailable(error.to_string()))
+}
+
+#[tonic::async_trait]
+impl Credentials for AgentCredentials {
+    async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError> {
+        let now = OffsetDateTime::now_utc();
+        let login = match wanted.database.login {
+            DatabaseLogin::Certificate => Some((wanted.login_id, wanted.permit.db_user().to_owned())),
+            DatabaseLogin::Password => None,
+        };
+        let key = Key { login, database: wanted.database.name.clone(), provisioning: wanted.provisioning };
+        let slot = self.slot(key, &wanted.database, now);
+        let trust = Arc::clone(&slot.trust);
+        let held = slot.made.get_or_try_init(|| self.make(wanted, &trust)).await?;
+        Ok(Arc::clone(&held.config))
+    }
+
+    fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {
+        let file = self.passwords.as_ref()?;
+        match file.find(&wanted.database.address, wanted.permit.db_name(), wanted.user()) {
+            Ok(found) => found,
+            Err(error) => {
+                warn!(error = %crate::ServerError::chain(&error), "the password file cannot be read");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Databases that this agent serves.
+
+mod credentials;
+pub(crate) mod health;
+mod passwords;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::{BASE64, HEXLOWER};
+use sallyport_access::{
+    ClusterName, Database, DatabaseName, DatabasePermit, HostId, Identity, NodeName, Refusal, SessionId,
+};
+use sallyport_audit::Sink;
+use sallyport_audit::recording::{Recorders, SessionMetadata};
+use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
+use sallyport_databases::postgres::startup::CancelKey;
+use sallyport_databases::service::{Asked, Directory, Live, Service, Settings};
+use sallyport_ssh::node::LiveSessions;
+use sallyport_wire::tunnel;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use self::credentials::AgentCredentials;
+use self::passwords::PasswordFile;
+use crate::ServerError;
+use crate::authority_client::AuthorityClient;
+use crate::config::NodeSection;
+use crate::proxy::dial::{PostgresHeader, Proof};
+use crate::view::ClusterView;
+
+/// How long a database may take to be reached and to let somebody in.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the service of databases starts from.
+pub(crate) struct Start<'a> {
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) id: HostId,
+    pub(crate) name: NodeName,
+    pub(crate) section: &'a NodeSection,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) client: AuthorityClient,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) recorders: Recorders,
+    pub(crate) live: LiveSessions,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// The databases of this agent.
+#[derive(Clone)]
+pub(crate) struct AgentDatabases {
+    name: NodeName,
+    id: HostId,
+    view: Arc<ClusterView>,
+    service: Service,
+}
+
+impl std::fmt::Debug for AgentDatabases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentDatabases").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl AgentDatabases {
+    pub(crate) fn start(start: Start<'_>) -> Result<Self, ServerError> {
+        let Start { cluster, id, name, section, view, client, sink, recorders, live, stop, tasks } = start;
+        let passwords = section.pgpass.as_deref().map(PasswordFile::open).transpose()?;
+        let credentials = Arc::new(AgentCredentials::new(Arc::clone(&view), client, passwords));
+        tasks.spawn(keep_key(Arc::clone(&credentials), Arc::clone(&view), id, name.clone(), stop));
+        let known = Known { view: Arc::clone(&view), id, name: name.clone() };
+        let service = Service::new(Settings {
+            directory: Arc::new(known),
+            credentials,
+            sink,
+            recorders,
+            live: Arc::new(Listing(live)),
+            cluster: cluster.to_string(),
+            agent: name.clone(),
+            agent_id: id.to_string(),
+            patience: PATIENCE,
+        });
+        Ok(Self { name, id, view, service })
+    }
+
+    /// Serves one stream of a client to its end.
+    pub(crate) async fn serve(self, header: PostgresHeader, stream: tunnel::Stream, client: SocketAddr) {
+        let asked = match self.asked(header, client) {
+            Ok(asked) => asked,
+            Err(problem) => {
+                warn!(problem, "a database stream that is refused");
+                return refuse(stream, problem).await;
+            }
+        };
+        self.service.serve(stream, asked).await;
+    }
+
+    fn asked(&self, header: PostgresHeader, client: SocketAddr) -> Result<Asked, String> {
+        let cancel = cancel_key(&header.cancel).ok_or("the stream's cancel key is malformed")?;
+        let database = header.database.ok_or("the stream names no database")?;
+        let Some(Proof::Tls(text)) = header.proof else {
+            return Err("the stream shows no certificate of a user".to_owned());
+        };
+        let proof = BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
+        let now = OffsetDateTime::now_utc();
+        let identity = self.view.trust().identify_tls(&proof, now).map_err(|reason| {
+            format!("the agent of {} does not accept the user's certificate: {reason}", self.name)
+        })?;
+        Ok(Asked {
+            database,
+            identity,
+            proof: Bytes::from(proof),
+            client: client.to_string(),
+            cancel,
+            session: SessionId::new(),
+        })
+    }
+
+    /// Cancels what the session with this key does.
+    pub(crate) async fn cancel(self, header: PostgresHeader) {
+        match cancel_key(&header.cancel) {
+            Some(key) => self.service.cancel(&key).await,
+            None => warn!("a cancel request without a key"),
+        }
+    }
+
+    /// Ends what is open, and waits for its records.
+    pub(crate) async fn end_all(&self, patience: Duration) {
+        self.service.drain(patience).await;
+    }
+
+    /// The databases that this agent serves.
+    pub(crate) fn served(&self) -> Vec<Arc<Database>> {
+        served(&self.view, &self.id, &self.name)
+    }
+}
+
+/// Says no in the client's own protocol.
+async fn refuse(mut stream: tunnel::Stream, problem: String) {
+    let refusal = Refused::new(SqlState::InvalidAuthorization, problem);
+    if stream.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
+        stream.finish();
+    }
+}
+
+fn cancel_key(text: &str) -> Option<CancelKey> {
+    let bytes = HEXLOWER.decode(text.as_bytes()).ok()?;
+    let (process, secret) = bytes.split_first_chunk()?;
+    (secret.len() == 4).then(|| CancelKey { process: u32::from_be_bytes(*process), secret: secret.to_vec() })
+}
+
+fn served(view: &ClusterView, id: &HostId, name: &NodeName) -> Vec<Arc<Database>> {
+    // Nodes may be renamed.
+    let own = view.node(id).map_or_else(|| name.clone(), |node| node.name.clone());
+    let mut databases = view.databases();
+    databases.retain(|database| database.agents.contains(&own));
+    databases
+}
+
+/// Has the key ready before the first client comes, and again when the suite changes; an agent without databases has none.
+async fn keep_key(
+    credentials: Arc<AgentCredentials>,
+    view: Arc<ClusterView>,
+    id: HostId,
+    name: NodeName,
+    stop: CancellationToken,
+) {
+    let mut changes = view.changes();
+    loop {
+        if !served(&view, &id, &name).is_empty() {
+            let credentials = Arc::clone(&credentials);
+            // With RSA it takes a while.
+            let _ = tokio::task::spawn_blocking(move || credentials.prepare()).await;
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// The cluster as this agent knows it.
+struct Known {
+    view: Arc<ClusterView>,
+    id: HostId,
+    name: NodeName,
+}
+
+impl Directory for Known {
+    fn database(&self, name: &DatabaseName) -> Option<Arc<Database>> {
+        let own = self.view.node(&self.id).map_or_else(|| self.name.clone(), |node| node.name.clone());
+        // What others serve, or nobody any more, is not dialled from here.
+        self.view.database(name).filter(|database| database.agents.contains(&own))
+    }
+
+    fn decide(
+        &self,
+        identity: &Identity,
+        database: &Database,
+        db_user: &str,
+        db_name: &str,
+        now: OffsetDateTime,
+    ) -> Result<DatabasePermit, Refusal> {
+        let (policies, locks) = (self.view.policies(), self.view.locks());
+        policies.decide_database(identity, database, db_user, db_name, &locks, now)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.view.changes()
+    }
+}
+
+/// The list of the sessions of this host, which SSH has, too.
+struct Listing(LiveSessions);
+
+impl Live for Listing {
+    fn enter(
+        &self,
+        about: &SessionMetadata,
+        owner: &Identity,
+        recording: &'static str,
+        end: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Box<dyn Send + Sync> {
+        info!(session = %about.session_id, user = about.user, database = about.node, "database session");
+        Box::new(self.0.enter_other(about.clone(), owner, recording, end))
+    }
+}
