@@ -109,3 +109,52 @@ impl Drop for Registered {
         self.cancels.entries.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.process);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_access::{Database, Identity, Policies, Principal, Role, Traits, UserName};
+    use time::OffsetDateTime;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn permit() -> DatabasePermit {
+        let role = "kind: role\nversion: v1\nmetadata: {name: dba}\nspec:\n  allow: {db_labels: {'*': '*'}, db_users: ['*'], \
+                    db_names: ['*']}\n";
+        let policies = Policies::compile(&[Role::parse(role).unwrap()]).unwrap();
+        let database = "kind: db\nversion: v1\nmetadata: {name: prod}\nspec: {address: 'db:5432'}\n";
+        let now = OffsetDateTime::UNIX_EPOCH + time::Duration::days(20_000);
+        let identity = Identity {
+            principal: Principal::User {
+                name: UserName::new("alice").unwrap(),
+                roles: vec!["dba".parse().unwrap()],
+                logins: Vec::new(),
+                traits: Traits::new(),
+            },
+            login_id: Uuid::nil(),
+            valid_after: now,
+            valid_before: now + time::Duration::hours(1),
+        };
+        let database = Database::parse(database).unwrap();
+        policies.decide_database(&identity, &database, "app", "shop", &[], now).unwrap()
+    }
+
+    #[test]
+    fn a_key_leads_to_its_session_alone_and_only_while_it_lasts() {
+        let cancels = Cancels::default();
+        let agent = HostId::new();
+        let (one, other) = (cancels.register(&permit()).unwrap(), cancels.register(&permit()).unwrap());
+        assert_ne!((one.process, one.secret), (other.process, other.secret));
+        let key = CancelKey { process: one.process, secret: one.secret.to_vec() };
+        assert!(cancels.find(&key).is_none(), "nobody serves it yet");
+        one.served_by(agent);
+        other.served_by(HostId::new());
+        let found = cancels.find(&key).unwrap();
+        assert_eq!((found.agent, found.hexadecimal()), (agent, one.hexadecimal()));
+        let wrong = |secret: Vec<u8>| cancels.find(&CancelKey { process: one.process, secret }).is_none();
+        assert!(wrong(other.secret.to_vec()) && wrong(one.secret[..3].to_vec()) && wrong(Vec::new()));
+        drop(one);
+        assert!(cancels.find(&key).is_none());
+    }
+}

@@ -76,3 +76,76 @@ enum Ended {
     Client(#[allow(dead_code, reason = "for whoever debugs")] io::Error),
     Agent(TunnelError),
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_wire::tunnel::{Config, Tunnel};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::super::client::Native;
+    use super::*;
+
+    /// A client, what carries, and the agent's end.
+    async fn way() -> (DuplexStream, tokio::task::JoinHandle<Result<(), Lost>>, tunnel::Stream) {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let (proxy, _) = Tunnel::server(near, Config::default());
+        let (agent, mut incoming) = Tunnel::client(far, Config::default());
+        let (client, served) = tokio::io::duplex(64 * 1024);
+        let stream = proxy.open(Bytes::from_static(b"header")).unwrap();
+        let carrying = tokio::spawn(async move {
+            let ended = carry(Native::new(served), &stream, Bytes::from_static(b"first")).await;
+            drop((proxy, agent));
+            ended
+        });
+        let (_, mut stream) = incoming.next().await.unwrap();
+        tokio::spawn(async move { while incoming.next().await.is_some() {} });
+        let mut first = [0; 5];
+        stream.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"first");
+        (client, carrying, stream)
+    }
+
+    #[tokio::test]
+    async fn both_directions_go_on_until_the_agent_has_said_everything() {
+        let (mut client, carrying, mut agent) = way().await;
+        let large = vec![7; 300_000];
+        client.write_all(b"question").await.unwrap();
+        // A client that has said everything still gets its answer.
+        client.shutdown().await.unwrap();
+        let mut asked = Vec::new();
+        agent.read_to_end(&mut asked).await.unwrap();
+        assert_eq!(asked, b"question");
+        let sent = large.clone();
+        tokio::spawn(async move {
+            agent.write_all(&sent).await.unwrap();
+            agent.shutdown().await.unwrap();
+        });
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(answer == large);
+        carrying.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_is_lost_is_told_of() {
+        let (mut client, carrying, agent) = way().await;
+        agent.reset("the machine burns");
+        assert!(carrying.await.unwrap().unwrap_err().to_string().contains("the machine burns"));
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_ends_the_session() {
+        let (client, carrying, mut agent) = way().await;
+        drop(client);
+        let mut rest = Vec::new();
+        let _ = agent.read_to_end(&mut rest).await;
+        // Nothing more can be brought to it.
+        let _ = agent.write_all(b"answer").await;
+        drop(agent);
+        carrying.await.unwrap().ok();
+    }
+}
