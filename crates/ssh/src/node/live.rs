@@ -121,11 +121,11 @@ impl LiveSessions {
     }
 
     /// Lists a session for as long as the result lives.
-    pub(super) fn enter(&self, entry: Entry) -> Listed {
+    pub(super) fn enter(&self, entry: Entry) -> LiveEntry {
         let id = entry.session.about.session_id;
         self.state().sessions.insert(id, Arc::new(entry));
         self.touch(id);
-        Listed { live: self.clone(), id }
+        LiveEntry { live: self.clone(), id }
     }
 
     /// Lists a session that something else on this host serves, for as long as the result lives. Nobody joins it.
@@ -136,7 +136,7 @@ impl LiveSessions {
         owner: &Identity,
         recording: &'static str,
         end: EndSession,
-    ) -> Listed {
+    ) -> LiveEntry {
         let session = LiveSession::new(about, owner, recording);
         self.enter(Entry { session, end: End::Call(end), hub: None })
     }
@@ -234,12 +234,12 @@ impl fmt::Debug for LiveSessions {
 
 /// Takes a session off the list when it ends, however it ends.
 #[derive(Debug)]
-pub struct Listed {
+pub struct LiveEntry {
     live: LiveSessions,
     id: SessionId,
 }
 
-impl Drop for Listed {
+impl Drop for LiveEntry {
     fn drop(&mut self) {
         self.live.state().sessions.remove(&self.id);
         self.live.touch(self.id);

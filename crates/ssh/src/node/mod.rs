@@ -46,7 +46,7 @@ use tokio::sync::{Notify, watch};
 
 pub use config::NodeConfig;
 pub use joining::{JOIN_LOGIN, Participant};
-pub use live::{Change, EndSession, Listed, LiveSession, LiveSessions};
+pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
 pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 
 use crate::Stream;

@@ -60,7 +60,7 @@ impl Cancels {
             entries.insert(process, Entry { secret, agent: None, permit: permit.clone() });
             return Ok(Registered { cancels: self.clone(), process, secret });
         }
-        Err(SalError::Provider("no number for a session is free".to_owned()))
+        Err(SalError::Provider { operation: "finding a number for a session" })
     }
 
     /// The session that has the key, once it is known who serves it.
