@@ -227,7 +227,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             view: Arc::clone(&view),
             sink: Arc::new(spool.clone()),
         },
-        databases: databases.clone(),
+        databases: Some(databases.clone()),
         credentials,
         view,
         serve: node.serve(),

@@ -50,8 +50,8 @@ pub(crate) struct Dialling {
     pub(crate) serve: ServeStream,
     /// For streams to servers behind this node.
     pub(crate) gateway: Gateway,
-    /// For streams to databases.
-    pub(crate) databases: AgentDatabases,
+    /// For streams to databases, where they are served.
+    pub(crate) databases: Option<AgentDatabases>,
     pub(crate) health: Health,
     /// No new sessions.
     pub(crate) drain: CancellationToken,
@@ -280,16 +280,16 @@ impl Dialling {
         };
         debug!(user = %header.user, client = %header.client_addr, kind = header.kind, "stream opened");
         let span = info_span!("node.connection", client = %header.client_addr);
-        let databases = || self.databases.clone();
-        let serving = match (header.kind.as_str(), header.server, header.postgres) {
+        let serving = match (header.kind.as_str(), header.server, header.postgres.zip(self.databases.clone()))
+        {
             (KIND_SSH, ..) => (self.serve)(stream, header.client_addr),
             (KIND_SERVER, Some(server), _) => {
                 Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
             }
-            (KIND_POSTGRES, _, Some(header_of)) => {
-                Box::pin(databases().serve(header_of, stream, header.client_addr))
+            (KIND_POSTGRES, _, Some((asked, databases))) => {
+                Box::pin(databases.serve(asked, stream, header.client_addr))
             }
-            (KIND_POSTGRES_CANCEL, _, Some(header)) => Box::pin(databases().cancel(header)),
+            (KIND_POSTGRES_CANCEL, _, Some((asked, databases))) => Box::pin(databases.cancel(asked)),
             (kind, ..) => {
                 warn!(kind, "the proxy opened a stream of an unknown kind");
                 return stream.reset("this node does not know this kind of stream; update its agent");

@@ -63,6 +63,7 @@ fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &TaskTracker
         sink: Arc::new(MemorySink::default()),
     };
     let dialling = Dialling {
+        databases: None,
         proxy: HostPort::from(rig.address),
         credentials: Credentials::new(format!("/nonexistent/{number}").into(), identity),
         view,
