@@ -52,7 +52,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "server",
-        may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh", "databases"],
         reason: "the composition is used by the command line only",
     },
     Layer {
