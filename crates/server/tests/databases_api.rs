@@ -290,6 +290,13 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
         "kind: lock\nversion: v1\nmetadata: {name: closed}\nspec: {target: {db: dev}, message: moving}\n";
     create(&cluster, lock.to_owned()).await.unwrap();
     denied(&one, ask("reader", false), "moving").await;
+    // What an agent was let make it may close: the user of somebody who is locked out stays open otherwise.
+    let closing = certify(&one, ask("alice", true)).await.unwrap();
+    let until = sallyport_wire::convert::time_from_proto(closing.valid_until.as_ref().unwrap()).unwrap();
+    assert!(until - time::OffsetDateTime::now_utc() <= time::Duration::minutes(5));
+    denied(&one, ask("alice", false), "moving").await;
+    denied(&one, ask("reader", true), "moving").await;
+    denied(&two, ask("alice", true), "does not serve").await;
     remove(&cluster, "lock", "closed").await.unwrap();
     certify(&one, ask("reader", false)).await.unwrap();
 

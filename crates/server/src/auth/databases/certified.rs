@@ -1,8 +1,11 @@
 //! Certificates with which agents log in to databases.
 
-use sallyport_access::{DatabaseUserMode, HostId, Identity, NodeName, Principal};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use sallyport_access::{Database, DatabaseName, DatabaseUserMode, HostId, Identity, NodeName, Principal};
 use sallyport_audit::Code;
-use sallyport_ca::{CaKind, CertificateKind, MIN_TTL, issue_database_client};
+use sallyport_ca::{CaKind, CertificateKind, MIN_TTL, Trust, issue_database_client};
 use sallyport_sal::PublicKey;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -14,7 +17,72 @@ use crate::auth::caller::Caller;
 use crate::auth::hosts::shown;
 use crate::auth::issued::with_certificates;
 
+/// How long an agent has to close a user whose owner may no longer come.
+const CLOSING: time::Duration = time::Duration::minutes(5);
+/// How long it is known that an agent has made a user: longer than sessions last.
+const MADE_FOR: time::Duration = time::Duration::days(30);
+/// Users that are remembered to have been made; past it the oldest are forgotten.
+const MOST_MADE: usize = 20_000;
+
+/// An agent, a database, and a user that the agent was let make there.
+type Made = (HostId, DatabaseName, String);
+
+/// Which agents were let make which users. In memory: an agent whose authority has been restarted since says that a
+/// user stays open, when its owner may no longer come.
+#[derive(Debug, Default)]
+pub(super) struct Makers(Mutex<HashMap<Made, OffsetDateTime>>);
+
+impl Makers {
+    fn remember(&self, made: Made, now: OffsetDateTime) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_MADE && !known.contains_key(&made) {
+            let mut times: Vec<OffsetDateTime> = known.values().copied().collect();
+            let middle = times.len() / 2;
+            let median = *times.select_nth_unstable(middle).1;
+            known.retain(|_, at| *at > median);
+        }
+        known.insert(made, now);
+    }
+
+    fn knows(&self, made: &Made, now: OffsetDateTime) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(made).is_some_and(|at| now - *at < MADE_FOR)
+    }
+}
+
+/// Whom a certificate is for, and how long it may be good at most.
+struct ForWhom {
+    name: String,
+    until: OffsetDateTime,
+}
+
 impl Inner {
+    /// The user whose certificate is shown, if the roles let them in there so.
+    fn for_whom(
+        &self,
+        trust: &Trust,
+        database: &Database,
+        request: &v1::CertifyDatabaseUserRequest,
+        now: OffsetDateTime,
+    ) -> Result<ForWhom, Status> {
+        let user = trust
+            .identify_tls(&request.user_certificate, now)
+            .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
+        let view = self.view();
+        let permit = view
+            .policies
+            .decide_database(&user, database, &request.db_user, &request.db_name, &view.locks, now)
+            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        if request.provisioning && permit.options().user_mode == DatabaseUserMode::Off {
+            return Err(Status::permission_denied(format!(
+                "no user is made for {} in the database {}: no role says so, or the database has no admin_user",
+                user.display_name(),
+                database.name
+            )));
+        }
+        Ok(ForWhom { name: user.display_name(), until: user.valid_before })
+    }
+
     /// A database that this agent serves by the database's own record.
     fn served(&self, database: &str, id: HostId, name: &NodeName) -> Result<Known, Status> {
         let known =
@@ -52,28 +120,29 @@ impl Inner {
         };
         let known = self.served(&request.database, *id, name)?;
         let authorities = self.with_signer(CaKind::DbClient).await?;
-        let user = authorities
-            .trust()
-            .identify_tls(&request.user_certificate, now)
-            .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let view = self.view();
-        let (database, db_user, db_name) = (&known.database, &request.db_user, &request.db_name);
-        let permit = view
-            .policies
-            .decide_database(&user, database, db_user, db_name, &view.locks, now)
-            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
-        let makes = permit.options().user_mode != DatabaseUserMode::Off;
-        let subject = match (request.provisioning, &database.admin_user) {
-            (false, _) => db_user,
-            (true, Some(admin)) if makes => admin,
-            (true, _) => {
-                return Err(Status::permission_denied(format!(
-                    "no user is made for {} in the database {}: no role says so, or the database has no admin_user",
-                    user.display_name(),
-                    database.name
-                )));
+        let database = &known.database;
+        let made = (*id, database.name.clone(), request.db_user.clone());
+        let user = match self.for_whom(authorities.trust(), database, request, now) {
+            Ok(user) => {
+                if request.provisioning {
+                    self.databases.makers.remember(made, now);
+                }
+                user
             }
+            // Who had a user made may be locked out by now, or their certificate over: that user is to be closed.
+            Err(_) if request.provisioning && self.databases.makers.knows(&made, now) => {
+                ForWhom { name: request.db_user.clone(), until: now + CLOSING }
+            }
+            Err(refused) => return Err(refused),
         };
+        let admin = database.admin_user.as_ref().filter(|_| request.provisioning);
+        if request.provisioning && admin.is_none() {
+            return Err(Status::permission_denied(format!(
+                "the database {} has no admin_user",
+                database.name
+            )));
+        }
+        let subject = admin.unwrap_or(&request.db_user);
         let algorithm = PublicKey::from_spki_der(&request.tls_public_key)
             .map_err(|error| Status::invalid_argument(format!("the key: {error}")))?
             .algorithm();
@@ -85,20 +154,20 @@ impl Inner {
             )));
         }
         let longest = self.config.lifetimes.bounds(CertificateKind::AgentToDatabase).max;
-        let ttl = longest.min(user.valid_before - now).max(MIN_TTL);
+        let ttl = longest.min(user.until - now).max(MIN_TTL);
         let signer = authorities.signer(CaKind::DbClient)?;
         let made = issue_database_client(signer, subject, &request.tls_public_key, now, ttl)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let mut event = self
             .event(Code::CertIssued, caller)
-            .user(user.display_name())
+            .user(user.name)
             .login(subject.as_str())
             .node(database.name.as_str())
             .message(format!("for {} on the way to the database", agent.display_name()))
-            .field("db_name", db_name.clone())
+            .field("db_name", request.db_name.clone())
             .field("ttl_seconds", ttl.whole_seconds());
         if request.provisioning {
-            event = event.field("provisioning", db_user.clone());
+            event = event.field("provisioning", request.db_user.clone());
         }
         self.record(vec![with_certificates(event, std::slice::from_ref(&made.issued))]).await?;
         Ok(v1::CertifyDatabaseUserResponse {

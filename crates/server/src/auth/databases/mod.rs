@@ -119,6 +119,7 @@ pub(super) struct Databases {
     table: RwLock<Table>,
     /// Held while records change, so that two agents with one name do not overtake each other.
     changing: tokio::sync::Mutex<()>,
+    makers: certified::Makers,
 }
 
 impl Databases {
