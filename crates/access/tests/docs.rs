@@ -1,7 +1,18 @@
 //! The examples of the guide are what the program reads.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-use sallyport_access::{Lock, Role, SessionPolicy};
+use sallyport_access::{Database, Lock, Role, SessionPolicy};
+
+#[test]
+fn the_databases_of_the_guide_are_accepted() {
+    let guide = include_str!("../../../docs/databases.md");
+    let blocks: Vec<&str> =
+        guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    for yaml in &blocks {
+        drop(Database::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}")));
+    }
+    assert!(!blocks.is_empty());
+}
 
 #[test]
 fn every_example_of_the_role_guide_is_accepted() {

@@ -213,13 +213,11 @@ impl ClusterView {
     }
 
     /// A database by its name.
-    #[allow(dead_code, reason = "for the parts that serve databases")]
     pub(crate) fn database(&self, name: &DatabaseName) -> Option<Arc<Database>> {
         self.read().databases.get(name).cloned()
     }
 
     /// Every database that this host is told of: all for a proxy, those that it serves for an agent.
-    #[allow(dead_code, reason = "for the parts that serve databases")]
     pub(crate) fn databases(&self) -> Vec<Arc<Database>> {
         self.read().databases.values().cloned().collect()
     }
