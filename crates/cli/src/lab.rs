@@ -25,8 +25,8 @@ pub(crate) enum Lab {
     Bulk(BulkArgs),
     /// Memory of proxy and node for idle sessions, and how soon a keystroke comes back while hundreds type.
     Sessions(SessionsArgs),
-    /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, and
-    /// by what else ends TLS here.
+    /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, by
+    /// what else ends TLS here, and through clusters of several suites, with and without their caches.
     DbSuite(DbSuiteArgs),
     /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
     /// when there is a finding above informational.
@@ -120,9 +120,13 @@ pub(crate) struct DbSuiteArgs {
     /// Connections a second for latencies without a queue, where a way can carry them; 0 leaves that out.
     #[arg(long, value_name = "COUNT", default_value_t = 40.0)]
     rate: f64,
-    /// Suites of clusters to measure as well, or `none`. Default: none.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', hide = true)]
+    /// Suites of the clusters, or `none`. Default: legacy, balanced-v1, fips-v1, pq-v1; balanced-v1 with --quick.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     suite: Vec<String>,
+    /// Suites in which the published architecture is measured, a key for each connection, or `none`. Default: legacy,
+    /// balanced-v1; balanced-v1 with --quick.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    published: Vec<String>,
     /// Sessions that stand idle, for memory; 0 leaves that out. Default: 500, or 20 with --quick.
     #[arg(long, value_name = "COUNT")]
     idle: Option<usize>,
@@ -137,16 +141,20 @@ pub(crate) struct DbSuiteArgs {
 impl DbSuiteArgs {
     fn settings(&self) -> CliResult<databases::Settings> {
         let quick = self.common.quick;
-        let named = self.suite.iter().filter(|name| *name != "none");
-        let suites: Vec<Suite> =
-            named.map(|name| name.parse()).collect::<Result<_, _>>().doing("understand --suite")?;
+        let suites = |named: &[String], all: &[Suite]| -> CliResult<Vec<Suite>> {
+            if named.is_empty() {
+                return Ok(if quick { vec![Suite::BalancedV1] } else { all.to_vec() });
+            }
+            let named = named.iter().filter(|name| *name != "none");
+            named.map(|name| name.parse()).collect::<Result<_, _>>().doing("understand the name of a suite")
+        };
         Ok(databases::Settings {
             rounds: self.rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
             seconds: self.seconds.unwrap_or(if quick { 1.0 } else { 10.0 }).clamp(0.1, 3600.0),
             workers: self.connections.clamp(1, 500),
             rate: self.rate.max(0.0),
-            suites,
-            published: Vec::new(),
+            suites: suites(&self.suite, &[Suite::Legacy, Suite::BalancedV1, Suite::FipsV1, Suite::PqV1])?,
+            published: suites(&self.published, &[Suite::Legacy, Suite::BalancedV1])?,
             idle: self.idle.unwrap_or(if quick { 20 } else { 500 }).min(1000),
             copy: self.copy.unwrap_or(if quick { 16 } else { 512 }).min(1 << 16),
             pgbench: self.pgbench.unwrap_or(if quick { 1 } else { 10 }),

@@ -192,6 +192,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         section: &section,
         view: Arc::clone(&view),
         client: client.clone(),
+        host: credentials.clone(),
         sink: Arc::new(spool.clone()),
         recorders: node.recorders(),
         live: node.live(),

@@ -5,6 +5,7 @@
 
 mod ca_keys;
 mod crypto;
+pub mod danger;
 mod example;
 mod lifetimes;
 mod read;
@@ -24,6 +25,7 @@ use sallyport_sal::Suite;
 
 pub use ca_keys::{CaKeysSection, SEALED};
 pub use crypto::{Choice, CryptoSection};
+use danger::Danger;
 pub use sallyport_access::yaml::{Errors as ConfigErrors, Problem as ConfigProblem};
 
 /// The port that a proxy listens on unless told otherwise.
@@ -233,6 +235,8 @@ pub struct ProxySection {
     /// A certificate that browsers and other programs trust, for the pages of the public address. Unset: the proxy's own
     /// certificate, or one that signs itself where others cannot read that.
     pub https: Option<HttpsFiles>,
+    /// What is done against its interest. Default: nothing.
+    pub danger: Danger,
 }
 
 /// A certificate from elsewhere. The files are read again when they change.
@@ -253,6 +257,7 @@ impl Default for ProxySection {
             auth_server: None,
             join: JoinConfig::default(),
             https: None,
+            danger: Danger::default(),
         }
     }
 }
@@ -301,6 +306,8 @@ pub struct NodeSection {
     pub databases: Vec<Database>,
     /// Passwords for databases that take no certificate, in the format of libpq's password file. Default: none.
     pub pgpass: Option<PathBuf>,
+    /// What is done against its interest. Default: nothing.
+    pub danger: Danger,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
     pub helper: Option<PathBuf>,
 }
@@ -322,6 +329,7 @@ impl Default for NodeSection {
             spool_limit_mib: 2_048,
             databases: Vec::new(),
             pgpass: None,
+            danger: Danger::default(),
             helper: None,
         }
     }

@@ -8,6 +8,7 @@ use sallyport_access::database::document::read_labels;
 use sallyport_access::labels::check_set;
 use sallyport_access::{ClusterName, Database, DatabaseName, Labels, NodeName};
 
+use super::danger::Danger;
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
     LogFormat, NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, lifetimes,
@@ -28,7 +29,8 @@ const TOP: &[&str] = &[
 ];
 const LOG: &[&str] = &["level", "format"];
 const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys", "lifetimes"];
-const PROXY: &[&str] = &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https"];
+const PROXY: &[&str] =
+    &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https", "danger"];
 const HTTPS: &[&str] = &["certificate", "key"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
 const LABEL_COMMAND: &[&str] = &["name", "command", "period", "timeout"];
@@ -50,6 +52,7 @@ const NODE: &[&str] = &[
     "spool_limit_mib",
     "databases",
     "pgpass",
+    "danger",
 ];
 /// An item of `databases`: as a document of kind `db`, with the name and the labels beside the rest, and without the
 /// agents, because this is the agent.
@@ -254,6 +257,7 @@ fn proxy(section: &Section<'_>, authority_here: bool, problems: &mut Problems) -
     needs_pin(section, &join, problems);
     let https = section.section("https", HTTPS, problems).and_then(|section| https(&section, problems));
     ProxySection {
+        danger: Danger::read(section, problems),
         https,
         listen: address(section, "listen", problems).unwrap_or(default.listen),
         public_addr: section.several("public_addr", HOST_PORT, problems, str::parse::<HostPort>),
@@ -293,6 +297,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)
             .unwrap_or(default.spool_limit_mib),
+        danger: Danger::read(section, problems),
         databases: databases(section, problems),
         pgpass: section.parsed("pgpass", "write the path of a password file", problems, |text| {
             if text.is_empty() { Err("is empty") } else { Ok(PathBuf::from(text)) }

@@ -56,6 +56,14 @@ pub(crate) struct PostgresHeader {
     pub(crate) proof: Option<Proof>,
     /// The key that the client gets for cancelling its queries: eight bytes in hexadecimal, process and secret.
     pub(crate) cancel: String,
+    /// Whether the proxy proves itself inside the stream, with a key of its own.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub(crate) tls: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
+fn is_off(flag: &bool) -> bool {
+    !*flag
 }
 
 /// What an agent needs to know to be a gateway. It believes none of it without looking itself.

@@ -31,7 +31,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::databases::Databases;
+use self::databases::{Databases, FreshKeys};
 use self::dial::Dialler;
 use self::front::Front;
 use self::gateway::{AuthorityWay, Gateway};
@@ -228,9 +228,22 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     let jump = jump::face(dialler.clone(), seen.clone(), &credentials)?;
     jump::follow_renewals(&jump, &credentials);
-    let confirming = Confirming { credentials: credentials.clone(), view: Arc::clone(&view), client, spread };
+    let confirming = Confirming {
+        credentials: credentials.clone(),
+        view: Arc::clone(&view),
+        client: client.clone(),
+        spread,
+    };
     tasks.spawn(confirming.run(stop.clone()));
-    let databases = Databases::new(dialler.clone(), membership.public_names.iter().cloned());
+    let mut databases = Databases::new(dialler.clone(), membership.public_names.iter().cloned());
+    if section.danger.fresh_database_keys {
+        databases = databases.with_fresh_keys(FreshKeys {
+            credentials: credentials.clone(),
+            client: client.clone(),
+            view: Arc::clone(&view),
+            public_names: membership.public_names.iter().cloned().collect(),
+        });
+    }
     let transport = TransportServer::new(TransportService::new(dialler, databases.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);

@@ -27,6 +27,7 @@ use zeroize::Zeroizing;
 
 use super::passwords::PasswordFile;
 use crate::authority_client::AuthorityClient;
+use crate::config::danger::Danger;
 use crate::view::ClusterView;
 
 /// How long the authority may take for a certificate.
@@ -72,6 +73,7 @@ pub(crate) struct AgentCredentials {
     view: Arc<ClusterView>,
     client: AuthorityClient,
     passwords: Option<PasswordFile>,
+    danger: Danger,
     key: Mutex<Option<(Suite, Arc<TlsKey>)>>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
 }
@@ -81,8 +83,9 @@ impl AgentCredentials {
         view: Arc<ClusterView>,
         client: AuthorityClient,
         passwords: Option<PasswordFile>,
+        danger: Danger,
     ) -> Self {
-        Self { view, client, passwords, key: Mutex::default(), slots: Mutex::default() }
+        Self { view, client, passwords, danger, key: Mutex::default(), slots: Mutex::default() }
     }
 
     /// Makes the key that the suite in force asks for, unless it is there. With RSA it takes a while: call it early, where
@@ -143,7 +146,8 @@ impl AgentCredentials {
             return settings(database, trust, None).map(|config| Held { config, valid_until: None });
         }
         let suite = trust.suite();
-        let key = self.key(suite).map_err(CredentialsError::Unavailable)?;
+        let key = if self.danger.fresh_database_keys { fresh_key(suite).await } else { self.key(suite) }
+            .map_err(CredentialsError::Unavailable)?;
         let asked = CertifyDatabaseUserRequest {
             database: database.name.to_string(),
             db_user: wanted.permit.db_user().to_owned(),
@@ -177,6 +181,13 @@ impl AgentCredentials {
         debug!(database = %database.name, user = wanted.permit.db_user(), "a certificate for a database");
         Ok(Held { config, valid_until: Some(valid_until.unwrap_or_else(OffsetDateTime::now_utc)) })
     }
+}
+
+/// One that nothing else will use.
+async fn fresh_key(suite: Suite) -> Result<Arc<TlsKey>, String> {
+    let making =
+        tokio::task::spawn_blocking(move || TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase));
+    making.await.map_err(|error| error.to_string())?.map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// Forgets what is over, or else the half that was used least recently.
@@ -217,6 +228,9 @@ fn settings(
 #[tonic::async_trait]
 impl Credentials for AgentCredentials {
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError> {
+        if self.danger.fresh_database_keys {
+            return self.make(wanted, &self.view.trust()).await.map(|held| held.config);
+        }
         let now = OffsetDateTime::now_utc();
         let login = match wanted.database.login {
             DatabaseLogin::Certificate => Some((wanted.login_id, wanted.permit.db_user().to_owned())),

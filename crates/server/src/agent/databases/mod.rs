@@ -1,6 +1,7 @@
 //! Databases that this agent serves.
 
 mod credentials;
+mod fresh;
 pub(crate) mod health;
 mod passwords;
 
@@ -31,6 +32,7 @@ use self::passwords::PasswordFile;
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::config::NodeSection;
+use crate::host::Credentials;
 use crate::proxy::dial::{PostgresHeader, Proof};
 use crate::view::ClusterView;
 
@@ -45,6 +47,7 @@ pub(crate) struct Start<'a> {
     pub(crate) section: &'a NodeSection,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) client: AuthorityClient,
+    pub(crate) host: Credentials,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) recorders: Recorders,
     pub(crate) live: LiveSessions,
@@ -58,6 +61,7 @@ pub(crate) struct AgentDatabases {
     name: NodeName,
     id: HostId,
     view: Arc<ClusterView>,
+    host: Credentials,
     service: Service,
 }
 
@@ -69,9 +73,11 @@ impl std::fmt::Debug for AgentDatabases {
 
 impl AgentDatabases {
     pub(crate) fn start(start: Start<'_>) -> Result<Self, ServerError> {
-        let Start { cluster, id, name, section, view, client, sink, recorders, live, stop, tasks } = start;
+        let Start { cluster, id, name, section, view, client, host, sink, recorders, live, stop, tasks } =
+            start;
         let passwords = section.pgpass.as_deref().map(PasswordFile::open).transpose()?;
-        let credentials = Arc::new(AgentCredentials::new(Arc::clone(&view), client, passwords));
+        let credentials =
+            Arc::new(AgentCredentials::new(Arc::clone(&view), client, passwords, section.danger));
         tasks.spawn(keep_key(Arc::clone(&credentials), Arc::clone(&view), id, name.clone(), stop));
         let known = Known { view: Arc::clone(&view), id, name: name.clone() };
         let service = Service::new(Settings {
@@ -85,11 +91,12 @@ impl AgentDatabases {
             agent_id: id.to_string(),
             patience: PATIENCE,
         });
-        Ok(Self { name, id, view, service })
+        Ok(Self { name, id, view, host, service })
     }
 
     /// Serves one stream of a client to its end.
     pub(crate) async fn serve(self, header: PostgresHeader, stream: tunnel::Stream, client: SocketAddr) {
+        let proven = header.tls;
         let asked = match self.asked(header, client) {
             Ok(asked) => asked,
             Err(problem) => {
@@ -97,7 +104,14 @@ impl AgentDatabases {
                 return refuse(stream, problem).await;
             }
         };
-        self.service.serve(stream, asked).await;
+        if !proven {
+            return self.service.serve(stream, asked).await;
+        }
+        // Rare, and large: kept out of the way of the others.
+        match Box::pin(fresh::accept(&self.host, &self.view, stream)).await {
+            Ok(stream) => Box::pin(self.service.serve(stream, asked)).await,
+            Err(problem) => warn!(problem, "a database stream whose proxy does not prove itself"),
+        }
     }
 
     fn asked(&self, header: PostgresHeader, client: SocketAddr) -> Result<Asked, String> {

@@ -3,6 +3,7 @@
 
 mod cancels;
 mod client;
+mod fresh;
 mod relay;
 
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use tracing::{Instrument, info, info_span};
 use self::cancels::{Cancels, Registered};
 pub(crate) use self::client::{Answer, Grpc, connected};
 use self::client::{Client, Native};
+pub(crate) use self::fresh::FreshKeys;
 use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
 use crate::view::{ClusterView, Resolved};
 
@@ -47,6 +49,8 @@ pub(crate) struct Guest {
 pub(crate) struct Databases {
     dialler: Dialler,
     cancels: Cancels,
+    /// For measuring the other architecture.
+    fresh: Option<Arc<FreshKeys>>,
     /// What this proxy is called in public: `NAME.` and one of them is the name of a database.
     public_names: Arc<[String]>,
 }
@@ -77,7 +81,17 @@ impl Denied {
 
 impl Databases {
     pub(crate) fn new(dialler: Dialler, public_names: impl IntoIterator<Item = String>) -> Self {
-        Self { dialler, cancels: Cancels::default(), public_names: public_names.into_iter().collect() }
+        Self {
+            dialler,
+            cancels: Cancels::default(),
+            fresh: None,
+            public_names: public_names.into_iter().collect(),
+        }
+    }
+
+    /// Proves itself to agents with a key of its own for each connection.
+    pub(crate) fn with_fresh_keys(self, fresh: FreshKeys) -> Self {
+        Self { fresh: Some(Arc::new(fresh)), ..self }
     }
 
     fn view(&self) -> &Arc<ClusterView> {
@@ -218,6 +232,7 @@ impl Databases {
                 database: Some(asked.clone()),
                 proof: Some(guest.proof.clone()),
                 cancel: cancel.hexadecimal(),
+                tls: self.fresh.is_some(),
             }),
         };
         let header: Bytes = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
@@ -300,7 +315,12 @@ impl Databases {
             client_addr: client,
             user: found.permit.user().to_string(),
             server: None,
-            postgres: Some(PostgresHeader { database: None, proof: None, cancel: found.hexadecimal() }),
+            postgres: Some(PostgresHeader {
+                database: None,
+                proof: None,
+                cancel: found.hexadecimal(),
+                tls: false,
+            }),
         };
         let header = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
         let result = match self.dialler.hub.open_database(found.agent, &found.permit, header) {
@@ -323,7 +343,8 @@ impl Databases {
         ahead: Bytes,
         client: impl Client,
     ) {
-        let Opened { stream, database, permit, .. } = &opened;
+        let Opened { stream, database, permit, _cancel, _counted } = opened;
+        let (database, permit) = (&database, &permit);
         let mut first = BytesMut::from(startup.to_bytes().as_slice());
         first.extend_from_slice(&ahead);
         let cut = async {
@@ -332,7 +353,15 @@ impl Databases {
             tokio::time::sleep(relay::GRACE).await;
             reason
         };
-        let carried = relay::carry(client, stream, first.freeze());
+        let carried = async {
+            match &self.fresh {
+                None => relay::carry(client, &stream, first.freeze()).await,
+                Some(fresh) => {
+                    Box::pin(fresh.carry(client, stream, first.freeze())).await;
+                    Ok(())
+                }
+            }
+        };
         let ended = tokio::select! {
             ended = carried => ended,
             reason = cut => {
