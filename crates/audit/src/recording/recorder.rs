@@ -110,6 +110,7 @@ impl fmt::Debug for Recorders {
 enum Command {
     Begin(Box<Begun>),
     Frame(SessionId, Frame, usize),
+    Frames(SessionId, Vec<Frame>, usize),
     Finish(SessionId, Option<oneshot::Sender<Result<(), RecordingError>>>),
 }
 
@@ -411,6 +412,26 @@ impl Recorder {
             _ => 256,
         }
         .clamp(64, PIECE_BYTES);
+        self.send(cost, Command::Frame(self.session, Frame { at, body }, cost)).await
+    }
+
+    /// Since the session began, by the clock of [`Frame::at`].
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Records several things at once that happened when they say, none before what is recorded already. `size` is about how
+    /// many bytes they take.
+    ///
+    /// # Errors
+    /// As [`Recorder::output`].
+    pub async fn frames(&self, frames: Vec<Frame>, size: usize) -> Result<(), RecordingError> {
+        let cost = size.clamp(64, BUDGET_BYTES / 4);
+        self.send(cost, Command::Frames(self.session, frames, cost)).await
+    }
+
+    async fn send(&self, cost: usize, command: Command) -> Result<(), RecordingError> {
         if let Some(error) = self.state.failed.borrow().clone()
             && self.policy == RecordPolicy::Strict
         {
@@ -428,7 +449,6 @@ impl Recorder {
             let permit =
                 self.state.budget.acquire_many(permits).await.map_err(|_| RecordingError::Stopped)?;
             permit.forget();
-            let command = Command::Frame(self.session, Frame { at, body }, cost);
             self.writer.send(command).await.map_err(|_| RecordingError::Stopped)
         })
         .await
@@ -632,16 +652,8 @@ impl Writer {
                 let open = Open { good, begun, last_flush: Instant::now(), owed: 0 };
                 self.sessions.insert(open.begun.session, open);
             }
-            Command::Frame(session, frame, cost) => {
-                if let Some(open) = self.sessions.get_mut(&session) {
-                    open.begun.encoder.push(&frame);
-                    open.owed += cost;
-                    taken = cost;
-                    if open.begun.encoder.pending() >= FLUSH_BYTES {
-                        open.flush();
-                    }
-                }
-            }
+            Command::Frame(session, frame, cost) => taken = self.push(session, &[frame], cost),
+            Command::Frames(session, frames, cost) => taken = self.push(session, &frames, cost),
             Command::Finish(session, answer) => {
                 let outcome = match self.sessions.remove(&session) {
                     Some(open) => open.finish(answer.is_some()),
@@ -655,6 +667,18 @@ impl Writer {
             }
         }
         taken
+    }
+
+    fn push(&mut self, session: SessionId, frames: &[Frame], cost: usize) -> usize {
+        let Some(open) = self.sessions.get_mut(&session) else { return 0 };
+        for frame in frames {
+            open.begun.encoder.push(frame);
+        }
+        open.owed += cost;
+        if open.begun.encoder.pending() >= FLUSH_BYTES {
+            open.flush();
+        }
+        cost
     }
 }
 

@@ -7,6 +7,7 @@ mod admin;
 mod cancel;
 mod connect;
 mod control;
+mod folding;
 mod live;
 mod provision;
 mod record;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sallyport_access::{DatabaseOptions, RecordPolicy};
 use sallyport_audit::recording::database::DatabaseFrame;
 use sallyport_audit::recording::{
-    Body, Exit, Recorder, Recorders, RecordingError, SessionMetadata, SyncBounds,
+    Body, Exit, Frame, Recorder, Recorders, RecordingError, SessionMetadata, SyncBounds,
 };
 use sallyport_audit::{Code, Event, Sink};
 use time::OffsetDateTime;
@@ -73,17 +73,28 @@ impl Record {
         self.recorder.is_some()
     }
 
+    /// Since the recording began; zero without one.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.recorder.as_ref().map_or(Duration::ZERO, Recorder::elapsed)
+    }
+
     /// Takes frames into the recording.
     ///
     /// # Errors
     /// Why the session has to end.
-    pub(crate) async fn note(&self, frames: Vec<DatabaseFrame>) -> Result<(), String> {
-        let Some(recorder) = &self.recorder else { return Ok(()) };
-        for frame in frames {
-            let taken = recorder.body(Body::Database(Box::new(frame))).await;
-            taken.or_else(|error| self.failure(&error))?;
+    pub(crate) async fn note(&self, frames: Vec<Frame>, size: usize) -> Result<(), String> {
+        match &self.recorder {
+            Some(recorder) if !frames.is_empty() => {
+                recorder.frames(frames, size).await.or_else(|error| self.failure(&error))
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// The same with one that happens now.
+    pub(crate) async fn note_one(&self, frame: DatabaseFrame) -> Result<(), String> {
+        let size = frame.size();
+        self.note(vec![Frame { at: self.elapsed(), body: Body::Database(Box::new(frame)) }], size).await
     }
 
     /// Waits until the recording fails in a way that ends the session; a failure that does not is told on the way.

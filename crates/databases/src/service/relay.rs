@@ -13,13 +13,13 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
 use super::control::{Activity, Control};
 use super::record::Record;
-use super::tap::{Tap, Totals};
+use super::tap::{Taken, Tap, Totals};
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::{Exchange, FromClient, FromServer};
 use crate::postgres::frame::{Flow, Limits, Malformed, Walked};
@@ -32,6 +32,9 @@ const MOST_BYTES: usize = 64 * 1024;
 const GOODBYE: Duration = Duration::from_secs(5);
 /// How long a client that is cut off may take for the rest of a message and the reason.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long what is to be recorded waits for more of it.
+const GATHERED: Duration = Duration::from_millis(200);
 
 /// How a session ended.
 #[derive(Debug)]
@@ -135,6 +138,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
 struct Middle<'a> {
     followed: Mutex<(Exchange, Tap)>,
     room: Notify,
+    gathering: Notify,
     record: &'a Record,
     activity: &'a Activity,
 }
@@ -155,7 +159,9 @@ impl Middle<'_> {
 
     fn walk_client(&self, flow: &mut Flow, bytes: &[u8]) -> (Walked, bool) {
         self.with(|exchange, tap| {
-            exchange.at(self.activity.elapsed());
+            let now = self.activity.elapsed();
+            exchange.at(now);
+            tap.at(now);
             let walked = flow.walk(bytes, &mut FromClient { exchange, said: tap });
             (walked, exchange.is_over())
         })
@@ -163,7 +169,9 @@ impl Middle<'_> {
 
     fn walk_server(&self, flow: &mut Flow, bytes: &[u8], to_end: bool) -> Walked {
         self.with(|exchange, tap| {
-            exchange.at(self.activity.elapsed());
+            let now = self.activity.elapsed();
+            exchange.at(now);
+            tap.at(now);
             let reader = &mut FromServer { exchange };
             let walked = if to_end { flow.walk_to_end(bytes, reader) } else { flow.walk(bytes, reader) };
             for happening in exchange.happened() {
@@ -173,13 +181,28 @@ impl Middle<'_> {
         })
     }
 
-    /// Puts on record what was seen.
-    async fn put(&self) -> Result<(), String> {
-        let (frames, events) = self.with(|_, tap| tap.take());
+    /// Puts on record what was seen, once enough is together: the rest follows within [`GATHERED`]. A process that is killed
+    /// loses no more of its recordings than what waits for the disk in any case.
+    async fn put(&self, all: bool) -> Result<(), String> {
+        let Taken { frames, size, events, waits } = self.with(|_, tap| tap.take(all));
+        if waits {
+            self.gathering.notify_one();
+        }
         for event in events {
             self.record.emit(event);
         }
-        if frames.is_empty() { Ok(()) } else { self.record.note(frames).await }
+        if frames.is_empty() { Ok(()) } else { self.record.note(frames, size).await }
+    }
+
+    /// Sees to it that nothing waits for long.
+    async fn gathered(&self) -> String {
+        loop {
+            self.gathering.notified().await;
+            sleep(GATHERED).await;
+            if let Err(why) = self.put(true).await {
+                return why;
+            }
+        }
     }
 }
 
@@ -196,8 +219,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let (record, activity) = (control.record, control.activity);
-    let middle =
-        Middle { followed: Mutex::new((Exchange::default(), tap)), room: Notify::new(), record, activity };
+    let middle = Middle {
+        followed: Mutex::new((Exchange::default(), tap)),
+        room: Notify::new(),
+        gathering: Notify::new(),
+        record,
+        activity,
+    };
     let (client_read, client_write) = split(client);
     let (server_read, server_write) = split(upstream);
     let mut up = Way::new(client_read, server_write, client_rest);
@@ -209,6 +237,7 @@ where
             why = control.ends() => End::Cut(why),
             end = &mut downward => end,
             end = from_client(&mut up, &middle) => end,
+            why = middle.gathered() => End::Cut(why),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
             let _ = timeout(GOODBYE, up.to.shutdown()).await;
@@ -235,7 +264,7 @@ where
         tap.ends();
         tap.totals
     });
-    let _ = middle.put().await;
+    let _ = middle.put(true).await;
     (end, Carried { from_client: up.carried, to_client: down.carried, totals })
 }
 
@@ -255,8 +284,8 @@ where
         }
         middle.activity.note();
         let (walked, over) = middle.walk_client(&mut up.flow, &up.buffer);
-        // On record first: what cannot be recorded where it must be does not reach the database.
-        if let Err(why) = middle.put().await {
+        // A recording that has failed where it must not ends the session before anything more reaches the database.
+        if let Err(why) = middle.put(false).await {
             return End::Cut(why);
         }
         up.go = walked.may_go;
@@ -294,7 +323,7 @@ where
         }
         let walked = middle.walk_server(&mut down.flow, &down.buffer, false);
         middle.room.notify_one();
-        let put = middle.put().await;
+        let put = middle.put(false).await;
         down.go = walked.may_go;
         if let Err(why) = put {
             return End::Cut(why);

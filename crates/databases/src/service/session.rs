@@ -52,7 +52,8 @@ where
         let options = wanted.permit.options();
         let about = record.about.clone();
         let event = move |code| record::event(&about, code);
-        let tap = Tap::new(record.is_recorded(), options.record_parameters, options.statement_bytes, event);
+        let recorded = record.is_recorded().then(|| record.elapsed());
+        let tap = Tap::new(recorded, options.record_parameters, options.statement_bytes, event);
         let control = Control {
             shared,
             identity: &asked.identity,
@@ -320,13 +321,13 @@ where
     record.emit(event);
     send(client, &error.to_bytes(wanted.database.name.as_str())).await;
     let frame = DatabaseFrame::Refused { sqlstate: String::new(), message: error.to_string() };
-    let _ = record.note(vec![frame]).await;
+    let _ = record.note_one(frame).await;
     record.finish(Exit::Cut(error.to_string())).await;
 }
 
 /// Tells of the end.
 async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity) {
-    let mut frames = Vec::new();
+    let mut frame = None;
     let (message, exit, event) = match end {
         End::Goodbye => ("the client said goodbye".to_owned(), Exit::Status(0), None),
         End::ClientGone => {
@@ -342,13 +343,13 @@ async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity)
         End::Malformed { client, error } => {
             let whose = if *client { "client" } else { "database" };
             let message = format!("from the {whose}: {error}");
-            frames.push(DatabaseFrame::Malformed { client: *client, problem: error.to_string() });
+            frame = Some(DatabaseFrame::Malformed { client: *client, problem: error.to_string() });
             let event = record.event(Code::DatabaseMalformed).message(message.as_str());
             (message.clone(), Exit::Cut(message), Some(event.field("from", whose)))
         }
         End::Cut(why) => {
             let sqlstate = SqlState::AdminShutdown.code().to_owned();
-            frames.push(DatabaseFrame::Refused { sqlstate, message: why.clone() });
+            frame = Some(DatabaseFrame::Refused { sqlstate, message: why.clone() });
             let event = record.event(Code::DatabaseSessionCut).message(why.as_str());
             (why.clone(), Exit::Cut(why.clone()), Some(event))
         }
@@ -367,7 +368,9 @@ async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity)
         .field("errors", carried.totals.errors)
         .field("rows", carried.totals.rows);
     record.emit(event);
-    let _ = record.note(frames).await;
+    if let Some(frame) = frame {
+        let _ = record.note_one(frame).await;
+    }
     record.finish(exit).await;
 }
 

@@ -5,12 +5,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use sallyport_audit::recording::database::{self, DatabaseFrame};
+use sallyport_audit::recording::{Body, Frame};
 use sallyport_audit::{Code, Event};
 use sallyport_sal::hash::{Sha256, sha256};
 
+use super::folding::Folding;
 use crate::postgres::exchange::{Happening, Number, Said};
 use crate::postgres::message::{Frontend, Named, Parameter};
 
@@ -32,12 +35,25 @@ const MOST_NAME_BYTES: usize = 256;
 /// Unanswered statements that are told of one by one when a session ends.
 const MOST_UNANSWERED: usize = 100;
 
+/// Frames, and bytes of them, that are recorded together. Fewer wait a moment for more.
+const ENOUGH_FRAMES: usize = 64;
+const ENOUGH_BYTES: usize = 32 * 1024;
+
+/// What there is to put on record.
+pub(crate) struct Taken {
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) size: usize,
+    pub(crate) events: Vec<Event>,
+    /// There is more that waits a moment.
+    pub(crate) waits: bool,
+}
+
 /// A statement that was said.
 #[derive(Debug)]
-struct Text {
-    shown: String,
+pub(super) struct Text {
+    pub(super) shown: String,
     bytes: u64,
-    sha256: [u8; 32],
+    pub(super) sha256: [u8; 32],
 }
 
 impl Text {
@@ -77,11 +93,11 @@ enum Waiting {
 
 /// What has come of it so far.
 #[derive(Debug, Default)]
-struct Outcome {
-    tags: Vec<String>,
-    rows: u64,
+pub(super) struct Outcome {
+    pub(super) tags: Vec<String>,
+    pub(super) rows: u64,
     bytes: u64,
-    took_us: u64,
+    pub(super) took_us: u64,
     sqlstate: Option<(String, String)>,
 }
 
@@ -90,13 +106,17 @@ type Bound = (Box<[u8]>, Option<Arc<Text>>);
 
 /// Follows one session.
 pub(crate) struct Tap {
-    /// Whether there is a recording that wants frames.
-    recorded: bool,
+    /// What the recording's clock was when this began; none without a recording.
+    recorded: Option<Duration>,
+    /// Since this began.
+    now: Duration,
     /// Whether values of parameters are on record.
     parameters: bool,
     /// Longest part of a statement that is on record.
     cap: usize,
-    frames: Vec<DatabaseFrame>,
+    frames: Vec<Frame>,
+    frame_bytes: usize,
+    folding: Folding,
     events: Vec<Event>,
     event: Box<dyn Fn(Code) -> Event + Send>,
     waiting: VecDeque<(u64, Waiting)>,
@@ -133,16 +153,19 @@ struct Long {
 
 impl Tap {
     pub(crate) fn new(
-        recorded: bool,
+        recorded: Option<Duration>,
         parameters: bool,
         cap: usize,
         event: impl Fn(Code) -> Event + Send + 'static,
     ) -> Self {
         Self {
             recorded,
+            now: Duration::ZERO,
             parameters,
             cap,
             frames: Vec::new(),
+            frame_bytes: 0,
+            folding: Folding::default(),
             events: Vec::new(),
             event: Box::new(event),
             waiting: VecDeque::new(),
@@ -155,15 +178,39 @@ impl Tap {
         }
     }
 
-    /// What is to be recorded and told since this was last asked.
-    pub(crate) fn take(&mut self) -> (Vec<DatabaseFrame>, Vec<Event>) {
-        (std::mem::take(&mut self.frames), std::mem::take(&mut self.events))
+    /// Tells the time, since this began.
+    pub(crate) fn at(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// What is to be recorded, with its size, and told: what is enough together, or `all`.
+    pub(crate) fn take(&mut self, all: bool) -> Taken {
+        if all {
+            self.unfold();
+        }
+        let events = std::mem::take(&mut self.events);
+        if !all && self.frames.len() < ENOUGH_FRAMES && self.frame_bytes < ENOUGH_BYTES {
+            let waits = !self.frames.is_empty() || self.folding.folded.is_some();
+            return Taken { frames: Vec::new(), size: 0, events, waits };
+        }
+        let frames = std::mem::take(&mut self.frames);
+        let size = std::mem::take(&mut self.frame_bytes);
+        Taken { frames, size, events, waits: self.folding.folded.is_some() }
     }
 
     pub(crate) fn frame(&mut self, frame: impl FnOnce() -> DatabaseFrame) {
-        if self.recorded {
-            self.frames.push(frame());
+        if let Some(offset) = self.recorded {
+            let frame = frame();
+            self.frame_bytes += frame.size();
+            self.frames.push(Frame { at: offset + self.now, body: Body::Database(Box::new(frame)) });
         }
+    }
+
+    /// Tells of the statements that were folded into one event.
+    fn unfold(&mut self) {
+        let Some(folded) = self.folding.folded.take() else { return };
+        let event = (self.event)(Code::DatabaseQuery);
+        self.events.push(folded.into_event(event));
     }
 
     /// The session ends: what has no answer yet was tried all the same.
@@ -366,6 +413,17 @@ impl Tap {
     /// The event of a statement.
     fn told(&mut self, text: Option<&Text>, name: &[u8], outcome: &Outcome, answered: bool) {
         self.totals.statements += 1;
+        if let Some(text) = text.filter(|_| answered && outcome.sqlstate.is_none())
+            && self.folding.is_fast(self.now)
+        {
+            let folded = self.folding.folded.get_or_insert_default();
+            folded.add(text, outcome);
+            if folded.is_full() {
+                self.unfold();
+            }
+            return;
+        }
+        self.unfold();
         let event = finished((self.event)(Code::DatabaseQuery), outcome, answered);
         let event = match text {
             Some(text) => {
@@ -600,9 +658,7 @@ fn finished(event: Event, outcome: &Outcome, answered: bool) -> Event {
         [tag] => event = event.field("tag", tag.as_str()),
         tags => event = event.field("tag", tags.join("; ")),
     }
-    #[allow(clippy::cast_precision_loss, reason = "milliseconds of a statement, for people")]
-    let milliseconds = outcome.took_us as f64 / 1000.0;
-    event = event.field("duration_ms", milliseconds);
+    event = event.field("duration_ms", milliseconds(outcome.took_us));
     if let Some((code, message)) = &outcome.sqlstate {
         event = event.field("sqlstate", code.as_str()).field("error", message.as_str());
     }
@@ -610,6 +666,11 @@ fn finished(event: Event, outcome: &Outcome, answered: bool) -> Event {
         event = event.field("unanswered", true);
     }
     event
+}
+
+#[allow(clippy::cast_precision_loss, reason = "milliseconds of a statement, for people")]
+pub(super) fn milliseconds(us: u64) -> f64 {
+    us as f64 / 1000.0
 }
 
 /// At most so many bytes as text; a character that the cut goes through is left out.
