@@ -177,7 +177,8 @@ impl Policies {
                     (true, _) => "allows it".to_owned(),
                     (false, Some(rule)) => format!("denies it: {rule}"),
                     (false, None) => {
-                        let missing = missing(&role.role, name, traits, db_user, db_name);
+                        let own = database.admin_user.as_ref().map(|_| name);
+                        let missing = missing(&role.role, own, traits, db_user, db_name);
                         format!("does not allow it: {missing}")
                     }
                 };
@@ -218,10 +219,12 @@ impl Asker<'_> {
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let matches =
             if combination.has_regexes { matched(combination, &database.labels) } else { Vec::new() };
+        // One's own name is open to everybody where users are made; elsewhere it is a name like any other.
+        let own = database.admin_user.is_some() && db_user == self.user.as_str();
         let context = Context::from_pairs([
             ("db_user".to_owned(), text(db_user)),
             ("db_name".to_owned(), text(db_name)),
-            ("own".to_owned(), RestrictedExpression::new_bool(db_user == self.user.as_str())),
+            ("own".to_owned(), RestrictedExpression::new_bool(own)),
             ("matched".to_owned(), RestrictedExpression::new_set(matches)),
         ]);
         let uid = policies.uid(&policies.types.database, database.name.as_str());
@@ -334,10 +337,11 @@ fn shown(name: &str) -> String {
     format!("{shown:?}")
 }
 
-/// Which part of a role's `allow` does not fit.
-fn missing(role: &Role, user: &UserName, traits: &Traits, db_user: &str, db_name: &str) -> String {
+/// Which part of a role's `allow` does not fit. `own` is the user's name where users are made.
+fn missing(role: &Role, own: Option<&UserName>, traits: &Traits, db_user: &str, db_name: &str) -> String {
     let allow = &role.allow;
     let makes = role.options.create_db_user_mode.is_some_and(|mode| mode != DatabaseUserMode::Off);
+    let own = own.filter(|_| makes).map(UserName::as_str);
     if allow.db_labels.is_empty() || allow.db_names.is_empty() || (allow.db_users.is_empty() && !makes) {
         return "it grants no database".to_owned();
     }
@@ -346,7 +350,7 @@ fn missing(role: &Role, user: &UserName, traits: &Traits, db_user: &str, db_name
         let fits = matchers.contains(&NameMatcher::Any) || names.contains(&asked);
         (!fits).then(|| if names.is_empty() { "none".to_owned() } else { names.join(", ") })
     };
-    if let Some(users) = unfit(&allow.db_users, db_user, makes.then_some(user.as_str())) {
+    if let Some(users) = unfit(&allow.db_users, db_user, own) {
         return format!("its db_users are {users}");
     }
     if let Some(names) = unfit(&allow.db_names, db_name, None) {
