@@ -31,6 +31,14 @@ mod detect;
 mod jwt;
 #[path = "../fuzz/fuzz_targets/node_query.rs"]
 mod node_query;
+#[path = "../fuzz/fuzz_targets/postgres_message.rs"]
+mod postgres_message;
+#[path = "../fuzz/fuzz_targets/postgres_scram.rs"]
+mod postgres_scram;
+#[path = "../fuzz/fuzz_targets/postgres_session.rs"]
+mod postgres_session;
+#[path = "../fuzz/fuzz_targets/postgres_startup.rs"]
+mod postgres_startup;
 #[path = "../fuzz/fuzz_targets/read_private.rs"]
 mod read_private;
 #[path = "../fuzz/fuzz_targets/read_public.rs"]
@@ -174,6 +182,50 @@ fn node_query_holds() {
         "node_query",
         node_query::run,
         &[b"labels.env == \"prod\" && name startswith \"web\"", b"!(online) || search(\"x\")"],
+    );
+}
+
+#[test]
+fn postgres_message_holds() {
+    replay(
+        "postgres_message",
+        postgres_message::run,
+        &[
+            b"Qselect 1\0",
+            b"B\0s1\0\0\x01\0\x01\0\x01\0\0\0\x04\0\0\0\x2a\0\0",
+            b"Ps1\0select $1\0\0\x01\0\0\0\x17",
+        ],
+    );
+}
+
+#[test]
+fn postgres_scram_holds() {
+    replay("postgres_scram", postgres_scram::run, &[b"r=abcd,s=AAAA,i=1", b"v=AAAA", b"e=invalid-proof"]);
+}
+
+#[test]
+fn postgres_session_holds() {
+    replay(
+        "postgres_session",
+        postgres_session::run,
+        &[
+            b"\x03Q\0\0\0\x0dselect 1\0P\0\0\0\x10\0select 1\0\0\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04X\0\0\0\x04",
+            b"\x05T\0\0\0\x05xD\0\0\0\x06\0\0C\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I1\0\0\0\x042\0\0\0\x04",
+            b"\x02E\0\0\0\x13SERROR\0C42601\0\0A\0\0\0\x0c\0\0\0\x07c\0p\0G\0\0\0\x07\0\0\0",
+        ],
+    );
+}
+
+#[test]
+fn postgres_startup_holds() {
+    replay(
+        "postgres_startup",
+        postgres_startup::run,
+        &[
+            b"\0\0\0\x08\x04\xd2\x16\x2f",
+            b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x07abcd",
+            b"\0\0\0\x3c\0\x03\0\0user\0app\0options\0-c sallyport.database=prod -c x=y\0\0",
+        ],
     );
 }
 

@@ -260,6 +260,8 @@ where
             let _ = timeout(LAST_WORDS, goodbye).await;
         }
     }
+    // Without an end in order, what is on the way to the client may be lost, and its own end looks like a fault.
+    let _ = timeout(LAST_WORDS, down.to.shutdown()).await;
     let totals = middle.with(|_, tap| {
         tap.ends();
         tap.totals

@@ -97,7 +97,7 @@ where
             let event = unserved(Code::DatabaseMalformed, shared, asked, "", "");
             shared.settings.sink.emit(event.message(error.to_string()));
             let refusal = Refusal::new(SqlState::ProtocolViolation, error.to_string());
-            send(client, &refusal.to_bytes()).await;
+            part(client, &refusal.to_bytes()).await;
             return None;
         }
     };
@@ -108,7 +108,7 @@ where
         Err(refusal) => {
             let event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
             shared.settings.sink.emit(event);
-            send(client, &refusal.to_bytes()).await;
+            part(client, &refusal.to_bytes()).await;
             return None;
         }
     };
@@ -120,7 +120,7 @@ where
         Err(why) => {
             let event = refused(shared, asked, &user, &name).message(why.as_str());
             shared.settings.sink.emit(event);
-            send(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
+            part(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
             return None;
         }
     };
@@ -319,7 +319,7 @@ where
         event = event.field("sqlstate", code.as_str());
     }
     record.emit(event);
-    send(client, &error.to_bytes(wanted.database.name.as_str())).await;
+    part(client, &error.to_bytes(wanted.database.name.as_str())).await;
     let frame = DatabaseFrame::Refused { sqlstate: String::new(), message: error.to_string() };
     let _ = record.note_one(frame).await;
     record.finish(Exit::Cut(error.to_string())).await;
@@ -372,6 +372,13 @@ async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity)
         let _ = record.note_one(frame).await;
     }
     record.finish(exit).await;
+}
+
+/// Says why there is no session, and ends the connection in order.
+async fn part<S: AsyncWrite + Unpin>(client: &mut S, bytes: &[u8]) {
+    if send(client, bytes).await {
+        let _ = timeout(std::time::Duration::from_secs(2), client.shutdown()).await;
+    }
 }
 
 /// Whether the client took it.
