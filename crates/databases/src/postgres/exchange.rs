@@ -128,6 +128,8 @@ pub struct Exchange {
     copy: Option<Copy>,
     /// The client has said goodbye.
     over: bool,
+    /// What the server ended the session with.
+    last_words: Option<String>,
     happened: Vec<Happening>,
 }
 
@@ -146,6 +148,18 @@ impl Exchange {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.waiting.len() < MOST_WAITING
+    }
+
+    /// Number of the message that the server has to answer next.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.waiting.front().map(|waiting| waiting.number)
+    }
+
+    /// What the server has said to end the session (an error of severity FATAL or PANIC).
+    #[must_use]
+    pub fn last_words(&self) -> Option<&str> {
+        self.last_words.as_deref()
     }
 
     /// Whether the server owes an answer.
@@ -227,6 +241,9 @@ impl Exchange {
         (self.rows, self.row_bytes) = (0, 0);
         let of = self.waiting.front().copied().filter(|waiting| waiting.asked != Asked::Sync);
         let Told { severity, code, message } = Told::read(content);
+        if matches!(severity.as_str(), "FATAL" | "PANIC") {
+            self.last_words = Some(format!("{message} ({code})"));
+        }
         let took = of.map_or(Duration::ZERO, |of| self.now.saturating_sub(of.since));
         self.happened.push(Happening::Failed { of: of.map(|of| of.number), severity, code, message, took });
         match of.map(|of| of.asked) {

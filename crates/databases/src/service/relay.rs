@@ -246,8 +246,15 @@ where
         }
         end
     };
-    let busy = middle.with(|exchange, _| exchange.is_busy());
-    if let Some(refusal) = last_words(&end) {
+    let (busy, said) =
+        middle.with(|exchange, _| (exchange.is_busy(), exchange.last_words().map(str::to_owned)));
+    // A server that has said why needs nobody to say it again.
+    let told = said.is_some();
+    let end = match (end, said) {
+        (End::ServerGone { .. }, Some(said)) => End::ServerGone { problem: Some(said), busy },
+        (end, _) => end,
+    };
+    if let Some(refusal) = last_words(&end).filter(|_| !told) {
         let _ = timeout(LAST_WORDS, tell(&mut down, &middle, &refusal)).await;
         if busy {
             cancel().await;
@@ -262,8 +269,8 @@ where
     }
     // Without an end in order, what is on the way to the client may be lost, and its own end looks like a fault.
     let _ = timeout(LAST_WORDS, down.to.shutdown()).await;
-    let totals = middle.with(|_, tap| {
-        tap.ends();
+    let totals = middle.with(|exchange, tap| {
+        tap.ends(exchange.oldest());
         tap.totals
     });
     let _ = middle.put(true).await;
@@ -316,6 +323,8 @@ where
             false => match down.fill().await {
                 Ok(0) => Some(None),
                 Ok(_) => None,
+                // Servers that are killed do not end TLS in order.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(None),
                 Err(error) => Some(Some(error.to_string())),
             },
         };

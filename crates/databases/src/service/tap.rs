@@ -213,9 +213,13 @@ impl Tap {
         self.events.push(folded.into_event(event));
     }
 
-    /// The session ends: what has no answer yet was tried all the same.
-    pub(crate) fn ends(&mut self) {
+    /// The session ends: what has no answer yet, from the message `oldest` on, was tried all the same. What came before that the
+    /// server has passed over.
+    pub(crate) fn ends(&mut self, oldest: Option<u64>) {
         let mut told = 0;
+        while self.waiting.front().is_some_and(|(number, _)| oldest.is_none_or(|oldest| *number < oldest)) {
+            self.next();
+        }
         while let Some((_, waiting)) = self.next() {
             if told == MOST_UNANSWERED {
                 let event = (self.event)(Code::DatabaseQuery);

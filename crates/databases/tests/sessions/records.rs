@@ -57,6 +57,10 @@ async fn statements_are_run_and_put_on_record() {
     assert_eq!(kinds(&client.answers().await), "VZ");
     client.say(&[(b'Q', b"listen c; notify c, 'p'\0")]).await;
     assert_eq!(kinds(&client.answers().await), "CCAZ");
+    // What the server passes over after an error was not run.
+    let nothing: [(u8, &[u8]); 3] = [(b'B', b"\0gone\0\0\0\0\0\0\0"), (b'E', b"\0\0\0\0\0"), (b'S', b"")];
+    client.say(&nothing).await;
+    assert!(words(&client.answers().await).starts_with("E 26000"));
     client.say(&[(b'X', b"")]).await;
     assert_eq!(client.message().await, None);
     world.quiet().await;
@@ -83,6 +87,7 @@ async fn statements_are_run_and_put_on_record() {
         ("copy t from stdin", "COPY 2", ""),
         ("copy t to stdout", "COPY 3", ""),
         ("listen c; notify c, 'p'", "LISTEN; NOTIFY", ""),
+        ("", "", "26000"),
     ];
     let expected: Vec<_> = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())).to_vec();
     assert_eq!(told, expected);
@@ -92,7 +97,7 @@ async fn statements_are_run_and_put_on_record() {
     assert_eq!(world.of(&Code::DatabaseCopy).len(), 2);
     assert_eq!(world.event(Code::DatabaseFunctionCall).await.fields["function"], 1344);
     let end = world.event(Code::DatabaseSessionEnd).await;
-    assert_eq!((&end.fields["statements"], &end.fields["errors"]), (&10.into(), &2.into()));
+    assert_eq!((&end.fields["statements"], &end.fields["errors"]), (&11.into(), &3.into()));
 
     let recorded = world.recorded(&session);
     let all = recorded.join("\n");

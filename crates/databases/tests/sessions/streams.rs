@@ -78,3 +78,33 @@ async fn a_row_of_any_length_and_many_statements_pass_through() {
     assert!(texts.clone().all(|text| text == "select 1"));
     assert_eq!(folded.fields["sha256s"].as_array().unwrap().len(), texts.count());
 }
+
+/// What this process has in memory now, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_session_takes_little_memory() {
+    let world = World::new("");
+    world.postgres.sql("create role app login");
+    let mut sessions = Vec::new();
+    let mut open = async |count: usize| {
+        for _ in 0..count {
+            let mut client = Client::ready(&world, "app").await;
+            client.query("select 1").await;
+            sessions.push(client);
+        }
+        resident()
+    };
+    let before = open(10).await;
+    let after = open(40).await;
+    let asked = world.asked(Duration::from_secs(60));
+    let (io, _) = tokio::io::duplex(64);
+    let future = std::mem::size_of_val(&world.service.serve(io, asked));
+    assert!(future < 12 * 1024, "{future} bytes");
+    // Other tests of this process take memory, too; alone it is 22 KiB, with the client's end of this test.
+    assert!(after - before < 40 * 60 + 16 * 1024, "{} KiB for 40", after - before);
+}
