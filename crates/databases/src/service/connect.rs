@@ -18,6 +18,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use zeroize::Zeroizing;
 
+use super::read_ahead::ReadAhead;
 use super::{CredentialsError, Shared, Wanted};
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::Told;
@@ -112,7 +113,7 @@ impl ConnectError {
 /// A connection to a database.
 pub(crate) enum Upstream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<ReadAhead<TcpStream>>>),
 }
 
 /// Dials a database as its document says, with TLS unless that is off.
@@ -148,7 +149,7 @@ pub(crate) async fn dial(
     }
     let failed = |problem: String| ConnectError::Tls { address: address.to_owned(), problem };
     let name = server_name(database).map_err(failed)?;
-    let connected = timeout(patience, TlsConnector::from(config).connect(name, stream)).await;
+    let connected = timeout(patience, TlsConnector::from(config).connect(name, ReadAhead::new(stream))).await;
     let stream = connected.map_err(|_| late())?.map_err(|error| failed(error.to_string()))?;
     Ok(Upstream::Tls(Box::new(stream)))
 }

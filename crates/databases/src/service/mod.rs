@@ -10,6 +10,7 @@ mod control;
 mod folding;
 mod live;
 mod provision;
+mod read_ahead;
 mod record;
 mod relay;
 mod session;
