@@ -1,7 +1,7 @@
 //! What ends a session from outside: a lock, a role that is changed, a limit of time, an administrator, a recording that
 //! fails.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sallyport_access::Identity;
@@ -21,11 +21,13 @@ pub(crate) struct Activity {
     began: Instant,
     /// Milliseconds since then.
     last: AtomicU64,
+    /// The client waits for an answer.
+    busy: AtomicBool,
 }
 
 impl Activity {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), last: AtomicU64::new(0) }
+        Self { began: Instant::now(), last: AtomicU64::new(0), busy: AtomicBool::new(false) }
     }
 
     /// Now.
@@ -34,12 +36,22 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
+    /// Whether the server owes the client an answer: as long as it does, the client is not idle.
+    pub(crate) fn busy(&self, busy: bool) {
+        if self.busy.swap(busy, Ordering::Relaxed) && !busy {
+            self.note();
+        }
+    }
+
     /// Since the session began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
     fn last(&self) -> Instant {
+        if self.busy.load(Ordering::Relaxed) {
+            return Instant::now();
+        }
         self.began + Duration::from_millis(self.last.load(Ordering::Relaxed))
     }
 }

@@ -163,6 +163,7 @@ impl Middle<'_> {
             exchange.at(now);
             tap.at(now);
             let walked = flow.walk(bytes, &mut FromClient { exchange, said: tap });
+            self.activity.busy(exchange.is_busy());
             (walked, exchange.is_over())
         })
     }
@@ -177,6 +178,7 @@ impl Middle<'_> {
             for happening in exchange.happened() {
                 tap.happened(happening);
             }
+            self.activity.busy(exchange.is_busy());
             walked
         })
     }

@@ -59,6 +59,8 @@ async fn limits_of_time_are_kept() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
     }
+    // Who waits for an answer is not idle.
+    assert_eq!(client.query("select pg_sleep(2)").await, "T|D |SELECT 1|Z");
     let text = client.end().await;
     assert!(text.starts_with("E 57P01 the client was silent for 1 s"), "{text}");
     world.set("max_session_duration: 1s");
