@@ -328,6 +328,51 @@ fn the_tunnel_serves_many_clients_and_several_databases() {
 }
 
 #[test]
+fn a_tunnel_outlives_the_proxy_and_the_login() {
+    let mut rig = Rig::new();
+    let tunnel = rig.tunnel(&["prod", "--tunnel"]);
+    let target = tunnel.url("app", "shop");
+    let mut idle = Command::new(PYTHON);
+    let text = "import sys, psycopg2\nc = psycopg2.connect(sys.argv[1])\nprint('in', flush=True)\nsys.stdin.readline()\n\
+                try: c.cursor().execute('select 1')\nexcept psycopg2.OperationalError: print('lost', flush=True)\n";
+    idle.args(["-c", text, &target]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut idle = idle.spawn().unwrap();
+    let mut lines = support::lines_of(&mut idle);
+    support::read_until(&mut lines, "in");
+    rig.cluster.services.as_mut().unwrap().kill_9();
+    // Whoever comes now is told, in the server's own words, and whoever was in has lost the connection.
+    let said = refused(&psql(&target, &["-c", "select 1"]), 2);
+    assert!(said.contains("FATAL") && said.contains("cannot connect to"), "{said}");
+    idle.stdin.take().unwrap().write_all(b"\n").unwrap();
+    support::read_until(&mut lines, "lost");
+    idle.wait().unwrap();
+    rig.cluster.start_services();
+    wait_for("the tunnel to serve again", || {
+        psql(&target, &["-c", "select 1"]).status.success().then_some(())
+    });
+    wait_for("the server to be rid of the lost session", || {
+        let left = "select count(*) from pg_stat_activity where usename = 'app'";
+        (rig.postgres.sql("postgres", left) == "0").then_some(())
+    });
+
+    // Without the helper it is the same; and a login that is forgotten is asked for.
+    let arguments = ["connect", "prod", "--", "-X", "-A", "-t", "-c", "select 7"];
+    let output = rig.db_command(&arguments).env("SALLYPORT_CONNECT", "off").output().unwrap();
+    assert_eq!(stdout(&ok(output)), "7\n");
+    ok(rig.db_command(&arguments).env("SALLYPORT_CONNECT", "1m").output().unwrap());
+    let mut logout = rig.alice.command(&["logout"]);
+    ok(logout.env("PGSERVICEFILE", rig.services()).output().unwrap());
+    assert!(!fs::read_to_string(rig.services()).unwrap().contains('['));
+    let said = refused(&psql(&target, &["-c", "select 1"]), 2);
+    assert!(
+        said.contains("FATAL") && said.contains("not logged in") && said.contains("sallyport login"),
+        "{said}"
+    );
+    ok(rig.alice.login(&[]));
+    assert_eq!(stdout(&ok(psql(&target, &["-c", "select 8"]))), "8\n");
+}
+
+#[test]
 fn pgbench_and_dumps_go_through() {
     let rig = Rig::new();
     let bench =

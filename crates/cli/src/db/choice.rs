@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use sallyport_access::{DatabaseName, HostRole};
+use sallyport_sal::KeyPurpose;
 use sallyport_wire::v1::{DatabaseInfo, ExplainDatabaseAccessRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -136,6 +137,14 @@ pub(super) async fn login(global: &Global, args: LoginArgs) -> CliResult {
         ServiceFile::of_this_user()?.remove(&service, &stored)?;
     }
     save(&stored, &choice)?;
+    let algorithm = stored.trust()?.suite().algorithm(KeyPurpose::UserTls);
+    if algorithm.to_string().starts_with("ml-dsa") {
+        ui::say(format!(
+            "note: your key is of type {algorithm}, which OpenSSL reads from 3.5 on; for programs with an older one there is \
+             sallyport proxy db {} --tunnel",
+            choice.database
+        ));
+    }
     report(&choice, file.as_ref(), args.format)?;
     if info.health != "healthy" {
         ui::say(format!("note: {} is {} now{}", info.name, info.health, because(&info.problem)));

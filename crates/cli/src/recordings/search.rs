@@ -52,7 +52,7 @@ pub(super) async fn run(global: &Global, args: Search) -> CliResult {
         session_id: args.session.unwrap_or_default(),
         limit: args.limit,
         tail: true,
-        statement: words,
+        statement: words.clone(),
         ..SearchEventsRequest::default()
     };
     let read = |status: tonic::Status| CliError::from_status("search the audit log", &status);
@@ -75,7 +75,7 @@ pub(super) async fn run(global: &Global, args: Search) -> CliResult {
                 one.user.clone(),
                 format!("{}@{}", one.login, one.database),
                 one.outcome(),
-                shorten(&one.statement.split_whitespace().collect::<Vec<_>>().join(" "), 80),
+                shorten(&one.shown(&words), 80),
             ]
         })
         .collect();
@@ -115,6 +115,9 @@ impl Found {
 
     /// The tag that the server gave, or why it did not.
     fn outcome(&self) -> String {
+        if let Some(count) = self.fields.get("count").and_then(Value::as_u64) {
+            return format!("{count} statements");
+        }
         let text = |key: &str| {
             let value = self.fields.get(key).and_then(Value::as_str).unwrap_or_default();
             shorten(value, 40)
@@ -125,10 +128,41 @@ impl Found {
         }
     }
 
+    /// On one line. Of several statements that share an event, those in whose text the words are.
+    fn shown(&self, words: &str) -> String {
+        let words = words.to_lowercase();
+        let has_them = |line: &&str| {
+            let line = line.to_lowercase();
+            words.split_whitespace().all(|word| line.contains(word))
+        };
+        let several = self.fields.get("count").and_then(Value::as_u64).is_some_and(|count| count > 1);
+        let lines: Vec<&str> = match several {
+            true => self.statement.lines().filter(has_them).collect(),
+            false => Vec::new(),
+        };
+        let text = if lines.is_empty() { self.statement.clone() } else { lines.join("; ") };
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     fn as_json(&self) -> Value {
         json!({
             "session_id": self.session, "time": self.time, "user": self.user, "login": self.login,
             "database": self.database, "statement": self.statement, "fields": self.fields,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_statements_those_are_shown_that_were_searched_for() {
+        let event = |count: Value| json!({"node": "prod", "fields": {"statement": "select 1\nDelete  from orders\nselect 2", "count": count}});
+        assert_eq!(Found::of(&event(json!(3))).shown("orders delete"), "Delete from orders");
+        assert_eq!(Found::of(&event(json!(3))).outcome(), "3 statements");
+        assert_eq!(Found::of(&event(Value::Null)).shown("orders"), "select 1 Delete from orders select 2");
+        let failed = json!({"fields": {"statement": "x", "sqlstate": "42601", "tag": ""}});
+        assert_eq!(Found::of(&failed).outcome(), "error 42601");
     }
 }
