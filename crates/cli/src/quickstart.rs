@@ -1,5 +1,6 @@
 //! `sallyport quickstart`: the whole of the main job on this machine, on real parts, in one go.
 
+mod database;
 mod state;
 mod tour;
 
@@ -19,9 +20,13 @@ pub(crate) struct Args {
     /// Exit after the tour instead of keeping the cluster up.
     #[arg(long)]
     once: bool,
+    /// Show databases as well, with a PostgreSQL of the tour's own, from the programs on this machine; it is gone when the
+    /// tour ends.
+    #[arg(long)]
+    with_postgres: bool,
 }
 
 pub(crate) async fn run(args: Args) -> CliResult {
     let (directory, state) = state::open(&args.dir, args.listen)?;
-    tour::run(directory, state, args.once).await
+    tour::run(directory, state, args.once, args.with_postgres).await
 }

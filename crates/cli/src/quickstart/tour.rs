@@ -14,6 +14,9 @@ use sallyport_wire::v1::{
 };
 use time::OffsetDateTime;
 
+use sallyport_lab::rig::postgres::Postgres;
+
+use super::database;
 use super::state::{Directory, State};
 use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs, FirstTrust};
@@ -29,7 +32,12 @@ const NODE: &str = "web-1";
 /// How long a part may take to come up before the tour gives up on it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(super) async fn run(mut directory: Directory, mut state: State, once: bool) -> CliResult {
+pub(super) async fn run(
+    mut directory: Directory,
+    mut state: State,
+    once: bool,
+    with_postgres: bool,
+) -> CliResult {
     let tour = Tour::new(&directory.path, state.listen)?;
     ui::data(format!("Sallyport quickstart in {}", directory.path.display()))?;
     let first_time = !state.complete;
@@ -40,7 +48,11 @@ pub(super) async fn run(mut directory: Directory, mut state: State, once: bool) 
     if first_time {
         (state.otp_uri, state.last_step) = tour.step("user", tour.make_user(&login, &state.password)).await?;
     }
-    let node = tour.step("node", tour.start_node(first_time)).await?;
+    let postgres = match with_postgres {
+        true => Some(tour.step("postgres", tour.start_postgres()).await?),
+        false => None,
+    };
+    let node = tour.step("node", tour.start_node(first_time, postgres.as_ref())).await?;
     let step = fresh_step(state.last_step).await;
     state.last_step = step;
     directory.save(&state)?;
@@ -48,6 +60,11 @@ pub(super) async fn run(mut directory: Directory, mut state: State, once: bool) 
     let before = OffsetDateTime::now_utc();
     let session = tour.step("session", tour.run_session(&login)).await?;
     tour.step("playback", tour.play_back(&session, before)).await?;
+    if postgres.is_some() {
+        let before = OffsetDateTime::now_utc();
+        tour.step("query", tour.query()).await?;
+        tour.step("playback", tour.play_back_query(before)).await?;
+    }
     tour.step("audit", tour.verify_audit()).await?;
     state.complete = true;
     directory.save(&state)?;
@@ -55,6 +72,9 @@ pub(super) async fn run(mut directory: Directory, mut state: State, once: bool) 
 
     if !once {
         tour.say_what_is_next(&login, &state)?;
+        if postgres.is_some() {
+            tour.say_what_is_next_for_databases()?;
+        }
         wait_for_the_end().await;
         ui::say("Stopping.");
     }
@@ -63,22 +83,22 @@ pub(super) async fn run(mut directory: Directory, mut state: State, once: bool) 
     Ok(())
 }
 
-struct Tour {
-    path: PathBuf,
-    listen: std::net::SocketAddr,
+pub(super) struct Tour {
+    pub(super) path: PathBuf,
+    pub(super) listen: std::net::SocketAddr,
     began: Instant,
     os_login: String,
-    global: Global,
-    program: PathBuf,
+    pub(super) global: Global,
+    pub(super) program: PathBuf,
 }
 
 /// A finished step: what it made, and what to say of it.
-struct Done<T> {
+pub(super) struct Done<T> {
     value: T,
     said: String,
 }
 
-fn done<T>(value: T, said: impl Into<String>) -> CliResult<Done<T>> {
+pub(super) fn done<T>(value: T, said: impl Into<String>) -> CliResult<Done<T>> {
     Ok(Done { value, said: said.into() })
 }
 
@@ -120,7 +140,7 @@ impl Tour {
         done(running, format!("{CLUSTER:?} up: authority and proxy on {}", self.listen))
     }
 
-    async fn authority(&self) -> CliResult<Authority> {
+    pub(super) async fn authority(&self) -> CliResult<Authority> {
         let arguments = AuthorityArgs { data_dir: Some(self.data_dir()) };
         Authority::open(&self.global, &arguments).await
     }
@@ -130,7 +150,8 @@ impl Tour {
         let authority = self.authority().await?;
         let mut admin = authority.admin();
         let role = "kind: role\nversion: v1\nmetadata:\n  name: quickstart\n  description: What the quickstart user may do\n\
-             spec:\n  allow:\n    logins: ['{{internal.logins}}']\n    node_labels:\n      env: [demo]\n  options:\n    \
+             spec:\n  allow:\n    logins: ['{{internal.logins}}']\n    node_labels:\n      env: [demo]\n    db_labels:\n      env: [demo]\n    db_users: \
+             [alice]\n    db_names: [shop]\n  options:\n    \
              max_session_ttl: 12h\n    forward_agent: true\n    record_session: strict\n";
         let failed = |status: tonic::Status| CliError::from_status("make the user", &status);
         admin
@@ -182,7 +203,7 @@ impl Tour {
             .ok_or_else(|| CliError::new("the cluster has no host CA"))
     }
 
-    async fn start_node(&self, first_time: bool) -> CliResult<Done<Running>> {
+    async fn start_node(&self, first_time: bool, postgres: Option<&Postgres>) -> CliResult<Done<Running>> {
         let join = if first_time {
             let token = self
                 .authority()
@@ -198,9 +219,10 @@ impl Tour {
         };
         let yaml = format!(
             "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\nauth:\n  enabled: false\nproxy:\n  enabled: false\nnode:\n  \
-             enabled: true\n  name: {NODE}\n  labels:\n    env: demo\n  proxy_server: \"{}\"\n{join}",
+             enabled: true\n  name: {NODE}\n  labels:\n    env: demo\n  proxy_server: \"{}\"\n{join}{}",
             yaml_string(&self.path.join("node")),
             self.listen,
+            postgres.map(database::of_the_node).unwrap_or_default(),
         );
         let running = start(&yaml).await?;
         let authority = self.authority().await?;
@@ -253,6 +275,21 @@ impl Tour {
     }
 
     async fn play_back(&self, said: &str, since: OffsetDateTime) -> CliResult<Done<()>> {
+        let first = said.split(" / ").next().unwrap_or(said);
+        let recording = self.recording_with(NODE, since, first).await?;
+        done(
+            (),
+            format!("{} played back, the same; {} sealed", recording.session_id, ui::bytes(recording.bytes)),
+        )
+    }
+
+    /// The recording of a session that has begun since, which must hold this.
+    pub(super) async fn recording_with(
+        &self,
+        target: &str,
+        since: OffsetDateTime,
+        what: &str,
+    ) -> CliResult<RecordingInfo> {
         let authority = Authority::open(&self.global, &AuthorityArgs::default()).await?;
         let mut cluster = authority.cluster();
         let finished = || {
@@ -261,8 +298,8 @@ impl Tour {
                 let request = ListRecordingsRequest {
                     limit: 1,
                     user: USER.to_owned(),
-                    node: NODE.to_owned(),
-                    ..ListRecordingsRequest::default()
+                    node: target.to_owned(),
+                    ..Default::default()
                 };
                 let recordings = cluster
                     .list_recordings(request)
@@ -284,16 +321,10 @@ impl Tour {
         };
         let recording = until(finished, "the recording to arrive").await?;
         let text = play::text(&mut cluster, &recording.session_id).await?;
-        let first = said.split(" / ").next().unwrap_or(said);
-        if !text.contains(first) {
-            return Err(CliError::new(format!(
-                "the recording does not hold what the session said: {text:?}"
-            )));
+        if !text.contains(what) {
+            return Err(CliError::new(format!("the recording does not hold what the session did: {text:?}")));
         }
-        done(
-            (),
-            format!("{} played back, the same; {} sealed", recording.session_id, ui::bytes(recording.bytes)),
-        )
+        Ok(recording)
     }
 
     async fn verify_audit(&self) -> CliResult<Done<()>> {
@@ -372,7 +403,7 @@ async fn fresh_step(last: i64) -> i64 {
 }
 
 /// JSON strings are YAML strings.
-fn yaml_string(path: &Path) -> String {
+pub(super) fn yaml_string(path: &Path) -> String {
     serde_json::Value::String(path.to_string_lossy().into_owned()).to_string()
 }
 
@@ -385,7 +416,7 @@ async fn start(yaml: &str) -> CliResult<Running> {
 }
 
 /// Asks again until there is an answer.
-async fn until<T, F: Future<Output = CliResult<Option<T>>>>(
+pub(super) async fn until<T, F: Future<Output = CliResult<Option<T>>>>(
     mut ask: impl FnMut() -> F,
     what: &str,
 ) -> CliResult<T> {
