@@ -44,6 +44,18 @@ fn it_shows_the_whole_job_and_runs_again() {
 }
 
 #[test]
+fn it_shows_a_database_where_postgresql_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("qs");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let first = stdout(&ok(quickstart(&path, &["--listen", &listen, "--with-postgres"])));
+    assert!(first.contains("rope|4.50") && first.contains("has the statement"), "{first}");
+    // Another server by now, on another port, with another CA: the node tells the cluster.
+    let again = stdout(&ok(quickstart(&path, &["--with-postgres"])));
+    assert!(again.contains("rope|4.50"), "{again}");
+}
+
+#[test]
 fn it_says_what_is_in_the_way() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -123,13 +123,20 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     Ok(())
 }
 
-/// Everything that a session wrote, as text.
+/// Everything that a session wrote, or asked of a database, as text.
 pub(crate) async fn text(client: &mut ClusterClient<Channel>, session: &str) -> CliResult<String> {
     let mut frames = Frames::open(client, session).await?;
     let mut text = Text::new();
+    let mut transcript = None;
     let mut all = Vec::new();
     while let Some(frame) = frames.next().await? {
-        all.extend(text.frame(&frame));
+        if Transcript::is_for(&frame) {
+            transcript = Some(Transcript::new(Look::Plain));
+        }
+        match transcript.as_mut() {
+            Some(transcript) => all.extend_from_slice(transcript.frame(&frame).as_bytes()),
+            None => all.extend(text.frame(&frame)),
+        }
     }
     Ok(String::from_utf8_lossy(&all).into_owned())
 }

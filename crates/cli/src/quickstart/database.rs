@@ -57,10 +57,8 @@ impl Tour {
         let postgres = started.await.doing("start PostgreSQL")?.map_err(|error| {
             CliError::new(error.to_string()).hint("sallyport quickstart, for the tour without databases")
         })?;
-        let said = format!(
-            "PostgreSQL {} on {HOST}:{}: certificates only, no password",
-            postgres.version, postgres.port
-        );
+        let version = postgres.version.split_whitespace().next().unwrap_or_default();
+        let said = format!("PostgreSQL {version} on {HOST}:{}, by certificates alone", postgres.port);
         done(postgres, said)
     }
 

@@ -58,8 +58,11 @@ pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first: By
     let ended = tokio::select! {
         ended = down.as_mut() => ended,
         ended = up => match ended {
-            // A client that has said everything may still be answered.
-            Ok(()) => down.await,
+            // A client that has said everything may still be answered. However the agent ends then, nobody misses it.
+            Ok(()) => match down.await {
+                Err(Ended::Agent(_)) => Ok(()),
+                ended => ended,
+            },
             // Why the way ended is what the other direction reads, and what came before it.
             Err(Ended::Agent(_)) => down.await,
             Err(ended) => Err(ended),
