@@ -13,6 +13,5 @@ mod ends;
 mod postgres;
 mod records;
 mod refusals;
-mod streams;
 mod users;
 mod world;

@@ -107,3 +107,16 @@ async fn a_password_is_shown_to_nobody() {
     assert!(refused(&world, &as_user("md5")).await.contains("an MD5 of the password, which is not used"));
     assert!(!world.postgres.log().contains("wrong"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_recorded_is_refused_where_it_must_be() {
+    let world = World::new("record_session: best_effort");
+    world.postgres.sql("create role app login");
+    world.lose_recordings();
+    assert_eq!(Client::ready(&world, "app").await.query("select 1").await, "T|D 1|SELECT 1|Z");
+    assert_eq!(world.event(Code::RecordingFailed).await.fields["policy"], "best_effort");
+    world.set("record_session: strict");
+    let text = refused(&world, &[("user", "app"), ("database", "postgres")]).await;
+    assert!(text.starts_with("E 58000 this session has to be recorded and cannot be"), "{text}");
+    world.event(Code::DatabaseSessionRefused).await;
+}

@@ -288,6 +288,11 @@ impl World {
         panic!("a session does not end");
     }
 
+    /// From now on no recording can be made.
+    pub(crate) fn lose_recordings(&self) {
+        fs::remove_dir_all(self.recordings.path()).unwrap();
+    }
+
     /// What a session's recording holds.
     pub(crate) fn recording(&self, session: &SessionId) -> Vec<Frame> {
         let path = self.recordings.path().join(format!("{session}.rec"));
