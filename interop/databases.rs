@@ -640,6 +640,24 @@ fn a_session_is_played_back_and_its_statements_are_found() {
     }
     assert!(played("asciicast").contains("shop=> select * from plays"));
 
+    // On a terminal: in colours, with its timing, from where one likes.
+    let psql = sessions
+        .iter()
+        .find(|one| rig.cluster.playback(one["session_id"].as_str().unwrap(), "text").contains("nosuch"));
+    let session = psql.unwrap()["session_id"].as_str().unwrap();
+    let data = rig.cluster.data_dir().display().to_string();
+    let line = format!("{} play {session} --speed 20 --skip-idle 1s --data-dir {data}", support::PROGRAM);
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut terminal = terminal.spawn().unwrap();
+    // Its input stays open, or there would be nobody to press keys.
+    let keys = terminal.stdin.take();
+    let shown = stdout(&terminal.wait_with_output().unwrap());
+    drop(keys);
+    for part in ["shop=> select nosuch;\r\n", "\u{1b}[31mERROR:  column", "ended after"] {
+        assert!(shown.contains(part), "{part:?} is not in\n{shown:?}");
+    }
+
     // What was run is found by its words, by who may read the audit log.
     rig.cluster.wait_event("db.query", |event| event["fields"]["statement"] == "select nosuch;");
     let search = |words: &[&str]| -> Vec<serde_json::Value> {
