@@ -8,7 +8,8 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use sallyport_audit::Event;
 
-use super::tap::{Outcome, Text, milliseconds};
+use super::tap::{Outcome, milliseconds};
+use super::text::Text;
 
 /// Statements within [`WINDOW`] that have an event each.
 const EACH: u32 = 20;

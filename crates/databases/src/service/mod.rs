@@ -15,6 +15,7 @@ mod record;
 mod relay;
 mod session;
 mod tap;
+mod text;
 
 use std::fmt;
 use std::sync::Arc;

@@ -11,9 +11,9 @@ use data_encoding::HEXLOWER;
 use sallyport_audit::recording::database::{self, DatabaseFrame};
 use sallyport_audit::recording::{Body, Frame};
 use sallyport_audit::{Code, Event};
-use sallyport_sal::hash::{Sha256, sha256};
 
 use super::folding::Folding;
+use super::text::{Long, MOST_VALUE_BYTES, Text, shown};
 use crate::postgres::exchange::{Happening, Number, Said};
 use crate::postgres::message::{Frontend, Named, Parameter};
 
@@ -24,10 +24,6 @@ const MOST_NAMES: usize = 2048;
 const MOST_WAITING_BYTES: usize = 1 << 20;
 /// Bytes of text of prepared statements that are remembered.
 const MOST_PREPARED_BYTES: usize = 4 << 20;
-/// Such a beginning.
-const BEGINNING_BYTES: usize = 128;
-/// Longest value of a parameter that is on record.
-const MOST_VALUE_BYTES: usize = 1024;
 /// Most values of one message that are on record.
 const MOST_VALUES: usize = 1024;
 /// Longest name or reason that is on record.
@@ -46,38 +42,6 @@ pub(crate) struct Taken {
     pub(crate) events: Vec<Event>,
     /// There is more that waits a moment.
     pub(crate) waits: bool,
-}
-
-/// A statement that was said.
-#[derive(Debug)]
-pub(super) struct Text {
-    pub(super) shown: String,
-    bytes: u64,
-    pub(super) sha256: [u8; 32],
-}
-
-impl Text {
-    fn of(text: &[u8], cap: usize) -> Self {
-        Self { shown: shown(text, cap), bytes: text.len() as u64, sha256: sha256(text) }
-    }
-
-    fn is_cut(&self, cap: usize) -> bool {
-        self.bytes > cap as u64
-    }
-
-    fn recorded(&self, cap: usize) -> database::Statement {
-        let cut = self.is_cut(cap);
-        database::Statement {
-            text: self.shown.clone(),
-            bytes: cut.then_some(self.bytes),
-            sha256: cut.then(|| HEXLOWER.encode(&self.sha256)),
-        }
-    }
-
-    /// The same with less of it.
-    fn beginning(&self) -> Self {
-        Self { shown: shown(self.shown.as_bytes(), BEGINNING_BYTES), ..*self }
-    }
 }
 
 /// What waits for its answer.
@@ -135,20 +99,6 @@ pub(crate) struct Totals {
     pub(crate) statements: u64,
     pub(crate) errors: u64,
     pub(crate) rows: u64,
-}
-
-/// A message that comes in parts.
-#[derive(Debug)]
-struct Long {
-    kind: u8,
-    /// Up to where the text begins, or ends.
-    name: Vec<u8>,
-    /// The name has ended.
-    named: bool,
-    ended: bool,
-    text: Vec<u8>,
-    bytes: u64,
-    hash: Sha256,
 }
 
 impl Tap {
@@ -596,58 +546,6 @@ impl Said for Tap {
     }
 }
 
-impl Long {
-    fn new(kind: u8) -> Self {
-        Self {
-            kind,
-            name: Vec::new(),
-            // Only Parse and Bind have a name before.
-            named: !matches!(kind, b'P' | b'B'),
-            ended: false,
-            text: Vec::new(),
-            bytes: 0,
-            hash: Sha256::new(),
-        }
-    }
-
-    fn take(&mut self, mut part: &[u8], cap: usize) {
-        if !self.named {
-            let end = part.iter().position(|byte| *byte == 0);
-            let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-            // PostgreSQL itself cuts no name of a statement; one of this length is told apart by its beginning no more.
-            let room = MOST_VALUE_BYTES.saturating_sub(self.name.len()).min(name.len());
-            self.name.extend_from_slice(name.get(..room).unwrap_or_default());
-            if end.is_none() {
-                return;
-            }
-            self.named = true;
-            part = rest.get(1..).unwrap_or_default();
-        }
-        if self.ended {
-            return;
-        }
-        let text = match self.kind {
-            b'F' => part,
-            _ => {
-                let end = part.iter().position(|byte| *byte == 0);
-                self.ended = end.is_some();
-                part.get(..end.unwrap_or(part.len())).unwrap_or_default()
-            }
-        };
-        let most = if matches!(self.kind, b'Q' | b'P') { cap + 4 } else { MOST_VALUE_BYTES };
-        let room = most.saturating_sub(self.text.len()).min(text.len());
-        self.text.extend_from_slice(text.get(..room).unwrap_or_default());
-        self.bytes += text.len() as u64;
-        if matches!(self.kind, b'Q' | b'P') {
-            self.hash.update(text);
-        }
-    }
-
-    fn text(self, cap: usize) -> Text {
-        Text { shown: shown(&self.text, cap), bytes: self.bytes, sha256: self.hash.finish() }
-    }
-}
-
 fn which(named: Named<'_>) -> (bool, &[u8]) {
     match named {
         Named::Portal(name) => (true, name),
@@ -675,18 +573,4 @@ fn finished(event: Event, outcome: &Outcome, answered: bool) -> Event {
 #[allow(clippy::cast_precision_loss, reason = "milliseconds of a statement, for people")]
 pub(super) fn milliseconds(us: u64) -> f64 {
     us as f64 / 1000.0
-}
-
-/// At most so many bytes as text; a character that the cut goes through is left out.
-fn shown(text: &[u8], most: usize) -> String {
-    let Some(cut) = text.get(..most).filter(|_| text.len() > most) else {
-        return String::from_utf8_lossy(text).into_owned();
-    };
-    match std::str::from_utf8(cut) {
-        Err(error) if error.error_len().is_none() => {
-            let whole = cut.get(..error.valid_up_to()).unwrap_or_default();
-            String::from_utf8_lossy(whole).into_owned()
-        }
-        _ => String::from_utf8_lossy(cut).into_owned(),
-    }
 }
