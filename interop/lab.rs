@@ -156,13 +156,15 @@ fn connections_to_a_database_are_measured_every_way() {
         }
     }
     let row = |name: &str| rows.iter().find(|row| row["what"] == name).unwrap_or_else(|| panic!("{report}"));
-    // As it is, repeat connections make no keys; the architecture that it is measured against makes two for each.
-    for (name, keys) in [
-        ("published architecture, balanced-v1", 2.0),
-        ("sallyport, balanced-v1", 0.0),
-        ("sallyport, warm transport, balanced-v1", 0.0),
+    // As it is, repeat connections make no keys; the architecture that it is measured against makes at least
+    // one on each hop.
+    for (name, least, most) in [
+        ("published architecture, balanced-v1", 2.0, 4.0),
+        ("sallyport, balanced-v1", 0.0, 0.0),
+        ("sallyport, warm transport, balanced-v1", 0.0, 0.0),
     ] {
-        assert_eq!(figure(row(name), "keys/conn"), Some(keys), "{name}: {report}");
+        let keys = figure(row(name), "keys/conn").unwrap();
+        assert!((least..=most).contains(&keys), "{name}: {keys} keys: {report}");
         assert!(figure(row(name), "proxy ms").is_some_and(|cost| cost > 0.0), "{name}: {report}");
     }
     assert!(figure(row("sallyport, balanced-v1"), "agent KiB").is_some(), "{report}");
