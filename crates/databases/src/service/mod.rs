@@ -9,6 +9,7 @@ mod connect;
 mod control;
 mod folding;
 mod live;
+mod notes;
 mod provision;
 mod read_ahead;
 mod record;

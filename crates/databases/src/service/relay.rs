@@ -18,6 +18,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
 use super::control::{Activity, Control};
+use super::notes::Notes;
 use super::record::Record;
 use super::tap::{Taken, Tap, Totals};
 use crate::postgres::error::{Refusal, SqlState};
@@ -72,6 +73,8 @@ struct Way<R, W> {
     buffer: BytesMut,
     /// So much of the buffer may go on.
     go: usize,
+    /// So much of it was looked at and may not go on yet: what it is waits to be recorded.
+    held: usize,
     /// What is read at once now.
     want: usize,
     carried: u64,
@@ -80,7 +83,7 @@ struct Way<R, W> {
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
     fn new(from: R, to: W, buffer: BytesMut) -> Self {
         let flow = Flow::new(Limits::default());
-        Self { from, to, flow, buffer, go: 0, want: LEAST_BYTES, carried: 0 }
+        Self { from, to, flow, buffer, go: 0, held: 0, want: LEAST_BYTES, carried: 0 }
     }
 
     /// Waits until there is more, and takes as much as is there at once.
@@ -141,9 +144,10 @@ struct Middle<'a> {
     gathering: Notify,
     record: &'a Record,
     activity: &'a Activity,
+    notes: Notes<'a>,
 }
 
-impl Middle<'_> {
+impl<'a> Middle<'a> {
     fn with<T>(&self, work: impl FnOnce(&mut Exchange, &mut Tap) -> T) -> T {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let (exchange, tap) = &mut *followed;
@@ -193,7 +197,11 @@ impl Middle<'_> {
         for event in events {
             self.record.emit(event);
         }
-        if frames.is_empty() { Ok(()) } else { self.record.note(frames, size).await }
+        if !all && frames.is_empty() {
+            return Ok(());
+        }
+        let record: &'a Record = self.record;
+        self.notes.put(frames, size, |frames, size| Box::pin(record.note(frames, size))).await
     }
 
     /// Sees to it that nothing waits for long.
@@ -227,6 +235,7 @@ where
         gathering: Notify::new(),
         record,
         activity,
+        notes: Notes::default(),
     };
     let (client_read, client_write) = split(client);
     let (server_read, server_write) = split(upstream);
@@ -234,17 +243,20 @@ where
     let mut down = Way::new(server_read, client_write, server_rest);
     let end = {
         let mut downward = std::pin::pin!(from_server(&mut down, &middle));
-        let end = tokio::select! {
+        let (end, is_down) = tokio::select! {
             biased;
-            why = control.ends() => End::Cut(why),
-            end = &mut downward => end,
-            end = from_client(&mut up, &middle) => end,
-            why = middle.gathered() => End::Cut(why),
+            why = control.ends() => (End::Cut(why), false),
+            end = &mut downward => (end, true),
+            end = from_client(&mut up, &middle) => (end, false),
+            why = middle.gathered() => (End::Cut(why), false),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
             let _ = timeout(GOODBYE, up.to.shutdown()).await;
-            // What is on the way may still be wanted, and a server that has nothing to do closes at once.
-            let _ = timeout(GOODBYE, downward).await;
+            // What is on the way may still be wanted, and a server that has nothing to do closes at once. A client that
+            // takes nothing any more has ended this direction itself.
+            if !is_down {
+                let _ = timeout(GOODBYE, downward).await;
+            }
         }
         end
     };
@@ -261,7 +273,7 @@ where
         if busy {
             cancel().await;
         }
-        if up.flow.is_between() && up.go == 0 {
+        if up.flow.is_between() && up.go == 0 && up.held == 0 {
             let goodbye = async {
                 up.to.write_all(&encode(b'X', b"")).await?;
                 up.to.shutdown().await
@@ -296,10 +308,11 @@ where
         middle.activity.note();
         let (walked, over) = middle.walk_client(&mut up.flow, &up.buffer);
         // A recording that has failed where it must not ends the session before anything more reaches the database.
+        up.held = walked.may_go;
         if let Err(why) = middle.put(false).await {
             return End::Cut(why);
         }
-        up.go = walked.may_go;
+        up.go = std::mem::take(&mut up.held);
         if up.push().await.is_err() {
             // The server is gone. What it said last is still to be read, and its end is found there.
             let _ = timeout(GOODBYE, std::future::pending::<()>()).await;
@@ -336,9 +349,9 @@ where
         }
         let walked = middle.walk_server(&mut down.flow, &down.buffer, false);
         middle.room.notify_one();
-        let put = middle.put(false).await;
+        // Before anything is waited for: an end that comes meanwhile has to send the rest of the message first.
         down.go = walked.may_go;
-        if let Err(why) = put {
+        if let Err(why) = middle.put(false).await {
             return End::Cut(why);
         }
         if down.push().await.is_err() {

@@ -163,3 +163,27 @@ async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
     assert!(text.starts_with("E 57P03"), "{text}");
     assert_eq!(world.of(&Code::DatabaseSessionEnd).len(), 4);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_in_the_middle_of_a_result_is_on_record() {
+    let world = World::new("");
+    world.postgres.sql("create role app login");
+    let asked = world.asked(Duration::from_secs(3600));
+    let session = asked.session;
+    let mut client = Client::hello_for(&world, asked, &[("user", "app"), ("database", "postgres")]).await;
+    client.answers().await;
+    let sql = "select repeat('x', 1000) from generate_series(1, 1000000)";
+    client.say(&[(b'Q', format!("{sql}\0").as_bytes())]).await;
+    for _ in 0..100 {
+        client.message().await;
+    }
+    drop(client);
+    world.quiet().await;
+    gone(&world).await;
+    let query = world.event(Code::DatabaseQuery).await;
+    assert_eq!((&query.fields["statement"], &query.fields["unanswered"]), (&sql.into(), &true.into()));
+    world.event(Code::DatabaseSessionEnd).await;
+    let frames = world.recording(&session);
+    assert!(matches!(&frames.last().unwrap().body, Body::Exit(_)), "{:?}", frames.last());
+    assert!(world.recorded(&session).iter().any(|frame| frame.contains("generate_series")));
+}
