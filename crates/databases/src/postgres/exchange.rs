@@ -102,6 +102,8 @@ struct Waiting {
     number: u64,
     asked: Asked,
     since: Duration,
+    /// A `Sync` that stands among data: the server answers it only when it has given the copy up before it reads it.
+    doubtful: bool,
 }
 
 /// A copy that runs.
@@ -126,6 +128,14 @@ pub struct Exchange {
     rows: u64,
     row_bytes: u64,
     copy: Option<Copy>,
+    /// Number of the last message before data that the client has sent last.
+    data: u64,
+    /// Number of the last message before the last end of data that came before its copy had begun.
+    data_ended: Option<u64>,
+    /// There may be a doubtful `Sync`.
+    doubts: bool,
+    /// A copy has failed, and where the server goes on is known only at `ReadyForQuery`: at a doubtful `Sync` or at a later one.
+    unclear: bool,
     /// The client has said goodbye.
     over: bool,
     /// What the server ended the session with.
@@ -188,20 +198,36 @@ impl Exchange {
     fn asks(&mut self, asked: Asked) {
         self.number += 1;
         // The server does not answer what it passes over, nor a Sync among data that is copied in (§53.2.6).
+        let mut doubtful = false;
         if asked == Asked::Sync {
             self.failed = false;
-            if self.takes_data() {
-                return;
+            match self.copy.filter(|copy| copy.into) {
+                Some(Copy { of, done: false, .. }) if self.data < of => return,
+                Some(Copy { done, .. }) => doubtful = !done,
+                None => doubtful = self.waiting.back().is_some_and(|last| last.doubtful),
             }
         } else if self.failed {
             return;
         }
-        self.waiting.push_back(Waiting { number: self.number, asked, since: self.now });
+        self.doubts |= doubtful;
+        self.waiting.push_back(Waiting { number: self.number, asked, since: self.now, doubtful });
     }
 
-    /// Whether the server is being sent data, by a statement of the extended query.
-    fn takes_data(&self) -> bool {
-        self.copy.is_some_and(|copy| copy.into && !copy.done) && self.answers(&[Asked::Execute]).is_some()
+    /// The client has sent all of its data, or gives up.
+    fn data_ends(&mut self) {
+        self.data = self.number;
+        match &mut self.copy {
+            Some(copy) => copy.done = true,
+            None => self.data_ended = Some(self.number),
+        }
+    }
+
+    /// An answer that is none to a `Sync`: those before it the server did not answer, and those behind it it will.
+    fn moves_on(&mut self) {
+        while self.answered(&[Asked::Sync]).is_some() {}
+        if self.copy.is_none() && std::mem::take(&mut self.doubts) {
+            self.waiting.iter_mut().for_each(|waiting| waiting.doubtful = false);
+        }
     }
 
     /// The message that the server's next answer is about, when it is of one of these kinds.
@@ -223,11 +249,20 @@ impl Exchange {
     }
 
     fn result(&mut self, waiting: Waiting, tag: &[u8]) {
+        self.copied();
         self.end_copy();
         let (of, rows) = (waiting.number, std::mem::take(&mut self.rows));
         let bytes = std::mem::take(&mut self.row_bytes);
         let took = self.now.saturating_sub(waiting.since);
         self.happened.push(Happening::Result { of, tag: shown(tag), rows, bytes, took });
+    }
+
+    /// A copy in has come to its good end: what stood among its data had no answer.
+    fn copied(&mut self) {
+        if self.copy.is_some_and(|copy| copy.into) {
+            self.waiting.retain(|waiting| !waiting.doubtful);
+            self.data_ended = None;
+        }
     }
 
     fn end_copy(&mut self) {
@@ -237,6 +272,10 @@ impl Exchange {
     }
 
     fn fails(&mut self, content: &[u8]) {
+        let was_copying = self.copy.is_some_and(|copy| copy.into);
+        if self.answers(&[Asked::Sync]).is_some_and(|sync| sync.doubtful) {
+            self.moves_on();
+        }
         self.end_copy();
         (self.rows, self.row_bytes) = (0, 0);
         let of = self.waiting.front().copied().filter(|waiting| waiting.asked != Asked::Sync);
@@ -252,6 +291,7 @@ impl Exchange {
             Some(_) => {
                 self.pass_over();
                 self.failed = self.waiting.is_empty();
+                self.unclear = was_copying && self.waiting.front().is_some_and(|sync| sync.doubtful);
             }
         }
     }
@@ -267,10 +307,15 @@ impl Exchange {
     fn ready(&mut self) {
         self.end_copy();
         (self.rows, self.row_bytes) = (0, 0);
+        (self.failed, self.unclear) = (false, false);
         // Of a query it is the last answer, and the only one of Sync. After an error before its Sync came, that comes yet.
         if let Some(waiting) = self.answers(&[Asked::Query, Asked::FunctionCall, Asked::Sync]) {
             self.waiting.pop_front();
-            if waiting.asked != Asked::Sync {
+            if waiting.asked == Asked::Sync {
+                // It may have been the answer to the next one.
+                let next = self.waiting.front_mut().filter(|next| next.asked == Asked::Sync);
+                next.into_iter().for_each(|next| next.doubtful |= waiting.doubtful);
+            } else {
                 self.happened.push(Happening::Ended { of: waiting.number });
             }
         }
@@ -278,12 +323,27 @@ impl Exchange {
 
     fn copies(&mut self, into: bool) {
         if let Some(waiting) = self.answers(&[Asked::Query, Asked::Execute]) {
-            self.copy = Some(Copy { of: waiting.number, into, bytes: 0, done: false });
-            if into && waiting.asked == Asked::Execute {
-                // Sent in the hope of a result; what comes is data.
+            let of = waiting.number;
+            let ended = self.data_ended.filter(|ended| into && *ended >= of);
+            self.copy = Some(Copy { of, into, bytes: 0, done: ended.is_some() });
+            if into && self.data < of {
+                // Sent in the hope of a result; the server takes it for nothing.
                 self.waiting.retain(|other| other.asked != Asked::Sync);
+            } else if into {
+                self.doubts = true;
+                let among = |sync: &&mut Waiting| ended.is_none_or(|ended| sync.number <= ended);
+                let syncs = self.waiting.iter_mut().filter(|other| other.asked == Asked::Sync);
+                syncs.filter(among).for_each(|sync| sync.doubtful = true);
             }
         }
+    }
+
+    /// # Errors
+    /// When nobody can say whether the server will answer the client's message.
+    fn is_clear(&self, kind: u8) -> Result<(), Malformed> {
+        let lost = self.unclear && self.waiting.iter().any(|waiting| waiting.asked != Asked::Sync);
+        let place = "after a Sync among data whose copy has failed";
+        if lost { Err(Malformed::Place { kind, place }) } else { Ok(()) }
     }
 }
 
@@ -364,6 +424,7 @@ impl<S: Said> Reader for FromClient<'_, S> {
     }
 
     fn passes(&mut self, _: u8, length: u32) {
+        self.exchange.data = self.exchange.number;
         if let Some(copy) = self.exchange.copy.as_mut().filter(|copy| copy.into) {
             copy.bytes += u64::from(length);
         }
@@ -381,13 +442,10 @@ impl<S: Said> Reader for FromClient<'_, S> {
             Frontend::FunctionCall { .. } => self.exchange.asks(Asked::FunctionCall),
             Frontend::Sync => self.exchange.asks(Asked::Sync),
             Frontend::Terminate => self.exchange.over = true,
-            Frontend::CopyDone | Frontend::CopyFail { .. } => {
-                if let Some(copy) = &mut self.exchange.copy {
-                    copy.done = true;
-                }
-            }
+            Frontend::CopyDone | Frontend::CopyFail { .. } => self.exchange.data_ends(),
             Frontend::Flush => {}
         }
+        self.exchange.is_clear(kind)?;
         self.said.said(self.exchange.numbered(), &message);
         Ok(())
     }
@@ -400,6 +458,7 @@ impl<S: Said> Reader for FromClient<'_, S> {
                 b'B' => Asked::Bind,
                 _ => Asked::FunctionCall,
             });
+            self.exchange.is_clear(kind)?;
         }
         let is_last = u64::from(at) + content.len() as u64 == u64::from(length);
         if kind == b'Q' {
@@ -433,6 +492,9 @@ impl Reader for FromServer<'_> {
 
     fn passes(&mut self, kind: u8, length: u32) {
         let exchange = &mut *self.exchange;
+        if !matches!(kind, b'D' | b'd' | b'c' | b'Z' | b'E' | b'N' | b'A' | b'S') {
+            exchange.moves_on();
+        }
         match kind {
             b'D' => {
                 exchange.rows += 1;
@@ -481,7 +543,7 @@ impl Reader for FromServer<'_> {
         match kind {
             b'E' => {
                 exchange.fails(content);
-                return Ok(());
+                return exchange.is_clear(kind);
             }
             b'N' => {
                 let Told { severity, code, message } = Told::read(content);
@@ -498,6 +560,7 @@ impl Reader for FromServer<'_> {
             }
             _ => {}
         }
+        exchange.moves_on();
         let tag = Fields::new(content).text().unwrap_or(content);
         if let Some(query) = exchange.answers(&[Asked::Query]) {
             // One query may have several statements, and a result for each.
@@ -662,6 +725,47 @@ mod tests {
         session.client(&[(b'd', b"1"), SYNC, (b'c', b""), SYNC]);
         assert_eq!(session.server(&[(b'C', b"COPY 1\0"), READY]), ["5: copied 1 true", "5: COPY 1 (0) 0"]);
         assert!(!session.exchange.is_busy());
+    }
+
+    #[test]
+    fn a_sync_among_data_is_answered_or_not() {
+        let error: (u8, &[u8]) = (b'E', b"SERROR\0C22P02\0Mbad\0\0");
+        let query: (u8, &[u8]) = (b'Q', b"select\0");
+        let copy: (u8, &[u8]) = (b'Q', b"copy t from stdin\0");
+        // The server has failed before it reads the Sync, or after; the next query has its own answer in both cases.
+        for answers in [&[error, READY][..], &[error, READY, READY]] {
+            let mut session = Session::new();
+            session.client(&[copy]);
+            session.server(&[(b'G', b"\0\0\0")]);
+            session.client(&[SYNC, (b'd', b"x\n"), SYNC]);
+            assert_eq!(session.server(answers), ["1: copied 2 true", "Some(1): 22P02 bad"]);
+            session.client(&[query, query]);
+            let told = session.server(&[(b'C', b"SELECT 1\0"), READY, error, READY]);
+            assert_eq!(told, ["4: SELECT 1 (0) 0", "Some(5): 22P02 bad"]);
+            assert!(!session.exchange.is_busy());
+        }
+        let mut session = Session::new();
+        session.client(&[PARSE, BIND, EXECUTE]);
+        session.server(&[(b'1', b""), (b'2', b""), (b'G', b"\0\0\0")]);
+        session.client(&[(b'd', b"x\n"), SYNC]);
+        assert_eq!(session.server(&[error, READY]).len(), 2);
+        session.client(&[query]);
+        assert_eq!(session.server(&[error, READY]), ["Some(5): 22P02 bad"]);
+        // A good end: only what comes after the data has an answer.
+        session.client(&[copy, (b'd', b"x\n"), SYNC, (b'c', b""), SYNC, query]);
+        let told = session.server(&[(b'G', b"\0\0\0"), (b'C', b"COPY 1\0"), READY, READY]);
+        assert_eq!(told[1..], ["6: COPY 1 (0) 0"]);
+        assert_eq!(session.server(&[error, READY]), ["Some(9): 22P02 bad"]);
+        assert!(!session.exchange.is_busy());
+        // Nobody knows whether the server passes over this.
+        session.client(&[PARSE, BIND, EXECUTE]);
+        session.server(&[(b'1', b""), (b'2', b""), (b'G', b"\0\0\0")]);
+        session.client(&[(b'd', b"x"), SYNC, (b'd', b"\n")]);
+        assert_eq!(session.server(&[error]).len(), 2);
+        let bytes = encode(PARSE.0, PARSE.1);
+        let reader = &mut FromClient { exchange: &mut session.exchange, said: &mut session.notes };
+        let walked = session.client.walk(&bytes, reader);
+        assert!(walked.failed.unwrap().to_string().contains("whose copy has failed"));
     }
 
     #[test]

@@ -192,6 +192,15 @@ impl Tap {
 
     fn wait(&mut self, number: Number, waiting: Waiting) {
         if !number.answered {
+            // The server passes it over, as far as is known; it was tried all the same.
+            match waiting {
+                Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
+                Waiting::Execute { portal } => {
+                    let text = self.portals.get(&portal).and_then(|(_, text)| text.clone());
+                    self.told(text.as_deref(), &portal, &Outcome::default(), false);
+                }
+                _ => {}
+            }
             return;
         }
         let full = self.waiting_bytes > MOST_WAITING_BYTES;

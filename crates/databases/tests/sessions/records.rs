@@ -145,3 +145,52 @@ async fn a_statement_is_cancelled() {
     world.quiet().await;
     assert!(world.event(Code::DatabaseSessionEnd).await.message.contains("went away"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_among_data_does_not_lose_what_follows() {
+    let world = World::new("");
+    world.postgres.sql("create role app login; create table t (a int); grant all on t to app");
+    let mut client = Client::ready(&world, "app").await;
+    let data: [(u8, &[u8]); 2] = [(b'd', b"bad\n"), (b'S', b"")];
+    let parse = b"\0copy t from stdin\0\0\0";
+    let extended: [(u8, &[u8]); 4] =
+        [(b'P', parse), (b'B', b"\0\0\0\0\0\0\0\0"), (b'E', b"\0\0\0\0\0"), (b'H', b"")];
+    for messages in [&extended[..], &[(b'Q', b"copy t from stdin\0")]] {
+        client.say(messages).await;
+        while client.message().await.unwrap().0 != b'G' {}
+        client.say(&data).await;
+        assert!(words(&client.answers().await).starts_with("E 22P02"));
+        if messages.len() == 1 {
+            // Of the Sync, which the server reads after it has failed.
+            assert_eq!(words(&client.answers().await), "Z");
+        }
+        assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
+        assert!(client.query("selec").await.starts_with("E 42601"));
+        // Here it reads the Sync among the data.
+        client.say(messages).await;
+        while client.message().await.unwrap().0 != b'G' {}
+        client.say(&[(b'd', b"1"), (b'S', b""), (b'd', b"2\n"), (b'c', b""), (b'S', b"")]).await;
+        assert_eq!(words(&client.answers().await), "COPY 1|Z");
+        if messages.len() == 1 {
+            assert_eq!(words(&client.answers().await), "Z");
+        }
+        assert_eq!(client.query("select 2").await, "T|D 2|SELECT 1|Z");
+    }
+    drop(client);
+    world.quiet().await;
+    let text = |event: &sallyport_audit::Event, name: &str| {
+        event.fields.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned()
+    };
+    let told = world.of(&Code::DatabaseQuery);
+    let told: Vec<_> = told.iter().map(|event| (text(event, "statement"), text(event, "tag"))).collect();
+    let one = [
+        ("copy t from stdin", ""),
+        ("select 1", "SELECT 1"),
+        ("selec", ""),
+        ("copy t from stdin", "COPY 1"),
+        ("select 2", "SELECT 1"),
+    ];
+    let expected: Vec<_> =
+        one.iter().chain(&one).map(|(sql, tag)| ((*sql).to_owned(), (*tag).to_owned())).collect();
+    assert_eq!(told, expected);
+}
