@@ -10,7 +10,7 @@ use crate::postgres::message::{Fields, encode};
 use crate::postgres::startup::{CancelKey, Startup};
 
 /// Roles belong to the whole server, and advisory locks to one of its databases: everybody who makes users meets in this one.
-const MEETING: &str = "postgres";
+pub(super) const MEETING: &str = "postgres";
 /// Most rows of an answer.
 const MOST_ROWS: usize = 4096;
 

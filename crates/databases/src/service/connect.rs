@@ -54,6 +54,12 @@ pub(crate) enum ConnectError {
     Server { code: String, message: String, bytes: Vec<u8> },
     #[error("the database user cannot be made: {0}")]
     Provision(String),
+    /// What concerns the user was not done in time.
+    #[error("the database answers too late: {0}")]
+    Late(String),
+    /// The session may not be, for now or with this user.
+    #[error("{message}")]
+    Denied { message: String, hint: &'static str },
     #[error("the database at {address} does not keep to the protocol: {what}")]
     Protocol { address: String, what: String },
 }
@@ -105,6 +111,11 @@ impl ConnectError {
                 "the account that the resource names (admin_user) has to be there with LOGIN and CREATEROLE, be let in \
                  by certificate as others are, and may grant the roles of db_roles",
             ),
+            Self::Late(_) => refusal(
+                SqlState::CannotConnectNow,
+                "try again; if it stays so, the database is overloaded, or somebody holds its locks",
+            ),
+            Self::Denied { hint, .. } => refusal(SqlState::InvalidAuthorization, hint),
             Self::Protocol { .. } => refusal(SqlState::ConnectionFailure, ""),
         }
     }

@@ -84,6 +84,12 @@ impl Wanted {
         let admin = self.database.admin_user.as_deref().filter(|_| self.provisioning);
         admin.unwrap_or_else(|| self.permit.db_user())
     }
+
+    /// The database of the server that is connected to.
+    #[must_use]
+    pub fn db_name(&self) -> &str {
+        if self.provisioning { admin::MEETING } else { self.permit.db_name() }
+    }
 }
 
 /// Why there are no credentials for a database.

@@ -4,13 +4,14 @@
 //! within the agent, and agents take turns by an advisory lock; a user with a session anywhere is not closed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sallyport_access::{DatabaseName, DatabaseUserMode};
+use sallyport_audit::Code;
 use sallyport_audit::recording::SessionMetadata;
-use sallyport_audit::{Code, Event};
 use tokio::sync::Mutex as Turn;
+use tokio::time::{sleep, timeout};
 
 use super::admin::{Admin, identifier, literal};
 use super::connect::ConnectError;
@@ -23,42 +24,94 @@ const LOCK: &str = "select pg_advisory_xact_lock(7237125411902861)";
 /// How often, and how long apart, the server is asked whether the last session is gone: it ends after its connection.
 const LOOKS: u32 = 15;
 const PAUSE: Duration = Duration::from_millis(200);
+/// How often, and [`PAUSE`] apart, sessions with other roles may be in the way before a new one is refused.
+const OTHER_LOOKS: u32 = 10;
+/// How often it is tried again to close a user that is in use, or that could not be closed.
+const TRIES: u32 = 60;
 
 /// The users that have sessions here.
 #[derive(Default)]
-pub(crate) struct Users(Mutex<HashMap<Whose, Arc<Turn<User>>>>);
+pub(crate) struct Users(Mutex<HashMap<Whose, Arc<User>>>);
 
 /// A database user, of a database.
 type Whose = (DatabaseName, String);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct User {
+    /// Of whoever opens or closes it.
+    turn: Turn<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
     sessions: usize,
-    /// The roles that it was given last.
+    /// The roles of these sessions.
     roles: Vec<String>,
+    /// It may be open at the server.
+    open: bool,
+    /// Which of those that try again later is the newest; the others give up.
+    retry: u64,
+}
+
+enum Joined {
+    In,
+    Opens,
+    OtherRoles,
 }
 
 impl Users {
-    fn of(&self, wanted: &Wanted) -> Arc<Turn<User>> {
+    fn of(&self, wanted: &Wanted) -> Arc<User> {
         let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Those without sessions are of no use any more, unless somebody waits for one.
-        users.retain(|_, user| {
-            Arc::strong_count(user) > 1 || user.try_lock().is_ok_and(|user| user.sessions > 0)
-        });
+        users.retain(|_, user| Arc::strong_count(user) > 1 || user.state().sessions > 0);
         let key = (wanted.database.name.clone(), wanted.permit.db_user().to_owned());
         Arc::clone(users.entry(key).or_default())
     }
 }
 
+impl User {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one session more, if there are some with the same roles.
+    fn join(&self, roles: &[String]) -> Joined {
+        let mut state = self.state();
+        if state.sessions == 0 {
+            return Joined::Opens;
+        }
+        if !are_same(&state.roles, roles) {
+            return Joined::OtherRoles;
+        }
+        state.sessions += 1;
+        Joined::In
+    }
+
+    /// Whether there is nothing to close: somebody has come, or somebody has closed it.
+    fn is_settled(&self) -> bool {
+        let state = self.state();
+        state.sessions > 0 || !state.open
+    }
+}
+
 /// A user that is open for one session.
 pub(crate) struct Provisioned {
+    whom: Whom,
+    /// It counts as a session.
+    counted: bool,
+    /// It may have been opened, and nobody knows.
+    unsure: bool,
+}
+
+/// A user of a session.
+#[derive(Clone)]
+struct Whom {
     shared: Arc<Shared>,
-    user: Arc<Turn<User>>,
+    user: Arc<User>,
     about: SessionMetadata,
     /// As the account that makes users.
     wanted: Wanted,
-    /// It counts as a session.
-    entered: bool,
 }
 
 /// What had to be done.
@@ -78,92 +131,240 @@ pub(crate) async fn enter(
     if wanted.permit.options().user_mode == DatabaseUserMode::Off {
         return Ok(None);
     }
-    let mut provisioned = Provisioned {
+    let name = wanted.permit.db_user();
+    if wanted.database.admin_user.as_deref() == Some(name) {
+        // It could be given the roles of others, and be closed with its last session.
+        let message = format!("the database user {name} makes users (admin_user), and is not made itself");
+        return Err(ConnectError::Denied { message, hint: "log in as another database user (-U)" });
+    }
+    let whom = Whom {
         shared: Arc::clone(shared),
         user: shared.users.of(wanted),
         about: about.clone(),
         wanted: Wanted { provisioning: true, ..wanted.clone() },
-        entered: false,
     };
-    let user = Arc::clone(&provisioned.user);
-    let mut user = user.lock().await;
-    if user.sessions == 0 || user.roles != wanted.permit.roles() {
-        provisioned.open().await?;
-        user.roles = wanted.permit.roles().to_vec();
-    }
-    user.sessions += 1;
-    provisioned.entered = true;
+    let mut provisioned = Provisioned { whom, counted: false, unsure: false };
+    within(shared, provisioned.enter()).await?;
     Ok(Some(provisioned))
 }
 
+/// How long a user may take to be opened or closed, with the wait for those who do the same.
+fn longest(shared: &Shared) -> Duration {
+    shared.settings.patience.saturating_mul(2)
+}
+
+async fn within<T>(
+    shared: &Shared,
+    work: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let longest = longest(shared);
+    timeout(longest, work).await.unwrap_or_else(|_| {
+        let what = format!("the database user was not ready within {} s", longest.as_secs());
+        Err(ConnectError::Late(what))
+    })
+}
+
+fn are_same(some: &[String], others: &[String]) -> bool {
+    some.len() == others.len() && some.iter().all(|role| others.contains(role))
+}
+
+fn other_roles(user: &str) -> ConnectError {
+    ConnectError::Denied {
+        message: format!(
+            "the database user {user} has sessions with other roles, and roles are of the whole server"
+        ),
+        hint: "end your other sessions there first; then this one gets its roles",
+    }
+}
+
 impl Provisioned {
-    /// Makes the user, or opens it, with the permit's roles.
-    pub(crate) async fn open(&self) -> Result<(), ConnectError> {
-        let permit = &self.wanted.permit;
-        let mut admin = Admin::connect(&self.shared, &self.wanted).await.map_err(of_admin)?;
+    async fn enter(&mut self) -> Result<(), ConnectError> {
+        let user = Arc::clone(&self.whom.user);
+        let permit = Arc::clone(&self.whom.wanted.permit);
+        for look in 0..OTHER_LOOKS {
+            if look > 0 {
+                sleep(PAUSE).await;
+            }
+            let _turn = user.turn.lock().await;
+            match user.join(permit.roles()) {
+                Joined::In => self.counted = true,
+                Joined::Opens => {
+                    if !self.open().await? {
+                        continue;
+                    }
+                    let mut state = user.state();
+                    state.sessions += 1;
+                    state.roles = permit.roles().to_vec();
+                    self.counted = true;
+                    self.unsure = false;
+                }
+                Joined::OtherRoles => continue,
+            }
+            return Ok(());
+        }
+        Err(other_roles(permit.db_user()))
+    }
+
+    /// Opens the user once more, which somebody has closed before the session had begun.
+    pub(crate) async fn reopen(&mut self) -> Result<(), ConnectError> {
+        let shared = Arc::clone(&self.whom.shared);
+        match within(&shared, self.open()).await? {
+            true => Ok(()),
+            false => Err(other_roles(self.whom.wanted.permit.db_user())),
+        }
+    }
+
+    /// Makes the user, or opens it, with the permit's roles. Not when it has sessions with others.
+    async fn open(&mut self) -> Result<bool, ConnectError> {
+        let Whom { shared, user, about, wanted } = &self.whom;
+        let permit = &wanted.permit;
+        let mut admin = Admin::connect(shared, wanted).await.map_err(of_admin)?;
+        user.state().open = true;
+        self.unsure = true;
         let done = open(&mut admin, permit.db_user(), permit.roles()).await;
+        // What a server has refused it has undone.
+        self.unsure = !matches!(done, Ok(None) | Err(ConnectError::Provision(_) | ConnectError::Late(_)));
         admin.close().await;
         let message = match done? {
-            Done::Nothing => return Ok(()),
-            Done::Created => format!("the database user {} was made", permit.db_user()),
-            Done::Changed => format!("the database user {} was opened", permit.db_user()),
+            None => return Ok(false),
+            Some(Done::Nothing) => return Ok(true),
+            Some(Done::Created) => format!("the database user {} was made", permit.db_user()),
+            Some(Done::Changed) => format!("the database user {} was opened", permit.db_user()),
         };
-        let event = self.event(Code::DatabaseUserProvisioned).message(message);
-        self.shared.settings.sink.emit(event.field("roles", permit.roles().to_vec()));
-        Ok(())
+        let event = record::event(about, Code::DatabaseUserProvisioned).message(message);
+        shared.settings.sink.emit(event.field("roles", permit.roles().to_vec()));
+        Ok(true)
     }
 
     /// The session has ended: closes the user when it was the last.
     pub(crate) async fn leave(mut self) {
-        self.entered = false;
-        leave(&self.shared, &self.user, &self.wanted, &self.about).await;
-    }
-
-    fn event(&self, code: Code) -> Event {
-        record::event(&self.about, code)
+        let counted = std::mem::take(&mut self.counted);
+        self.unsure = false;
+        self.whom.clone().leave(counted).await;
     }
 }
 
 impl Drop for Provisioned {
     fn drop(&mut self) {
-        if !self.entered {
+        if !self.counted && !self.unsure {
             return;
         }
-        let (shared, user) = (Arc::clone(&self.shared), Arc::clone(&self.user));
-        let (wanted, about) = (self.wanted.clone(), self.about.clone());
+        let (whom, counted) = (self.whom.clone(), self.counted);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { leave(&shared, &user, &wanted, &about).await });
+            runtime.spawn(whom.leave(counted));
         }
     }
 }
 
-async fn leave(shared: &Shared, user: &Turn<User>, wanted: &Wanted, about: &SessionMetadata) {
-    let mut user = user.lock().await;
-    user.sessions = user.sessions.saturating_sub(1);
-    if user.sessions > 0 {
-        return;
-    }
-    let name = wanted.permit.db_user();
-    let drops = wanted.permit.options().user_mode == DatabaseUserMode::BestEffortDrop;
-    let closed = async {
-        let mut admin = Admin::connect(shared, wanted).await?;
-        let closed = close(&mut admin, name, drops).await;
-        admin.close().await;
-        closed
-    };
-    let event = match closed.await {
-        Ok(Closed::InUse) => return,
-        Ok(Closed::Dropped) => record::event(about, Code::DatabaseUserDropped)
-            .message(format!("the database user {name} was dropped")),
-        Ok(Closed::Deactivated { why }) => {
-            let message = format!("the database user {name} was closed to logins");
-            let event = record::event(about, Code::DatabaseUserDeactivated).message(message);
-            why.map_or(event.clone(), |why| event.field("not_dropped", why))
+impl Whom {
+    async fn leave(self, counted: bool) {
+        {
+            let mut state = self.user.state();
+            state.sessions = state.sessions.saturating_sub(usize::from(counted));
+            if state.sessions > 0 {
+                return;
+            }
         }
-        Err(error) => record::event(about, Code::DatabaseUserLeft)
-            .message(format!("the database user {name} could not be closed: {error}")),
-    };
-    shared.settings.sink.emit(event);
+        let closed = self.close(LOOKS).await;
+        let tells = match &closed {
+            Ok(Closed::InUse) => true,
+            Ok(_) => false,
+            Err(error) => {
+                self.left(&error.to_string());
+                false
+            }
+        };
+        if matches!(closed, Ok(Closed::InUse) | Err(_)) {
+            tokio::spawn(self.later(tells));
+        }
+    }
+
+    /// Tries again from time to time: a session that lasts longer than its connection is nobody else's to close.
+    async fn later(self, tells: bool) {
+        let number = {
+            let mut state = self.user.state();
+            state.retry += 1;
+            state.retry
+        };
+        for _ in 0..TRIES {
+            sleep(self.shared.settings.patience).await;
+            if self.user.state().retry != number {
+                return;
+            }
+            if !matches!(self.close(1).await, Ok(Closed::InUse) | Err(_)) {
+                return;
+            }
+        }
+        if tells {
+            self.left("it still has sessions; an agent that they go through closes it when they end");
+        }
+    }
+
+    fn left(&self, why: &str) {
+        let message =
+            format!("the database user {} could not be closed: {why}", self.wanted.permit.db_user());
+        self.shared.settings.sink.emit(record::event(&self.about, Code::DatabaseUserLeft).message(message));
+    }
+
+    /// Closes the user, if it has no session within so many looks.
+    async fn close(&self, looks: u32) -> Result<Closed, ConnectError> {
+        let work = async {
+            let mut admin = Admin::connect(&self.shared, &self.wanted).await?;
+            let closed = self.close_by(&mut admin, looks).await;
+            admin.close().await;
+            closed
+        };
+        let longest = longest(&self.shared) + PAUSE * looks;
+        let late = |_| {
+            Err(ConnectError::Late(format!("the database has not answered within {} s", longest.as_secs())))
+        };
+        let closed = timeout(longest, work).await.unwrap_or_else(late)?;
+        let name = self.wanted.permit.db_user();
+        let event = match &closed {
+            Closed::InUse | Closed::Settled => return Ok(closed),
+            Closed::Dropped => record::event(&self.about, Code::DatabaseUserDropped)
+                .message(format!("the database user {name} was dropped")),
+            Closed::Deactivated { why } => {
+                let message = format!("the database user {name} was closed to logins");
+                let event = record::event(&self.about, Code::DatabaseUserDeactivated).message(message);
+                match why {
+                    Some(why) => event.field("not_dropped", why.as_str()),
+                    None => event,
+                }
+            }
+        };
+        self.shared.settings.sink.emit(event);
+        Ok(closed)
+    }
+
+    async fn close_by(&self, admin: &mut Admin, looks: u32) -> Result<Closed, ConnectError> {
+        let permit = &self.wanted.permit;
+        let drops = permit.options().user_mode == DatabaseUserMode::BestEffortDrop;
+        for look in 0..looks {
+            if look > 0 {
+                sleep(PAUSE).await;
+            }
+            if self.user.is_settled() {
+                return Ok(Closed::Settled);
+            }
+            // Without the turn, so that whoever comes does not wait for it.
+            if is_active(admin, permit.db_user()).await? {
+                continue;
+            }
+            let _turn = self.user.turn.lock().await;
+            if self.user.is_settled() {
+                return Ok(Closed::Settled);
+            }
+            match close(admin, permit.db_user(), drops).await? {
+                Closed::InUse => {}
+                closed => {
+                    self.user.state().open = false;
+                    return Ok(closed);
+                }
+            }
+        }
+        Ok(Closed::InUse)
+    }
 }
 
 fn of_admin(error: ConnectError) -> ConnectError {
@@ -177,12 +378,17 @@ fn of_admin(error: ConnectError) -> ConnectError {
 
 fn of_statement(error: ConnectError) -> ConnectError {
     match error {
+        // A lock, or a statement, that took too long.
+        ConnectError::Server { message, code, .. } if matches!(code.as_str(), "55P03" | "57014") => {
+            ConnectError::Late(format!("{message} ({code})"))
+        }
         ConnectError::Server { message, code, .. } => ConnectError::Provision(format!("{message} ({code})")),
         other => other,
     }
 }
 
-async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Done, ConnectError> {
+/// None where the user has sessions with other roles, which would lose theirs.
+async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Option<Done>, ConnectError> {
     let done = async {
         admin.run("begin").await?;
         admin.run(LOCK).await?;
@@ -195,13 +401,19 @@ async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Done, C
         let logs_in = found.first().map(|row| row.first().is_some_and(|value| value.as_deref() == Some("t")));
         let has = memberships(admin, user).await?;
         let who = identifier(user);
+        let others: Vec<String> = has.iter().filter(|role| *role != MARK).cloned().collect();
+        let is_ours = others.len() < has.len();
+        if is_ours && !are_same(&others, roles) && is_active(admin, user).await? {
+            admin.run("rollback").await?;
+            return Ok(None);
+        }
         let mut done = Done::Nothing;
         match logs_in {
             None => {
                 admin.run(&format!("create role {who} login in role {}", identifier(MARK))).await?;
                 done = Done::Created;
             }
-            Some(_) if !has.iter().any(|role| role == MARK) => {
+            Some(_) if !is_ours => {
                 let what = format!(
                     "the database user {user} is there and was not made by Sallyport (it is no member of {MARK})"
                 );
@@ -213,7 +425,7 @@ async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Done, C
                 done = Done::Changed;
             }
         }
-        for role in has.iter().filter(|role| *role != MARK && !roles.contains(role)) {
+        for role in others.iter().filter(|role| !roles.contains(role)) {
             admin.run(&format!("revoke {} from {who}", identifier(role))).await?;
             done = if done == Done::Created { done } else { Done::Changed };
         }
@@ -222,7 +434,7 @@ async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Done, C
             done = if done == Done::Created { done } else { Done::Changed };
         }
         admin.run("commit").await?;
-        Ok(done)
+        Ok(Some(done))
     };
     done.await.map_err(of_statement)
 }
@@ -231,6 +443,8 @@ async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Done, C
 enum Closed {
     /// It has sessions, of other agents perhaps: the last one to end closes it.
     InUse,
+    /// Nothing had to be done: somebody came, somebody else closed it, or it is not ours any more.
+    Settled,
     Dropped,
     Deactivated {
         /// Why it was not dropped, where it should have been.
@@ -238,21 +452,22 @@ enum Closed {
     },
 }
 
-async fn close(admin: &mut Admin, user: &str, drops: bool) -> Result<Closed, ConnectError> {
+/// Whether it has a session, through whomever.
+async fn is_active(admin: &mut Admin, user: &str) -> Result<bool, ConnectError> {
     let active = format!("select 1 from pg_stat_activity where usename = {} limit 1", literal(user));
-    let mut looks = 0;
-    while !admin.run(&active).await?.is_empty() {
-        looks += 1;
-        if looks == LOOKS {
-            return Ok(Closed::InUse);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+    Ok(!admin.run(&active).await?.is_empty())
+}
+
+async fn close(admin: &mut Admin, user: &str, drops: bool) -> Result<Closed, ConnectError> {
     admin.run("begin").await?;
     admin.run(LOCK).await?;
     let has = memberships(admin, user).await?;
-    // Somebody has come in between, or it is not ours any more.
-    if !has.iter().any(|role| role == MARK) || !admin.run(&active).await?.is_empty() {
+    if !has.iter().any(|role| role == MARK) {
+        admin.run("rollback").await?;
+        return Ok(Closed::Settled);
+    }
+    // Somebody has come in between.
+    if is_active(admin, user).await? {
         admin.run("rollback").await?;
         return Ok(Closed::InUse);
     }

@@ -149,15 +149,15 @@ async fn open(
     startup: &Startup,
     listed: &Listed<'_>,
 ) -> Result<(Opened, Option<Provisioned>), ConnectError> {
-    let provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
+    let mut provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
     let opened = async {
         let tls = connect::tls_for(shared, wanted).await?;
         let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await;
-        if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &provisioned)
+        if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &mut provisioned)
             && code == SqlState::InvalidAuthorization.code()
         {
             // Another agent has closed the user between its being opened and this login.
-            provisioned.open().await?;
+            provisioned.reopen().await?;
             opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await;
         }
         opened.map(|opened| (opened, tls))
@@ -314,7 +314,11 @@ async fn fails<S>(error: &ConnectError, client: &mut S, wanted: &Wanted, record:
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut event = record.event(Code::DatabaseSessionLost).message(error.to_string());
+    let code = match error {
+        ConnectError::Denied { .. } => Code::DatabaseSessionRefused,
+        _ => Code::DatabaseSessionLost,
+    };
+    let mut event = record.event(code).message(error.to_string());
     if let ConnectError::Server { code, .. } = error {
         event = event.field("sqlstate", code.as_str());
     }

@@ -93,29 +93,36 @@ impl Postgres {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    fn psql(&self, sql: &str) -> Command {
+    fn psql(&self, user: &str, sql: &str) -> Command {
         let mut psql = Command::new(program("psql"));
-        psql.args([
-            "-h",
-            self.directory.path().to_str().unwrap(),
-            "-p",
-            &self.port.to_string(),
-            "-U",
-            "postgres",
-        ])
-        .args(["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql, "postgres"]);
+        psql.args(["-h", self.directory.path().to_str().unwrap(), "-p", &self.port.to_string(), "-U", user])
+            .args(["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql, "postgres"]);
         psql
     }
 
     fn try_sql(&self, sql: &str) -> bool {
-        self.psql(sql).output().unwrap().status.success()
+        self.psql("postgres", sql).output().unwrap().status.success()
     }
 
     /// Runs statements as the superuser, beside everything.
     pub(crate) fn sql(&self, sql: &str) -> String {
-        let out = self.psql(sql).output().unwrap();
+        let out = self.psql("postgres", sql).output().unwrap();
         assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Begins to run statements as this user, past the agent.
+    pub(crate) fn begin(&self, user: &str, sql: &str) -> Child {
+        self.psql(user, sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Waits for an answer.
+    pub(crate) fn until(&self, sql: &str, answer: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.sql(sql) != answer {
+            assert!(Instant::now() < deadline, "{sql} does not say {answer}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Stops it at once, as a crash would.

@@ -1,7 +1,7 @@
 //! Database users that are made as people come.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sallyport_audit::Code;
 
@@ -77,6 +77,12 @@ async fn users_that_were_there_are_not_touched_and_many_come_at_once() {
     assert!(text.contains("alice is there and was not made by Sallyport"), "{text}");
     assert_eq!(can_log_in(&world), "f");
     world.postgres.sql("drop role alice");
+    // The account that makes users is not made itself.
+    world.serve(|database| database.admin_user = Some("alice".to_owned()));
+    let text = Client::hello(&world, ALICE).await.end().await;
+    assert!(text.contains("28000 prod: the database user alice makes users (admin_user)"), "{text}");
+    assert_eq!(world.event(Code::DatabaseSessionRefused).await.login, "alice");
+    world.serve(|_| {});
     let world = Arc::new(world);
     let come = |world: Arc<World>| async move {
         let mut client = session(&world).await;
@@ -88,4 +94,68 @@ async fn users_that_were_there_are_not_touched_and_many_come_at_once() {
     }
     world.quiet().await;
     assert_eq!(can_log_in(&world), "f");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_keep_their_roles_and_a_user_that_is_in_use_is_closed_later() {
+    let world = World::patient("create_db_user_mode: keep", Duration::from_secs(5));
+    world.postgres.sql("create role keeper login createrole; create role reader; create role other");
+    let mut one = session(&world).await;
+    world.give("create_db_user_mode: keep", "other");
+    let refused = "28000 prod: the database user alice has sessions with other roles";
+    let text = Client::hello(&world, ALICE).await.end().await;
+    assert!(text.contains(refused), "{text}");
+    assert_eq!(world.of(&Code::DatabaseSessionRefused).len(), 1);
+    assert!(one.query("select pg_has_role('reader', 'member')").await.contains("D t"));
+    // One that this agent knows nothing of, as another agent's.
+    let mut elsewhere = world.postgres.begin("alice", "select pg_sleep(60)");
+    let sleeps = "select count(*) from pg_stat_activity where usename = 'alice' and query like '%sleep%'";
+    world.postgres.until(sleeps, "1");
+    drop(one);
+    world.quiet().await;
+    assert_eq!(can_log_in(&world), "t", "it is in use");
+    let text = Client::hello(&world, ALICE).await.end().await;
+    assert!(text.contains(refused), "{text}");
+    world.postgres.sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'alice'");
+    elsewhere.wait().unwrap();
+    world.event(Code::DatabaseUserDeactivated).await;
+    assert_eq!(can_log_in(&world), "f");
+    let mut two = session(&world).await;
+    let has = two.query("select pg_has_role('other', 'member'), pg_has_role('reader', 'member')").await;
+    assert!(has.contains("D t\0\0\0\u{1}f"), "{has:?}");
+    assert_eq!(world.of(&Code::DatabaseUserLeft), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_ever_for_a_user() {
+    let world = World::patient("create_db_user_mode: keep", Duration::from_secs(3));
+    world.postgres.sql("create role keeper login createrole; create role reader");
+    let mut holder =
+        world.postgres.begin("postgres", "select pg_advisory_lock(7237125411902861), pg_sleep(300)");
+    world.postgres.until("select count(*) from pg_locks where locktype = 'advisory' and granted", "1");
+    let begun = Instant::now();
+    let (one, two) = (Client::hello(&world, ALICE).await, Client::hello(&world, ALICE).await);
+    for text in [one.end().await, two.end().await] {
+        assert!(text.contains("57P03 prod: the database answers too late"), "{text}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    world.quiet().await;
+    let holds = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted";
+    world.postgres.sql(holds);
+    holder.wait().unwrap();
+    drop(session(&world).await);
+    world.quiet().await;
+    assert_eq!(can_log_in(&world), "f");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passwords_are_asked_for_the_database_that_is_dialled() {
+    let world = World::new("create_db_user_mode: keep");
+    world.postgres.sql("create role keeper login createrole; create role reader");
+    world.serve(|database| database.login = sallyport_access::DatabaseLogin::Password);
+    let mut client = Client::hello(&world, &[("user", "alice"), ("database", "template1")]).await;
+    assert_eq!(client.answers().await[0].0, b'R');
+    let asked = world.cluster.asked.lock().unwrap().clone();
+    let expected = [("keeper", "postgres"), ("alice", "template1")];
+    assert_eq!(asked, expected.map(|(user, name)| (user.to_owned(), name.to_owned())));
 }

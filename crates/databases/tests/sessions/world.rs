@@ -86,6 +86,8 @@ pub(crate) struct Cluster {
     configs: Mutex<HashMap<(String, String), Arc<ClientConfig>>>,
     pub(crate) passwords: Mutex<HashMap<String, String>>,
     pub(crate) entered: Mutex<Vec<SessionMetadata>>,
+    /// Whose password was asked for, in which database.
+    pub(crate) asked: Mutex<Vec<(String, String)>>,
 }
 
 impl Directory for Cluster {
@@ -140,6 +142,8 @@ impl Credentials for Cluster {
     }
 
     fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {
+        let whose = (wanted.user().to_owned(), wanted.db_name().to_owned());
+        self.asked.lock().unwrap().push(whose);
         self.passwords.lock().unwrap().get(wanted.user()).cloned().map(Zeroizing::new)
     }
 }
@@ -170,17 +174,23 @@ pub(crate) struct World {
 impl World {
     /// With these options in alice's role.
     pub(crate) fn new(options: &str) -> Self {
+        Self::patient(options, Duration::from_secs(10))
+    }
+
+    /// With a service that waits so long.
+    pub(crate) fn patient(options: &str, patience: Duration) -> Self {
         let pki = Pki::new();
         let postgres = Postgres::start(&pki);
         let cluster = Arc::new(Cluster {
             pki,
-            policies: Mutex::new(policies(options)),
+            policies: Mutex::new(policies(options, "reader")),
             locks: Mutex::default(),
             databases: Mutex::default(),
             changes: watch::channel(0).0,
             configs: Mutex::default(),
             passwords: Mutex::default(),
             entered: Mutex::default(),
+            asked: Mutex::default(),
         });
         let (recordings, key) = (tempfile::tempdir().unwrap(), RecipientKey::generate().unwrap());
         let sink = Arc::new(MemorySink::default());
@@ -193,7 +203,7 @@ impl World {
             cluster: "example.com".to_owned(),
             agent: NodeName::new("agent-1").unwrap(),
             agent_id: "id".to_owned(),
-            patience: Duration::from_secs(10),
+            patience,
         });
         let world = Self { cluster, postgres, service, sink, recordings, key };
         world.serve(|_| {});
@@ -223,7 +233,12 @@ impl World {
 
     /// Gives alice's role other options.
     pub(crate) fn set(&self, options: &str) {
-        *self.cluster.policies.lock().unwrap() = policies(options);
+        self.give(options, "reader");
+    }
+
+    /// Gives alice's role other options, and other roles of databases.
+    pub(crate) fn give(&self, options: &str, roles: &str) {
+        *self.cluster.policies.lock().unwrap() = policies(options, roles);
         self.changed();
     }
 
@@ -319,10 +334,10 @@ impl World {
     }
 }
 
-fn policies(options: &str) -> Policies {
+fn policies(options: &str, roles: &str) -> Policies {
     let role = format!(
         "kind: role\nversion: v1\nmetadata: {{name: dev}}\nspec: {{allow: {{db_labels: {{'*': '*'}}, db_names: ['*'], \
-         db_users: ['*'], db_roles: [reader]}}, deny: {{db_users: [forbidden]}}, options: {{{options}}}}}\n"
+         db_users: ['*'], db_roles: [{roles}]}}, deny: {{db_users: [forbidden]}}, options: {{{options}}}}}\n"
     );
     Policies::compile(&[Role::parse(&role).unwrap_or_else(|errors| panic!("{errors}"))]).unwrap()
 }
