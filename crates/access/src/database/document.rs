@@ -113,6 +113,14 @@ impl Database {
             problems,
         );
         let admin_user = spec.parsed("admin_user", "write the name of a database user", problems, user);
+        if admin_user.is_some() && login == Some(DatabaseLogin::Password) {
+            problems.push(
+                spec.place("admin_user"),
+                &spec.name("admin_user"),
+                "needs login: certificate: users that are made have no password",
+                "remove admin_user, or login: password",
+            );
+        }
         let known = if files.is_some() { TLS_WITH_FILES } else { TLS };
         let tls = spec.section("tls", known, problems).map(|tls| read_tls(&tls, files, problems));
         Some(Self {
@@ -262,7 +270,6 @@ spec:
       -----BEGIN CERTIFICATE-----
       AA==
       -----END CERTIFICATE-----
-  login: password
   admin_user: sallyport_admin
 ";
 
@@ -276,6 +283,16 @@ spec:
         let least = Database::parse(least).unwrap();
         assert_eq!((least.tls.mode, least.login), (DatabaseTlsMode::VerifyFull, DatabaseLogin::Certificate));
         assert_eq!(Database::parse(&least.to_yaml()).unwrap(), least);
+        let password = FULL.replace("admin_user: sallyport_admin", "login: password");
+        let password = Database::parse(&password).unwrap();
+        assert_eq!(password.login, DatabaseLogin::Password);
+        assert_eq!(Database::parse(&password.to_yaml()).unwrap(), password);
+    }
+
+    #[test]
+    fn users_that_are_made_log_in_by_certificate() {
+        let told = Database::parse(&format!("{FULL}  login: password\n")).unwrap_err().to_string();
+        assert!(told.contains("spec.admin_user") && told.contains("have no password"), "{told}");
     }
 
     #[test]

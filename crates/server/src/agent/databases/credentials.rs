@@ -245,7 +245,7 @@ impl Credentials for AgentCredentials {
 
     fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {
         let file = self.passwords.as_ref()?;
-        match file.find(&wanted.database.address, wanted.permit.db_name(), wanted.user()) {
+        match file.find(&wanted.database.address, wanted.db_name(), wanted.user()) {
             Ok(found) => found,
             Err(error) => {
                 warn!(error = %crate::ServerError::chain(&error), "the password file cannot be read");
