@@ -13,7 +13,7 @@ use sallyport_audit::recording::{Body, Frame};
 use sallyport_audit::{Code, Event};
 
 use super::folding::Folding;
-use super::text::{Long, MOST_VALUE_BYTES, Text, shown};
+use super::text::{Long, MOST_NAME_BYTES, MOST_VALUE_BYTES, Text, shown};
 use crate::postgres::exchange::{Happening, Number, Said};
 use crate::postgres::message::{Frontend, Named, Parameter};
 
@@ -26,8 +26,9 @@ const MOST_WAITING_BYTES: usize = 1 << 20;
 const MOST_PREPARED_BYTES: usize = 4 << 20;
 /// Most values of one message that are on record.
 const MOST_VALUES: usize = 1024;
-/// Longest name or reason that is on record.
-const MOST_NAME_BYTES: usize = 256;
+/// What the server tells names of statements and portals apart by: its own tables have no longer ones (`NAMEDATALEN` less
+/// one), so that two names that begin alike are one.
+const KEY_BYTES: usize = 63;
 /// Unanswered statements that are told of one by one when a session ends.
 const MOST_UNANSWERED: usize = 100;
 
@@ -346,7 +347,8 @@ impl Tap {
     fn forgets(&mut self, tag: &str) {
         if tag.starts_with("DEALLOCATE") || tag.starts_with("PREPARE") || tag == "DISCARD ALL" {
             self.statements.retain(|name, _| name.is_empty());
-            self.statement_bytes = self.statements.values().map(|text| text.shown.len()).sum();
+            self.statement_bytes =
+                self.statements.iter().map(|(name, text)| name.len() + text.shown.len()).sum();
         }
     }
 
@@ -421,8 +423,10 @@ impl Waiting {
     fn bytes(&self) -> usize {
         match self {
             Self::Query { text, .. } => text.shown.len(),
-            Self::Parse { text, .. } => text.shown.len(),
-            _ => 0,
+            Self::Parse { name, text } => name.len() + text.shown.len(),
+            Self::Bind { portal, statement, .. } => portal.len() + statement.len(),
+            Self::Execute { portal: name } | Self::Close { name, .. } => name.len(),
+            Self::Function { .. } => 0,
         }
     }
 }
@@ -443,7 +447,7 @@ impl Said for Tap {
                     name: shown(name, MOST_NAME_BYTES),
                     statement: text.recorded(cap),
                 });
-                self.wait(number, Waiting::Parse { name: (*name).into(), text });
+                self.wait(number, Waiting::Parse { name: key(name), text });
             }
             Frontend::Bind { portal, statement, parameters } => {
                 let values = self.values(parameters);
@@ -454,7 +458,7 @@ impl Said for Tap {
                     count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
                     parameters: values,
                 });
-                let (portal, statement) = ((*portal).into(), (*statement).into());
+                let (portal, statement) = (key(portal), key(statement));
                 self.wait(number, Waiting::Bind { portal, statement });
             }
             Frontend::Execute { portal, rows } => {
@@ -464,7 +468,7 @@ impl Said for Tap {
                     portal: name,
                     rows: u64::from(*rows),
                 });
-                self.wait(number, Waiting::Execute { portal: (*portal).into() });
+                self.wait(number, Waiting::Execute { portal: key(portal) });
             }
             Frontend::Describe(named) => {
                 let (portal, name) = which(*named);
@@ -481,7 +485,7 @@ impl Said for Tap {
                     portal,
                     name: shown(name, MOST_NAME_BYTES),
                 });
-                self.wait(number, Waiting::Close { portal, name: name.into() });
+                self.wait(number, Waiting::Close { portal, name: key(name) });
             }
             Frontend::FunctionCall { function, parameters } => {
                 let values = self.values(parameters);
@@ -526,7 +530,7 @@ impl Said for Tap {
                     name: shown(&name, MOST_NAME_BYTES),
                     statement: text.recorded(cap),
                 });
-                self.wait(number, Waiting::Parse { name: name.into(), text });
+                self.wait(number, Waiting::Parse { name: key(&name), text });
             }
             b'B' => {
                 // The portal's name ends where the statement's begins; values of this length are not on record.
@@ -538,7 +542,7 @@ impl Said for Tap {
                     count: 0,
                     parameters: None,
                 });
-                let (portal, statement) = (portal.into(), statement.into());
+                let (portal, statement) = (key(&portal), key(&statement));
                 self.wait(number, Waiting::Bind { portal, statement });
             }
             _ => {
@@ -553,6 +557,11 @@ impl Said for Tap {
             }
         }
     }
+}
+
+/// What the server looks a name up by.
+fn key(name: &[u8]) -> Box<[u8]> {
+    name.get(..KEY_BYTES).unwrap_or(name).into()
 }
 
 fn which(named: Named<'_>) -> (bool, &[u8]) {

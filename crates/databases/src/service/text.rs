@@ -6,6 +6,8 @@ use sallyport_sal::hash::{Sha256, sha256};
 
 /// Such a beginning, where memory is short.
 const BEGINNING_BYTES: usize = 128;
+/// Longest name or reason that is on record.
+pub(super) const MOST_NAME_BYTES: usize = 256;
 /// Longest value of a parameter that is on record.
 pub(super) const MOST_VALUE_BYTES: usize = 1024;
 
@@ -73,8 +75,8 @@ impl Long {
         if !self.named {
             let end = part.iter().position(|byte| *byte == 0);
             let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-            // PostgreSQL itself cuts no name of a statement; one of this length is told apart by its beginning no more.
-            let room = MOST_VALUE_BYTES.saturating_sub(self.name.len()).min(name.len());
+            // The server tells names apart by their beginnings, of which this is more.
+            let room = MOST_NAME_BYTES.saturating_sub(self.name.len()).min(name.len());
             self.name.extend_from_slice(name.get(..room).unwrap_or_default());
             if end.is_none() {
                 return;

@@ -194,3 +194,35 @@ async fn a_sync_among_data_does_not_lose_what_follows() {
         one.iter().chain(&one).map(|(sql, tag)| ((*sql).to_owned(), (*tag).to_owned())).collect();
     assert_eq!(told, expected);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_the_server_takes_for_one_are_one() {
+    let world = World::new("");
+    world.postgres.sql("create role app login");
+    let mut client = Client::ready(&world, "app").await;
+    let name = |end: &str| format!("{}{end}", "n".repeat(63)).into_bytes();
+    let parse = |end: &str, sql: &str| [&name(end), &b"\0"[..], sql.as_bytes(), b"\0\0\0"].concat();
+    let bind = |portal: &str, statement: &str| {
+        [&name(portal), &b"\0"[..], &name(statement), b"\0\0\0\0\0\0\0"].concat()
+    };
+    let execute = |portal: &str| [&name(portal), &b"\0\0\0\0\0"[..]].concat();
+    let close = |end: &str| [&b"S"[..], &name(end), b"\0"].concat();
+    client.say(&[(b'P', &parse("a", "select 1")), (b'C', &close("b")), (b'S', b"")]).await;
+    assert_eq!(words(&client.answers().await), "1|3|Z");
+    client.say(&[(b'P', &parse("b", "select 'secret'")), (b'S', b"")]).await;
+    assert_eq!(words(&client.answers().await), "1|Z");
+    client.say(&[(b'B', &bind("x", "a")), (b'E', &execute("y")), (b'S', b"")]).await;
+    assert_eq!(words(&client.answers().await), "2|D secret|SELECT 1|Z");
+    // In a message that comes in parts, too.
+    let long = format!("select '{}'", "x".repeat(200_000));
+    client.say(&[(b'C', &close("c")), (b'P', &parse("d", &long)), (b'S', b"")]).await;
+    assert_eq!(words(&client.answers().await), "3|1|Z");
+    client.say(&[(b'B', &bind("x", "e")), (b'E', &execute("z")), (b'S', b"")]).await;
+    assert!(words(&client.answers().await).ends_with("|SELECT 1|Z"));
+    drop(client);
+    world.quiet().await;
+    let told = world.of(&Code::DatabaseQuery);
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[0].fields["statement"], "select 'secret'");
+    assert_eq!(told[1].fields["bytes"], long.len());
+}
