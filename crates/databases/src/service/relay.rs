@@ -280,6 +280,9 @@ where
             };
             let _ = timeout(LAST_WORDS, goodbye).await;
         }
+    } else if busy && matches!(end, End::ClientGone) {
+        // Nobody is left to take the answer, and a user that is in use cannot be closed.
+        cancel().await;
     }
     // Without an end in order, what is on the way to the client may be lost, and its own end looks like a fault.
     let _ = timeout(LAST_WORDS, down.to.shutdown()).await;

@@ -159,3 +159,17 @@ async fn passwords_are_asked_for_the_database_that_is_dialled() {
     let expected = [("keeper", "postgres"), ("alice", "template1")];
     assert_eq!(asked, expected.map(|(user, name)| (user.to_owned(), name.to_owned())));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_without_a_client_keeps_no_user_open() {
+    let world = World::new("create_db_user_mode: keep");
+    world.postgres.sql("create role keeper login createrole; create role reader");
+    let mut client = session(&world).await;
+    client.say(&[(b'Q', b"select pg_sleep(300)\0")]).await;
+    let sleeps = "select count(*) from pg_stat_activity where usename = 'alice' and wait_event = 'PgSleep'";
+    world.postgres.until(sleeps, "1");
+    drop(client);
+    world.quiet().await;
+    assert_eq!(can_log_in(&world), "f");
+    assert_eq!(world.postgres.sql("select count(*) from pg_stat_activity where usename = 'alice'"), "0");
+}
