@@ -13,8 +13,8 @@ use crate::postgres::startup::{self, CancelKey};
 /// How long the server may take to close the connection of a cancel request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Cancels what the session with this key does.
-pub(crate) async fn cancel(shared: &Shared, key: &CancelKey) {
+/// Cancels what the session with this key does, for a client at this address.
+pub(crate) async fn cancel(shared: &Shared, key: &CancelKey, client: &str) {
     let Some(entry) = shared.live.of_key(key) else { return };
     let failed = forward(shared, &entry).await.err();
     let about = &entry.about;
@@ -27,8 +27,9 @@ pub(crate) async fn cancel(shared: &Shared, key: &CancelKey) {
         .login(about.login.as_str())
         .node(about.node.as_str())
         .session(about.session_id)
-        .source(about.source.as_str())
+        .source(client)
         .message(message)
+        .field("session_source", about.source.as_str())
         .field("success", failed.is_none());
     shared.settings.sink.emit(event);
 }

@@ -211,9 +211,9 @@ impl Service {
         session::serve(&self.shared, stream, asked).await;
     }
 
-    /// Cancels what a session is doing. A key that nobody has does nothing, as at a database.
-    pub async fn cancel(&self, key: &CancelKey) {
-        cancel::cancel(&self.shared, key).await;
+    /// Cancels what a session is doing, for a client at this address. A key that nobody has does nothing, as at a database.
+    pub async fn cancel(&self, key: &CancelKey, client: &str) {
+        cancel::cancel(&self.shared, key, client).await;
     }
 
     /// Sessions that go on.
@@ -248,7 +248,7 @@ mod tests {
         #[allow(dead_code, reason = "it compiles")]
         fn serves(service: &Service, stream: tokio::net::TcpStream, asked: Asked, key: &CancelKey) {
             may_move(service.serve(stream, asked));
-            may_move(service.cancel(key));
+            may_move(service.cancel(key, ""));
         }
     }
 }

@@ -89,7 +89,7 @@ where
         Err(_) | Ok(Ok(None)) => return None,
         Ok(Ok(Some((First::Startup(startup), rest)))) => (startup, rest),
         Ok(Ok(Some((First::Cancel(key), _)))) => {
-            cancel::cancel(shared, &key).await;
+            cancel::cancel(shared, &key, &asked.client).await;
             return None;
         }
         Ok(Ok(Some(_))) => return None,

@@ -29,6 +29,8 @@ const MOST_VALUES: usize = 1024;
 /// What the server tells names of statements and portals apart by: its own tables have no longer ones (`NAMEDATALEN` less
 /// one), so that two names that begin alike are one.
 const KEY_BYTES: usize = 63;
+/// Stands for an error's message that may quote values which are not on record.
+const WITHHELD: &str = "(withheld: it may quote values of parameters)";
 /// Unanswered statements that are told of one by one when a session ends.
 const MOST_UNANSWERED: usize = 100;
 
@@ -50,10 +52,10 @@ pub(crate) struct Taken {
 enum Waiting {
     Query { text: Text, outcome: Outcome },
     Parse { name: Box<[u8]>, text: Arc<Text> },
-    Bind { portal: Box<[u8]>, statement: Box<[u8]> },
+    Bind { portal: Box<[u8]>, statement: Box<[u8]>, values: bool },
     Execute { portal: Box<[u8]> },
     Close { portal: bool, name: Box<[u8]> },
-    Function { function: u32, outcome: Outcome },
+    Function { function: u32, values: bool, outcome: Outcome },
 }
 
 /// What has come of it so far.
@@ -66,8 +68,14 @@ pub(super) struct Outcome {
     sqlstate: Option<(String, String)>,
 }
 
-/// A portal's statement: its name, and its text where that is known.
-type Bound = (Box<[u8]>, Option<Arc<Text>>);
+/// A portal's statement.
+struct Bound {
+    statement: Box<[u8]>,
+    /// Where it is known.
+    text: Option<Arc<Text>>,
+    /// Values were put in.
+    values: bool,
+}
 
 /// Follows one session.
 pub(crate) struct Tap {
@@ -89,6 +97,8 @@ pub(crate) struct Tap {
     statements: HashMap<Box<[u8]>, Arc<Text>>,
     statement_bytes: usize,
     portals: HashMap<Box<[u8]>, Bound>,
+    /// Values were put into some statement.
+    values: bool,
     long: Option<Long>,
     /// Of the whole session.
     pub(crate) totals: Totals,
@@ -124,6 +134,7 @@ impl Tap {
             statements: HashMap::new(),
             statement_bytes: 0,
             portals: HashMap::new(),
+            values: false,
             long: None,
             totals: Totals::default(),
         }
@@ -181,7 +192,7 @@ impl Tap {
             match waiting {
                 Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
                 Waiting::Execute { portal } => {
-                    let text = self.portals.get(&portal).and_then(|(_, text)| text.clone());
+                    let text = self.portals.get(&portal).and_then(|bound| bound.text.clone());
                     self.told(text.as_deref(), &portal, &Outcome::default(), false);
                 }
                 _ => continue,
@@ -197,7 +208,7 @@ impl Tap {
             match waiting {
                 Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
                 Waiting::Execute { portal } => {
-                    let text = self.portals.get(&portal).and_then(|(_, text)| text.clone());
+                    let text = self.portals.get(&portal).and_then(|bound| bound.text.clone());
                     self.told(text.as_deref(), &portal, &Outcome::default(), false);
                 }
                 _ => {}
@@ -273,6 +284,7 @@ impl Tap {
             Happening::Failed { of, severity, code, message, took } => {
                 let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 self.totals.errors += 1;
+                let message = if self.may_quote(of, &severity) { WITHHELD.to_owned() } else { message };
                 let (sqlstate, words) = (code.clone(), message.clone());
                 self.frame(|| DatabaseFrame::Error { of, severity, sqlstate, message: words, took_us });
                 let Some(of) = of else { return };
@@ -310,6 +322,22 @@ impl Tap {
         }
     }
 
+    /// Whether the message of an error may quote values that are not to be on record. What the server says on its way out it
+    /// says of no statement.
+    fn may_quote(&self, of: Option<u64>, severity: &str) -> bool {
+        if self.parameters {
+            return false;
+        }
+        let Some(of) = of else { return self.values && !matches!(severity, "FATAL" | "PANIC") };
+        match self.waiting.iter().find(|(number, _)| *number == of) {
+            Some((_, Waiting::Bind { values, .. } | Waiting::Function { values, .. })) => *values,
+            Some((_, Waiting::Execute { portal })) => {
+                self.portals.get(portal).map_or(self.values, |bound| bound.values)
+            }
+            _ => false,
+        }
+    }
+
     fn holds(&mut self, of: u64) {
         match self.answered(of) {
             Some(Waiting::Parse { name, text }) => {
@@ -322,11 +350,11 @@ impl Tap {
                     self.statements.insert(name, text);
                 }
             }
-            Some(Waiting::Bind { portal, statement }) => {
+            Some(Waiting::Bind { portal, statement, values }) => {
                 self.portals.remove(&portal);
                 if portal.is_empty() || self.portals.len() < MOST_NAMES {
                     let text = self.statements.get(&statement).cloned();
-                    self.portals.insert(portal, (statement, text));
+                    self.portals.insert(portal, Bound { statement, text, values });
                 }
             }
             Some(Waiting::Close { portal: true, name }) => {
@@ -355,7 +383,7 @@ impl Tap {
     fn ended(&mut self, of: u64) {
         match self.answered(of) {
             Some(Waiting::Query { text, outcome }) => self.told(Some(&text), b"", &outcome, true),
-            Some(Waiting::Function { function, outcome }) => {
+            Some(Waiting::Function { function, outcome, .. }) => {
                 let event = (self.event)(Code::DatabaseFunctionCall);
                 let event = finished(event, &outcome, true).field("function", function);
                 self.events.push(event.message(format!("function {function} was called")));
@@ -366,8 +394,8 @@ impl Tap {
 
     fn executed(&mut self, portal: &[u8], outcome: &Outcome) {
         match self.portals.get(portal) {
-            Some((name, text)) => {
-                let (name, text) = (name.clone(), text.clone());
+            Some(Bound { statement, text, .. }) => {
+                let (name, text) = (statement.clone(), text.clone());
                 self.told(text.as_deref(), &name, outcome, true);
             }
             // A cursor that SQL has made.
@@ -459,7 +487,8 @@ impl Said for Tap {
                     parameters: values,
                 });
                 let (portal, statement) = (key(portal), key(statement));
-                self.wait(number, Waiting::Bind { portal, statement });
+                self.values |= !parameters.is_empty();
+                self.wait(number, Waiting::Bind { portal, statement, values: !parameters.is_empty() });
             }
             Frontend::Execute { portal, rows } => {
                 let name = shown(portal, MOST_NAME_BYTES);
@@ -495,8 +524,8 @@ impl Said for Tap {
                     count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
                     parameters: values,
                 });
-                let outcome = Outcome::default();
-                self.wait(number, Waiting::Function { function: *function, outcome });
+                let (values, outcome) = (!parameters.is_empty(), Outcome::default());
+                self.wait(number, Waiting::Function { function: *function, values, outcome });
             }
             Frontend::CopyFail { reason } => {
                 self.frame(|| DatabaseFrame::CopyFail { reason: shown(reason, MOST_NAME_BYTES) });
@@ -543,7 +572,8 @@ impl Said for Tap {
                     parameters: None,
                 });
                 let (portal, statement) = (key(&portal), key(&statement));
-                self.wait(number, Waiting::Bind { portal, statement });
+                self.values = true;
+                self.wait(number, Waiting::Bind { portal, statement, values: true });
             }
             _ => {
                 let function = long.text.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
@@ -553,7 +583,7 @@ impl Said for Tap {
                     count: 0,
                     parameters: None,
                 });
-                self.wait(number, Waiting::Function { function, outcome: Outcome::default() });
+                self.wait(number, Waiting::Function { function, values: true, outcome: Outcome::default() });
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use sallyport_audit::Code;
 use sallyport_databases::postgres::startup::{self, CancelKey};
+use sallyport_databases::service::Asked;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
@@ -132,13 +133,16 @@ async fn a_statement_is_cancelled() {
         .sql("select count(*) from pg_stat_activity where query like '%pg_sleep(60)%' and usename = 'app'")
         == "0"
     {}
-    world.service.cancel(&CancelKey { process: key.process, secret: vec![0; 4] }).await;
+    let stranger = CancelKey { process: key.process, secret: vec![0; 4] };
+    world.service.cancel(&stranger, "192.0.2.9:1").await;
     // As it comes from a client: a connection of its own.
-    let mut other = Client::dial(&world, asked);
+    let mut other = Client::dial(&world, Asked { client: "192.0.2.8:40001".to_owned(), ..asked });
     other.io.write_all(&startup::cancel(&key)).await.unwrap();
     assert!(words(&client.answers().await).contains("57014"));
     assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
-    world.event(Code::DatabaseCancel).await;
+    let cancelled = world.event(Code::DatabaseCancel).await;
+    assert_eq!(cancelled.source, "192.0.2.8:40001");
+    assert_eq!(cancelled.fields["session_source"], "192.0.2.7:40000");
     // The key that nobody has did nothing.
     assert_eq!(world.of(&Code::DatabaseCancel).len(), 1);
     drop(client);
@@ -225,4 +229,35 @@ async fn names_that_the_server_takes_for_one_are_one() {
     assert_eq!(told.len(), 2);
     assert_eq!(told[0].fields["statement"], "select 'secret'");
     assert_eq!(told[1].fields["bytes"], long.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_quote_no_values_that_are_not_on_record() {
+    for (options, quotes) in [("", false), ("record_db_parameters: true", true)] {
+        let world = World::new(options);
+        world.postgres.sql("create role app login");
+        let asked = world.asked(Duration::from_secs(3600));
+        let session = asked.session;
+        let mut client = Client::hello_for(&world, asked, &[("user", "app"), ("database", "postgres")]).await;
+        client.answers().await;
+        let execute: (u8, &[u8]) = (b'E', b"\0\0\0\0\0");
+        let bind = b"\0\0\0\0\0\x01\0\0\0\x06secret\0\0";
+        // Where the value is bound, and where it is used.
+        for sql in ["select $1::int4", "select ($1::text)::int4"] {
+            let parse = [&b"\0"[..], sql.as_bytes(), b"\0\0\0"].concat();
+            client.say(&[(b'P', &parse), (b'B', bind), execute, (b'S', b"")]).await;
+            assert!(words(&client.answers().await).contains("22P02 invalid input syntax"));
+        }
+        assert!(client.query("select 'shown'::int4").await.contains("22P02"));
+        drop(client);
+        world.quiet().await;
+        let told = world.of(&Code::DatabaseQuery);
+        assert_eq!(told.len(), 3);
+        assert!(told.iter().all(|event| event.fields["sqlstate"] == "22P02"));
+        assert!(told[2].fields["error"].as_str().unwrap().contains("\"shown\""));
+        assert_eq!(format!("{:?}", world.sink.events()).contains("secret"), quotes);
+        let recorded = world.recorded(&session).join("\n");
+        assert_eq!(recorded.contains("\"secret"), quotes, "{recorded}");
+        assert!(recorded.contains("severity: \"ERROR\", sqlstate: \"22P02\""));
+    }
 }

@@ -289,7 +289,9 @@ impl Dialling {
             (KIND_POSTGRES, _, Some((asked, databases))) => {
                 Box::pin(databases.serve(asked, stream, header.client_addr))
             }
-            (KIND_POSTGRES_CANCEL, _, Some((asked, databases))) => Box::pin(databases.cancel(asked)),
+            (KIND_POSTGRES_CANCEL, _, Some((asked, databases))) => {
+                Box::pin(databases.cancel(asked, header.client_addr))
+            }
             (kind, ..) => {
                 warn!(kind, "the proxy opened a stream of an unknown kind");
                 return stream.reset("this node does not know this kind of stream; update its agent");

@@ -135,10 +135,10 @@ impl AgentDatabases {
         })
     }
 
-    /// Cancels what the session with this key does.
-    pub(crate) async fn cancel(self, header: PostgresHeader) {
+    /// Cancels what the session with this key does, for a client at this address.
+    pub(crate) async fn cancel(self, header: PostgresHeader, client: SocketAddr) {
         match cancel_key(&header.cancel) {
-            Some(key) => self.service.cancel(&key).await,
+            Some(key) => self.service.cancel(&key, &client.to_string()).await,
             None => warn!("a cancel request without a key"),
         }
     }
