@@ -116,7 +116,6 @@ node:
   #     address: db.internal:5432
   #     # tls: { mode: verify-full, server_name: db.internal, ca_file: /etc/sallyport/db-ca.pem }
   #     # login: certificate                   # or password, from the file below
-  #     # admin_user: sallyport_admin          # makes users as they come, where a role asks for it
   # Passwords for databases that take no certificate, as libpq's password file has them.
   # pgpass: /etc/sallyport/pgpass
   # Disk for recordings and events that wait for the authority, in MiB.

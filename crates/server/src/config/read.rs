@@ -54,9 +54,9 @@ const NODE: &[&str] = &[
     "pgpass",
     "danger",
 ];
-/// An item of `databases`: as a document of kind `db`, with the name and the labels beside the rest, and without the
-/// agents, because this is the agent.
-const DATABASE: &[&str] = &["name", "labels", "protocol", "address", "tls", "login", "admin_user"];
+/// An item of `databases`: as a document of kind `db`, with the name and the labels beside the rest. Without the agents,
+/// because this is the agent, and without `admin_user`, which administrators say.
+const DATABASE: &[&str] = &["name", "labels", "protocol", "address", "tls", "login"];
 /// Databases of one agent's configuration.
 const MOST_DATABASES: usize = 1_000;
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];

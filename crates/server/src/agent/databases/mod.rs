@@ -14,8 +14,8 @@ use data_encoding::{BASE64, HEXLOWER};
 use sallyport_access::{
     ClusterName, Database, DatabaseName, DatabasePermit, HostId, Identity, NodeName, Refusal, SessionId,
 };
-use sallyport_audit::Sink;
 use sallyport_audit::recording::{Recorders, SessionMetadata};
+use sallyport_audit::{Code, Event, Sink};
 use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::{Asked, Directory, Live, Service, Settings};
@@ -83,7 +83,7 @@ impl AgentDatabases {
         let service = Service::new(Settings {
             directory: Arc::new(known),
             credentials,
-            sink,
+            sink: Arc::clone(&sink),
             recorders,
             live: Arc::new(Listing(live)),
             cluster: cluster.to_string(),
@@ -101,6 +101,11 @@ impl AgentDatabases {
             Ok(asked) => asked,
             Err(problem) => {
                 warn!(problem, "a database stream that is refused");
+                let event = Event::new(Code::DatabaseSessionRefused, OffsetDateTime::now_utc())
+                    .source(client.to_string())
+                    .message(problem.clone())
+                    .field("at", "agent");
+                self.sink.emit(event);
                 return refuse(stream, problem).await;
             }
         };
@@ -156,7 +161,8 @@ impl AgentDatabases {
 
 /// Says no in the client's own protocol.
 async fn refuse(mut stream: tunnel::Stream, problem: String) {
-    let refusal = Refused::new(SqlState::InvalidAuthorization, problem);
+    let refusal = Refused::new(SqlState::InvalidAuthorization, problem)
+        .hint("sallyport login, and try again; what the agent says of it is in its log");
     if stream.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
         stream.finish();
     }

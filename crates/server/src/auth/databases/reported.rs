@@ -38,7 +38,13 @@ struct Report {
 }
 
 impl Report {
-    fn read(id: HostId, name: &NodeName, reports: &[v1::DatabaseReport]) -> Self {
+    /// `fixed` are the labels of the agent's join token: they win over what the agent says, as with nodes.
+    fn read(
+        id: HostId,
+        name: &NodeName,
+        reports: &[v1::DatabaseReport],
+        fixed: &BTreeMap<String, String>,
+    ) -> Self {
         let mut report = Self { id, name: name.clone(), wanted: BTreeMap::new(), problems: Vec::new() };
         if reports.len() > MOST_REPORTED {
             report.problems.push(format!(
@@ -51,6 +57,17 @@ impl Report {
                 Ok(mut database) => {
                     database.agents.clear();
                     let name = database.name.clone();
+                    for (key, value) in fixed {
+                        database.labels.insert(key.as_str(), value.as_str());
+                    }
+                    // With it an agent gets certificates for an account that makes users.
+                    if database.admin_user.take().is_some() {
+                        report.problems.push(format!(
+                            "the database {name}: admin_user is not an agent's to say; an administrator writes the \
+                             database down with it: sallyport admin create, with via: {}",
+                            report.name
+                        ));
+                    }
                     if report.wanted.insert(name.clone(), database).is_some() {
                         report.problems.push(format!("the database {name} is reported twice"));
                     }
@@ -97,8 +114,7 @@ impl Report {
                     }
                 }
                 (true, 1, false) => steps.push(step(database, own(), false)),
-                (false, _, true) => steps.push(step(database, with(there, self), false)),
-                (own, _, false) => {
+                (own, _, _) => {
                     let others: Vec<&str> = there
                         .reporters
                         .iter()
@@ -106,9 +122,12 @@ impl Report {
                         .map(|(_, name)| name.as_str())
                         .collect();
                     self.problems.push(format!(
-                        "the database {name}: {} has one of this name with other settings or labels; make them the \
-                         same, or give this one another name",
-                        others.join(", ")
+                        "the database {name}: {} has one of this name; give this one another name, or let an \
+                         administrator write down one that several agents serve: sallyport admin create, with via: [{}, \
+                         {}] (if that agent is gone for good: sallyport admin rm node/ID)",
+                        others.join(", "),
+                        others.join(", "),
+                        self.name
                     ));
                     if own {
                         steps.push(without(there, self.id));
@@ -213,7 +232,8 @@ impl Inner {
         let problems = match self.databases.answered(id, hash) {
             Some(problems) => problems,
             None => {
-                let report = Report::read(id, name, &reports);
+                let fixed = self.presence.get(id).map(|known| known.fixed).unwrap_or_default();
+                let report = Report::read(id, name, &reports, &fixed);
                 self.take_report(&identity.display_name(), report, hash, now).await?
             }
         };
@@ -326,7 +346,7 @@ mod tests {
 
     impl World {
         fn report(&mut self, id: HostId, name: &str, reports: &[v1::DatabaseReport]) -> Vec<String> {
-            let mut report = Report::read(id, &NodeName::new(name).unwrap(), reports);
+            let mut report = Report::read(id, &NodeName::new(name).unwrap(), reports, &BTreeMap::new());
             for step in report.plan(&self.known) {
                 match step {
                     Step::Put { database, reporters, .. } => {
@@ -352,34 +372,40 @@ mod tests {
     }
 
     #[test]
-    fn agents_share_a_database_that_they_describe_alike() {
+    fn a_database_is_its_agents_own() {
         let mut world = World { known: BTreeMap::new() };
         let (one, two) = (HostId::new(), HostId::new());
         assert!(
             world.report(one, "a", &[yaml("prod", "db:5432", ""), yaml("test", "t:5432", "")]).is_empty()
         );
-        assert!(world.report(two, "b", &[yaml("prod", "db:5432", "")]).is_empty());
-        assert_eq!(
-            (world.agents("prod"), world.agents("test")),
-            (vec!["a".to_owned(), "b".to_owned()], vec!["a".to_owned()])
-        );
-
-        let told = world.report(two, "b", &[yaml("prod", "other:5432", "")]);
-        assert!(told[0].contains("a has one of this name with other settings"), "{told:?}");
-        assert_eq!(world.agents("prod"), ["a"], "it no longer serves what others call so");
-        let told = world.report(two, "b", &[yaml("prod", "db:5432", ", labels: {env: dev}")]);
-        assert_eq!(told.len(), 1, "labels decide who may come: {told:?}");
-        assert_eq!(world.agents("prod"), ["a"]);
-
-        assert!(
-            world.report(one, "a", &[yaml("prod", "moved:5432", "")]).is_empty(),
-            "alone it may change it"
-        );
+        // Who repeats the settings of another would get that one's sessions.
+        for address in ["db:5432", "other:5432"] {
+            let told = world.report(two, "b", &[yaml("prod", address, "")]);
+            assert!(
+                told[0].contains("a has one of this name") && told[0].contains("via: [a, b]"),
+                "{told:?}"
+            );
+            assert_eq!(world.agents("prod"), ["a"]);
+        }
+        assert!(world.report(one, "a", &[yaml("prod", "moved:5432", "")]).is_empty(), "it may change it");
         assert_eq!(world.agents("test"), Vec::<String>::new());
         assert!(world.report(one, "renamed", &[yaml("prod", "moved:5432", "")]).is_empty());
         assert_eq!(world.agents("prod"), ["renamed"]);
         assert!(world.report(one, "renamed", &[]).is_empty());
         assert!(world.known.is_empty());
+    }
+
+    #[test]
+    fn labels_of_the_token_win_and_no_agent_names_an_account_that_makes_users() {
+        let more = ", labels: {env: prod, team: db}";
+        let mut said = yaml("prod", "db:5432", more);
+        said.yaml = said.yaml.replace("spec: {", "spec: {admin_user: postgres, ");
+        let fixed = BTreeMap::from([("env".to_owned(), "dev".to_owned())]);
+        let report = Report::read(HostId::new(), &NodeName::new("a").unwrap(), &[said], &fixed);
+        let database = report.wanted.values().next().unwrap();
+        assert_eq!((database.labels.value("env"), database.labels.value("team")), (Some("dev"), Some("db")));
+        assert_eq!(database.admin_user, None);
+        assert!(report.problems[0].contains("admin_user is not an agent's to say"), "{:?}", report.problems);
     }
 
     #[test]

@@ -210,7 +210,6 @@ impl Databases {
                 Refusal::new(SqlState::TooManyConnections, text).hint("close some and try again"),
             )
         })?;
-        let agents = self.agents(&database);
         let unreachable = |problem: &str| {
             let text = format!("database \"{asked}\" cannot be reached: {problem}");
             Denied::new(
@@ -219,9 +218,7 @@ impl Databases {
                     .hint("sallyport db ls shows its agents; check that one runs and can reach the proxy"),
             )
         };
-        if agents.is_empty() {
-            return Err(unreachable("it has no agent"));
-        }
+        let agents = self.agents(&database).map_err(|problem| unreachable(&problem))?;
         let cancel = self.cancels.register(&permit).map_err(|error| unreachable(&error.to_string()))?;
         let header = StreamHeader {
             kind: KIND_POSTGRES.to_owned(),
@@ -261,16 +258,24 @@ impl Databases {
         policies.decide_database(&guest.identity, database, user, name, &locks, now)
     }
 
-    /// The hosts that serve a database, by their ids.
-    fn agents(&self, database: &Database) -> Vec<HostId> {
-        let found = database.agents.iter().map(|name| self.view().resolve(name.as_str()));
-        found
-            .flat_map(|found| match found {
-                Resolved::One(node) => vec![node.id],
-                Resolved::Several(nodes) => nodes.iter().map(|node| node.id).collect(),
-                Resolved::Unknown => Vec::new(),
-            })
-            .collect()
+    /// The hosts that serve a database, by their ids. A name that several have means none of them: the second may have
+    /// taken it to get what is meant for the first.
+    fn agents(&self, database: &Database) -> Result<Vec<HostId>, String> {
+        let (mut found, mut shared) = (Vec::new(), None);
+        for name in &database.agents {
+            match self.view().resolve(name.as_str()) {
+                Resolved::One(node) => found.push(node.id),
+                Resolved::Several(_) => shared = Some(name),
+                Resolved::Unknown => {}
+            }
+        }
+        match (found.is_empty(), shared) {
+            (true, Some(name)) => Err(format!(
+                "several nodes are called {name}; one of them has to go (sallyport admin rm node/ID)"
+            )),
+            (true, None) => Err("it has no agent".to_owned()),
+            (false, _) => Ok(found),
+        }
     }
 
     async fn refuse(
