@@ -141,6 +141,9 @@ pub(crate) async fn text(client: &mut ClusterClient<Channel>, session: &str) -> 
     Ok(String::from_utf8_lossy(&all).into_owned())
 }
 
+/// Sessions that are named where several are meant.
+const SHOWN: usize = 5;
+
 /// The session that the beginning of an id means.
 async fn whole_id(client: &mut ClusterClient<Channel>, given: &str) -> CliResult<String> {
     if given.parse::<sallyport_access::SessionId>().is_ok() {
@@ -163,7 +166,11 @@ async fn whole_id(client: &mut ClusterClient<Channel>, given: &str) -> CliResult
             Err(CliError::new(format!("no recording begins with {given:?}")).hint("sallyport recordings ls"))
         }
         several => {
-            Err(CliError::new(format!("several recordings begin with {given:?}: {}", several.join(", "))))
+            let some: Vec<&str> = several.iter().take(SHOWN).map(String::as_str).collect();
+            let more = several.len().saturating_sub(some.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Err(CliError::new(format!("several recordings begin with {given:?}: {}{more}", some.join(", ")))
+                .hint("more of the id; sallyport recordings ls"))
         }
     }
 }

@@ -11,13 +11,12 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::choice::{self, Given};
-use super::environment::conninfo_value;
 use super::listener::{Address, Listener, SOCKET_NAME, Way, serve};
 use super::ls;
 use super::startup::Pins;
 use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
-use crate::error::{CliError, CliResult, Context};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::{self, Stored};
 use crate::resident::Databases;
 
@@ -74,12 +73,12 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
             let way = Way::Tunnel { databases, database: name.to_string(), pins: Pins::default() };
             // psql shows what went wrong: it is told in its own protocol.
             tokio::task::spawn_local(serve(listener, way, |_| {}));
-            let target = format!(
-                "host={} port=5432 user={} dbname={}",
-                conninfo_value(&place.path().to_string_lossy()),
-                conninfo_value(&user),
-                conninfo_value(&database_name)
-            );
+            let target = [
+                ("PGHOST", place.path().to_string_lossy().into_owned()),
+                ("PGPORT", "5432".to_owned()),
+                ("PGUSER", user),
+                ("PGDATABASE", database_name),
+            ];
             psql(&args, &target).await
         })
         .await
@@ -115,12 +114,27 @@ fn place() -> CliResult<tempfile::TempDir> {
     make(std::path::Path::new("/tmp")).doing(doing)
 }
 
-async fn psql(args: &Args, target: &str) -> CliResult<ExitCode> {
+/// Starts psql where it finds the socket by its environment: another user or name among its arguments is asked of the same
+/// database of the cluster, and nothing of the machine's own is reached by mistake.
+async fn psql(args: &Args, target: &[(&str, String)]) -> CliResult<ExitCode> {
+    let elsewhere = |argument: &OsString| {
+        let text = argument.to_string_lossy();
+        matches!(&*text, "-h" | "-p") || text.starts_with("--host") || text.starts_with("--port")
+    };
+    if let Some(argument) = args.arguments.iter().find(|argument| elsewhere(argument)) {
+        return Err(CliError::new(format!(
+            "{} would lead psql away from the cluster",
+            argument.to_string_lossy()
+        ))
+        .hint(format!("leave it away: sallyport db connect {} leads to that database alone", args.name))
+        .exit(Exit::Usage));
+    }
     let mut command = Command::new(&args.psql);
-    command.arg("-d").arg(target).args(&args.arguments);
+    command.args(&args.arguments);
     for variable in MISLEADING {
         command.env_remove(variable);
     }
+    command.envs(target.iter().map(|(variable, value)| (*variable, value.as_str())));
     // Before psql is there, so that no Ctrl-C ends this process in between. What psql does with one is its own affair:
     // mostly it cancels the query, and this process has to carry that.
     let mut ignored = [SignalKind::interrupt(), SignalKind::quit()].map(signal);

@@ -103,8 +103,10 @@ async fn first(client: &mut (impl AsyncRead + AsyncWrite + Unpin), pins: &Pins) 
 
 /// The startup with what it is to have.
 fn pinned(mut startup: Startup, pins: &Pins) -> Result<Startup, Refusal> {
-    // Who says no name means one like the user's; libraries say that themselves.
-    let said = startup.parameter("database").filter(|name| !name.is_empty() && Some(*name) != startup.user());
+    // libpq says the user's name where its user has said none. Where one name alone is served that is no other name; where
+    // a name only stands in for none, nobody gets into another database than the one that was said.
+    let said = startup.parameter("database").filter(|name| !name.is_empty());
+    let said = said.filter(|name| !matches!(pins.name, Name::Only(_)) || Some(*name) != startup.user());
     let name = match (&pins.name, said) {
         (Name::Only(only), Some(said)) if said != only => {
             return Err(Refusal::new(
@@ -189,8 +191,9 @@ mod tests {
             (
                 &[("user", "me"), ("database", "me")],
                 pins(Some("app"), Name::Default("shop".into())),
-                Some(("app", "shop")),
+                Some(("app", "me")),
             ),
+            (&[("user", "me")], pins(Some("app"), Name::Default("shop".into())), Some(("app", "shop"))),
             (
                 &[("user", "me"), ("database", "x")],
                 pins(Some("app"), Name::Default("shop".into())),

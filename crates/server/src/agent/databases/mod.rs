@@ -62,6 +62,7 @@ pub(crate) struct AgentDatabases {
     id: HostId,
     view: Arc<ClusterView>,
     host: Credentials,
+    sink: Arc<dyn Sink>,
     service: Service,
 }
 
@@ -91,7 +92,7 @@ impl AgentDatabases {
             agent_id: id.to_string(),
             patience: PATIENCE,
         });
-        Ok(Self { name, id, view, host, service })
+        Ok(Self { name, id, view, host, sink, service })
     }
 
     /// Serves one stream of a client to its end.

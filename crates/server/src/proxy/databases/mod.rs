@@ -194,11 +194,17 @@ impl Databases {
                 Refusal::new(SqlState::InvalidCatalogName, text).hint("sallyport db ls"),
             )
         })?;
-        let permit = self.decide(guest, &database, user, name, now).map_err(|refused| Denied {
-            refusal: Refusal::new(SqlState::InvalidAuthorization, refused.public_message())
-                .hint("sallyport db ls shows the users and names that you may use"),
-            reason: "refused",
-            internal: Some(refused.to_string()),
+        let permit = self.decide(guest, &database, user, name, now).map_err(|refused| {
+            let refusal = Refusal::new(SqlState::InvalidAuthorization, refused.public_message());
+            // Locks and what has expired say themselves what to do.
+            let refusal = match refused.reason().contains("no role allows it") {
+                true => refusal.hint(
+                    "sallyport db ls shows the users and names that you may use; roles that you were given since count \
+                     after sallyport login",
+                ),
+                false => refusal,
+            };
+            Denied { refusal, reason: "refused", internal: Some(refused.to_string()) }
         })?;
         let counted = self.dialler.sessions.begin(permit.user()).map_err(|too_many| {
             let text = format!(
@@ -215,7 +221,7 @@ impl Databases {
             Denied::new(
                 "offline",
                 Refusal::new(SqlState::CannotConnectNow, text)
-                    .hint("sallyport db ls shows its agents; check that one runs and can reach the proxy"),
+                    .hint("sallyport db ls --format json shows its agents; check that one runs and can reach the proxy"),
             )
         };
         let agents = self.agents(&database).map_err(|problem| unreachable(&problem))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::counter;
+use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_wire::tunnel::{self, TunnelError};
 
 use super::client::{Client, Source, Target};
@@ -15,12 +16,59 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How long the agent has to end a session that is no longer allowed.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
+const LOST: &str = "the connection to the agent that serves this database was lost";
+const LOST_HINT: &str = "a statement that was running may have been done or not; connect again, and if that is refused: \
+                         sallyport db ls";
+
 /// Why a session ended before its time.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection to the agent was lost: {0}")]
 pub(super) struct Lost(#[from] TunnelError);
 
+/// Where the server's messages end: only there may another one be put (§53.7).
+#[derive(Debug, Default)]
+struct Boundary {
+    /// Of a header of five bytes, what has come.
+    head: [u8; HEAD_BYTES],
+    have: usize,
+    /// Bytes of the message that are still to come.
+    left: u64,
+}
+
+impl Boundary {
+    fn pass(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+                self.left -= taken as u64;
+                bytes = bytes.get(taken..).unwrap_or_default();
+                continue;
+            }
+            let taken = (HEAD_BYTES - self.have).min(bytes.len());
+            let (now, rest) = bytes.split_at(taken);
+            if let Some(room) = self.head.get_mut(self.have..self.have + taken) {
+                room.copy_from_slice(now);
+            }
+            (self.have, bytes) = (self.have + taken, rest);
+            if self.have == HEAD_BYTES {
+                let [_, a, b, c, d] = self.head;
+                // The length counts itself.
+                self.left = u64::from(u32::from_be_bytes([a, b, c, d])).saturating_sub(4);
+                self.have = 0;
+            }
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.left == 0 && self.have == 0
+    }
+}
+
+/// The kind of a message and its length.
+const HEAD_BYTES: usize = 5;
+
 /// Carries bytes until the agent has said everything, or the client is gone. `first` goes before all that the client says.
+/// A client that has not gone reads why the agent has.
 pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first: Bytes) -> Result<(), Lost> {
     let (mut from, mut to) = client.split();
     let (sent, received) = (
@@ -40,14 +88,29 @@ pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first: By
         Ok::<(), Ended>(())
     };
     let down = async {
+        let mut boundary = Boundary::default();
         loop {
             let bytes = poll_fn(|context| agent.poll_receive(CHUNK_BYTES, context)).await;
-            match bytes.map_err(Ended::Agent)? {
-                Some(bytes) => {
+            match bytes {
+                Err(error) => {
+                    if boundary.is_here() {
+                        let refusal = Refusal::new(SqlState::ConnectionFailure, LOST).hint(LOST_HINT);
+                        let saying = async {
+                            if to.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
+                                to.finish().await;
+                            }
+                        };
+                        // The client may read nothing.
+                        let _ = tokio::time::timeout(GRACE, saying).await;
+                    }
+                    return Err(Ended::Agent(error));
+                }
+                Ok(Some(bytes)) => {
                     received.increment(bytes.len() as u64);
+                    boundary.pass(&bytes);
                     to.send(bytes).await.map_err(Ended::Client)?;
                 }
-                None => {
+                Ok(None) => {
                     to.finish().await;
                     return Ok::<(), Ended>(());
                 }
@@ -137,7 +200,35 @@ mod tests {
         assert!(carrying.await.unwrap().unwrap_err().to_string().contains("the machine burns"));
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.unwrap();
-        assert!(rest.is_empty());
+        let said = String::from_utf8_lossy(&rest);
+        assert!(rest[0] == b'E' && said.contains("08006") && said.contains(LOST), "{said}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_said_in_the_middle_of_a_message() {
+        let (mut client, carrying, mut agent) = way().await;
+        agent.write_all(b"D\0\0\0\x09half").await.unwrap();
+        let mut half = [0; 9];
+        client.read_exact(&mut half).await.unwrap();
+        agent.reset("the machine burns");
+        assert!(carrying.await.unwrap().is_err());
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+
+    #[test]
+    fn ends_of_messages_are_found_however_they_are_split() {
+        let messages = b"Z\0\0\0\x05IC\0\0\0\x0bSELECT\0n\0\0\0\x04".to_vec();
+        for step in 1..=messages.len() {
+            let mut boundary = Boundary::default();
+            let mut passed = 0;
+            for part in messages.chunks(step) {
+                boundary.pass(part);
+                passed += part.len();
+                assert_eq!(boundary.is_here(), [6, 18, 23].contains(&passed), "{passed} in steps of {step}");
+            }
+        }
     }
 
     #[tokio::test]
