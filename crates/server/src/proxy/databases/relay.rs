@@ -155,13 +155,13 @@ mod tests {
     /// A client, what carries, and the agent's end.
     async fn way() -> (DuplexStream, tokio::task::JoinHandle<Result<(), Lost>>, tunnel::Stream) {
         let (near, far) = tokio::io::duplex(1 << 20);
-        let (proxy, _) = Tunnel::server(near, Config::default());
+        let (proxy, opened) = Tunnel::server(near, Config::default());
         let (agent, mut incoming) = Tunnel::client(far, Config::default());
         let (client, served) = tokio::io::duplex(64 * 1024);
         let stream = proxy.open(Bytes::from_static(b"header")).unwrap();
         let carrying = tokio::spawn(async move {
             let ended = carry(Native::new(served), &stream, Bytes::from_static(b"first")).await;
-            drop((proxy, agent));
+            drop((proxy, opened, agent));
             ended
         });
         let (_, mut stream) = incoming.next().await.unwrap();
