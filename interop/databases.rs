@@ -287,8 +287,12 @@ fn the_tunnel_serves_many_clients_and_several_databases() {
         stdout(&ok(psql(&open, &["-c", "select current_user, current_database()"]))),
         "reader|ledger\n"
     );
-    // The other one has a login, which says who comes, and the name for who says none.
+    // The other one has a login, which says who comes. psql says a name where its user has said none, and no other
+    // database than the one that was said is opened.
     let chosen = format!("host=127.0.0.1 port={} user=whoever sslmode=prefer", tunnel.ports[1]);
+    let said = refused(&psql(&chosen, &["-c", "select 1"]), 2);
+    assert!(said.contains("as \"app\" with \"whoever\""), "{said}");
+    let chosen = format!("{chosen} dbname=shop");
     assert_eq!(stdout(&ok(psql(&chosen, &["-c", "select current_user, current_database()"]))), "app|shop\n");
     let strict = format!("host=127.0.0.1 port={} user=app dbname=shop sslmode=require", tunnel.ports[1]);
     assert!(stderr(&psql(&strict, &["-c", "select 1"])).contains("does not support SSL"));
