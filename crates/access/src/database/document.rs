@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Database, DatabaseLogin, DatabaseProtocol, DatabaseTls, DatabaseTlsMode};
+use super::{Database, DatabaseLogin, DatabaseProtocol, DatabaseTls, DatabaseTlsMode, check_name};
 use crate::labels::check_set;
 use crate::role::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
@@ -112,7 +112,9 @@ impl Database {
             &[("certificate", DatabaseLogin::Certificate), ("password", DatabaseLogin::Password)],
             problems,
         );
-        let admin_user = spec.parsed("admin_user", "write the name of a database user", problems, user);
+        let admin_user = spec.parsed("admin_user", "write the name of a database user", problems, |text| {
+            check_name(text).map(|()| text.to_owned())
+        });
         if admin_user.is_some() && login == Some(DatabaseLogin::Password) {
             problems.push(
                 spec.place("admin_user"),
@@ -243,13 +245,6 @@ fn address(text: &str) -> Result<String, &'static str> {
         }
     };
     if fine { Ok(text.to_owned()) } else { Err("is not a host name or an address (IPv6 in brackets)") }
-}
-
-fn user(text: &str) -> Result<String, &'static str> {
-    if text.is_empty() || text.len() > 63 || text.chars().any(char::is_control) {
-        return Err("is not the name of a database user (1 to 63 bytes, no control characters)");
-    }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(crate) type Found = BTreeMap<DatabaseName, Option<String>>;
 
 /// Asks again and again until `stop`.
 pub(crate) async fn run(databases: AgentDatabases, found: watch::Sender<Found>, stop: CancellationToken) {
-    let mut changes = databases.view.changes();
+    let mut changes = databases.known.view.changes();
     let forever = async {
         loop {
             let now = look(&databases).await;

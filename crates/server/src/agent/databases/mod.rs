@@ -58,9 +58,7 @@ pub(crate) struct Start<'a> {
 /// The databases of this agent.
 #[derive(Clone)]
 pub(crate) struct AgentDatabases {
-    name: NodeName,
-    id: HostId,
-    view: Arc<ClusterView>,
+    known: Known,
     host: Credentials,
     sink: Arc<dyn Sink>,
     service: Service,
@@ -68,7 +66,7 @@ pub(crate) struct AgentDatabases {
 
 impl std::fmt::Debug for AgentDatabases {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AgentDatabases").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("AgentDatabases").field("name", &self.known.name).finish_non_exhaustive()
     }
 }
 
@@ -79,20 +77,20 @@ impl AgentDatabases {
         let passwords = section.pgpass.as_deref().map(PasswordFile::open).transpose()?;
         let credentials =
             Arc::new(AgentCredentials::new(Arc::clone(&view), client, passwords, section.danger));
-        tasks.spawn(keep_key(Arc::clone(&credentials), Arc::clone(&view), id, name.clone(), stop));
-        let known = Known { view: Arc::clone(&view), id, name: name.clone() };
+        let known = Known { view, id, name: name.clone() };
+        tasks.spawn(keep_key(Arc::clone(&credentials), known.clone(), stop));
         let service = Service::new(Settings {
-            directory: Arc::new(known),
+            directory: Arc::new(known.clone()),
             credentials,
             sink: Arc::clone(&sink),
             recorders,
             live: Arc::new(Listing(live)),
             cluster: cluster.to_string(),
-            agent: name.clone(),
+            agent: name,
             agent_id: id.to_string(),
             patience: PATIENCE,
         });
-        Ok(Self { name, id, view, host, sink, service })
+        Ok(Self { known, host, sink, service })
     }
 
     /// Serves one stream of a client to its end.
@@ -114,7 +112,7 @@ impl AgentDatabases {
             return self.service.serve(stream, asked).await;
         }
         // Rare, and large: kept out of the way of the others.
-        match Box::pin(fresh::accept(&self.host, &self.view, stream)).await {
+        match Box::pin(fresh::accept(&self.host, &self.known.view, stream)).await {
             Ok(stream) => Box::pin(self.service.serve(stream, asked)).await,
             Err(problem) => warn!(problem, "a database stream whose proxy does not prove itself"),
         }
@@ -128,8 +126,8 @@ impl AgentDatabases {
         };
         let proof = BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
         let now = OffsetDateTime::now_utc();
-        let identity = self.view.trust().identify_tls(&proof, now).map_err(|reason| {
-            format!("the agent of {} does not accept the user's certificate: {reason}", self.name)
+        let identity = self.known.view.trust().identify_tls(&proof, now).map_err(|reason| {
+            format!("the agent of {} does not accept the user's certificate: {reason}", self.known.name)
         })?;
         Ok(Asked {
             database,
@@ -156,7 +154,7 @@ impl AgentDatabases {
 
     /// The databases that this agent serves.
     pub(crate) fn served(&self) -> Vec<Arc<Database>> {
-        served(&self.view, &self.id, &self.name)
+        self.known.served()
     }
 }
 
@@ -175,25 +173,11 @@ fn cancel_key(text: &str) -> Option<CancelKey> {
     (secret.len() == 4).then(|| CancelKey { process: u32::from_be_bytes(*process), secret: secret.to_vec() })
 }
 
-fn served(view: &ClusterView, id: &HostId, name: &NodeName) -> Vec<Arc<Database>> {
-    // Nodes may be renamed.
-    let own = view.node(id).map_or_else(|| name.clone(), |node| node.name.clone());
-    let mut databases = view.databases();
-    databases.retain(|database| database.agents.contains(&own));
-    databases
-}
-
 /// Has the key ready before the first client comes, and again when the suite changes; an agent without databases has none.
-async fn keep_key(
-    credentials: Arc<AgentCredentials>,
-    view: Arc<ClusterView>,
-    id: HostId,
-    name: NodeName,
-    stop: CancellationToken,
-) {
-    let mut changes = view.changes();
+async fn keep_key(credentials: Arc<AgentCredentials>, known: Known, stop: CancellationToken) {
+    let mut changes = known.view.changes();
     loop {
-        if !served(&view, &id, &name).is_empty() {
+        if !known.served().is_empty() {
             let credentials = Arc::clone(&credentials);
             // With RSA it takes a while.
             let _ = tokio::task::spawn_blocking(move || credentials.prepare()).await;
@@ -206,15 +190,31 @@ async fn keep_key(
 }
 
 /// The cluster as this agent knows it.
+#[derive(Clone)]
 struct Known {
     view: Arc<ClusterView>,
     id: HostId,
+    /// By its configuration.
     name: NodeName,
+}
+
+impl Known {
+    /// What this agent is called now: nodes may be renamed.
+    fn own_name(&self) -> NodeName {
+        self.view.node(&self.id).map_or_else(|| self.name.clone(), |node| node.name.clone())
+    }
+
+    fn served(&self) -> Vec<Arc<Database>> {
+        let own = self.own_name();
+        let mut databases = self.view.databases();
+        databases.retain(|database| database.agents.contains(&own));
+        databases
+    }
 }
 
 impl Directory for Known {
     fn database(&self, name: &DatabaseName) -> Option<Arc<Database>> {
-        let own = self.view.node(&self.id).map_or_else(|| self.name.clone(), |node| node.name.clone());
+        let own = self.own_name();
         // What others serve, or nobody any more, is not dialled from here.
         self.view.database(name).filter(|database| database.agents.contains(&own))
     }

@@ -105,34 +105,21 @@ impl Report {
                 ));
                 continue;
             }
-            let same = settings(&there.database) == *database;
-            match (there.reporters.contains_key(&self.id), there.reporters.len(), same) {
-                (true, _, true) => {
-                    // A host may have been given another name.
-                    if there.reporters.get(&self.id) != Some(&self.name) {
-                        steps.push(step(database, with(there, self), false));
-                    }
-                }
-                (true, 1, false) => steps.push(step(database, own(), false)),
-                (own, _, _) => {
-                    let others: Vec<&str> = there
-                        .reporters
-                        .iter()
-                        .filter(|(id, _)| **id != self.id)
-                        .map(|(_, name)| name.as_str())
-                        .collect();
-                    self.problems.push(format!(
-                        "the database {name}: {} has one of this name; give this one another name, or let an \
-                         administrator write down one that several agents serve: sallyport admin create, with via: [{}, \
-                         {}] (if that agent is gone for good: sallyport admin rm node/ID)",
-                        others.join(", "),
-                        others.join(", "),
-                        self.name
-                    ));
-                    if own {
-                        steps.push(without(there, self.id));
-                    }
-                }
+            let Some(called) = there.reporters.get(&self.id) else {
+                let others: Vec<&str> = there.reporters.values().map(NodeName::as_str).collect();
+                self.problems.push(format!(
+                    "the database {name}: {} has one of this name; give this one another name, or let an \
+                     administrator write down one that several agents serve: sallyport admin create, with via: [{}, \
+                     {}] (if that agent is gone for good: sallyport admin rm node/ID)",
+                    others.join(", "),
+                    others.join(", "),
+                    self.name
+                ));
+                continue;
+            };
+            // A host may have been given another name.
+            if *called != self.name || settings(&there.database) != *database {
+                steps.push(step(database, own(), false));
             }
         }
         let gone = known.values().filter(|there| {
@@ -145,12 +132,6 @@ impl Report {
 
 fn settings(database: &Database) -> Database {
     Database { agents: Vec::new(), ..database.clone() }
-}
-
-fn with(there: &Known, report: &Report) -> BTreeMap<HostId, NodeName> {
-    let mut reporters = there.reporters.clone();
-    reporters.insert(report.id, report.name.clone());
-    reporters
 }
 
 fn step(database: &Database, reporters: BTreeMap<HostId, NodeName>, new: bool) -> Step {
