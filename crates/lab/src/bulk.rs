@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cost::{children_time, forget_peak, memory, processor_time, resident, unlinked_bytes};
-use crate::machine::{Facts, Watch};
+use crate::machine::Watch;
 use crate::report::{Aim, Csv, Report, Row};
 use crate::rig::{NODE, Rig, Way};
 use crate::statistics::Samples;
@@ -536,15 +536,7 @@ fn report(
         settings.data,
         settings.rounds
     ));
-    Report {
-        measurement: "bulk",
-        machine: Facts::here(),
-        noise: watch.noise(),
-        conditions,
-        rows,
-        aims,
-        interrupted: talk.stopping(),
-    }
+    Report { conditions, rows, aims, ..Report::of("bulk", &watch, talk) }
 }
 
 #[cfg(test)]

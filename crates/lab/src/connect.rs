@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cost::{children_time, processor_time};
-use crate::machine::{Facts, Watch};
+use crate::machine::Watch;
 use crate::report::{Aim, Csv, Report, Row};
 use crate::rig::{Rig, Way};
 use crate::statistics::Samples;
@@ -225,13 +225,5 @@ fn report(rig: &Rig, scenarios: &[Scenario], watch: Watch, talk: &Talk) -> Repor
             ));
         }
     }
-    Report {
-        measurement: "connect",
-        machine: Facts::here(),
-        noise: watch.noise(),
-        conditions: rig.conditions(),
-        rows,
-        aims,
-        interrupted: talk.stopping(),
-    }
+    Report { conditions: rig.conditions(), rows, aims, ..Report::of("connect", &watch, talk) }
 }

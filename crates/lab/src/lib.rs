@@ -11,6 +11,8 @@ pub mod cost;
 pub mod databases;
 pub mod machine;
 pub mod offers;
+pub mod page;
+pub mod plot;
 pub mod report;
 pub mod rig;
 pub mod sessions;
@@ -62,6 +64,9 @@ pub enum LabError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// What the caller gave cannot be measured.
+    #[error("{0}")]
+    Input(String),
     /// A connection of the lab's own failed.
     #[error("{0}")]
     Connection(String),
@@ -78,10 +83,16 @@ impl<T> AtFile<T> for std::io::Result<T> {
     }
 }
 
+/// Hears a share from 0 to 1, and what is under way.
+type Progress = dyn Fn(f64, &str) + Send + Sync;
+
 /// Where the lab says how far it is, and learns that it shall stop.
 #[derive(Clone)]
 pub struct Talk {
     say: Arc<dyn Fn(&str) + Send + Sync>,
+    progress: Arc<Progress>,
+    /// The part of the whole that is being done: from which share to which.
+    part: (f64, f64),
     stop: Arc<AtomicBool>,
 }
 
@@ -94,11 +105,39 @@ impl std::fmt::Debug for Talk {
 impl Talk {
     /// Lines go to `say`; when `stop` becomes true, a measurement ends at the next sample and keeps what there is.
     pub fn new(say: impl Fn(&str) + Send + Sync + 'static, stop: Arc<AtomicBool>) -> Self {
-        Self { say: Arc::new(say), stop }
+        Self { say: Arc::new(say), progress: Arc::new(|_, _| ()), part: (0.0, 1.0), stop }
     }
 
-    pub(crate) fn say(&self, line: impl AsRef<str>) {
+    /// Says nothing, and is never told to stop.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self::new(|_| (), Arc::default())
+    }
+
+    /// How far it is goes to `progress`: a share from 0 to 1, and what is under way.
+    #[must_use]
+    pub fn with_progress(self, progress: impl Fn(f64, &str) + Send + Sync + 'static) -> Self {
+        Self { progress: Arc::new(progress), ..self }
+    }
+
+    /// The same, for a part of the work: its progress from 0 to 1 is that of the whole from `from` to `to`.
+    #[must_use]
+    pub fn part(&self, from: f64, to: f64) -> Self {
+        let (begin, end) = self.part;
+        let at = |share: f64| begin + (end - begin) * share.clamp(0.0, 1.0);
+        Self { part: (at(from), at(to)), ..self.clone() }
+    }
+
+    /// Says a line.
+    pub fn say(&self, line: impl AsRef<str>) {
         (self.say)(line.as_ref());
+    }
+
+    /// Says that so many steps of all are done, and which one is next.
+    #[allow(clippy::cast_precision_loss, reason = "numbers of steps")]
+    pub fn progress(&self, done: usize, all: usize, what: impl AsRef<str>) {
+        let share = (done as f64 / all.max(1) as f64).clamp(0.0, 1.0);
+        (self.progress)(self.part.0 + (self.part.1 - self.part.0) * share, what.as_ref());
     }
 
     /// Whether to stop.

@@ -1,7 +1,11 @@
 //! The machine: what it is, and whether it was quiet.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -17,6 +21,11 @@ pub struct Facts {
     pub processors: usize,
     /// Memory in bytes.
     pub memory: u64,
+    /// What the processor can do that cryptography is faster with.
+    pub flags: Vec<String>,
+    /// How the kernel sets the processors' frequency (cpufreq's governor); "none" where it has no say, as in most virtual
+    /// machines.
+    pub governor: String,
     /// The kernel's release.
     pub kernel: String,
     /// What `ssh -V` says.
@@ -41,6 +50,8 @@ impl Facts {
             processor: line("/proc/cpuinfo", "model name"),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory,
+            flags: flags(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            governor: governor(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             openssh: openssh
                 .map(|output| String::from_utf8_lossy(&output.stderr).trim().to_owned())
@@ -81,7 +92,7 @@ struct Used {
 }
 
 /// What a [`Watch`] saw.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Noise {
     /// How long it watched, in seconds.
     pub seconds: f64,
@@ -137,6 +148,136 @@ impl Watch {
     }
 }
 
+/// Flags that matter to cryptography, of all that a processor has: instructions for AES, SHA, carry-less and wide integer
+/// multiplication, and vectors. x86 calls the line `flags`, ARM `Features`.
+fn flags(cpuinfo: &str) -> Vec<String> {
+    const MATTER: &[&str] = &[
+        "aes",
+        "vaes",
+        "pclmulqdq",
+        "vpclmulqdq",
+        "sha_ni",
+        "bmi2",
+        "adx",
+        "avx",
+        "avx2",
+        "avx512f",
+        "avx512ifma",
+        "gfni",
+        "pmull",
+        "sha1",
+        "sha2",
+        "sha3",
+        "sha512",
+        "asimd",
+        "sve",
+    ];
+    let line = cpuinfo.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
+    let all: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+    MATTER.iter().filter(|flag| all.contains(flag)).map(|flag| (*flag).to_owned()).collect()
+}
+
+fn governor() -> String {
+    let said =
+        fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").unwrap_or_default();
+    if said.trim().is_empty() { "none".to_owned() } else { said.trim().to_owned() }
+}
+
+/// The versions of programs that take part in measurements, as they say them, by name; those that are not there are left
+/// out.
+#[must_use]
+pub fn versions() -> BTreeMap<&'static str, String> {
+    const PROGRAMS: &[(&str, &str, &str)] = &[
+        ("chromium", "chromium", "--version"),
+        ("haproxy", "haproxy", "-v"),
+        ("nginx", "nginx", "-v"),
+        ("openssl", "openssl", "version"),
+        ("pgbouncer", "pgbouncer", "--version"),
+        ("ssh", "ssh", "-V"),
+    ];
+    let mut versions = BTreeMap::from([("sallyport", env!("CARGO_PKG_VERSION").to_owned())]);
+    for (name, program, argument) in PROGRAMS {
+        let Ok(output) = std::process::Command::new(program).arg(argument).output() else { continue };
+        let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+        let said = String::from_utf8_lossy(&said);
+        if let Some(line) = said.lines().map(str::trim).find(|line| !line.is_empty()) {
+            versions.insert(name, line.to_owned());
+        }
+    }
+    for provider in sallyport_sal::provider::ALL {
+        versions.insert(provider.name(), provider.credit().to_owned());
+    }
+    versions
+}
+
+/// One second of the machine while something was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Second {
+    /// Since the beginning.
+    pub seconds: f64,
+    /// Share of the processors' time that was used, by whomever.
+    pub busy: f64,
+    /// Share that the host took for others.
+    pub stolen: f64,
+    /// Processes that wanted to run, averaged over a minute.
+    pub load: f64,
+}
+
+/// Looks at the machine every second, until it is asked what it saw.
+#[derive(Debug)]
+pub struct Sampler {
+    seen: Arc<Mutex<Vec<Second>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sampler {
+    /// The most that is kept: a day.
+    const MOST: usize = 86_400;
+
+    /// Begins.
+    #[must_use]
+    pub fn begin() -> Self {
+        let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (into, until) = (Arc::clone(&seen), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let began = Instant::now();
+            let mut watch = Watch::begin();
+            while !until.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_secs(1));
+                let Noise { busy, stolen, load_after: load, .. } = watch.noise();
+                watch = Watch::begin();
+                let Ok(mut seen) = into.lock() else { return };
+                if seen.len() < Self::MOST {
+                    seen.push(Second { seconds: began.elapsed().as_secs_f64(), busy, stolen, load });
+                }
+            }
+        });
+        Self { seen, stop, thread: Some(thread) }
+    }
+
+    /// Ends, and gives what was seen.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Second> {
+        self.end();
+        self.seen.lock().map(|seen| seen.clone()).unwrap_or_default()
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default()
@@ -160,6 +301,13 @@ mod tests {
     fn a_machine_has_facts_and_noise_is_told() {
         let facts = Facts::here();
         assert!(facts.processors > 0 && facts.memory > 1 << 20 && !facts.kernel.is_empty(), "{facts:?}");
+        let x86 = "processor\t: 0\nflags\t\t: fpu aes avx2 sha_ni pclmulqdq\n";
+        assert_eq!(flags(x86), ["aes", "pclmulqdq", "sha_ni", "avx2"]);
+        assert_eq!(flags("Features\t: fp asimd aes pmull sha2"), ["aes", "pmull", "sha2", "asimd"]);
+        assert_eq!(versions().get("sallyport").map(String::as_str), Some(env!("CARGO_PKG_VERSION")));
+        let sampler = Sampler::begin();
+        let seen = sampler.finish();
+        assert!(seen.iter().all(|second| second.busy <= 1.0 && second.seconds >= 0.0), "{seen:?}");
         let quiet = Noise { seconds: 1.0, load_before: 0.1, load_after: 2.0, stolen: 0.0, busy: 0.9 };
         assert_eq!(quiet.warning(), None);
         let loud = Noise { load_before: 4.0, stolen: 0.2, ..quiet };

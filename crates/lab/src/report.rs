@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::machine::{Facts, Noise};
-use crate::{AtFile, LabError};
+use crate::machine::{Facts, Noise, Watch};
+use crate::statistics::Samples;
+use crate::{AtFile, LabError, Talk};
 
 /// One measurement, done or broken off.
 #[derive(Debug, Clone, Serialize)]
@@ -24,8 +25,24 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What was aimed at, and whether it was reached.
     pub aims: Vec<Aim>,
+    /// What follows from the figures, in words, and what is to be kept in mind.
+    pub notes: Vec<String>,
+    /// The figures as pictures.
+    #[serde(skip)]
+    pub pictures: Vec<Picture>,
     /// Whether somebody broke it off: then there are fewer samples.
     pub interrupted: bool,
+}
+
+/// A picture of figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// What its file is called, without the ending: lower case letters, digits and hyphens.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// The picture, light and dark by itself ([`crate::plot`]).
+    pub svg: String,
 }
 
 /// Figures of one thing.
@@ -42,8 +59,14 @@ pub struct Row {
 pub struct Figure {
     /// What it is, with its unit.
     pub name: &'static str,
-    /// The number; none where it does not apply.
+    /// The number; none where it does not apply. The median where there are several samples.
     pub value: Option<f64>,
+    /// Within which the median lies with a confidence of 95 % ([`Samples::interval`]); none for what was counted once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
+    /// How many samples there were; none for what was counted once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<usize>,
     /// Digits after the point in the table.
     #[serde(skip)]
     pub digits: usize,
@@ -56,10 +79,24 @@ impl Row {
         Self { what: what.into(), figures: Vec::new() }
     }
 
-    /// Adds a figure.
+    /// Adds a figure that was counted or computed.
     #[must_use]
     pub fn with(mut self, name: &'static str, digits: usize, value: impl Into<Option<f64>>) -> Self {
-        self.figures.push(Figure { name, value: value.into(), digits });
+        self.figures.push(Figure { name, value: value.into(), interval: None, samples: None, digits });
+        self
+    }
+
+    /// Adds the median of samples, with the interval in which it lies.
+    #[must_use]
+    pub fn measured(mut self, name: &'static str, digits: usize, samples: &Samples) -> Self {
+        let any = !samples.is_empty();
+        self.figures.push(Figure {
+            name,
+            value: any.then(|| samples.median()),
+            interval: samples.interval().map(|(low, high)| [low, high]),
+            samples: any.then(|| samples.len()),
+            digits,
+        });
         self
     }
 
@@ -103,7 +140,36 @@ impl Aim {
     }
 }
 
+impl Figure {
+    /// As it stands in a table: `12.3`, or `12.3 ±0.4` with the farther end of its interval.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Some(value) = self.value else { return "-".to_owned() };
+        let digits = self.digits;
+        match self.interval {
+            Some([low, high]) => format!("{value:.digits$} ±{:.digits$}", (value - low).max(high - value)),
+            None => format!("{value:.digits$}"),
+        }
+    }
+}
+
 impl Report {
+    /// A measurement on this machine that has no figures yet: what `watch` saw until now, and whether it was broken off.
+    #[must_use]
+    pub fn of(measurement: &'static str, watch: &Watch, talk: &Talk) -> Self {
+        Self {
+            measurement,
+            machine: Facts::here(),
+            noise: watch.noise(),
+            conditions: Vec::new(),
+            rows: Vec::new(),
+            aims: Vec::new(),
+            notes: Vec::new(),
+            pictures: Vec::new(),
+            interrupted: talk.stopping(),
+        }
+    }
+
     /// The headings of the table: the figures of all rows, in the order in which they first appear.
     #[must_use]
     pub fn headings(&self) -> Vec<&str> {
@@ -121,11 +187,7 @@ impl Report {
     pub fn lines(&self) -> Vec<Vec<String>> {
         let headings = self.headings();
         let text = |row: &Row, name: &str| {
-            row.figures
-                .iter()
-                .find(|figure| figure.name == name)
-                .and_then(|figure| figure.value.map(|value| format!("{value:.*}", figure.digits)))
-                .unwrap_or_else(|| "-".to_owned())
+            row.figures.iter().find(|figure| figure.name == name).map_or_else(|| "-".to_owned(), Figure::text)
         };
         self.rows
             .iter()
@@ -176,20 +238,27 @@ mod tests {
 
     #[test]
     fn a_table_has_a_column_for_every_figure_of_any_row() {
+        let samples: Samples = [1.9, 2.0, 2.3].into_iter().collect();
         let report = Report {
-            measurement: "test",
-            machine: Facts::here(),
-            noise: crate::machine::Watch::begin().noise(),
-            conditions: Vec::new(),
             rows: vec![
                 Row::new("one").with("ms", 1, 1.25).with("ratio", 2, None),
-                Row::new("two").with("ms", 1, 2.0).with("cpu", 0, 3.4),
+                Row::new("two").measured("ms", 1, &samples).with("cpu", 0, 3.4),
+                Row::new("three").measured("ms", 1, &Samples::default()),
             ],
             aims: vec![Aim::at_most("x", 1.0, 1.5, "ms"), Aim::at_least("y", 0.5, 1.0, "x")],
-            interrupted: false,
+            ..Report::of("test", &Watch::begin(), &Talk::silent())
         };
         assert_eq!(report.headings(), ["what", "ms", "ratio", "cpu"]);
-        assert_eq!(report.lines(), [["one", "1.2", "-", "-"], ["two", "2.0", "-", "3"]]);
+        assert_eq!(
+            report.lines(),
+            [["one", "1.2", "-", "-"], ["two", "2.0 ±0.3", "-", "3"], ["three", "-", "-", "-"]]
+        );
+        let json = serde_json::to_value(&report.rows).unwrap();
+        assert_eq!(json[0]["figures"][0], serde_json::json!({"name": "ms", "value": 1.25}));
+        assert_eq!(
+            json[1]["figures"][0],
+            serde_json::json!({"name": "ms", "value": 2.0, "interval": [1.9, 2.3], "samples": 3})
+        );
         assert!(report.aims.first().unwrap().reached && !report.aims.last().unwrap().reached);
     }
 

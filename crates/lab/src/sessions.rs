@@ -12,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use sallyport_ssh::client::{Connection, Output, Program, Session, SessionRequest, Terminal, WindowSize};
 
 use crate::cost::memory;
-use crate::machine::{Facts, Watch};
+use crate::machine::Watch;
 use crate::report::{Aim, Csv, Report, Row};
 use crate::rig::{Rig, Way};
 use crate::statistics::Samples;
@@ -153,15 +153,7 @@ pub fn run(
     ));
     // Before the cluster ends: what is still open ends with it.
     runtime.shutdown_background();
-    Ok(Report {
-        measurement: "sessions",
-        machine: Facts::here(),
-        noise: watch.noise(),
-        conditions,
-        rows,
-        aims,
-        interrupted: talk.stopping(),
-    })
+    Ok(Report { conditions, rows, aims, ..Report::of("sessions", &watch, talk) })
 }
 
 /// Raises the limit of open files as far as it may be raised; children inherit it. Gives the limit.

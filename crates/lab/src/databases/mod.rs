@@ -8,7 +8,7 @@ mod client;
 mod idle;
 mod load;
 mod outcome;
-mod page;
+mod pictures;
 mod ways;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use sallyport_sal::Suite;
 
-use crate::machine::{Facts, Watch};
+use crate::machine::Watch;
 use crate::report::{Csv, Report};
 use crate::rig::floors::{self, Floor};
 use crate::rig::postgres::Postgres;
@@ -54,10 +54,6 @@ pub struct Settings {
     pub pgbench: u64,
     /// Where every sample goes.
     pub csv: Option<PathBuf>,
-    /// Where the report goes: a page and a picture.
-    pub html: Option<PathBuf>,
-    /// The picture alone.
-    pub svg: Option<PathBuf>,
 }
 
 /// Measures.
@@ -130,23 +126,13 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     if settings.idle > 0 && !talk.stopping() {
         idle::measure(&ways, &mut outcomes, settings.idle, &mut csv, talk)?;
     }
-    let report = Report {
-        measurement: "db-suite",
-        machine: Facts::here(),
-        noise: watch.noise(),
+    Ok(Report {
         conditions: conditions(&postgres, settings),
         rows: outcomes.iter().map(|outcome| outcome.row(outcomes.first())).collect(),
         aims: outcome::aims(&outcomes),
-        interrupted: talk.stopping(),
-    };
-    for (path, text) in
-        [(&settings.html, page::html(&report, &outcomes)), (&settings.svg, page::svg(&outcomes))]
-    {
-        if let Some(path) = path {
-            std::fs::write(path, text).at("write", path)?;
-        }
-    }
-    Ok(report)
+        pictures: pictures::of(&outcomes),
+        ..Report::of("db-suite", &watch, talk)
+    })
 }
 
 /// Presses one way, and gives what it cost everybody.

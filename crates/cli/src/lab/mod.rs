@@ -1,12 +1,14 @@
-//! `sallyport lab`: what a cluster costs on this machine, against stock OpenSSH.
+//! `sallyport lab`: what keys, handshakes, servers and whole clusters cost on this machine.
 
-use std::path::PathBuf;
+mod progress;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sallyport_lab::report::Report;
-use sallyport_lab::{LabError, Talk, bulk, connect, databases, offers, sessions};
+use sallyport_lab::{LabError, Talk, bulk, connect, databases, offers, page, sessions};
 use sallyport_sal::Suite;
 use sallyport_ssh::client::{Connection, Credentials, Settings};
 
@@ -34,11 +36,17 @@ pub(crate) enum Lab {
 }
 
 /// What every measurement takes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 struct Common {
     /// Write every sample to this file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write the report as a page, with its pictures.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the pictures, where there are any, as SVG files into this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
     /// A glance: fewer samples.
     #[arg(long)]
     quick: bool,
@@ -102,12 +110,6 @@ pub(crate) struct SessionsArgs {
 pub(crate) struct DbSuiteArgs {
     #[command(flatten)]
     common: Common,
-    /// Write the report as a page, with its picture.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the picture.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Rounds; each presses once every way. Default: 3, or 1 with --quick.
     #[arg(long, value_name = "COUNT")]
     rounds: Option<usize>,
@@ -159,8 +161,6 @@ impl DbSuiteArgs {
             copy: self.copy.unwrap_or(if quick { 16 } else { 512 }).min(1 << 16),
             pgbench: self.pgbench.unwrap_or(if quick { 1 } else { 10 }),
             csv: self.common.csv.clone(),
-            html: self.html.clone(),
-            svg: self.svg.clone(),
         })
     }
 }
@@ -230,13 +230,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         }
         Lab::DbSuite(args) => {
             let settings = args.settings()?;
-            let written = [args.html.clone(), args.svg.clone()];
-            let done =
-                measure(&args.common, move |program, talk| databases::run(program, &settings, talk)).await?;
-            for path in written.into_iter().flatten() {
-                ui::say(format!("the report is in {}", path.display()));
-            }
-            Ok(done)
+            measure(&args.common, move |program, talk| databases::run(program, &settings, talk)).await
         }
         Lab::Offers(args) => review(args).await,
     }
@@ -245,27 +239,38 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
 /// Runs a measurement beside a watch for Ctrl-C, and shows what it gives.
 async fn measure(
     common: &Common,
-    measurement: impl FnOnce(&std::path::Path, &Talk) -> Result<Report, LabError> + Send + 'static,
+    measurement: impl FnOnce(&Path, &Talk) -> Result<Report, LabError> + Send + 'static,
 ) -> CliResult<ExitCode> {
+    let report = beside_a_watch(measurement).await?;
+    show(&report, common)?;
+    let missed = report.aims.iter().any(|aim| !aim.reached);
+    Ok(if common.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Does work of the lab, which gets the path of this program, and tells it when somebody presses Ctrl-C.
+async fn beside_a_watch<T: Send + 'static>(
+    work: impl FnOnce(&Path, &Talk) -> Result<T, LabError> + Send + 'static,
+) -> CliResult<T> {
     let program = std::env::current_exe().doing("find the path of this program")?;
     let stop = Arc::new(AtomicBool::new(false));
-    let talk = Talk::new(|line| ui::say(line), Arc::clone(&stop));
-    let mut measuring = tokio::task::spawn_blocking(move || measurement(&program, &talk));
-    let report = loop {
+    let progress = Arc::new(progress::Progress::new());
+    let (lines, shares) = (Arc::clone(&progress), Arc::clone(&progress));
+    let talk = Talk::new(move |line| lines.say(line), Arc::clone(&stop))
+        .with_progress(move |share, what| shares.show(share, what));
+    let mut working = tokio::task::spawn_blocking(move || work(&program, &talk));
+    let done = loop {
         tokio::select! {
-            done = &mut measuring => break done.doing("measure")?,
+            done = &mut working => break done.doing("measure")?,
             _ = tokio::signal::ctrl_c() => {
                 if stop.swap(true, Ordering::Relaxed) {
                     return Err(CliError::new("interrupted twice; what the lab started may still be running"));
                 }
-                ui::say("stopping after this sample; what there is will be shown (once more: at once)");
+                progress.say("stopping after this sample; what there is will be shown (once more: at once)");
             }
         }
     };
-    let report = report.map_err(|error| CliError::new(error.to_string()))?;
-    show(&report, common)?;
-    let missed = report.aims.iter().any(|aim| !aim.reached);
-    Ok(if common.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    progress.finish();
+    done.map_err(|error| CliError::new(error.to_string()))
 }
 
 fn show(report: &Report, common: &Common) -> CliResult {
@@ -275,9 +280,29 @@ fn show(report: &Report, common: &Common) -> CliResult {
     if let Some(path) = &common.csv {
         ui::say(format!("every sample is in {}", path.display()));
     }
+    if let Some(directory) = common.svg.as_ref().filter(|_| !report.pictures.is_empty()) {
+        let doing = || format!("write pictures into {}", directory.display());
+        std::fs::create_dir_all(directory).doing(doing())?;
+        for picture in &report.pictures {
+            std::fs::write(directory.join(format!("{}.svg", picture.name)), &picture.svg).doing(doing())?;
+        }
+        ui::say(format!("{} pictures are in {}", report.pictures.len(), directory.display()));
+    }
+    if let Some(path) = &common.html {
+        let title = format!("sallyport lab {}", report.measurement);
+        let machine = format!("<p>{}</p>\n", page::escape(&report.machine.line()));
+        let page = page::page(&title, &machine, &[page::measurement("Figures", report)]);
+        std::fs::write(path, page).doing(format!("write {}", path.display()))?;
+        ui::say(format!("the report is in {}", path.display()));
+    }
     if common.format == Format::Json {
         return ui::json(report);
     }
+    print(report)
+}
+
+/// A report for people.
+fn print(report: &Report) -> CliResult {
     ui::data(format!("machine  {}", report.machine.line()))?;
     let noise = &report.noise;
     ui::data(format!(
@@ -291,7 +316,9 @@ fn show(report: &Report, common: &Common) -> CliResult {
     }
     ui::data("")?;
     ui::table(&report.headings(), report.lines(), "nothing was measured")?;
-    ui::data("")?;
+    if !report.aims.is_empty() {
+        ui::data("")?;
+    }
     for aim in &report.aims {
         ui::data(format!(
             "{}  {}; got {}",
@@ -299,6 +326,12 @@ fn show(report: &Report, common: &Common) -> CliResult {
             aim.what,
             aim.got
         ))?;
+    }
+    if !report.notes.is_empty() {
+        ui::data("")?;
+    }
+    for note in &report.notes {
+        ui::data(note)?;
     }
     if report.interrupted {
         ui::say("interrupted: fewer samples than asked for");
