@@ -55,6 +55,8 @@ mod sftp_observer;
 mod ssh_certificate;
 #[path = "../fuzz/fuzz_targets/ssh_offer.rs"]
 mod ssh_offer;
+#[path = "../fuzz/fuzz_targets/tls_answer.rs"]
+mod tls_answer;
 #[path = "../fuzz/fuzz_targets/tunnel_frame.rs"]
 mod tunnel_frame;
 #[path = "../fuzz/fuzz_targets/tunnel_state.rs"]
@@ -286,6 +288,19 @@ fn ssh_offer_holds() {
         "ssh_offer",
         ssh_offer::run,
         &[b"\x03SSH-2.0-OpenSSH_9.2\r\n\0\0\0\x2c\x0a\x14", b"\x01line\r\nSSH-1.99-x\n\0\0\0\x05\x00\x02aaa"],
+    );
+}
+
+#[test]
+fn tls_answer_holds() {
+    replay(
+        "tls_answer",
+        tls_answer::run,
+        &[
+            b"\x05\x16\x03\x03\0\x2c\x02\0\0\x28\x03\x03rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\0\xc0\x2f\0\0\0",
+            b"\x01\x15\x03\x01\0\x02\x02\x46",
+            b"\x09\x16\x03\x03\0\x0a\x0b\0\0\x06\0\0\x03\0\0\0",
+        ],
     );
 }
 

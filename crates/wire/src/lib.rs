@@ -6,6 +6,7 @@ pub mod codec;
 pub mod convert;
 pub mod detect;
 pub mod relay;
+pub mod tls_probe;
 pub mod tunnel;
 
 /// The header of answers from proxies and the authority that tells a user's program which trust is in force: when it is
