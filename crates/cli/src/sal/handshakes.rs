@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> CliResult {
         let credentials = Credentials::new(selection, key).doing(format!("make {key} certificates"))?;
         for group in &args.group {
             for (client_certificate, resumed) in [(false, false), (true, false), (false, true)] {
-                let shape = Shape { key, group: *group, client_certificate, resumed };
+                let shape = Shape { client_certificate, resumed, ..Shape::new(key, *group) };
                 bar.set_message(describe(shape));
                 rows.push(measure(selection, &alone, &credentials, shape, go.as_mut())?);
                 bar.inc(1);
@@ -247,7 +247,7 @@ impl Go {
 
     /// Nanoseconds of one handshake, or why there is none.
     fn ask(&mut self, shape: Shape) -> CliResult<Result<f64, String>> {
-        let Shape { key, group, client_certificate, resumed } = shape;
+        let Shape { key, group, client_certificate, resumed, .. } = shape;
         writeln!(self.asks, "{key} {group} {client_certificate} {resumed} {GO_TURN_MILLISECONDS}")
             .and_then(|()| self.asks.flush())
             .doing("ask Go's program")?;

@@ -3,5 +3,6 @@
 pub mod certificate;
 pub mod handshake;
 pub mod operation;
+pub mod plain_rsa;
 pub mod table;
 pub mod timing;

@@ -1,5 +1,6 @@
 //! One operation of a primitive by one provider, ready to be repeated.
 
+use super::plain_rsa;
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind};
 use crate::provider::{Offer, Provider};
 use crate::{Primitive, PrivateKeyMaterial, selftest};
@@ -179,6 +180,7 @@ fn scheme(algorithm: KeyAlgorithm) -> crate::SignatureScheme {
 fn key(algorithm: KeyAlgorithm, helper: &'static dyn Provider) -> Result<PrivateKeyMaterial, String> {
     match selftest::known_key(algorithm) {
         Some(key) => Ok(key),
+        None if algorithm == KeyAlgorithm::Rsa1024 => Ok(plain_rsa::material()),
         None => helper.generate_key(algorithm).map_err(|fault| fault.to_string()),
     }
 }

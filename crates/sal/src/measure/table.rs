@@ -3,6 +3,7 @@
 use time::OffsetDateTime;
 
 use super::operation::{self, Part, Work};
+use super::plain_rsa::PLAIN_RSA;
 use super::timing::{self, Effort, Times};
 use crate::algorithm::{KeyAlgorithm, KeyKind, Standing};
 use crate::provider::{Offer, Provider};
@@ -69,29 +70,74 @@ pub fn measure(
     wanted: impl Fn(Primitive) -> bool,
     mut progress: impl FnMut(Progress),
 ) -> Vec<Measured> {
-    let primitives = || Primitive::all().filter(|primitive| scope.covers(*primitive) && wanted(*primitive));
+    let primitives = Primitive::all().filter(|primitive| scope.covers(*primitive) && wanted(*primitive));
+    let wanted: Vec<Wanted> = primitives
+        .flat_map(|primitive| {
+            selection.providers().iter().map(move |provider| Wanted { primitive, provider: *provider })
+        })
+        .collect();
+    measure_while(selection, &wanted, effort, |now| {
+        progress(now);
+        true
+    })
+}
+
+/// One source for one primitive, to be measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The primitive.
+    pub primitive: Primitive,
+    /// The source. One that does not offer it, or cannot run here, is passed over.
+    pub provider: &'static dyn Provider,
+}
+
+/// Measures these sources in turns, until `progress` says no: then there are fewer passes.
+pub fn measure_while(
+    selection: &Selection,
+    wanted: &[Wanted],
+    effort: Effort,
+    mut progress: impl FnMut(Progress) -> bool,
+) -> Vec<Measured> {
     // RSA key generation takes from tenths of seconds to seconds: it has passes of its own.
     let is_slow = |primitive| matches!(primitive, Primitive::GenerateKey(key) if key.kind() == KeyKind::Rsa);
-    let slow: Vec<_> = primitives().filter(|primitive| is_slow(*primitive)).collect();
-    let quick: Vec<_> = primitives().filter(|primitive| !is_slow(*primitive)).collect();
+    let (slow, quick): (Vec<_>, Vec<_>) =
+        wanted.iter().copied().partition(|wanted| is_slow(wanted.primitive));
+    let mut one_by_one: Vec<Vec<Wanted>> = Vec::new();
+    for wanted in slow {
+        match one_by_one.last_mut() {
+            Some(last) if last.iter().any(|one| one.primitive == wanted.primitive) => last.push(wanted),
+            _ => one_by_one.push(vec![wanted]),
+        }
+    }
+    let slow = one_by_one;
     let all = slow.len() + if quick.is_empty() { 0 } else { effort.passes };
     let mut done = 0;
 
     // Everything takes part in every pass, so that a disturbance of seconds spoils one sample of each at most.
     let (mut candidates, works) = candidates(selection, &quick);
     let mut works: Vec<Work> = works;
-    let times = timing::interleaved(&mut works, effort, || {
+    let mut going = true;
+    let times = timing::interleaved_while(&mut works, effort, || {
         done += 1;
-        progress(Progress { primitive: None, done, all });
+        going = progress(Progress { primitive: None, done, all });
+        going
     });
     for (candidate, times) in candidates.iter_mut().zip(times) {
         candidate.times = times;
     }
-    for primitive in slow {
-        progress(Progress { primitive: Some(primitive), done, all });
-        let (mut rows, mut works) = self::candidates(selection, &[primitive]);
+    for wanted in slow {
+        let Some(primitive) = wanted.first().map(|first| first.primitive) else { continue };
+        let now = Progress { primitive: Some(primitive), done, all };
+        if !going || !progress(now) {
+            break;
+        }
+        let (mut rows, mut works) = self::candidates(selection, &wanted);
         let effort = Effort { passes: rsa_passes(primitive), ..effort };
-        for (row, times) in rows.iter_mut().zip(timing::interleaved(&mut works, effort, || ())) {
+        let times = timing::interleaved_while(&mut works, effort, || {
+            going = progress(now);
+            going
+        });
+        for (row, times) in rows.iter_mut().zip(times) {
             row.times = times;
         }
         candidates.append(&mut rows);
@@ -101,34 +147,32 @@ pub fn measure(
     candidates
 }
 
-/// Every source that can run here for these primitives, ready to be timed.
-fn candidates(selection: &Selection, primitives: &[Primitive]) -> (Vec<Measured>, Vec<Work>) {
+/// Those of the sources that can run here, ready to be timed.
+fn candidates(selection: &Selection, wanted: &[Wanted]) -> (Vec<Measured>, Vec<Work>) {
     let (mut rows, mut works) = (Vec::new(), Vec::new());
-    for primitive in primitives.iter().copied() {
-        let measurable = || {
-            selection.providers().iter().filter(|provider| operation::is_measurable(**provider, primitive))
-        };
+    for Wanted { primitive, provider } in wanted.iter().copied() {
+        if !operation::is_measurable(provider, primitive) {
+            continue;
+        }
         for part in operation::parts(primitive) {
-            for provider in measurable() {
-                // Each makes its own keys and peers where it can; the most capable one helps where it cannot.
-                let own = operation::prepare(*provider, *provider, primitive, part);
-                let ready = own.or_else(|error| match helper(selection, primitive) {
-                    Some(helper) => operation::prepare(*provider, helper, primitive, part),
-                    None => Err(error),
-                });
-                let Ok(work) = ready else { continue };
-                works.push(work);
-                rows.push(Measured {
-                    primitive,
-                    part,
-                    provider: provider.name(),
-                    times: Times::default(),
-                    warning: match provider.offer(primitive) {
-                        Offer::Unsafe(reason) => Some(reason),
-                        _ => None,
-                    },
-                });
-            }
+            // Each makes its own keys and peers where it can; the most capable one helps where it cannot.
+            let own = operation::prepare(provider, provider, primitive, part);
+            let ready = own.or_else(|error| match helper(selection, primitive) {
+                Some(helper) => operation::prepare(provider, helper, primitive, part),
+                None => Err(error),
+            });
+            let Ok(work) = ready else { continue };
+            works.push(work);
+            rows.push(Measured {
+                primitive,
+                part,
+                provider: provider.name(),
+                times: Times::default(),
+                warning: match provider.offer(primitive) {
+                    Offer::Unsafe(reason) => Some(reason),
+                    _ => None,
+                },
+            });
         }
     }
     (rows, works)
@@ -169,5 +213,8 @@ fn helper(selection: &Selection, primitive: Primitive) -> Option<&'static dyn Pr
         Primitive::Encapsulate => Primitive::Decapsulate,
         other => other,
     };
-    selection.source(helps).ok()
+    match helps {
+        Primitive::Sign(KeyAlgorithm::Rsa1024) => Some(&PLAIN_RSA),
+        _ => selection.source(helps).ok(),
+    }
 }

@@ -1,11 +1,13 @@
 //! How long things take, on a machine that does other things too.
 //!
 //! Candidates take turns, pass after pass, so that a disturbance hits all of them alike; each pass times a batch. The
-//! least time of all passes is what the work takes when nothing disturbs it, and is what sources are compared by.
+//! least time of all passes is what the work takes when nothing disturbs it, and is what sources are compared by. Times
+//! are processor time of the thread: what others have of the processor meanwhile does not count.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::operation::Work;
+use crate::economy::thread_cpu;
 use crate::selection::Cost;
 
 /// How much time measurements may take.
@@ -36,6 +38,12 @@ const FEWEST: usize = 4;
 pub struct Times(Vec<f64>);
 
 impl Times {
+    /// All of them, in the order in which they were taken.
+    #[must_use]
+    pub fn samples(&self) -> &[f64] {
+        &self.0
+    }
+
     /// The least.
     #[must_use]
     pub fn minimum(&self) -> f64 {
@@ -70,8 +78,50 @@ impl Times {
     }
 }
 
+/// Work with so many repetitions that they take about a given time.
+pub struct Batch {
+    work: Work,
+    count: u32,
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Batch {
+    /// Finds out how many repetitions take the time that is wanted. That warms caches, and is not counted.
+    #[must_use]
+    pub fn new(mut work: Work, wanted: Duration) -> Self {
+        let count = batch(&mut work, wanted);
+        Self { work, count }
+    }
+
+    /// Runs them: nanoseconds of one.
+    pub fn sample(&mut self) -> f64 {
+        let started = thread_cpu();
+        for _ in 0..self.count {
+            (self.work)();
+        }
+        thread_cpu().saturating_sub(started).as_secs_f64() * 1e9 / f64::from(self.count)
+    }
+}
+
 /// Times several candidates in turns. `tick` is called after every pass.
 pub fn interleaved(candidates: &mut [Work], effort: Effort, mut tick: impl FnMut()) -> Vec<Times> {
+    interleaved_while(candidates, effort, || {
+        tick();
+        true
+    })
+}
+
+/// The same, until `tick` says no: then there are fewer passes.
+pub fn interleaved_while(
+    candidates: &mut [Work],
+    effort: Effort,
+    mut tick: impl FnMut() -> bool,
+) -> Vec<Times> {
     let batches: Vec<u32> = candidates.iter_mut().map(|work| batch(work, effort.batch)).collect();
     let mut times = vec![Times::default(); candidates.len()];
     let mut spent = vec![Duration::ZERO; candidates.len()];
@@ -84,15 +134,17 @@ pub fn interleaved(candidates: &mut [Work], effort: Effort, mut tick: impl FnMut
             if pass >= FEWEST && *spent > enough {
                 continue;
             }
-            let started = Instant::now();
+            let started = thread_cpu();
             for _ in 0..*count {
                 work();
             }
-            let took = started.elapsed();
+            let took = thread_cpu().saturating_sub(started);
             *spent += took;
             times.0.push(took.as_secs_f64() * 1e9 / f64::from(*count));
         }
-        tick();
+        if !tick() {
+            break;
+        }
     }
     times
 }
@@ -102,11 +154,11 @@ fn batch(work: &mut Work, wanted: Duration) -> u32 {
     work();
     let mut count = 1_u32;
     loop {
-        let started = Instant::now();
+        let started = thread_cpu();
         for _ in 0..count {
             work();
         }
-        let took = started.elapsed();
+        let took = thread_cpu().saturating_sub(started);
         if took >= wanted / 4 || count >= 1 << 20 {
             let per_operation = took.as_secs_f64() / f64::from(count);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -140,6 +192,20 @@ mod tests {
         let [slow, fast] = times.as_slice() else { unreachable!("two candidates") };
         assert!(slow.minimum() > 5.0 * fast.minimum(), "{slow:?} {fast:?}");
         assert!(slow.minimum() <= slow.median());
+    }
+
+    #[test]
+    fn it_ends_when_it_is_told_to_and_keeps_what_it_has() {
+        let mut candidates: [Work; 1] = [Box::new(|| ())];
+        let effort = Effort { passes: 50, batch: Duration::from_micros(50) };
+        let mut passes = 0;
+        let times = interleaved_while(&mut candidates, effort, || {
+            passes += 1;
+            passes < 3
+        });
+        assert_eq!(times.first().map(|times| times.samples().len()), Some(3));
+        let mut batch = Batch::new(Box::new(|| std::hint::black_box(())), Duration::from_micros(50));
+        assert!(batch.sample() < 1e6 && batch.count > 1, "{batch:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn every_type_of_key_serves_both_sides_and_resumes() {
     for key in KEYS {
         for client_certificate in [false, true] {
             for resumed in [false, true] {
-                let shape = Shape { key: *key, group: KexGroup::X25519, client_certificate, resumed };
+                let shape = Shape { client_certificate, resumed, ..Shape::new(*key, KexGroup::X25519) };
                 Pair::of(selection, shape)
                     .unwrap()
                     .warm_up()
@@ -65,7 +65,7 @@ fn every_group_and_cipher_agrees_with_the_providers_of_rustls() {
                 ours.cipher_suites = vec![*suite];
                 let (ours, peer) = (Arc::new(ours), Arc::new(peer.clone()));
                 let key = KeyAlgorithm::EcdsaP256;
-                let shape = Shape { key, group: *group, client_certificate: true, resumed: true };
+                let shape = Shape { client_certificate: true, resumed: true, ..Shape::new(key, *group) };
                 for (client, server) in [(&ours, &peer), (&peer, &ours)] {
                     let pair = credentials.pair(client, server, shape).unwrap();
                     pair.warm_up().unwrap_or_else(|error| panic!("{group} {suite:?}: {error}"));
@@ -101,7 +101,7 @@ fn each_source_alone_makes_a_whole_provider_where_it_has_the_pieces() {
                 let credentials = Credentials::new(leaked(Policy::default()), key).unwrap();
                 let mut peer = (*common).clone();
                 peer.kx_groups = aws_lc_rs::ALL_KX_GROUPS.to_vec();
-                let shape = Shape { key, group: *group, client_certificate: true, resumed: true };
+                let shape = Shape { client_certificate: true, resumed: true, ..Shape::new(key, *group) };
                 let pair = credentials.pair(&ours, &Arc::new(peer), shape).unwrap();
                 pair.warm_up()
                     .unwrap_or_else(|error| panic!("{} {group} {suite:?}: {error}", provider.name()));
@@ -118,7 +118,7 @@ fn a_server_without_the_first_group_costs_no_second_flight_when_it_has_the_other
     old.kx_groups = vec![ring::kx_group::X25519];
     let key = KeyAlgorithm::Ed25519;
     let credentials = Credentials::new(selection, key).unwrap();
-    let shape = Shape { key, group: KexGroup::X25519, client_certificate: false, resumed: false };
+    let shape = Shape::new(key, KexGroup::X25519);
     let pair = credentials.pair(&ours, &Arc::new(old), shape).unwrap();
     assert_eq!(pair.run().unwrap().flights, 3, "a HelloRetryRequest would make it 5");
 
@@ -173,7 +173,7 @@ fn the_fips_policy_composes_a_whole_that_says_so() {
     assert_eq!(composed.cipher_suites.len(), 2, "AES-GCM with either key");
     for key in KEYS {
         for group in approved {
-            let shape = Shape { key: *key, group, client_certificate: true, resumed: true };
+            let shape = Shape { client_certificate: true, resumed: true, ..Shape::new(*key, group) };
             let credentials = Credentials::new(selection, *key).unwrap();
             let pair = credentials.pair(&composed, &composed, shape).unwrap();
             pair.warm_up().unwrap_or_else(|error| panic!("{shape:?}: {error}"));
