@@ -80,7 +80,7 @@ impl NodeConfig {
         })
     }
 
-    pub(super) fn ssh(&self, host: &HostIdentity, demand: HybridKeyExchange) -> Config {
+    pub(crate) fn ssh(&self, host: &HostIdentity, demand: HybridKeyExchange) -> Config {
         Config {
             server_id: SshId::Standard(IDENTIFICATION.into()),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
