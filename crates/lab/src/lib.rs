@@ -9,6 +9,8 @@ pub mod bulk;
 pub mod connect;
 pub mod cost;
 pub mod databases;
+pub mod handshake;
+pub mod keys;
 pub mod machine;
 pub mod offers;
 pub mod page;
