@@ -12,6 +12,7 @@
 //! * [`aead`], [`hash`], [`hpke`], [`password`], [`totp`] and [`random`] are for direct use;
 //! * [`compatibility`] knows what the software of others can do, and who could not follow a change of suite;
 //! * [`tls`] composes a rustls `CryptoProvider` from the selected sources;
+//! * [`strength`] says how strong a key is, and what of that is an estimate;
 //! * [`measure`] times every source, whole handshakes and their phases; [`report`] says what is in use and why.
 //!
 //! ```
@@ -51,6 +52,7 @@ pub mod random;
 pub mod report;
 pub mod selection;
 mod selftest;
+pub mod strength;
 pub mod strict;
 pub mod suite;
 pub mod tls;

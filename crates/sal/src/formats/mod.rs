@@ -186,6 +186,36 @@ pub fn read_public(bytes: &[u8]) -> Result<PublicKey, FormatError> {
     })
 }
 
+/// One block of a PEM file (RFC 7468), whatever it holds.
+#[derive(Debug)]
+pub struct PemBlock<'a> {
+    /// What its first line says it is, such as `CERTIFICATE`.
+    pub label: &'a str,
+    /// The bytes in the base64, which may be a secret.
+    ///
+    /// # Errors
+    /// [`FormatError::Malformed`] when it is not base64, or in lines of different lengths.
+    pub content: Result<Zeroizing<Vec<u8>>, FormatError>,
+    /// Whether its headers say that it is encrypted in OpenSSL's old way.
+    pub encrypted: bool,
+}
+
+/// The blocks of a file. Text around them is skipped; a block without its last line is not one.
+#[must_use]
+pub fn pem_blocks(text: &[u8]) -> Vec<PemBlock<'_>> {
+    let read = |block: &pem::Block<'_>| block.decode("PEM block");
+    let blocks = pem::blocks(text);
+    // The label is the file's, not the block's, so it outlives it.
+    blocks
+        .iter()
+        .map(|block| PemBlock {
+            label: block.label,
+            content: read(block),
+            encrypted: block.is_legacy_encrypted(),
+        })
+        .collect()
+}
+
 /// Writes a private key, encrypted if there is a passphrase.
 ///
 /// # Errors
