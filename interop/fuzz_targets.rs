@@ -27,6 +27,8 @@ mod audit_line;
 mod client_hello;
 #[path = "../fuzz/fuzz_targets/detect.rs"]
 mod detect;
+#[path = "../fuzz/fuzz_targets/inspect.rs"]
+mod inspect;
 #[path = "../fuzz/fuzz_targets/jwt.rs"]
 mod jwt;
 #[path = "../fuzz/fuzz_targets/node_query.rs"]
@@ -163,6 +165,21 @@ fn detect_holds() {
         "detect",
         detect::run,
         &[b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]],
+    );
+}
+
+#[test]
+fn inspect_holds() {
+    replay(
+        "inspect",
+        inspect::run,
+        &[
+            b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n",
+            b"@cert-authority *.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGDT0PVEKZTwqzZ6yQNkFhVYJlJPfjrHRZlHQWzgzEO x",
+            b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\0kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
+            br#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#,
+            b"PuTTY-User-Key-File-3: ssh-ed25519\r\nPublic-Lines: 2\r\nAAAA\r\n",
+        ],
     );
 }
 

@@ -10,6 +10,7 @@ pub mod connect;
 pub mod cost;
 pub mod databases;
 pub mod handshake;
+pub mod inspect;
 pub mod keys;
 pub mod machine;
 pub mod offers;
@@ -19,6 +20,7 @@ pub mod report;
 pub mod rig;
 pub mod sessions;
 pub mod statistics;
+pub mod strength;
 
 use std::path::PathBuf;
 use std::sync::Arc;

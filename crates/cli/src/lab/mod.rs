@@ -1,6 +1,7 @@
 //! `sallyport lab`: what keys, handshakes, servers and whole clusters cost on this machine.
 
 mod progress;
+mod strength;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,6 +34,9 @@ pub(crate) enum Lab {
     /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
     /// when there is a finding above informational.
     Offers(OffersArgs),
+    /// How strong keys are: of a certificate, a key file, authorized_keys or known_hosts, a server of TLS or SSH, or
+    /// named; by the best published attack, as NIST counts them, and against quantum computers.
+    Strength(strength::Args),
 }
 
 /// What every measurement takes.
@@ -233,6 +237,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
             measure(&args.common, move |program, talk| databases::run(program, &settings, talk)).await
         }
         Lab::Offers(args) => review(args).await,
+        Lab::Strength(args) => strength::run(args).await,
     }
 }
 
@@ -280,13 +285,8 @@ fn show(report: &Report, common: &Common) -> CliResult {
     if let Some(path) = &common.csv {
         ui::say(format!("every sample is in {}", path.display()));
     }
-    if let Some(directory) = common.svg.as_ref().filter(|_| !report.pictures.is_empty()) {
-        let doing = || format!("write pictures into {}", directory.display());
-        std::fs::create_dir_all(directory).doing(doing())?;
-        for picture in &report.pictures {
-            std::fs::write(directory.join(format!("{}.svg", picture.name)), &picture.svg).doing(doing())?;
-        }
-        ui::say(format!("{} pictures are in {}", report.pictures.len(), directory.display()));
+    if let Some(directory) = &common.svg {
+        write_pictures(report, directory)?;
     }
     if let Some(path) = &common.html {
         let title = format!("sallyport lab {}", report.measurement);
@@ -299,6 +299,20 @@ fn show(report: &Report, common: &Common) -> CliResult {
         return ui::json(report);
     }
     print(report)
+}
+
+/// Writes the pictures of a report, where it has any.
+fn write_pictures(report: &Report, directory: &Path) -> CliResult {
+    if report.pictures.is_empty() {
+        return Ok(());
+    }
+    let doing = || format!("write pictures into {}", directory.display());
+    std::fs::create_dir_all(directory).doing(doing())?;
+    for picture in &report.pictures {
+        std::fs::write(directory.join(format!("{}.svg", picture.name)), &picture.svg).doing(doing())?;
+    }
+    ui::say(format!("{} pictures are in {}", report.pictures.len(), directory.display()));
+    Ok(())
 }
 
 /// A report for people.

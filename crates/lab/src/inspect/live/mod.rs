@@ -1,0 +1,268 @@
+//! What a server shows before anybody has logged in: certificates of TLS, host keys of SSH.
+//!
+//! Which of the two it is, its first bytes say: an SSH server speaks first (RFC 4253 §4.2), one of TLS waits for a
+//! ClientHello. Every wait has an end, and so has the whole: a server that never answers, or a byte a minute, costs
+//! seconds.
+
+mod old_tls;
+mod ssh;
+mod tls;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::{Contents, Found};
+use crate::LabError;
+
+/// How long a connection may take to be there.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long one answer may take, from first byte to last.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long everything that is asked of one server may take.
+const ALTOGETHER: Duration = Duration::from_secs(20);
+/// How long a server may take to speak first before it is asked in TLS.
+const SPEAKS_FIRST: Duration = Duration::from_millis(1_500);
+/// Bytes that are read of one answer at most: a chain of a hundred certificates.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Asks a server at `host:port`.
+///
+/// # Errors
+/// [`LabError::Input`] for a name that does not resolve, [`LabError::Connection`] when nobody listens, nobody answers in
+/// time, or the answer is neither SSH nor TLS.
+pub fn server(address: &str) -> Result<Contents, LabError> {
+    let server = Server::resolve(address)?;
+    let mut first = server.connect()?;
+    let mut beginning = [0; 4];
+    match first.peek(&mut beginning, SPEAKS_FIRST) {
+        Ok(0) => Err(server.says("it ended the connection before anything was said")),
+        Ok(read) if b"SSH-".starts_with(beginning.get(..read).unwrap_or_default()) => ssh::host_keys(&server, first),
+        // Servers may send lines before their identification (RFC 4253 §4.2); few do. Mail servers speak first, too.
+        Ok(_) => ssh::host_keys(&server, first).map_err(|_| {
+            server.says(
+                "it speaks first, and not in SSH; one that changes to TLS later (mail, databases) cannot be asked here",
+            )
+        }),
+        Err(error) if is_late(&error) => match tls::chains(&server, first) {
+            // It was asked in TLS and answered in SSH: it is only slow.
+            Err(tls::Refused::Ssh) => ssh::host_keys(&server, server.connect()?),
+            Err(tls::Refused::Other(error)) => Err(error),
+            Ok(contents) => Ok(contents),
+        },
+        Err(error) => Err(server.says(&format!("it was lost: {error}"))),
+    }
+}
+
+/// Somebody to ask.
+struct Server {
+    /// As it was named.
+    name: String,
+    host: String,
+    addresses: Vec<SocketAddr>,
+    until: Instant,
+}
+
+impl Server {
+    fn resolve(address: &str) -> Result<Self, LabError> {
+        let bad = |why: &str| LabError::Input(format!("{address:?} is not HOST:PORT: {why}"));
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("there is no port"))?;
+        let port: u16 = port.parse().map_err(|_| bad("the port is not a number from 1 to 65535"))?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() || port == 0 {
+            return Err(bad("host or port is missing"));
+        }
+        let until = Instant::now() + ALTOGETHER;
+        let addresses = resolve((host.to_owned(), port))
+            .ok_or_else(|| {
+                LabError::Input(format!("the name {host} did not resolve within {} s", CONNECT.as_secs()))
+            })?
+            .map_err(|error| LabError::Input(format!("the name {host} does not resolve: {error}")))?;
+        Ok(Self { name: address.to_owned(), host: host.to_owned(), addresses, until })
+    }
+
+    fn connect(&self) -> Result<Bounded, LabError> {
+        let mut last = self.says("the name has no address");
+        let limit = Instant::now() + CONNECT;
+        for address in self.addresses.iter().take(4) {
+            let left = limit.min(self.until).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(last);
+            }
+            match TcpStream::connect_timeout(address, left) {
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    let until = self.until.min(Instant::now() + ANSWER);
+                    return Ok(Bounded { stream, until, left: MOST_BYTES });
+                }
+                Err(error) => {
+                    last = self.says(&match error.kind() {
+                        ErrorKind::ConnectionRefused => {
+                            "nobody listens there (connection refused)".to_owned()
+                        }
+                        _ if is_late(&error) => {
+                            format!("no connection within {} s", CONNECT.as_secs())
+                        }
+                        _ => format!("cannot connect: {error}"),
+                    });
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn says(&self, what: &str) -> LabError {
+        LabError::Connection(format!("{}: {what}", self.name))
+    }
+
+    /// Why reading failed.
+    fn lost(&self, error: &std::io::Error) -> LabError {
+        if is_late(error) {
+            self.says(&format!("it took the connection and did not answer within {} s", ANSWER.as_secs()))
+        } else {
+            self.says(&format!("it was lost: {error}"))
+        }
+    }
+}
+
+/// In a thread of its own: the system's resolver knows no bound.
+fn resolve(name: (String, u16)) -> Option<std::io::Result<Vec<SocketAddr>>> {
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = answer.send(name.to_socket_addrs().map(Iterator::collect));
+    });
+    answered.recv_timeout(CONNECT).ok()
+}
+
+fn is_late(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// A connection that ends at a moment, however its bytes trickle, and gives no more than so many bytes.
+#[derive(Debug)]
+struct Bounded {
+    stream: TcpStream,
+    until: Instant,
+    left: usize,
+}
+
+impl Bounded {
+    fn time_left(&self) -> std::io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+
+    /// What comes first, without taking it, if it comes this soon.
+    fn peek(&mut self, into: &mut [u8], within: Duration) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(Some(within.min(self.time_left()?)))?;
+        self.stream.peek(into)
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let most = self.left.min(into.len());
+        if most == 0 && !into.is_empty() {
+            return Err(std::io::Error::other("it answers more than any server does"));
+        }
+        self.stream.set_read_timeout(Some(self.time_left()?))?;
+        let read = self.stream.read(into.get_mut(..most).unwrap_or_default())?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.time_left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn asked(address: &str) -> String {
+        server(address).map(|contents| format!("{contents:?}")).unwrap_or_else(|error| error.to_string())
+    }
+
+    /// A server that does this with each connection.
+    fn listen(handle: impl Fn(TcpStream) + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || listener.incoming().flatten().for_each(handle));
+        address
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_named() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        assert!(asked(&closed).ends_with("nobody listens there (connection refused)"), "{}", asked(&closed));
+        for (address, said) in [
+            ("localhost", "no port"),
+            ("localhost:", "not a number"),
+            ("localhost:99999", "not a number"),
+            (":22", "missing"),
+            ("localhost:0", "missing"),
+            ("no.such.name.invalid:443", "does not resolve"),
+        ] {
+            assert!(asked(address).contains(said), "{address}: {}", asked(address));
+        }
+    }
+
+    #[test]
+    fn who_hangs_up_or_speaks_something_else_is_named() {
+        let quick = listen(drop);
+        assert!(asked(&quick).contains("ended the connection"), "{}", asked(&quick));
+        let mail = listen(|mut stream| {
+            let _ = stream.write_all(b"220 mail.example.com ESMTP\r\n");
+        });
+        assert!(asked(&mail).contains("not in SSH"), "{}", asked(&mail));
+        let web = listen(|mut stream| {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        });
+        assert!(asked(&web).contains("not in TLS"), "{}", asked(&web));
+    }
+
+    #[test]
+    fn who_never_answers_or_trickles_is_left_in_time() {
+        let silent = listen(|stream| {
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(60));
+                drop(stream);
+            });
+        });
+        // A record of TLS that is announced as long and comes a byte at a time.
+        let trickling = listen(|mut stream| {
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 1024]);
+                for byte in [22, 3, 3, 0x3f, 0xff].into_iter().chain(std::iter::repeat(2)) {
+                    if stream.write_all(&[byte]).is_err() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+            });
+        });
+        let asking = [silent, trickling].map(|address| {
+            std::thread::spawn(move || {
+                let began = Instant::now();
+                (asked(&address), began.elapsed())
+            })
+        });
+        for thread in asking {
+            let (said, took) = thread.join().unwrap();
+            assert!(said.contains("within 10 s"), "{said}");
+            assert!(took < Duration::from_secs(25), "{took:?}");
+        }
+    }
+}

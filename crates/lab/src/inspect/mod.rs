@@ -1,0 +1,272 @@
+//! Looks for keys in files of whatever form, and at what servers show: type and size, nothing else.
+//!
+//! `sal::formats` reads keys that are going to be used, and refuses what is out of order. Here a key of 1,024 bits, an
+//! expired certificate or an encrypted private key is what somebody wants to know about; so everything is read that can
+//! be, within bounds, and nothing is checked but that it is there.
+
+mod asn1;
+mod der;
+pub mod live;
+mod ssh;
+
+use std::io::Read;
+use std::path::Path;
+
+use sallyport_sal::formats::{self, PemBlock};
+use sallyport_sal::strength::{Digest, Problem};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use crate::LabError;
+
+pub(crate) use asn1::certificate;
+pub(crate) use ssh::blob;
+
+/// The longest file that is looked at, in bytes: `known_hosts` with 20,000 lines. One that is longer is no key.
+pub const MAX_FILE_BYTES: u64 = 8 << 20;
+
+/// A key, as far as it is known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// One whose strength can be said.
+    Known(Problem),
+    /// Another one, in words.
+    Unknown(String),
+}
+
+impl Key {
+    fn rsa(bits: u32) -> Self {
+        Problem::rsa(bits).map_or_else(|error| Self::Unknown(error.to_string()), Self::Known)
+    }
+}
+
+/// A signature on a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Signature {
+    /// How it was made, such as `ECDSA with SHA-256`.
+    pub name: String,
+    /// The hash that it is over; none when that is not known.
+    pub digest: Option<Digest>,
+    /// Whether anything rests upon it: nobody believes a root because of its own signature.
+    pub matters: bool,
+}
+
+/// A key that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Where in the file or the answer: `line 3`, `block 2`; empty when there is only one place.
+    pub place: String,
+    /// What holds it.
+    pub what: String,
+    /// The key.
+    pub key: Key,
+    /// The signature on what holds it.
+    pub signature: Option<Signature>,
+}
+
+impl Found {
+    fn new(what: impl Into<String>, key: Key) -> Self {
+        Self { place: String::new(), what: what.into(), key, signature: None }
+    }
+}
+
+/// What is in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Contents {
+    /// The keys, in their order.
+    pub found: Vec<Found>,
+    /// What was left out, in words.
+    pub notes: Vec<String>,
+}
+
+/// Reads a file, or what it is in a pipe.
+///
+/// # Errors
+/// [`LabError::File`] when there is no such file, [`LabError::Input`] when it is a directory, too long, or holds no key.
+pub fn file(path: &Path) -> Result<Contents, LabError> {
+    use crate::AtFile as _;
+    let opened = std::fs::File::open(path).at("read", path)?;
+    let kind = opened.metadata().at("read", path)?;
+    if kind.is_dir() {
+        return Err(LabError::Input(format!("{} is a directory; name a file in it", path.display())));
+    }
+    stream(opened, &path.display().to_string())
+}
+
+/// Reads to the end, which must come within [`MAX_FILE_BYTES`].
+///
+/// # Errors
+/// [`LabError::Input`] when it is too long, cannot be read, or holds no key.
+pub fn stream(from: impl Read, name: &str) -> Result<Contents, LabError> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    from.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| LabError::Input(format!("cannot read {name}: {error}")))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(LabError::Input(format!(
+            "{name} is longer than {} MiB, which no file of keys is",
+            MAX_FILE_BYTES >> 20
+        )));
+    }
+    read(&bytes).map_err(|error| LabError::Input(format!("{name}: {error}")))
+}
+
+/// Looks for keys in bytes: PEM, DER, JWK, OpenSSH's lines and private keys, PuTTY's files.
+///
+/// # Errors
+/// What the bytes are instead, in words.
+pub fn read(bytes: &[u8]) -> Result<Contents, String> {
+    let text = bytes.trim_ascii_start();
+    // Some editors of Windows write a mark of byte order before everything else.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    if text.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if bytes.first() == Some(&0x30) && bytes.get(1).is_some_and(|length| *length >= 0x20) && !is_text(bytes) {
+        return asn1::whole(bytes).map(|found| Contents { found: vec![found], notes: Vec::new() });
+    }
+    if text.starts_with(b"{") {
+        return jwk(text);
+    }
+    if contains(text, b"-----BEGIN ") {
+        return pem(text);
+    }
+    if text.starts_with(b"PuTTY-User-Key-File-") || text.starts_with(b"---- BEGIN SSH2 PUBLIC KEY") {
+        let found = std::str::from_utf8(text).ok().and_then(ssh::foreign);
+        let found = found.ok_or("it begins as a key of PuTTY's or RFC 4716's and does not go on as one")?;
+        return Ok(Contents { found, notes: Vec::new() });
+    }
+    let (found, odd) = ssh::lines(text);
+    if found.is_empty() {
+        return Err(if is_text(text) { NO_KEY_IN_TEXT } else { "not a key: binary, and not DER" }.to_owned());
+    }
+    let notes = (odd > 0).then(|| format!("{odd} lines hold no key that is known here"));
+    Ok(Contents { found, notes: notes.into_iter().collect() })
+}
+
+const NO_KEY_IN_TEXT: &str =
+    "not a key: neither PEM (`-----BEGIN `) nor a line as in authorized_keys or known_hosts";
+
+fn is_text(bytes: &[u8]) -> bool {
+    !bytes.iter().take(4096).any(|byte| *byte < 0x20 && !matches!(byte, b'\n' | b'\r' | b'\t' | 0x0c))
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window == word)
+}
+
+fn pem(text: &[u8]) -> Result<Contents, String> {
+    let blocks = formats::pem_blocks(text);
+    if blocks.is_empty() {
+        return Err("a PEM block begins and does not end: the file is cut short".to_owned());
+    }
+    let (mut contents, mut refused) = (Contents::default(), Vec::new());
+    let several = blocks.len() > 1;
+    for (number, block) in blocks.iter().enumerate() {
+        // What belongs to a key and is none.
+        if block.label.ends_with("PARAMETERS") || block.label == "X509 CRL" {
+            continue;
+        }
+        match in_block(block) {
+            Ok(found) => contents.found.extend(found.into_iter().map(|mut found| {
+                if several {
+                    let inner = std::mem::take(&mut found.place);
+                    found.place = format!("block {}", number + 1);
+                    if !inner.is_empty() {
+                        found.place = format!("{}, {inner}", found.place);
+                    }
+                }
+                found
+            })),
+            Err(why) => {
+                refused.push(format!("block {} ({}): {why}", number + 1, printable(block.label.as_bytes())))
+            }
+        }
+    }
+    if contents.found.is_empty() {
+        return Err(if refused.is_empty() { "PEM without a key".to_owned() } else { refused.join("; ") });
+    }
+    contents.notes = refused;
+    Ok(contents)
+}
+
+fn in_block(block: &PemBlock<'_>) -> Result<Vec<Found>, String> {
+    if block.encrypted || block.label == "ENCRYPTED PRIVATE KEY" {
+        return Err(asn1::ENCRYPTED.to_owned());
+    }
+    let bytes = block.content.as_ref().map_err(ToString::to_string)?;
+    let one = |found: Option<Found>| found.map(|found| vec![found]);
+    match block.label {
+        "CERTIFICATE" | "X509 CERTIFICATE" | "TRUSTED CERTIFICATE" => one(asn1::certificate(bytes)),
+        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => one(asn1::request(bytes)),
+        "PUBLIC KEY" => one(asn1::public(bytes)),
+        "RSA PUBLIC KEY" => one(asn1::pkcs1(bytes, false)),
+        "PRIVATE KEY" => one(asn1::pkcs8(bytes)),
+        "RSA PRIVATE KEY" => one(asn1::pkcs1(bytes, true)),
+        "EC PRIVATE KEY" => one(asn1::sec1(bytes)),
+        "DSA PRIVATE KEY" => one(asn1::dsa_private(bytes)),
+        "OPENSSH PRIVATE KEY" => ssh::private(bytes),
+        "PKCS7" | "CMS" => {
+            return Err(
+                "PKCS#7: `openssl pkcs7 -in FILE -print_certs -out CERTIFICATES` takes the certificates out"
+                    .to_owned(),
+            );
+        }
+        _ => return Err("nothing that holds a key here".to_owned()),
+    }
+    .ok_or_else(|| "it does not go on as its first line says".to_owned())
+}
+
+/// A JSON Web Key, or a set of them (RFC 7517).
+fn jwk(text: &[u8]) -> Result<Contents, String> {
+    let json: serde_json::Value =
+        serde_json::from_slice(text).map_err(|error| format!("it begins as JSON and is none: {error}"))?;
+    let found = match json.get("keys").and_then(|keys| keys.as_array()) {
+        Some(keys) => keys
+            .iter()
+            .enumerate()
+            .map(|(number, key)| Some(Found { place: format!("key {}", number + 1), ..web_key(key)? }))
+            .collect::<Option<Vec<_>>>(),
+        None => web_key(&json).map(|found| vec![found]),
+    };
+    match found {
+        Some(found) if !found.is_empty() => Ok(Contents { found, notes: Vec::new() }),
+        _ => Err("JSON that is not a JSON Web Key".to_owned()),
+    }
+}
+
+fn web_key(key: &serde_json::Value) -> Option<Found> {
+    let text = |name: &str| key.get(name).and_then(|value| value.as_str());
+    let private = text("d").is_some() || text("priv").is_some();
+    let known = match (text("kty")?, text("crv"), text("alg")) {
+        ("RSA", ..) => {
+            let modulus = data_encoding::BASE64URL_NOPAD.decode(text("n")?.as_bytes()).ok()?;
+            Key::rsa(der::bits(&modulus))
+        }
+        ("EC" | "OKP", Some(name), _) | ("AKP", _, Some(name)) => name.parse().map_or_else(
+            |_| Key::Unknown(format!("a key that is not known here, {:?}", printable(name.as_bytes()))),
+            Key::Known,
+        ),
+        (other, ..) => Key::Unknown(format!("a key of type {:?}", printable(other.as_bytes()))),
+    };
+    Some(Found::new(if private { "private JSON Web Key" } else { "JSON Web Key" }, known))
+}
+
+/// What somebody else wrote, fit for a terminal: without control characters, and no longer than a line.
+fn printable(bytes: &[u8]) -> String {
+    const LONGEST: usize = 64;
+    let text = String::from_utf8_lossy(bytes);
+    // Also what turns the direction of writing around.
+    let fit = |letter: &char| {
+        !letter.is_control()
+            && !matches!(*letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+    };
+    let mut short: String = text.chars().filter(fit).take(LONGEST).collect();
+    if text.chars().count() > LONGEST {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests;
