@@ -187,3 +187,80 @@ fn connections_to_a_database_are_measured_every_way() {
     let picture = directory.path().join(svg).join("db-rate.svg");
     assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
 }
+
+fn figure(row: &serde_json::Value, name: &str) -> Option<f64> {
+    row["figures"].as_array()?.iter().find(|figure| figure["name"] == name)?["value"].as_f64()
+}
+
+#[test]
+fn keys_are_measured_by_type_and_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let csv = directory.path().join("samples.csv");
+    let svg = directory.path().join("pictures");
+    let output = ok(lab(&[
+        "keys",
+        "--quick",
+        "--passes",
+        "4",
+        "--format",
+        "json",
+        "--csv",
+        csv.to_str().unwrap(),
+        "--svg",
+        svg.to_str().unwrap(),
+    ]));
+    let report = json(&output);
+    let rows = report["rows"].as_array().unwrap();
+    let row = |start: &str| {
+        let mut rows = rows.iter();
+        rows.find(|row| row["what"].as_str().unwrap().starts_with(start))
+            .unwrap_or_else(|| panic!("{start}: {report}"))
+    };
+    for size in [1024, 2048, 3072, 4096, 8192] {
+        assert!(figure(row(&format!("sign rsa-{size} (")), "us").unwrap() > 0.0, "{report}");
+    }
+    // A factor of seven is expected.
+    let ratio = figure(row("sign rsa-4096 ("), "to rsa-2048").unwrap();
+    assert!((3.0..15.0).contains(&ratio), "{ratio}");
+    assert!(row("verify ml-dsa-65 (")["figures"][0]["interval"][0].as_f64().unwrap() > 0.0);
+    let samples = std::fs::read_to_string(csv).unwrap();
+    assert!(samples.starts_with("operation,key,source,pass,microseconds\n"), "{samples}");
+    assert!(std::fs::read_to_string(svg.join("keys.svg")).unwrap().starts_with("<svg"));
+
+    let error = stderr(&support::refused(lab(&["keys", "--key", "dsa"]), 2));
+    assert!(error.contains("unknown key algorithm"), "{error}");
+}
+
+#[test]
+fn handshakes_are_measured_whole_and_by_phases() {
+    let directory = tempfile::tempdir().unwrap();
+    let csv = directory.path().join("samples.csv");
+    let arguments = ["handshake", "--quick", "--rounds", "3", "--key", "ecdsa-p256,rsa-2048,rsa-4096"];
+    let more = ["--format", "json", "--csv", csv.to_str().unwrap()];
+    let report = json(&ok(lab(&[&arguments[..], &more].concat())));
+    let rows = report["rows"].as_array().unwrap();
+    let row = |what: &str| {
+        rows.iter().find(|row| row["what"] == what).unwrap_or_else(|| panic!("{what}: {report}"))
+    };
+    for (what, round_trips) in [
+        ("TLS 1.3 ecdsa-p256 x25519 chain 2", 1.0),
+        ("TLS 1.3 ecdsa-p256 X25519MLKEM768 chain 2", 1.0),
+        ("TLS 1.3 ecdsa-p256 x25519 chain 2, guessed secp256r1", 2.0),
+        ("TLS 1.2 ecdsa-p256 x25519 chain 2", 2.0),
+        ("TLS 1.3 rsa-4096 x25519 chain 2, loopback", 1.0),
+        ("SSH rsa-4096 certificate, mlkem768x25519-sha256, user ed25519 certificate", 5.0),
+    ] {
+        assert_eq!(figure(row(what), "round trips"), Some(round_trips), "{what}: {report}");
+    }
+    let server = |key: &str| figure(row(&format!("TLS 1.3 {key} x25519 chain 2")), "server us").unwrap();
+    assert!(server("rsa-4096") > 2.5 * server("rsa-2048"), "{report}");
+    assert!(server("rsa-2048") > 1.5 * server("ecdsa-p256"), "{report}");
+    let samples = std::fs::read_to_string(csv).unwrap();
+    assert!(samples.contains("\nhandshake,SSH,") && samples.contains("\nverify_chain,"), "{samples}");
+
+    let error = stderr(&support::refused(lab(&["handshake", "--tls", "1.1"]), 1));
+    assert!(error.contains("unknown version of TLS"), "{error}");
+    let arguments = ["handshake", "--key", "ml-dsa-65", "--tls", "1.2", "--ssh", "none"];
+    let error = stderr(&support::refused(lab(&arguments), 1));
+    assert!(error.contains("TLS 1.2 has no ML-DSA"), "{error}");
+}

@@ -1,5 +1,7 @@
 //! `sallyport lab`: what keys, handshakes, servers and whole clusters cost on this machine.
 
+mod handshake;
+mod keys;
 mod progress;
 mod strength;
 
@@ -31,6 +33,11 @@ pub(crate) enum Lab {
     /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, by
     /// what else ends TLS here, and through clusters of several suites, with and without their caches.
     DbSuite(DbSuiteArgs),
+    /// What signing, verifying and making a key cost, by type and size.
+    Keys(keys::Args),
+    /// What handshakes of TLS and SSH cost each side, in memory and over loopback: processor time by phases, bytes and
+    /// round trips, by key, key exchange, chain, resumption and client certificate.
+    Handshake(handshake::Args),
     /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
     /// when there is a finding above informational.
     Offers(OffersArgs),
@@ -236,6 +243,8 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
             let settings = args.settings()?;
             measure(&args.common, move |program, talk| databases::run(program, &settings, talk)).await
         }
+        Lab::Keys(args) => keys::run(args).await,
+        Lab::Handshake(args) => handshake::run(args).await,
         Lab::Offers(args) => review(args).await,
         Lab::Strength(args) => strength::run(args).await,
     }

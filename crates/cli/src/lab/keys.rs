@@ -1,0 +1,44 @@
+//! `sallyport lab keys`.
+
+use std::process::ExitCode;
+
+use sallyport_lab::keys;
+use sallyport_sal::KeyAlgorithm;
+
+use super::{Common, measure};
+use crate::error::CliResult;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Types of keys. Default: all, RSA from 1024 to 8192 bits.
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+    key: Vec<KeyAlgorithm>,
+    /// Also make keys. For RSA that takes from tenths of seconds to a minute each.
+    #[arg(long)]
+    generate: bool,
+    /// Every source, and not the one alone that is selected.
+    #[arg(long)]
+    all_sources: bool,
+    /// Ask `openssl speed` too, a second for each operation.
+    #[arg(long)]
+    openssl: bool,
+    /// Samples of each operation. Default: 101, or 21 with --quick.
+    #[arg(long, value_name = "COUNT")]
+    passes: Option<usize>,
+}
+
+pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
+    let defaults = if args.common.quick { keys::Settings::quick() } else { keys::Settings::full() };
+    let passes = args.passes.unwrap_or(defaults.effort.passes).clamp(1, 100_000);
+    let settings = keys::Settings {
+        keys: if args.key.is_empty() { defaults.keys } else { args.key },
+        generate: args.generate,
+        all_sources: args.all_sources,
+        openssl: args.openssl,
+        effort: keys::Effort { passes, ..defaults.effort },
+        csv: args.common.csv.clone(),
+    };
+    measure(&args.common, move |_, talk| keys::run(&settings, talk)).await
+}
