@@ -1,5 +1,6 @@
 //! What is measured: a cluster in three processes, and a stock `sshd`, on loopback.
 
+pub(crate) mod account;
 mod cluster;
 pub mod floors;
 pub mod postgres;

@@ -1,8 +1,6 @@
 //! The machine's PostgreSQL, with a data directory, a port and authorities of its own.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -15,6 +13,7 @@ use sallyport_sal::{KeyPurpose, Suite};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 
+use super::account::Account;
 use super::{Process, free_port, output, write_private};
 use crate::{AtFile, LabError};
 
@@ -54,33 +53,6 @@ pub struct Postgres {
     directory: TempDir,
 }
 
-/// Who runs a program that refuses to be run by root.
-#[derive(Debug, Clone, Copy)]
-pub struct Account {
-    user: u32,
-    group: u32,
-}
-
-impl Account {
-    /// Somebody without rights, where we are root; nobody else otherwise.
-    fn unprivileged() -> Result<Option<Self>, LabError> {
-        if !nix::unistd::geteuid().is_root() {
-            return Ok(None);
-        }
-        let found = ACCOUNTS.iter().find_map(|name| nix::unistd::User::from_name(name).ok().flatten());
-        found.map(|user| Some(Self { user: user.uid.as_raw(), group: user.gid.as_raw() })).ok_or_else(|| {
-            LabError::Failed {
-                what: "finding an account for PostgreSQL, which root must not run".to_owned(),
-                said: format!("there is no account {}", ACCOUNTS.join(" or ")),
-            }
-        })
-    }
-
-    fn owns(self, path: &Path) -> Result<(), LabError> {
-        std::os::unix::fs::chown(path, Some(self.user), Some(self.group)).at("give away", path)
-    }
-}
-
 impl Postgres {
     /// Makes a data directory and starts a server on it.
     ///
@@ -88,17 +60,8 @@ impl Postgres {
     /// [`LabError`]: what is missing, or did not start, and its last words.
     pub fn start() -> Result<Self, LabError> {
         let programs = programs()?;
-        let account = Account::unprivileged()?;
-        let temporary = std::env::temp_dir();
-        if account.is_some() && !passable(&temporary) {
-            return Err(LabError::Failed {
-                what: "starting PostgreSQL, which root must not run".to_owned(),
-                said: format!(
-                    "the account that runs it cannot enter {}; set TMPDIR to a directory that everybody can enter",
-                    temporary.display()
-                ),
-            });
-        }
+        let account = Account::unprivileged("PostgreSQL", &ACCOUNTS)?;
+        Account::enters_temporary(account, "PostgreSQL")?;
         // Of its own: the account that runs it cannot see into the lab's.
         let directory = tempfile::Builder::new()
             .prefix("sallyport-lab-pg-")
@@ -108,7 +71,7 @@ impl Postgres {
             account.owns(directory.path())?;
         }
         let data = directory.path().join("data");
-        let program = |name: &str| as_account(Command::new(programs.join(name)), account);
+        let program = |name: &str| Account::runs(account, Command::new(programs.join(name)));
         output(
             "initdb",
             program("initdb")
@@ -205,7 +168,7 @@ impl Postgres {
     /// A program that must not be run by root, as whoever runs the server.
     #[must_use]
     pub fn beside(&self, program: &Path) -> Command {
-        as_account(Command::new(program), self.account)
+        Account::runs(self.account, Command::new(program))
     }
 
     /// Where its socket is, and room for those that run as it does.
@@ -224,13 +187,6 @@ impl Postgres {
         self.account.map_or(Ok(()), |account| account.owns(&path))?;
         Ok(path)
     }
-}
-
-fn as_account(mut command: Command, account: Option<Account>) -> Command {
-    if let Some(account) = account {
-        command.uid(account.user).gid(account.group);
-    }
-    command
 }
 
 /// Over TCP nothing but TLS with a certificate; the socket lies in a directory that others cannot enter.
@@ -312,10 +268,4 @@ fn programs() -> Result<PathBuf, LabError> {
             source: std::io::Error::from(std::io::ErrorKind::NotFound),
             hint: HINT,
         })
-}
-
-/// Whether others may pass through a directory: whoever runs the server has to.
-fn passable(path: &Path) -> bool {
-    path.ancestors()
-        .all(|part| fs::metadata(part).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0))
 }
