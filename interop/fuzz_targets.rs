@@ -29,6 +29,8 @@ mod client_hello;
 mod detect;
 #[path = "../fuzz/fuzz_targets/inspect.rs"]
 mod inspect;
+#[path = "../fuzz/fuzz_targets/http_response.rs"]
+mod http_response;
 #[path = "../fuzz/fuzz_targets/jwt.rs"]
 mod jwt;
 #[path = "../fuzz/fuzz_targets/node_query.rs"]
@@ -179,6 +181,19 @@ fn inspect_holds() {
             b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\0kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
             br#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#,
             b"PuTTY-User-Key-File-3: ssh-ed25519\r\nPublic-Lines: 2\r\nAAAA\r\n",
+        ],
+    );
+}
+
+#[test]
+fn http_response_holds() {
+    replay(
+        "http_response",
+        http_response::run,
+        &[
+            b"\x03HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            b"\x07HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            b"\x10HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 404 Not Found\r\nConnection: close\r\n\r\nuntil the end",
         ],
     );
 }

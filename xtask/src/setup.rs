@@ -16,6 +16,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("python3", "python3"),
     ("ansible-playbook", "ansible-core"),
     ("openssl", "openssl"),
+    ("/usr/sbin/nginx", "nginx-light"),
     ("softhsm2-util", "softhsm2"),
     ("/usr/include/security/pam_appl.h", "libpam0g-dev"),
     ("pg_ctlcluster", "postgresql"),

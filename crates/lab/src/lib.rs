@@ -12,6 +12,7 @@ pub mod databases;
 pub mod handshake;
 pub mod inspect;
 pub mod keys;
+pub mod load;
 pub mod machine;
 pub mod offers;
 pub mod page;

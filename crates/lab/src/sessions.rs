@@ -157,7 +157,7 @@ pub fn run(
 }
 
 /// Raises the limit of open files as far as it may be raised; children inherit it. Gives the limit.
-fn raise_descriptors(wanted: u64) -> u64 {
+pub(crate) fn raise_descriptors(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let soft = now.current.unwrap_or(u64::MAX);

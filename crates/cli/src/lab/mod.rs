@@ -2,6 +2,7 @@
 
 mod handshake;
 mod keys;
+mod load;
 mod progress;
 mod strength;
 
@@ -38,6 +39,9 @@ pub(crate) enum Lab {
     /// What handshakes of TLS and SSH cost each side, in memory and over loopback: processor time by phases, bytes and
     /// round trips, by key, key exchange, chain, resumption and client certificate.
     Handshake(handshake::Args),
+    /// Requests a second and latencies of an HTTPS server for each certificate, with keep-alive off and on, and without
+    /// TLS: nginx, a cluster's proxy, or a URL on loopback.
+    Load(load::Args),
     /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
     /// when there is a finding above informational.
     Offers(OffersArgs),
@@ -245,6 +249,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         }
         Lab::Keys(args) => keys::run(args).await,
         Lab::Handshake(args) => handshake::run(args).await,
+        Lab::Load(args) => load::run(args).await,
         Lab::Offers(args) => review(args).await,
         Lab::Strength(args) => strength::run(args).await,
     }

@@ -1,0 +1,614 @@
+//! Requests a second and their latencies, for each certificate that a server may show, with keep-alive and without, and
+//! without TLS.
+//!
+//! The generator is ours and runs on processors of its own where there are several. For each case it finds the knee:
+//! more and more requests at a time until the rate grows no more. There it measures, in turns with the other cases; and
+//! at a part of that rate by a clock, where latencies begin when a request was due.
+
+pub mod address;
+mod client;
+mod cores;
+mod danger;
+pub mod http;
+pub mod knee;
+mod nginx;
+mod outcome;
+mod own;
+mod page;
+mod press;
+mod target;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sallyport_sal::{KeyAlgorithm, Suite};
+
+pub use address::Consent;
+pub use client::Problem;
+
+use crate::machine::Watch;
+use crate::report::{Csv, Report};
+use crate::{LabError, Talk};
+use address::Url;
+use client::{Connection, READ_BYTES, Target};
+use cores::Cores;
+use nginx::Nginx;
+use outcome::{Mode, Outcome, Run};
+use own::Own;
+use press::{Ceiling, Pressed, Pressure, press};
+
+/// Workers of the paced load for each request at a time at the knee: enough that a request which is due finds one.
+const PACED_WORKERS: usize = 4;
+/// Shares of the budget at which the ramp and the rounds at the knee give way to what comes after.
+const RAMP_SHARE: f64 = 0.5;
+const KNEE_SHARE: f64 = 0.85;
+/// Steps that a ramp commonly has.
+const STEPS: usize = 5;
+/// Files that are open besides connections.
+const DESCRIPTORS_ELSE: u64 = 200;
+
+/// A server under test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Server {
+    /// The machine's nginx, configured and started by the lab.
+    Nginx,
+    /// The proxy of a cluster of this suite, started by the lab.
+    Own(Suite),
+    /// Whatever is at this URL.
+    Url(String),
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whom.
+    pub servers: Vec<Server>,
+    /// Keys of nginx's certificates.
+    pub keys: Vec<KeyAlgorithm>,
+    /// Those of them that are measured with keep-alive too: there the certificate plays no part after the first request.
+    pub kept: Vec<KeyAlgorithm>,
+    /// Whether a new connection for each request is measured.
+    pub new_connections: bool,
+    /// Whether connections that go on are measured.
+    pub keep_alive: bool,
+    /// Whether plain HTTP is measured with keep-alive too.
+    pub kept_plain: bool,
+    /// Whether new connections that resume TLS are measured besides.
+    pub resume: bool,
+    /// Bytes of nginx's page.
+    pub page_bytes: usize,
+    /// Rounds of each step of the ramp.
+    pub ramp_rounds: usize,
+    /// Rounds at the knee.
+    pub rounds: usize,
+    /// Rounds by the clock; 0 leaves that out.
+    pub paced_rounds: usize,
+    /// What is not counted before every run.
+    pub warm_up: Duration,
+    /// What is counted in a step of the ramp.
+    pub ramp: Duration,
+    /// What is counted in a round at the knee.
+    pub length: Duration,
+    /// What is counted in a round by the clock.
+    pub paced: Duration,
+    /// Requests a second by the clock; none: half of the rate at the knee.
+    pub rate: Option<f64>,
+    /// Most requests at a time.
+    pub most: usize,
+    /// Longest that a request may take.
+    pub patience: Duration,
+    /// After so long it ends by itself, with what there is.
+    pub budget: Duration,
+    /// Whether the generator has processors of its own.
+    pub apart: bool,
+    /// How many; none: half of them.
+    pub generator: Option<usize>,
+    /// Whether certificates of named URLs are taken whatever they are.
+    pub insecure: bool,
+    /// Authorities to trust for named URLs, PEM; none: the system's.
+    pub authority: Option<PathBuf>,
+    /// What was said about URLs that are not on loopback.
+    pub consent: Consent,
+    /// Where every run goes.
+    pub csv: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Less than half a minute: nginx with RSA-2048, RSA-4096, P-256 and without TLS.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self {
+            servers: vec![Server::Nginx],
+            keys: vec![KeyAlgorithm::Rsa2048, KeyAlgorithm::Rsa4096, KeyAlgorithm::EcdsaP256],
+            kept: vec![KeyAlgorithm::Rsa2048],
+            new_connections: true,
+            keep_alive: true,
+            kept_plain: false,
+            resume: false,
+            page_bytes: 612,
+            ramp_rounds: 1,
+            rounds: 5,
+            paced_rounds: 1,
+            warm_up: Duration::from_millis(100),
+            ramp: Duration::from_millis(300),
+            length: Duration::from_millis(300),
+            paced: Duration::from_millis(700),
+            rate: None,
+            most: 256,
+            patience: Duration::from_secs(5),
+            budget: Duration::from_secs(28),
+            apart: true,
+            generator: None,
+            insecure: false,
+            authority: None,
+            consent: Consent::default(),
+            csv: None,
+        }
+    }
+
+    /// About ten minutes: every certificate, with keep-alive and without; nginx and clusters.
+    #[must_use]
+    pub fn full() -> Self {
+        let keys = vec![
+            KeyAlgorithm::Rsa2048,
+            KeyAlgorithm::Rsa3072,
+            KeyAlgorithm::Rsa4096,
+            KeyAlgorithm::EcdsaP256,
+            KeyAlgorithm::EcdsaP384,
+            KeyAlgorithm::Ed25519,
+        ];
+        Self {
+            servers: vec![Server::Nginx, Server::Own(Suite::Legacy), Server::Own(Suite::BalancedV1)],
+            kept: keys.clone(),
+            keys,
+            kept_plain: true,
+            ramp_rounds: 3,
+            rounds: 7,
+            paced_rounds: 2,
+            warm_up: Duration::from_millis(300),
+            ramp: Duration::from_millis(700),
+            length: Duration::from_millis(1500),
+            paced: Duration::from_millis(2500),
+            budget: Duration::from_secs(900),
+            ..Self::quick()
+        }
+    }
+}
+
+/// One server, one certificate, one way of connecting.
+#[derive(Debug)]
+struct Case {
+    server: String,
+    /// The type of key, `plain` without TLS; empty where only the server knows.
+    certificate: String,
+    mode: Mode,
+    target: Target,
+    /// Processes that answer, as far as they are known.
+    processes: Vec<u32>,
+    /// Whether the lab started it, and so knows where it runs.
+    ours: bool,
+    ceiling: bool,
+    outcome: Outcome,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        let parts = [self.server.as_str(), self.certificate.as_str(), self.mode.name()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What has the same server and mode, with another certificate.
+    fn beside<'a>(&self, cases: &'a [Self], certificate: &str) -> Option<&'a Outcome> {
+        let mode = if certificate == PLAIN && self.mode == Mode::Resumed { Mode::New } else { self.mode };
+        cases
+            .iter()
+            .find(|case| case.server == self.server && case.mode == mode && case.certificate == certificate)
+            .map(|case| &case.outcome)
+    }
+}
+
+const PLAIN: &str = "plain";
+
+/// What has been started; ends with this value.
+#[derive(Default)]
+struct Started {
+    nginx: Option<Nginx>,
+    own: Vec<Own>,
+}
+
+/// Measures. `program` is the `sallyport` whose clusters are measured.
+///
+/// # Errors
+/// When a server cannot be started or does not answer one request, or a URL is not to be pressed.
+pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
+    let cores = Cores::split(settings.apart, settings.generator)?;
+    let mut bench = Bench {
+        settings,
+        cores: &cores,
+        talk,
+        ceiling: settings.consent.max_rate.map(Ceiling::new),
+        began: Instant::now(),
+        expected: settings.budget,
+    };
+    let descriptors = (settings.most * PACED_WORKERS) as u64 + DESCRIPTORS_ELSE;
+    let possible = crate::sessions::raise_descriptors(descriptors);
+    if possible < descriptors {
+        talk.say(format!(
+            "{descriptors} open files may be needed and the limit is {possible}: raise it with ulimit -n"
+        ));
+    }
+    let mut csv = Csv::create(settings.csv.as_deref(), outcome::COLUMNS)?;
+    let mut started = Started::default();
+    let mut cases = bench.cases(program, &mut started)?;
+    for case in &mut cases {
+        bench.first(case)?;
+    }
+    bench.expect(cases.len());
+    let watch = Watch::begin();
+    bench.ramp(&mut cases, &mut csv)?;
+    bench.knees(&mut cases, &mut csv)?;
+    bench.paced(&mut cases, &mut csv)?;
+    let mut report = Report::of("load", &watch, talk);
+    report.conditions = bench.conditions(&started);
+    report.rows = cases
+        .iter()
+        .filter(|case| !case.outcome.runs.is_empty())
+        .map(|case| {
+            let rsa = KeyAlgorithm::Rsa2048.to_string();
+            case.outcome.row(&case.name(), case.beside(&cases, PLAIN), case.beside(&cases, &rsa))
+        })
+        .collect();
+    report.notes = page::notes(&cases);
+    if bench.over(1.0) && !talk.stopping() {
+        report.notes.push(format!(
+            "the budget of {} s was used up: some rounds are missing; --budget gives it more",
+            settings.budget.as_secs()
+        ));
+    }
+    report.pictures = page::pictures(&cases);
+    if report.rows.is_empty() && !talk.stopping() {
+        let said = cases.iter().find_map(|case| case.outcome.said.clone());
+        return Err(LabError::Connection(said.unwrap_or_else(|| "nothing could be measured".to_owned())));
+    }
+    Ok(report)
+}
+
+/// What every phase uses.
+struct Bench<'a> {
+    settings: &'a Settings,
+    cores: &'a Cores,
+    talk: &'a Talk,
+    ceiling: Option<Ceiling>,
+    began: Instant,
+    /// How long it takes, as far as that can be foreseen.
+    expected: Duration,
+}
+
+impl Bench<'_> {
+    /// Foresees how long so many cases take.
+    fn expect(&mut self, cases: usize) {
+        let Settings { warm_up, ramp, length, paced, .. } = *self.settings;
+        let times = |runs: usize, run: Duration| (run + warm_up).as_secs_f64() * runs as f64;
+        let each = times(self.settings.ramp_rounds * STEPS, ramp)
+            + times(self.settings.rounds, length)
+            + times(self.settings.paced_rounds, paced);
+        let whole = self.began.elapsed() + Duration::from_secs_f64(each * cases as f64);
+        self.expected = whole.min(self.settings.budget);
+    }
+
+    fn progress(&self, what: &str) {
+        let millis = |time: Duration| usize::try_from(time.as_millis()).unwrap_or(usize::MAX);
+        let all = millis(self.expected);
+        // It is not over before it is over.
+        self.talk.progress(millis(self.began.elapsed()).min(all * 49 / 50), all, what);
+    }
+
+    /// Whether this share of the budget is used up, or somebody said stop.
+    fn over(&self, share: f64) -> bool {
+        self.talk.stopping() || self.began.elapsed() > self.settings.budget.mul_f64(share)
+    }
+
+    /// Starts what is to be started.
+    fn cases(&self, program: &Path, started: &mut Started) -> Result<Vec<Case>, LabError> {
+        let settings = self.settings;
+        let mut cases = Vec::new();
+        // What the user names comes first: it may be refused.
+        for server in &settings.servers {
+            if let Server::Url(text) = server {
+                cases.extend(self.named(text)?);
+            }
+        }
+        for server in &settings.servers {
+            if self.talk.stopping() {
+                break;
+            }
+            match server {
+                Server::Nginx => {
+                    self.talk.say("making certificates and starting nginx");
+                    let nginx =
+                        Nginx::start(&settings.keys, settings.resume, settings.page_bytes, self.cores)?;
+                    cases.extend(self.of_nginx(&nginx)?);
+                    started.nginx = Some(nginx);
+                }
+                Server::Own(suite) => {
+                    self.talk.say(format!("starting a cluster, {}", suite.name()));
+                    let own = Own::start(program, *suite, self.cores)?;
+                    for mode in self.modes(true, true) {
+                        cases.push(Case {
+                            server: format!("own proxy, {}", suite.name()),
+                            certificate: own.certificate(),
+                            mode,
+                            target: own.target(mode == Mode::Resumed, settings.patience)?,
+                            processes: own.processes(),
+                            ours: true,
+                            ceiling: false,
+                            outcome: Outcome::default(),
+                        });
+                    }
+                    started.own.push(own);
+                }
+                Server::Url(_) => {}
+            }
+        }
+        Ok(cases)
+    }
+
+    /// The ways of connecting that are measured.
+    fn modes(&self, secure: bool, kept: bool) -> Vec<Mode> {
+        let settings = self.settings;
+        let wanted = [
+            (Mode::New, settings.new_connections),
+            (Mode::Resumed, settings.resume && secure),
+            (Mode::Kept, settings.keep_alive && kept),
+        ];
+        wanted.into_iter().filter(|(_, wanted)| *wanted).map(|(mode, _)| mode).collect()
+    }
+
+    fn of_nginx(&self, nginx: &Nginx) -> Result<Vec<Case>, LabError> {
+        let settings = self.settings;
+        let mut cases = Vec::new();
+        for door in &nginx.doors {
+            let kept = door.key.map_or(settings.kept_plain, |key| settings.kept.contains(&key));
+            for mode in self.modes(door.key.is_some(), kept) {
+                if door.tickets != (mode == Mode::Resumed) {
+                    continue;
+                }
+                cases.push(Case {
+                    server: "nginx".to_owned(),
+                    certificate: door.key.map_or_else(|| PLAIN.to_owned(), |key| key.to_string()),
+                    mode,
+                    target: nginx.target(door, settings.patience)?,
+                    processes: target::listeners(door.address),
+                    ours: true,
+                    ceiling: false,
+                    outcome: Outcome::default(),
+                });
+            }
+        }
+        Ok(cases)
+    }
+
+    /// What the user names: refused unless it is on loopback, or theirs and with a ceiling.
+    fn named(&self, text: &str) -> Result<Vec<Case>, LabError> {
+        let settings = self.settings;
+        let url = Url::parse(text)?;
+        let addresses = url.resolve()?;
+        let admitted = address::admit(&url, &addresses, settings.consent)?;
+        let belief = target::Belief { anything: settings.insecure, authority: settings.authority.as_deref() };
+        // A name may have several addresses of which one answers: localhost is ::1 and 127.0.0.1.
+        let address = self.answering(&addresses).unwrap_or(admitted);
+        let mut cases = Vec::new();
+        for mode in self.modes(url.secure, true) {
+            let tls = target::tls_for(&url, &belief, mode == Mode::Resumed)?;
+            cases.push(Case {
+                server: text.to_owned(),
+                certificate: String::new(),
+                mode,
+                target: target::of_url(&url, address, tls, settings.patience),
+                processes: target::listeners(address),
+                ours: false,
+                ceiling: self.ceiling.is_some(),
+                outcome: Outcome::default(),
+            });
+        }
+        Ok(cases)
+    }
+
+    /// The first of several addresses that takes a connection.
+    fn answering(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        let patience = self.settings.patience.min(Duration::from_secs(2));
+        let takes = |address: &&SocketAddr| {
+            addresses.len() > 1 && std::net::TcpStream::connect_timeout(address, patience).is_ok()
+        };
+        addresses.iter().find(takes).copied()
+    }
+
+    /// One request, so that what cannot work is said at once; with resumption a second one.
+    fn first(&self, case: &mut Case) -> Result<(), LabError> {
+        let failed = |failure: client::Failure| {
+            LabError::Connection(if case.ours {
+                format!("{}: {failure}", case.name())
+            } else {
+                failure.to_string()
+            })
+        };
+        let mut buffer = vec![0; READ_BYTES];
+        for _ in 0..if case.mode == Mode::Resumed { 2 } else { 1 } {
+            if self.talk.stopping() {
+                break;
+            }
+            if case.ceiling
+                && let Some(ceiling) = &self.ceiling
+            {
+                std::thread::sleep(ceiling.turn().saturating_duration_since(Instant::now()));
+            }
+            let mut connection = Connection::open(&case.target, self.talk).map_err(&failed)?;
+            connection.ask(false, &mut buffer).map_err(&failed)?;
+            connection.finish(&mut buffer);
+        }
+        Ok(())
+    }
+
+    fn one(
+        &self,
+        case: &Case,
+        concurrency: usize,
+        length: Duration,
+        rate: Option<f64>,
+    ) -> Result<(Pressed, Run), LabError> {
+        let pressure = Pressure {
+            concurrency,
+            warm_up: self.settings.warm_up,
+            length,
+            keep_alive: case.mode == Mode::Kept,
+            rate,
+        };
+        let ceiling = self.ceiling.as_ref().filter(|_| case.ceiling);
+        let pressed = press(&case.target, &case.processes, pressure, ceiling, self.cores, self.talk)?;
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = if case.ours { self.cores.server.len() } else { all };
+        let run = Run::new(&pressed, self.cores.generator.len(), processors);
+        Ok((pressed, run))
+    }
+
+    /// More and more at a time, all cases at each step in turns, until they grow no more.
+    fn ramp(&self, cases: &mut [Case], csv: &mut Csv) -> Result<(), LabError> {
+        let mut concurrency = 1;
+        while concurrency <= self.settings.most && cases.iter().any(|case| !case.outcome.ramped) {
+            for round in 0..self.settings.ramp_rounds {
+                let mut done = 0;
+                for case in in_turns(cases, round).filter(|case| !case.outcome.ramped) {
+                    // The first step is taken whatever the time: without it there is nothing.
+                    if self.talk.stopping() || (concurrency > 1 && self.over(RAMP_SHARE)) {
+                        return Ok(());
+                    }
+                    done += 1;
+                    self.progress(&format!("ramp, {concurrency} at a time: {}", case.name()));
+                    let (pressed, run) = self.one(case, concurrency, self.settings.ramp, None)?;
+                    if self.talk.stopping() {
+                        return Ok(());
+                    }
+                    let name = case.name();
+                    case.outcome.add_step((&pressed, run), csv, &name, concurrency)?;
+                }
+                if done == 0 {
+                    break;
+                }
+            }
+            for case in cases.iter_mut().filter(|case| !case.outcome.ramped) {
+                if let Some(end) = knee::is_over(&case.outcome.steps()) {
+                    case.outcome.ramped = true;
+                    if end != knee::End::Flat {
+                        case.outcome.ended = Some(match end {
+                            knee::End::Errors => format!(
+                                "more than {:.0} % failed at {concurrency} at a time: the ramp ended there",
+                                knee::ERRORS * 100.0
+                            ),
+                            _ => format!(
+                                "the slowest took over two seconds at {concurrency} at a time: the ramp ended there"
+                            ),
+                        });
+                    }
+                }
+            }
+            concurrency *= 2;
+        }
+        Ok(())
+    }
+
+    /// Rounds at the knee, cases in turns.
+    fn knees(&self, cases: &mut [Case], csv: &mut Csv) -> Result<(), LabError> {
+        for round in 0..self.settings.rounds {
+            for case in in_turns(cases, round) {
+                let Some(knee) = case.outcome.knee() else { continue };
+                if self.talk.stopping() || (round > 0 && self.over(KNEE_SHARE)) {
+                    return Ok(());
+                }
+                self.progress(&format!("round {}: {}", round + 1, case.name()));
+                let (pressed, run) = self.one(case, knee.concurrency, self.settings.length, None)?;
+                if self.talk.stopping() {
+                    return Ok(());
+                }
+                let name = case.name();
+                case.outcome.add_run((&pressed, run), csv, &name, knee.concurrency)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// By the clock, at a part of the rate at the knee.
+    fn paced(&self, cases: &mut [Case], csv: &mut Csv) -> Result<(), LabError> {
+        for round in 0..self.settings.paced_rounds {
+            for case in in_turns(cases, round) {
+                let Some(knee) = case.outcome.knee() else { continue };
+                if self.over(1.0) {
+                    return Ok(());
+                }
+                let full = case.outcome.rates().median();
+                let rate = self.settings.rate.unwrap_or(full / 2.0);
+                if rate <= 0.0 || full <= 0.0 {
+                    continue;
+                }
+                self.progress(&format!("{rate:.0} requests/s by the clock: {}", case.name()));
+                let workers = (knee.concurrency * PACED_WORKERS).clamp(4, self.settings.most.max(4));
+                let (pressed, run) = self.one(case, workers, self.settings.paced, Some(rate))?;
+                if self.talk.stopping() {
+                    return Ok(());
+                }
+                case.outcome.paced_rate = rate;
+                let name = case.name();
+                case.outcome.add_paced((&pressed, run), csv, &name, workers)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn conditions(&self, started: &Started) -> Vec<String> {
+        let settings = self.settings;
+        let mut conditions = vec![self.cores.line()];
+        if let Some(nginx) = &started.nginx {
+            conditions.push(format!(
+                "{} on loopback, {} worker{}, TLS 1.3, one file of {} bytes, no log; certificates of one P-256 authority, \
+                 so that only the server's key differs",
+                nginx.version,
+                nginx.workers,
+                if nginx.workers == 1 { "" } else { "s" },
+                settings.page_bytes
+            ));
+        }
+        for own in &started.own {
+            conditions.push(own.condition());
+        }
+        conditions.push(
+            "the generator is a rustls client with aws-lc, key exchange X25519, that verifies the whole chain; keep-alive \
+             off is a new connection and a full handshake for each request, without resumption; a latency is from dialling \
+             (keep-alive on: from sending) to the last byte"
+                .to_owned(),
+        );
+        conditions.push(format!(
+            "{} ms of each run are warm-up and not counted; the ramp has {} round{} of {} ms for each step, the knee {} of \
+             {} ms, the clock {} of {} ms; cases take turns in every round; the knee is the smallest number at a time with \
+             95 % of the best rate; by the clock, a latency begins when the request was due",
+            settings.warm_up.as_millis(),
+            settings.ramp_rounds,
+            if settings.ramp_rounds == 1 { "" } else { "s" },
+            settings.ramp.as_millis(),
+            settings.rounds,
+            settings.length.as_millis(),
+            settings.paced_rounds,
+            settings.paced.as_millis(),
+        ));
+        if let Some(rate) = settings.consent.max_rate {
+            conditions.push(format!("at most {rate} requests a second to named URLs, all phases"));
+        }
+        conditions
+    }
+}
+
+/// All of them, beginning with another one each round: nobody always goes behind the same neighbour.
+fn in_turns(cases: &mut [Case], round: usize) -> impl Iterator<Item = &mut Case> {
+    let at = if cases.is_empty() { 0 } else { round % cases.len() };
+    let (before, from) = cases.split_at_mut(at);
+    from.iter_mut().chain(before)
+}
