@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::ui;
 
 /// Steps of the bar.
-const STEPS: f64 = 1000.0;
+const STEPS: u32 = 1000;
 /// How often a line is written where there is no terminal.
 const LINES_EVERY: Duration = Duration::from_secs(10);
 
@@ -23,7 +23,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(STEPS as u64), ProgressDrawTarget::stderr_with_hz(8));
+        let bar = ProgressBar::with_draw_target(Some(STEPS.into()), ProgressDrawTarget::stderr_with_hz(8));
         if let Ok(style) = ProgressStyle::with_template("  {bar:30} {percent:>3} %  {prefix:<14} {wide_msg}")
         {
             bar.set_style(style);
@@ -42,7 +42,7 @@ impl Progress {
         let left = left(self.began.elapsed(), share);
         if std::io::stderr().is_terminal() {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a step of the bar")]
-            self.bar.set_position((share.clamp(0.0, 1.0) * STEPS) as u64);
+            self.bar.set_position((share.clamp(0.0, 1.0) * f64::from(STEPS)) as u64);
             self.bar.set_prefix(left.unwrap_or_default());
             self.bar.set_message(what.to_owned());
             return;
