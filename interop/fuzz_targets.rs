@@ -27,10 +27,10 @@ mod audit_line;
 mod client_hello;
 #[path = "../fuzz/fuzz_targets/detect.rs"]
 mod detect;
-#[path = "../fuzz/fuzz_targets/inspect.rs"]
-mod inspect;
 #[path = "../fuzz/fuzz_targets/http_response.rs"]
 mod http_response;
+#[path = "../fuzz/fuzz_targets/inspect.rs"]
+mod inspect;
 #[path = "../fuzz/fuzz_targets/jwt.rs"]
 mod jwt;
 #[path = "../fuzz/fuzz_targets/node_query.rs"]
