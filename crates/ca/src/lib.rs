@@ -21,6 +21,7 @@
 mod accepted;
 mod authority;
 mod chains;
+mod described;
 mod encoding;
 mod error;
 mod export;
@@ -44,6 +45,7 @@ pub mod tls;
 pub use accepted::{check_accepted, check_ssh_accepted};
 pub use authority::{Authority, AuthorityRecord, JwtSide, SshSide, TlsSide};
 pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
+pub use described::{Described, SignatureAlgorithm, SubjectKey};
 pub use error::CaError;
 pub use export::{authorized_keys_lines, known_hosts_lines, trusted_user_ca_lines};
 pub use extension::{IDENTITY_OID, IDENTITY_OID_TEXT};

@@ -311,7 +311,7 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     pem
 }
 
-fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CaError> {
+pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CaError> {
     match X509Certificate::from_der(der) {
         Ok(([], certificate)) => Ok(certificate),
         Ok(_) => Err(CaError::Malformed { reason: "bytes follow the certificate".to_owned() }),
