@@ -34,6 +34,12 @@ pub enum Ability {
     MlDsaTls,
     /// RSA keys of more than 2048 bits in certificates of TLS servers.
     LargeRsaTls,
+    /// P-521 keys in certificates of TLS servers.
+    EcdsaP521Tls,
+    /// TLS 1.3.
+    Tls13,
+    /// TLS 1.0 and 1.1.
+    OldTls,
 }
 
 impl Ability {
@@ -53,6 +59,9 @@ impl Ability {
         Self::Ed25519Tls,
         Self::MlDsaTls,
         Self::LargeRsaTls,
+        Self::EcdsaP521Tls,
+        Self::Tls13,
+        Self::OldTls,
     ];
 
     /// The name in reports.
@@ -73,6 +82,9 @@ impl Ability {
             Self::Ed25519Tls => "Ed25519 certificates",
             Self::MlDsaTls => "ML-DSA certificates",
             Self::LargeRsaTls => "RSA certificates above 2048 bits",
+            Self::EcdsaP521Tls => "P-521 certificates",
+            Self::Tls13 => "TLS 1.3",
+            Self::OldTls => "TLS 1.0 and 1.1",
         }
     }
 }
@@ -143,14 +155,16 @@ pub struct Fact {
 }
 
 use Ability::{
-    CertificatesSsh, EcdsaSsh, EcdsaTls, Ed25519Ssh, Ed25519Tls, HybridSsh, HybridTls, LargeRsaTls, MlDsaTls,
-    Rsa2048Ssh, RsaSha1Ssh, RsaSha2Certificates, RsaSha2Ssh, SntrupSsh,
+    CertificatesSsh, EcdsaP521Tls, EcdsaSsh, EcdsaTls, Ed25519Ssh, Ed25519Tls, HybridSsh, HybridTls,
+    LargeRsaTls, MlDsaTls, OldTls, Rsa2048Ssh, RsaSha1Ssh, RsaSha2Certificates, RsaSha2Ssh, SntrupSsh, Tls13,
 };
 use Has::{Depends, No, Yes};
 use Reading::{Known, Quoted, Read};
 
 /// When the sources were looked up.
 const CHECKED: &str = "2026-11-21";
+/// The same, for TLS libraries, content networks and lifetimes.
+const CHECKED_TLS: &str = "2026-11-22";
 
 macro_rules! sources {
     ($($name:ident: $title:literal, $url:literal, $date:literal, $reading:expr;)*) => {
@@ -246,6 +260,50 @@ sources! {
     CLOUDFRONT: "CloudFront: requirements for SSL/TLS certificates",
         "https://docs.aws.amazon.com/AmazonCloudFront/latest/DeveloperGuide/cnames-and-https-requirements.html", "2026",
         Read(CHECKED);
+    CHROME_TLS_1_3: "Chrome platform status: TLS 1.3", "https://chromestatus.com/feature/5712755738804224", "2018-10-16", Known;
+    CHROME_OLD_TLS: "Chrome platform status: remove TLS 1.0 and TLS 1.1",
+        "https://chromestatus.com/feature/5759116003770368", "2020-07-14", Known;
+    CHROME_P521: "Chromium: net/socket/ssl_client_socket_impl.cc, its list of signature algorithms",
+        "https://chromium.googlesource.com/chromium/src/+/main/net/socket/ssl_client_socket_impl.cc", "2026", Known;
+    FIREFOX_63: "Firefox 63 release notes", "https://www.mozilla.org/en-US/firefox/63.0/releasenotes/", "2018-10-23", Known;
+    FIREFOX_78: "Firefox 78 release notes", "https://www.mozilla.org/en-US/firefox/78.0/releasenotes/", "2020-06-30", Known;
+    OLD_TLS_PLANS: "Deprecation of legacy TLS 1.0 and 1.1 versions",
+        "https://webkit.org/blog/8462/deprecation-of-legacy-tls-1-0-and-1-1-versions/", "2018-10-15",
+        Quoted(CHECKED_TLS, "https://redmondmag.com/Articles/2018/10/15/Browsers-Drop-Support-for-TLS-1.aspx");
+    SAFARI_TLS_1_3: "Apple: TLS security", "https://support.apple.com/guide/security/tls-security-sec100a75d12/web", "2025", Known;
+    JAVA_11: "JEP 332: TLS 1.3", "https://openjdk.org/jeps/332", "2018-09-25", Known;
+    BORINGSSL: "Cloudflare documentation: PQC support",
+        "https://github.com/cloudflare/cloudflare-docs/pull/20158.diff", "2025", Read(CHECKED_TLS);
+    GNUTLS_3_6: "GnuTLS 3.6.5 release notes", "https://lists.gnupg.org/pipermail/gnutls-help/2018-December/004465.html", "2018-12-01", Known;
+    SCHANNEL_TLS_1_3: "TLS protocol version support in Windows",
+        "https://learn.microsoft.com/en-us/windows/win32/secauthn/protocols-in-tls-ssl--schannel-ssp-", "2025", Known;
+    SCHANNEL_PQ: "Post-quantum cryptography on Windows",
+        "https://paragmali.com/blog/post-quantum-cryptography-on-windows-the-thirty-year-migrati.md", "2026-05-11", Read(CHECKED_TLS);
+    NSS_3_39: "NSS 3.39 release notes", "https://firefox-source-docs.mozilla.org/security/nss/releases/index.html", "2018-08-31", Known;
+    NSS_3_105: "NSS 3.105 release notes", "https://firefox-source-docs.mozilla.org/security/nss/releases/nss_3_105.html", "2024-09-26", Known;
+    MBEDTLS_3_6: "Mbed TLS 3.6.0 release notes", "https://github.com/Mbed-TLS/mbedtls/releases/tag/v3.6.0", "2024-03-28", Known;
+    WOLFSSL_PQ: "OpenVPN: added PQE to wolfSSL", "https://sourceforge.net/p/openvpn/mailman/message/59203555", "2025-07-07", Read(CHECKED_TLS);
+    WOLFSSL_CURL: "wolfSSL: PQC in curl", "https://www.wolfssl.com/pqc-in-curl/", "2026", Read(CHECKED_TLS);
+    RUSTLS_PQ: "mlkem-tls: who has X25519MLKEM768", "https://docs.rs/mlkem-tls", "2026", Read(CHECKED_TLS);
+    RUSTLS: "rustls: supported features", "https://docs.rs/rustls/latest/rustls/manual/_04_features/index.html", "2026", Known;
+    CLOUDFLARE_CUSTOM: "Cloudflare for SaaS: custom certificates",
+        "https://developers.cloudflare.com/ssl/ssl-for-saas/custom-certificates", "2025", Read(CHECKED_TLS);
+    CLOUDFLARE_ORIGIN: "Cloudflare: post-quantum between Cloudflare and origin servers",
+        "https://developers.cloudflare.com/ssl/post-quantum-cryptography/pqc-to-origin/", "2026", Read(CHECKED_TLS);
+    AKAMAI_ORIGIN: "Akamai: post quantum cryptography to origin",
+        "https://techdocs.akamai.com/property-mgr/docs/pqc-origin", "2026", Read(CHECKED_TLS);
+    GOOGLE_KEYS: "Google Cloud: SSL certificates overview", "https://cloud.google.com/load-balancing/docs/ssl-certificates", "2026",
+        Quoted(CHECKED_TLS, "https://documentation.s3ns.fr/load-balancing/docs/ssl-certificates");
+    FRONT_DOOR: "Azure Front Door: HTTPS for a custom domain",
+        "https://learn.microsoft.com/en-us/azure/frontdoor/standard-premium/how-to-configure-https-custom-domain", "2026",
+        Quoted(CHECKED_TLS, "https://docs.azure.cn/frontdoor/standard-premium/how-to-configure-https-custom-domain");
+    BALLOT_193: "CA/Browser Forum ballot 193: 825-day certificate lifetimes",
+        "https://cabforum.org/2017/03/17/ballot-193-825-day-certificate-lifetimes/", "2017-03-17", Known;
+    BALLOT_SC31: "CA/Browser Forum ballot SC31: browser alignment",
+        "https://cabforum.org/2020/07/16/ballot-sc31-browser-alignment/", "2020-07-16", Known;
+    BALLOT_SC081: "CA/Browser Forum ballot SC-081v3",
+        "https://cabforum.org/2025/04/11/ballot-sc081v3-introduce-schedule-of-reducing-validity-and-data-reuse-periods/",
+        "2025-04-11", Quoted(CHECKED_TLS, "https://postquantum.com/security-pqc/sc081v3-47day-certificate");
     OWN: "This project's own tests", "https://github.com/sallyport/sallyport", "2026", Read(CHECKED);
 }
 
@@ -333,30 +391,63 @@ pub static FACTS: &[Fact] = &[
     fact(Product::Chrome, EcdsaTls, ALWAYS, Yes, &NO_EDDSA, ""),
     fact(Product::Chrome, Ed25519Tls, ALWAYS, No, &NO_EDDSA, ""),
     fact(Product::Chrome, MlDsaTls, (150, 0, 0), Depends, &CHROME_150, "offered; a certificate of a private CA was not tried, and its own root store takes none"),
+    fact(Product::Chrome, EcdsaP521Tls, ALWAYS, No, &CHROME_P521, "P-256 and P-384 alone"),
+    fact(Product::Chrome, Tls13, (70, 0, 0), Yes, &CHROME_TLS_1_3, ""),
+    fact(Product::Chrome, OldTls, ALWAYS, Yes, &CHROME_OLD_TLS, ""),
+    fact(Product::Chrome, OldTls, (84, 0, 0), No, &CHROME_OLD_TLS, ""),
 
     fact(Product::Firefox, HybridTls, (132, 0, 0), Yes, &PQC_SUPPORT, "on Android from 145"),
     fact(Product::Firefox, EcdsaTls, ALWAYS, Yes, &NO_EDDSA, ""),
     fact(Product::Firefox, Ed25519Tls, ALWAYS, No, &NO_EDDSA, ""),
     fact(Product::Firefox, MlDsaTls, ALWAYS, No, &FIREFOX_ML_DSA, "current sources have it behind security.tls.enable_mldsa"),
+    fact(Product::Firefox, Tls13, (63, 0, 0), Yes, &FIREFOX_63, ""),
+    fact(Product::Firefox, OldTls, ALWAYS, Yes, &FIREFOX_78, ""),
+    fact(Product::Firefox, OldTls, (78, 0, 0), No, &FIREFOX_78, ""),
 
     fact(Product::Safari, HybridTls, (26, 0, 0), Yes, &PQC_SUPPORT, "on the operating systems of the same number"),
     fact(Product::Safari, EcdsaTls, ALWAYS, Yes, &NO_EDDSA, ""),
     fact(Product::Safari, Ed25519Tls, ALWAYS, No, &NO_EDDSA, ""),
     fact(Product::Safari, MlDsaTls, ALWAYS, No, &SAFARI, ""),
+    fact(Product::Safari, Tls13, (12, 1, 0), Yes, &SAFARI_TLS_1_3, "on macOS from 10.14.4 and iOS from 12.2"),
+    fact(Product::Safari, OldTls, ALWAYS, Depends, &OLD_TLS_PLANS, "removed by updates of the operating systems from March 2020 on"),
 
     fact(Product::OpenSsl, HybridTls, (3, 5, 0), Yes, &OPENSSL_3_5, "first choice; 1.1.1 and 3.0 have none"),
     fact(Product::OpenSsl, EcdsaTls, (1, 0, 1), Yes, &OPENSSL_1_0_1, ""),
     fact(Product::OpenSsl, Ed25519Tls, (1, 1, 1), Yes, &OPENSSL_1_1_1, ""),
     fact(Product::OpenSsl, MlDsaTls, (3, 5, 0), Yes, &OPENSSL_3_5, ""),
+    fact(Product::OpenSsl, Tls13, (1, 1, 1), Yes, &OPENSSL_1_1_1, ""),
+
+    fact(Product::BoringSsl, HybridTls, ALWAYS, Depends, &BORINGSSL, "since 2024; it has no versions, and the program that links it chooses the groups"),
+
+    fact(Product::GnuTls, Tls13, (3, 6, 5), Yes, &GNUTLS_3_6, ""),
+
+    fact(Product::Schannel, HybridTls, (10, 0, 26100), Depends, &SCHANNEL_PQ, "Windows 11 24H2 and Server 2025, behind a group policy"),
+    fact(Product::Schannel, Tls13, (10, 0, 20348), Yes, &SCHANNEL_TLS_1_3, "Server 2022 and Windows 11"),
+
+    fact(Product::Nss, HybridTls, (3, 105, 0), Yes, &NSS_3_105, "the library of Firefox 132"),
+    fact(Product::Nss, Tls13, (3, 39, 0), Yes, &NSS_3_39, ""),
+
+    fact(Product::MbedTls, Tls13, (3, 6, 0), Yes, &MBEDTLS_3_6, "before that an option of the build"),
+
+    fact(Product::WolfSsl, HybridTls, (5, 8, 0), Depends, &WOLFSSL_PQ, "an option of the build, and must be named among the groups"),
+    fact(Product::WolfSsl, MlDsaTls, (5, 8, 0), Depends, &WOLFSSL_CURL, "an option of the build; which version has it first was not verified"),
+
+    fact(Product::Rustls, HybridTls, (0, 23, 27), Yes, &RUSTLS_PQ, "with aws-lc-rs"),
+    fact(Product::Rustls, EcdsaTls, ALWAYS, Yes, &RUSTLS, ""),
+    fact(Product::Rustls, Ed25519Tls, ALWAYS, Yes, &RUSTLS, ""),
+    fact(Product::Rustls, Tls13, ALWAYS, Yes, &RUSTLS, ""),
+    fact(Product::Rustls, OldTls, ALWAYS, No, &RUSTLS, ""),
 
     fact(Product::GoTls, HybridTls, (1, 24, 0), Yes, &GO_1_24, "first choice"),
     fact(Product::GoTls, Ed25519Tls, (1, 13, 0), Yes, &GO_1_13, ""),
     fact(Product::GoTls, MlDsaTls, (1, 27, 0), Yes, &GO_1_27, ""),
+    fact(Product::GoTls, Tls13, (1, 13, 0), Yes, &GO_1_13, ""),
 
     fact(Product::Java, HybridTls, (27, 0, 0), Yes, &JAVA_27, "first choice"),
     fact(Product::Java, EcdsaTls, (7, 0, 0), Yes, &JAVA_7, ""),
     fact(Product::Java, Ed25519Tls, (15, 0, 0), Yes, &JAVA_15, ""),
     fact(Product::Java, MlDsaTls, ALWAYS, No, &JEP_497, "Java 24 signs and verifies with ML-DSA, but not in TLS"),
+    fact(Product::Java, Tls13, (11, 0, 0), Yes, &JAVA_11, "8u261 has it too"),
 
     fact(Product::Libpq, HybridTls, ALWAYS, Depends, &POSTGRES_GROUPS, "what its OpenSSL offers, from 3.5; a server's ssl_groups default to X25519:prime256v1"),
     fact(Product::Libpq, Ed25519Tls, ALWAYS, Depends, &LIBPQ, "what its OpenSSL can do, from 1.1.1"),
@@ -367,6 +458,20 @@ pub static FACTS: &[Fact] = &[
     fact(Product::CloudFront, MlDsaTls, ALWAYS, No, &CLOUDFRONT, "RSA and ECDSA only"),
     fact(Product::CloudFront, LargeRsaTls, ALWAYS, Depends, &CLOUDFRONT_SIZE, "to 4096 bits today; for years, and still for field-level encryption, 2048"),
 
+    fact(Product::Cloudflare, HybridTls, ALWAYS, Yes, &CLOUDFLARE_ORIGIN, "to origins it sends a classical share and offers the hybrid one, so an origin has to ask for another hello, unless the zone says `preferred`"),
+    fact(Product::Cloudflare, EcdsaTls, ALWAYS, Yes, &CLOUDFLARE_CUSTOM, "custom certificates signed with ecdsa-with-SHA256"),
+    fact(Product::Cloudflare, Ed25519Tls, ALWAYS, No, &CLOUDFLARE_CUSTOM, "custom certificates: RSA and ECDSA only"),
+
+    fact(Product::Akamai, HybridTls, ALWAYS, Depends, &AKAMAI_ORIGIN, "to origins a behaviour of the property, for Enhanced TLS; the origin needs TLS 1.3"),
+
+    fact(Product::GoogleCloud, EcdsaTls, ALWAYS, Yes, &GOOGLE_KEYS, "P-256 and P-384"),
+    fact(Product::GoogleCloud, Ed25519Tls, ALWAYS, No, &GOOGLE_KEYS, "RSA and ECDSA only"),
+    fact(Product::GoogleCloud, LargeRsaTls, ALWAYS, Depends, &GOOGLE_KEYS, "3072 and 4096 bits for regional certificates"),
+    fact(Product::GoogleCloud, EcdsaP521Tls, ALWAYS, No, &GOOGLE_KEYS, ""),
+
+    fact(Product::AzureFrontDoor, EcdsaTls, ALWAYS, No, &FRONT_DOOR, "certificates of one's own: RSA only"),
+    fact(Product::AzureFrontDoor, Ed25519Tls, ALWAYS, No, &FRONT_DOOR, "certificates of one's own: RSA only"),
+
     fact(Product::Sallyport, HybridSsh, (0, 1, 0), Yes, &OWN, "first choice"),
     fact(Product::Sallyport, Ed25519Ssh, (0, 1, 0), Yes, &OWN, ""),
     fact(Product::Sallyport, EcdsaSsh, (0, 1, 0), Yes, &OWN, ""),
@@ -376,4 +481,25 @@ pub static FACTS: &[Fact] = &[
     fact(Product::Sallyport, EcdsaTls, (0, 1, 0), Yes, &OWN, ""),
     fact(Product::Sallyport, Ed25519Tls, (0, 1, 0), Yes, &OWN, ""),
     fact(Product::Sallyport, MlDsaTls, (0, 1, 0), Yes, &OWN, ""),
+];
+
+/// For how long public CAs may issue certificates of TLS servers; browsers hold them to it. CAs that people added
+/// themselves are free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetime {
+    /// For certificates that are issued on or after this day: `2026-03-15`.
+    pub from_day: &'static str,
+    /// At most so many days.
+    pub days: u32,
+    /// Who says so.
+    pub source: &'static Source,
+}
+
+/// Every lifetime that was or will be in force, the oldest first.
+pub static LIFETIMES: &[Lifetime] = &[
+    Lifetime { from_day: "2018-03-01", days: 825, source: &BALLOT_193 },
+    Lifetime { from_day: "2020-09-01", days: 398, source: &BALLOT_SC31 },
+    Lifetime { from_day: "2026-03-15", days: 200, source: &BALLOT_SC081 },
+    Lifetime { from_day: "2027-03-15", days: 100, source: &BALLOT_SC081 },
+    Lifetime { from_day: "2029-03-15", days: 47, source: &BALLOT_SC081 },
 ];

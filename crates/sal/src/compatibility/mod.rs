@@ -13,7 +13,7 @@ mod notes;
 mod offer;
 mod software;
 
-pub use facts::{Ability, FACTS, Fact, Has, Reading, Source};
+pub use facts::{Ability, FACTS, Fact, Has, LIFETIMES, Lifetime, Reading, Source};
 pub use judge::{Effect, Finding, Verdict, judge, known_hybrid_ssh};
 pub use notes::notes;
 pub use offer::{Kind, Offer, group_name, is_grease, scheme_name, version_name};

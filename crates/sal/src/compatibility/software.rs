@@ -34,6 +34,20 @@ pub enum Product {
     Safari,
     /// OpenSSL, by the version that a program links.
     OpenSsl,
+    /// BoringSSL, which has no versions.
+    BoringSsl,
+    /// GnuTLS.
+    GnuTls,
+    /// Schannel, by the version of Windows.
+    Schannel,
+    /// Mozilla's NSS.
+    Nss,
+    /// Mbed TLS.
+    MbedTls,
+    /// wolfSSL.
+    WolfSsl,
+    /// rustls.
+    Rustls,
     /// Go's crypto/tls, by the version of Go.
     GoTls,
     /// Java's JSSE: JDBC drivers among others.
@@ -42,6 +56,14 @@ pub enum Product {
     Libpq,
     /// Amazon CloudFront, as a reader of an origin.
     CloudFront,
+    /// Cloudflare.
+    Cloudflare,
+    /// Akamai.
+    Akamai,
+    /// Google Cloud's load balancers and CDN.
+    GoogleCloud,
+    /// Azure Front Door.
+    AzureFrontDoor,
     /// This project.
     Sallyport,
 }
@@ -63,10 +85,21 @@ impl Product {
         Self::Firefox,
         Self::Safari,
         Self::OpenSsl,
+        Self::BoringSsl,
+        Self::GnuTls,
+        Self::Schannel,
+        Self::Nss,
+        Self::MbedTls,
+        Self::WolfSsl,
+        Self::Rustls,
         Self::GoTls,
         Self::Java,
         Self::Libpq,
         Self::CloudFront,
+        Self::Cloudflare,
+        Self::Akamai,
+        Self::GoogleCloud,
+        Self::AzureFrontDoor,
         Self::Sallyport,
     ];
 
@@ -88,10 +121,21 @@ impl Product {
             Self::Firefox => "Firefox",
             Self::Safari => "Safari",
             Self::OpenSsl => "OpenSSL",
+            Self::BoringSsl => "BoringSSL",
+            Self::GnuTls => "GnuTLS",
+            Self::Schannel => "Schannel",
+            Self::Nss => "NSS",
+            Self::MbedTls => "Mbed TLS",
+            Self::WolfSsl => "wolfSSL",
+            Self::Rustls => "rustls",
             Self::GoTls => "Go crypto/tls",
             Self::Java => "Java JSSE",
             Self::Libpq => "libpq",
             Self::CloudFront => "CloudFront",
+            Self::Cloudflare => "Cloudflare",
+            Self::Akamai => "Akamai",
+            Self::GoogleCloud => "Google Cloud",
+            Self::AzureFrontDoor => "Azure Front Door",
             Self::Sallyport => "Sallyport",
         }
     }

@@ -306,6 +306,14 @@ fn the_guide_shows_the_facts() {
                 &format!("| {} | {from} | {}{note} | {} |\n", fact.ability.name(), fact.has.word(), at + 1);
         }
     }
+    table += "\n### Lifetimes of certificates\n\nPublic CAs may issue certificates of TLS servers for so long, and browsers hold them to it.\n\n| issued from | days | source |\n|---|---|---|\n";
+    for lifetime in LIFETIMES {
+        let at = sources.iter().position(|source| *source == lifetime.source).unwrap_or_else(|| {
+            sources.push(lifetime.source);
+            sources.len() - 1
+        });
+        table += &format!("| {} | {} | {} |\n", lifetime.from_day, lifetime.days, at + 1);
+    }
     table += "\n## Sources\n\n";
     for (at, source) in sources.iter().enumerate() {
         let reading = match source.reading {
