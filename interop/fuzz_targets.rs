@@ -57,6 +57,8 @@ mod role_yaml;
 mod sftp_observer;
 #[path = "../fuzz/fuzz_targets/ssh_certificate.rs"]
 mod ssh_certificate;
+#[path = "../fuzz/fuzz_targets/ssh_host_key.rs"]
+mod ssh_host_key;
 #[path = "../fuzz/fuzz_targets/ssh_offer.rs"]
 mod ssh_offer;
 #[path = "../fuzz/fuzz_targets/tls_answer.rs"]
@@ -312,6 +314,18 @@ fn sftp_observer_holds() {
 #[test]
 fn ssh_certificate_holds() {
     replay("ssh_certificate", ssh_certificate::run, &[b"\0\0\0\x20ssh-ed25519-cert-v01@openssh.com\0\0\0\x04nnnn\0\0\0\x20kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05alice"]);
+}
+
+#[test]
+fn ssh_host_key_holds() {
+    replay(
+        "ssh_host_key",
+        ssh_host_key::run,
+        &[
+            b"\x03SSH-2.0-x\r\n\0\0\0\x30\x04\x1f\0\0\0\x0f\0\0\0\x0bssh-ed25519\0\0\0\x01Q\0\0\0\x09\0\0\0\x01s\0\0\0\0pppp",
+            b"\x01line\nSSH-2.0-x\n\0\0\0\x11\x04\x1f\0\0\0\x02\x80\0\0\0\0\x01\x02pppp",
+        ],
+    );
 }
 
 #[test]

@@ -263,4 +263,42 @@ fn handshakes_are_measured_whole_and_by_phases() {
     let arguments = ["handshake", "--key", "ml-dsa-65", "--tls", "1.2", "--ssh", "none"];
     let error = stderr(&support::refused(lab(&arguments), 1));
     assert!(error.contains("TLS 1.2 has no ML-DSA"), "{error}");
+#[test]
+fn a_cluster_and_its_database_are_looked_at() {
+    let cluster = support::Cluster::bare();
+    let ours = format!("127.0.0.1:{}", cluster.port);
+    let output = lab(&["scan", "--quick", "--no-costs", "--format", "json", &ours]);
+    let scans = json(&output);
+    let scan = &scans[0];
+    assert_eq!((scan["protocol"].as_str(), scan["address"].as_str()), (Some("tls"), Some(ours.as_str())));
+    assert_eq!(scan["tls"]["versions"][0]["name"], "TLS 1.3", "{scans}");
+    assert_eq!(scan["tls"]["groups"][0], "X25519MLKEM768", "{scans}");
+    let failures: Vec<_> =
+        scan["findings"].as_array().unwrap().iter().filter(|finding| finding["level"] == "failure").collect();
+    assert!(failures.is_empty(), "{failures:?}");
+    // In words, with what it costs here.
+    let output = lab(&["scan", "--quick", &ours]);
+    let text = stdout(&output);
+    assert!(
+        text.contains("X25519MLKEM768") && text.contains("on this machine, where the lab runs"),
+        "{text}"
+    );
+
+    let postgres = support::postgres::Postgres::start(&cluster);
+    let output = lab(&[
+        "scan",
+        "--quick",
+        "--no-costs",
+        "--starttls",
+        "postgres",
+        &postgres.address(),
+        "--format",
+        "json",
+    ]);
+    let scans = json(&output);
+    assert_eq!(scans[0]["software"], "PostgreSQL", "{scans}");
+    assert!(scans[0]["tls"]["chains"].as_array().is_some_and(|chains| !chains.is_empty()), "{scans}");
+
+    let output = lab(&["scan", "127.0.0.1:1"]);
+    assert!(!output.status.success() && stderr(&output).contains("cannot connect"), "{}", stderr(&output));
 }

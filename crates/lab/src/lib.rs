@@ -19,6 +19,7 @@ pub mod page;
 pub mod plot;
 pub mod report;
 pub mod rig;
+pub mod scan;
 pub mod sessions;
 pub mod statistics;
 pub mod strength;

@@ -1,7 +1,6 @@
 //! What an SSH server offers, item by item: what is wrong with it, and why.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -12,10 +11,10 @@ use serde::Serialize;
 use crate::rig::Rig;
 use crate::{LabError, Talk};
 
-/// How long a server may take to say what it offers.
+/// How long a server may take to say what it offers, all of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Who we say we are.
-const GREETING: &[u8] = b"SSH-2.0-SallyportLab\r\n";
+pub(crate) const GREETING: &[u8] = b"SSH-2.0-SallyportLab\r\n";
 
 /// How bad an item is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -199,15 +198,12 @@ fn compression(name: &str) -> (Level, &'static str) {
 /// # Errors
 /// When it does not answer, or not in SSH.
 pub fn ask_address(address: &str) -> Result<SshOffer, LabError> {
-    let lost = |error: std::io::Error| LabError::Connection(format!("{address}: {error}"));
-    let mut stream = TcpStream::connect(address).map_err(lost)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(lost)?;
-    stream.write_all(GREETING).map_err(lost)?;
-    read_offer(address, &mut stream)
+    let mut line = crate::scan::dial(address, PATIENCE)?;
+    line.write_all(GREETING).map_err(|error| LabError::Connection(format!("{address}: {error}")))?;
+    read_offer(address, &mut line)
 }
 
-fn read_offer(face: &str, stream: &mut impl Read) -> Result<SshOffer, LabError> {
+pub(crate) fn read_offer(face: &str, stream: &mut impl Read) -> Result<SshOffer, LabError> {
     let mut reader = Reader::default();
     let mut buffer = [0; 4096];
     loop {

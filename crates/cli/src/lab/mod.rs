@@ -5,6 +5,7 @@ mod keys;
 mod load;
 mod progress;
 mod strength;
+mod scan;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +49,9 @@ pub(crate) enum Lab {
     /// How strong keys are: of a certificate, a key file, authorized_keys or known_hosts, a server of TLS or SSH, or
     /// named; by the best published attack, as NIST counts them, and against quantum computers.
     Strength(strength::Args),
+    /// What TLS and SSH servers offer and prefer, what each choice costs them by this machine's figures, and what to
+    /// change. Exit code 1 when there is a finding above informational.
+    Scan(scan::ScanArgs),
 }
 
 /// What every measurement takes.
@@ -252,6 +256,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Load(args) => load::run(args).await,
         Lab::Offers(args) => review(args).await,
         Lab::Strength(args) => strength::run(args).await,
+        Lab::Scan(args) => scan::run(args).await,
     }
 }
 
