@@ -263,6 +263,8 @@ fn handshakes_are_measured_whole_and_by_phases() {
     let arguments = ["handshake", "--key", "ml-dsa-65", "--tls", "1.2", "--ssh", "none"];
     let error = stderr(&support::refused(lab(&arguments), 1));
     assert!(error.contains("TLS 1.2 has no ML-DSA"), "{error}");
+}
+
 #[test]
 fn a_cluster_and_its_database_are_looked_at() {
     let cluster = support::Cluster::bare();

@@ -17,7 +17,6 @@ const NEEDED: &[(&str, &str)] = &[
     ("ansible-playbook", "ansible-core"),
     ("openssl", "openssl"),
     ("/usr/sbin/nginx", "nginx-light"),
-    ("nginx", "nginx"),
     ("softhsm2-util", "softhsm2"),
     ("/usr/include/security/pam_appl.h", "libpam0g-dev"),
     ("pg_ctlcluster", "postgresql"),

@@ -4,8 +4,8 @@ mod handshake;
 mod keys;
 mod load;
 mod progress;
-mod strength;
 mod scan;
+mod strength;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
