@@ -2,7 +2,7 @@
 //!
 //! A server is asked, a question for each connection, one after the other and within bounds; nothing is tried that a
 //! careless client would not do, and nobody logs in. What is encrypted in TLS 1.3 is seen by whole handshakes
-//! ([`handshake`]), everything else by the first flight alone.
+//! (`handshake`), everything else by the first flight alone.
 
 mod chain;
 mod change;
@@ -327,7 +327,7 @@ fn tls(mut caller: Caller, settings: &Settings, talk: &Talk) -> Result<Scan, Lab
         group_order: survey.group_order.unwrap_or(Order::Unknown),
         groups_incomplete: survey.groups_incomplete,
         first_hellos: survey.first_hellos.clone(),
-        chains: survey.chains.iter().map(|chain| ChainShown::of(chain)).collect(),
+        chains: survey.chains.iter().map(ChainShown::of).collect(),
         alpn: survey.alpn.clone(),
         resumed: survey.resumed,
         stapled: survey.stapled,
@@ -392,7 +392,6 @@ fn ssh(mut caller: Caller, line: line::Line, first: &[u8], settings: &Settings) 
             compression: offer.compression,
             host_keys: survey.keys,
             prime_bits: survey.prime_bits,
-            login_methods: None,
         }),
         costs,
         machine: Facts::here(),
@@ -401,7 +400,7 @@ fn ssh(mut caller: Caller, line: line::Line, first: &[u8], settings: &Settings) 
 }
 
 fn finish(mut scan: Scan) -> Scan {
-    scan.findings.sort_by(|one, other| other.level.cmp(&one.level));
+    scan.findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     scan
 }
 
