@@ -304,3 +304,46 @@ fn a_cluster_and_its_database_are_looked_at() {
     let output = lab(&["scan", "127.0.0.1:1"]);
     assert!(!output.status.success() && stderr(&output).contains("cannot connect"), "{}", stderr(&output));
 }
+
+/// Reports of measurements that need nothing but this program.
+fn report(directory: &std::path::Path) -> Output {
+    lab(&["report", "--quick", "--only", "keys,strength", directory.to_str().unwrap()])
+}
+
+#[test]
+fn a_report_is_a_directory_that_can_be_compared_with_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = (directory.path().join("a"), directory.path().join("deep/b"));
+    for path in [&first, &second, &second] {
+        let text = String::from_utf8(ok(report(path)).stdout).unwrap();
+        assert!(text.contains("report.html"), "{text}");
+    }
+    let read = |name: &str| std::fs::read_to_string(first.join(name)).unwrap();
+    let page = read("report.html");
+    assert!(page.contains("<svg") && page.contains("prefers-color-scheme") && !page.contains("<script"));
+    assert!(page.contains("rsa-2048") && page.contains("116.88"), "{page}");
+    let machine: serde_json::Value = serde_json::from_str(&read("machine.json")).unwrap();
+    assert!(machine["processors"].as_u64().unwrap() > 0 && machine["load_seen"].is_array(), "{machine}");
+    assert!(machine["versions"]["ssh"].as_str().unwrap().contains("OpenSSH"), "{machine}");
+    assert!(read("commands.txt").contains("sallyport lab keys --quick"));
+    assert!(read("keys.csv").lines().count() > 10);
+
+    let compared = |a: &std::path::Path, b: &std::path::Path| {
+        lab(&["compare", "--all", "--format", "json", a.to_str().unwrap(), b.to_str().unwrap()])
+    };
+    let comparison = json(&ok(compared(&first, &second)));
+    let differences = comparison["differences"].as_array().unwrap();
+    let strength = differences.iter().filter(|one| one["measurement"] == "strength");
+    assert!(strength.clone().count() > 3 && strength.into_iter().all(|one| one["change"] == "same"));
+    assert!(differences.iter().any(|one| one["measurement"] == "keys" && one["ratio"].is_f64()));
+
+    // What is not a report says so, and nothing is written over.
+    let other = directory.path().join("deep");
+    let refused = compared(&first, &other);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("report.json"));
+    let refused = report(directory.path());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is not empty"), "{refused:?}");
+    let refused = lab(&["report", "--only", "luck"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("a report can have"), "{refused:?}");
+}

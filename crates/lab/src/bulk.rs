@@ -48,6 +48,16 @@ pub struct Settings {
     pub csv: Option<PathBuf>,
 }
 
+impl Settings {
+    /// A glance, or enough to rely on.
+    #[must_use]
+    pub fn of(quick: bool) -> Self {
+        let (mebibytes, rounds, seconds) = if quick { (128, 1, 5) } else { (1024, 3, 30) };
+        let stalled = Duration::from_secs(seconds);
+        Self { size: mebibytes << 20, rounds, data: Data::Mixed, stalled, csv: None }
+    }
+}
+
 /// What moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {

@@ -25,6 +25,18 @@ pub struct Settings {
     pub csv: Option<PathBuf>,
 }
 
+impl Settings {
+    /// A glance, or enough to rely on.
+    #[must_use]
+    pub fn of(quick: bool) -> Self {
+        if quick {
+            Self { rounds: 20, in_a_row: 20, csv: None }
+        } else {
+            Self { rounds: 200, in_a_row: 100, csv: None }
+        }
+    }
+}
+
 /// Where a way leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {

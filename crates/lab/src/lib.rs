@@ -5,7 +5,9 @@
 //! node, each in its own process, and a stock `sshd`. Nothing of the machine's configuration takes part, and nothing is
 //! left behind.
 
+pub mod advise;
 pub mod bulk;
+pub mod compare;
 pub mod connect;
 pub mod cost;
 pub mod databases;
@@ -23,6 +25,7 @@ pub mod scan;
 pub mod sessions;
 pub mod statistics;
 pub mod strength;
+pub mod suite;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -100,6 +100,19 @@ impl Row {
         self
     }
 
+    /// Adds a figure that follows from measured ones, with the interval that follows from theirs.
+    #[must_use]
+    pub fn between(mut self, name: &'static str, digits: usize, value: f64, interval: [f64; 2]) -> Self {
+        self.figures.push(Figure {
+            name,
+            value: Some(value),
+            interval: Some(interval),
+            samples: None,
+            digits,
+        });
+        self
+    }
+
     /// A figure by its name.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<f64> {

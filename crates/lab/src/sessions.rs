@@ -70,6 +70,16 @@ pub struct Settings {
     pub csv: Option<PathBuf>,
 }
 
+impl Settings {
+    /// A glance, or enough to rely on.
+    #[must_use]
+    pub fn of(quick: bool) -> Self {
+        let (counts, active, keys) =
+            if quick { (vec![50, 200], 50, 200) } else { (vec![100, 1000, 10_000], 500, 1000) };
+        Self { counts, programs_up_to: 1000, active, keys, csv: None }
+    }
+}
+
 /// Measures. `dial` makes connections for whoever is logged in.
 ///
 /// # Errors

@@ -1,9 +1,12 @@
 //! `sallyport lab`: what keys, handshakes, servers and whole clusters cost on this machine.
 
+mod advise;
+mod compare;
 mod handshake;
 mod keys;
 mod load;
 mod progress;
+mod report;
 mod scan;
 mod strength;
 
@@ -52,6 +55,12 @@ pub(crate) enum Lab {
     /// What TLS and SSH servers offer and prefer, what each choice costs them by this machine's figures, and what to
     /// change. Exit code 1 when there is a finding above informational.
     Scan(scan::ScanArgs),
+    /// Several measurements in one directory: a page, pictures, every sample, and what the machine was.
+    Report(report::Args),
+    /// Which key and which key exchange a server should have, for whom, and what that costs here.
+    Advise(advise::Args),
+    /// What changed between two reports, and what cannot be told from noise.
+    Compare(compare::Args),
 }
 
 /// What every measurement takes.
@@ -161,24 +170,24 @@ pub(crate) struct DbSuiteArgs {
 
 impl DbSuiteArgs {
     fn settings(&self) -> CliResult<databases::Settings> {
-        let quick = self.common.quick;
-        let suites = |named: &[String], all: &[Suite]| -> CliResult<Vec<Suite>> {
+        let usual = databases::Settings::of(self.common.quick);
+        let suites = |named: &[String], usual: Vec<Suite>| -> CliResult<Vec<Suite>> {
             if named.is_empty() {
-                return Ok(if quick { vec![Suite::BalancedV1] } else { all.to_vec() });
+                return Ok(usual);
             }
             let named = named.iter().filter(|name| *name != "none");
             named.map(|name| name.parse()).collect::<Result<_, _>>().doing("understand the name of a suite")
         };
         Ok(databases::Settings {
-            rounds: self.rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
-            seconds: self.seconds.unwrap_or(if quick { 1.0 } else { 10.0 }).clamp(0.1, 3600.0),
+            rounds: self.rounds.unwrap_or(usual.rounds).max(1),
+            seconds: self.seconds.unwrap_or(usual.seconds).clamp(0.1, 3600.0),
             workers: self.connections.clamp(1, 500),
             rate: self.rate.max(0.0),
-            suites: suites(&self.suite, &[Suite::Legacy, Suite::BalancedV1, Suite::FipsV1, Suite::PqV1])?,
-            published: suites(&self.published, &[Suite::Legacy, Suite::BalancedV1])?,
-            idle: self.idle.unwrap_or(if quick { 20 } else { 500 }).min(1000),
-            copy: self.copy.unwrap_or(if quick { 16 } else { 512 }).min(1 << 16),
-            pgbench: self.pgbench.unwrap_or(if quick { 1 } else { 10 }),
+            suites: suites(&self.suite, usual.suites)?,
+            published: suites(&self.published, usual.published)?,
+            idle: self.idle.unwrap_or(usual.idle).min(1000),
+            copy: self.copy.unwrap_or(usual.copy).min(1 << 16),
+            pgbench: self.pgbench.unwrap_or(usual.pgbench),
             csv: self.common.csv.clone(),
         })
     }
@@ -216,32 +225,32 @@ impl From<DataArg> for bulk::Data {
 pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
     match command {
         Lab::Connect(args) => {
+            let usual = connect::Settings::of(args.common.quick);
             let settings = connect::Settings {
-                rounds: args.rounds.unwrap_or(if args.common.quick { 20 } else { 200 }),
-                in_a_row: args.in_a_row.unwrap_or(if args.common.quick { 20 } else { 100 }),
+                rounds: args.rounds.unwrap_or(usual.rounds),
+                in_a_row: args.in_a_row.unwrap_or(usual.in_a_row),
                 csv: args.common.csv.clone(),
             };
             measure(&args.common, move |program, talk| connect::run(program, &settings, talk)).await
         }
         Lab::Bulk(args) => {
-            let quick = args.common.quick;
+            let usual = bulk::Settings::of(args.common.quick);
             let settings = bulk::Settings {
-                size: args.size.unwrap_or(if quick { 128 } else { 1024 }).clamp(1, 1 << 20) << 20,
-                rounds: args.rounds.unwrap_or(if quick { 1 } else { 3 }),
+                size: args.size.map_or(usual.size, |mebibytes| mebibytes.clamp(1, 1 << 20) << 20),
+                rounds: args.rounds.unwrap_or(usual.rounds),
                 data: args.data.into(),
-                stalled: std::time::Duration::from_secs(args.stalled.unwrap_or(if quick { 5 } else { 30 })),
+                stalled: args.stalled.map_or(usual.stalled, std::time::Duration::from_secs),
                 csv: args.common.csv.clone(),
             };
             measure(&args.common, move |program, talk| bulk::run(program, &settings, talk)).await
         }
         Lab::Sessions(args) => {
-            let quick = args.common.quick;
-            let default = if quick { vec![50, 200] } else { vec![100, 1000, 10_000] };
+            let usual = sessions::Settings::of(args.common.quick);
             let settings = sessions::Settings {
-                counts: if args.counts.is_empty() { default } else { args.counts },
+                counts: if args.counts.is_empty() { usual.counts } else { args.counts },
                 programs_up_to: args.programs_up_to,
-                active: args.active.unwrap_or(if quick { 50 } else { 500 }),
-                keys: args.keys.unwrap_or(if quick { 200 } else { 1000 }),
+                active: args.active.unwrap_or(usual.active),
+                keys: args.keys.unwrap_or(usual.keys),
                 csv: args.common.csv.clone(),
             };
             measure(&args.common, move |program, talk| sessions::run(program, &settings, talk, &dialler))
@@ -257,6 +266,9 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Offers(args) => review(args).await,
         Lab::Strength(args) => strength::run(args).await,
         Lab::Scan(args) => scan::run(args).await,
+        Lab::Report(args) => report::run(args).await,
+        Lab::Advise(args) => advise::run(args).await,
+        Lab::Compare(args) => compare::run(&args),
     }
 }
 
@@ -298,6 +310,15 @@ async fn beside_a_watch<T: Send + 'static>(
 }
 
 fn show(report: &Report, common: &Common) -> CliResult {
+    write_files(report, common)?;
+    if common.format == Format::Json {
+        return ui::json(report);
+    }
+    print(report)
+}
+
+/// Writes the files that were asked for, and says where they are.
+fn write_files(report: &Report, common: &Common) -> CliResult {
     if let Some(warning) = report.noise.warning() {
         ui::say(warning);
     }
@@ -314,10 +335,7 @@ fn show(report: &Report, common: &Common) -> CliResult {
         std::fs::write(path, page).doing(format!("write {}", path.display()))?;
         ui::say(format!("the report is in {}", path.display()));
     }
-    if common.format == Format::Json {
-        return ui::json(report);
-    }
-    print(report)
+    Ok(())
 }
 
 /// Writes the pictures of a report, where it has any.

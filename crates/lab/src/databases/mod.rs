@@ -56,6 +56,40 @@ pub struct Settings {
     pub csv: Option<PathBuf>,
 }
 
+impl Settings {
+    /// A glance, or enough to rely on.
+    #[must_use]
+    pub fn of(quick: bool) -> Self {
+        let all = Self {
+            rounds: 3,
+            seconds: 10.0,
+            workers: 10,
+            rate: 40.0,
+            suites: vec![Suite::Legacy, Suite::BalancedV1, Suite::FipsV1, Suite::PqV1],
+            published: vec![Suite::Legacy, Suite::BalancedV1],
+            idle: 500,
+            copy: 512,
+            pgbench: 10,
+            csv: None,
+        };
+        let one = vec![Suite::BalancedV1];
+        if quick {
+            Self {
+                rounds: 1,
+                seconds: 1.0,
+                suites: one.clone(),
+                published: one,
+                idle: 20,
+                copy: 16,
+                pgbench: 1,
+                ..all
+            }
+        } else {
+            all
+        }
+    }
+}
+
 /// Measures.
 ///
 /// # Errors

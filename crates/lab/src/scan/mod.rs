@@ -2,7 +2,7 @@
 //!
 //! A server is asked, a question for each connection, one after the other and within bounds; nothing is tried that a
 //! careless client would not do, and nobody logs in. What is encrypted in TLS 1.3 is seen by whole handshakes
-//! (`handshake`), everything else by the first flight alone.
+//! ([`handshake`]), everything else by the first flight alone.
 
 mod chain;
 mod change;
@@ -392,6 +392,7 @@ fn ssh(mut caller: Caller, line: line::Line, first: &[u8], settings: &Settings) 
             compression: offer.compression,
             host_keys: survey.keys,
             prime_bits: survey.prime_bits,
+            login_methods: None,
         }),
         costs,
         machine: Facts::here(),

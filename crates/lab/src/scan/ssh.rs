@@ -38,6 +38,8 @@ pub struct Ssh {
     pub host_keys: Vec<Key>,
     /// The shortest prime that it gives to those who leave the choice to it, in bits.
     pub prime_bits: Option<usize>,
+    /// Ways to log in, when they were asked for.
+    pub login_methods: Option<Vec<String>>,
 }
 
 /// A host key.

@@ -1,0 +1,392 @@
+//! `lab advise`: which key and which key exchange, for whom, at what cost.
+//!
+//! The question is what a server is for, who comes, and how often. The answer weighs three things: whether everybody can
+//! follow (`sallyport_sal::compatibility`), how strong a key is ([`sallyport_sal::strength`]), and what a handshake costs
+//! on this machine, which is measured.
+
+mod clients;
+mod run;
+
+pub use clients::{Follows, client};
+pub use run::run;
+use sallyport_sal::KeyAlgorithm;
+use sallyport_sal::algorithm::KexGroup;
+use sallyport_sal::compatibility::{Software, Version};
+use sallyport_sal::strength::Problem;
+use serde::Serialize;
+
+/// What a server is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Use {
+    /// Browsers, with a certificate of a public authority.
+    Web,
+    /// SSH host keys.
+    Ssh,
+    /// TLS of a database: drivers, with a certificate of an authority of one's own.
+    Database,
+    /// Services that prove themselves to each other, with an authority of one's own.
+    Mtls,
+}
+
+impl Use {
+    /// Keys that come into question. Public authorities certify RSA, P-256 and P-384 alone.
+    #[must_use]
+    pub const fn keys(self) -> &'static [KeyAlgorithm] {
+        use KeyAlgorithm::{EcdsaP256, EcdsaP384, Ed25519, MlDsa65, Rsa2048, Rsa3072, Rsa4096};
+        match self {
+            Self::Web => &[EcdsaP256, EcdsaP384, Rsa2048, Rsa3072, Rsa4096],
+            Self::Ssh => &[Ed25519, EcdsaP256, EcdsaP384, Rsa2048, Rsa3072, Rsa4096],
+            Self::Database | Self::Mtls => {
+                &[Ed25519, EcdsaP256, EcdsaP384, Rsa2048, Rsa3072, Rsa4096, MlDsa65]
+            }
+        }
+    }
+
+    /// Key exchange groups that come into question, in the order in which a server should prefer them.
+    #[must_use]
+    pub const fn groups(self) -> &'static [KexGroup] {
+        &[KexGroup::X25519MlKem768, KexGroup::X25519, KexGroup::P256]
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// What the server is for.
+    pub what: Use,
+    /// Who has to be able to connect; empty for who usually comes.
+    pub clients: Vec<Software>,
+    /// Handshakes a second, at the peak.
+    pub rate: f64,
+    /// Share of them that resume an earlier session, 0 to 1.
+    pub resumed: f64,
+    /// The least strength, in bits as NIST counts them.
+    pub least_bits: u32,
+}
+
+impl Question {
+    /// Who comes, said or usual.
+    #[must_use]
+    pub fn who(&self) -> Vec<Software> {
+        if !self.clients.is_empty() {
+            return self.clients.clone();
+        }
+        let of = |(product, version): &(_, Version)| Software { product: *product, version: Some(*version) };
+        clients::usual(self.what).iter().map(of).collect()
+    }
+}
+
+/// A figure with the interval in which it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Measured {
+    /// The median.
+    pub value: f64,
+    /// The lower end of its interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+impl Measured {
+    fn mixed(self, other: Self, share: f64, factor: f64) -> Self {
+        let mix = |one: f64, other: f64| (one * (1.0 - share) + other * share) * factor;
+        Self {
+            value: mix(self.value, other.value),
+            low: mix(self.low, other.low),
+            high: mix(self.high, other.high),
+        }
+    }
+}
+
+/// What a handshake costs on this machine, in microseconds of processor time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cost {
+    /// The server's key.
+    pub key: KeyAlgorithm,
+    /// The key exchange.
+    pub group: KexGroup,
+    /// The server's, of a full handshake.
+    pub server: Measured,
+    /// The client's, of a full handshake.
+    pub client: Measured,
+    /// The server's, of a resumed one; the full one's where there is no resumption (SSH).
+    pub resumed: Measured,
+}
+
+/// One key with one key exchange, weighed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Choice {
+    /// The key.
+    pub key: KeyAlgorithm,
+    /// The key exchange.
+    pub group: KexGroup,
+    /// Bits of strength as NIST counts them.
+    pub bits: u32,
+    /// Cores that the server needs for its handshakes.
+    pub cores: Measured,
+    /// Microseconds of the server for one full handshake.
+    pub server: Measured,
+    /// Microseconds of a client.
+    pub client: Measured,
+    /// Why it is not to be chosen; empty when nothing speaks against it.
+    pub against: Vec<String>,
+}
+
+/// What is recommended, and what else there is.
+#[derive(Debug, Clone, Serialize)]
+pub struct Advice {
+    /// The key; none when none satisfies everybody and no second one helps.
+    pub key: Option<KeyAlgorithm>,
+    /// A second certificate or host key for those who cannot follow the first.
+    pub beside: Option<KeyAlgorithm>,
+    /// Key exchange groups, the preferred one first.
+    pub groups: Vec<KexGroup>,
+    /// Everything that was weighed: what is recommended first, then by cost.
+    pub choices: Vec<Choice>,
+    /// Why, in sentences.
+    pub reasons: Vec<String>,
+}
+
+/// Costs that are this near each other are the same: the stronger key wins then.
+const AS_CHEAP: f64 = 1.1;
+
+/// Weighs what was measured against what is asked.
+#[must_use]
+pub fn advise(question: &Question, costs: &[Cost]) -> Advice {
+    let who = question.who();
+    let (groups, mut reasons) = groups(question, &who);
+    let first = groups.first().copied().unwrap_or(KexGroup::X25519);
+    let mut choices: Vec<Choice> = costs.iter().map(|cost| weigh(question, &who, cost)).collect();
+    choices.sort_by(|one, other| one.cores.value.total_cmp(&other.cores.value));
+
+    let fitting = |choice: &&Choice| choice.group == first && choice.bits >= question.least_bits;
+    let key = best(choices.iter().filter(fitting).filter(|choice| choice.against.is_empty()));
+    // Nobody is satisfied by one key: the best one for most, and another beside it for the others.
+    let lacking = |key: KeyAlgorithm| who.iter().filter(|one| missing(one, key, question.what)).count();
+    let (key, beside) = match key {
+        Some(key) => (Some(key), None),
+        None => pair(&choices, &fitting, &lacking, &who, question.what),
+    };
+    explain(&mut reasons, question, (key, beside), first, &choices, &who);
+    choices.sort_by_key(|choice| (Some(choice.key) != key) || choice.group != first);
+    Advice { key, beside, groups, choices, reasons }
+}
+
+fn missing(software: &Software, key: KeyAlgorithm, what: Use) -> bool {
+    clients::takes(software, key, what) < Follows::Depends
+}
+
+/// The cheapest of them, or a stronger one that costs about the same.
+fn best<'a>(choices: impl Iterator<Item = &'a Choice>) -> Option<KeyAlgorithm> {
+    let choices: Vec<&Choice> = choices.collect();
+    let least = choices.iter().map(|choice| choice.cores.value).fold(f64::INFINITY, f64::min);
+    let cheap = choices.iter().filter(|choice| choice.cores.value <= least * AS_CHEAP);
+    cheap
+        .min_by(|one, other| other.bits.cmp(&one.bits).then(one.cores.value.total_cmp(&other.cores.value)))
+        .map(|choice| choice.key)
+}
+
+/// Two keys that together serve everybody: the one that serves most (of those, the cheapest), and the cheapest for the rest.
+fn pair(
+    choices: &[Choice],
+    fitting: &dyn Fn(&&Choice) -> bool,
+    lacking: &dyn Fn(KeyAlgorithm) -> usize,
+    who: &[Software],
+    what: Use,
+) -> (Option<KeyAlgorithm>, Option<KeyAlgorithm>) {
+    let strong: Vec<&Choice> = choices.iter().filter(|choice| fitting(choice)).collect();
+    let fewest = strong.iter().map(|choice| lacking(choice.key)).min();
+    let Some(fewest) = fewest.filter(|fewest| *fewest < who.len()) else { return (None, None) };
+    let main = best(strong.iter().copied().filter(|choice| lacking(choice.key) == fewest));
+    let rest = || who.iter().filter(|one| main.is_some_and(|main| missing(one, main, what)));
+    let serves = |choice: &&&Choice| rest().all(|one| !missing(one, choice.key, what));
+    let second = best(strong.iter().filter(serves).copied());
+    (main, second.filter(|second| Some(*second) != main))
+}
+
+/// Which groups, in which order: hybrid first wherever one client has it, because others fall back without a round trip
+/// when the server takes the group that they send a share for.
+fn groups(question: &Question, who: &[Software]) -> (Vec<KexGroup>, Vec<String>) {
+    let names = |wanted: Follows| -> Vec<String> {
+        let having = who.iter().filter(|one| clients::hybrid(one, question.what) == wanted);
+        having.map(ToString::to_string).collect()
+    };
+    let (yes, depends, no) = (names(Follows::Yes), names(Follows::Depends), names(Follows::No));
+    let mut reasons = Vec::new();
+    if !yes.is_empty() {
+        reasons.push(format!("{} agree on keys that a quantum computer cannot find later", yes.join(", ")));
+    }
+    if !depends.is_empty() {
+        reasons.push(format!("{} may do so, as they were built", depends.join(", ")));
+    }
+    if !no.is_empty() {
+        reasons.push(format!(
+            "{} have no post-quantum key exchange and use the next group: what they send can be recorded today and read later",
+            no.join(", ")
+        ));
+    }
+    let all = question.what.groups();
+    let hybrid = !yes.is_empty() || !depends.is_empty();
+    (all.iter().copied().filter(|group| hybrid || !group.is_hybrid()).collect(), reasons)
+}
+
+fn weigh(question: &Question, who: &[Software], cost: &Cost) -> Choice {
+    let bits = bits(cost.key);
+    let mut against = Vec::new();
+    if bits < question.least_bits {
+        against.push(format!("{bits} bits, {} are asked for", question.least_bits));
+    }
+    for software in who {
+        match clients::takes(software, cost.key, question.what) {
+            Follows::No => against.push(format!("{software} cannot")),
+            Follows::Unknown => against.push(format!("{software}: not known")),
+            Follows::Depends | Follows::Yes => {}
+        }
+    }
+    let resumed = question.resumed.clamp(0.0, 1.0);
+    Choice {
+        key: cost.key,
+        group: cost.group,
+        bits,
+        cores: cost.server.mixed(cost.resumed, resumed, question.rate.max(0.0) / 1e6),
+        server: cost.server,
+        client: cost.client,
+        against,
+    }
+}
+
+/// What NIST counts a key as; zero below its table.
+fn bits(key: KeyAlgorithm) -> u32 {
+    let problem = key.name().trim_start_matches("ecdsa-").parse::<Problem>();
+    problem.ok().and_then(|problem| problem.nist().floor()).unwrap_or_default()
+}
+
+fn explain(
+    reasons: &mut Vec<String>,
+    question: &Question,
+    (key, beside): (Option<KeyAlgorithm>, Option<KeyAlgorithm>),
+    group: KexGroup,
+    choices: &[Choice],
+    who: &[Software],
+) {
+    let of = |key: KeyAlgorithm| choices.iter().find(|choice| choice.key == key && choice.group == group);
+    let Some(chosen) = key.and_then(of) else {
+        reasons.insert(0, format!("no key has {} bits and is taken by any of them", question.least_bits));
+        return;
+    };
+    let mut first = format!(
+        "{}: {} bits, {} cores for {} handshakes a second",
+        chosen.key,
+        chosen.bits,
+        crate::plot::number(chosen.cores.value),
+        crate::plot::number(question.rate)
+    );
+    if let Some(beside) = beside {
+        let cannot = who.iter().filter(|one| missing(one, chosen.key, question.what));
+        let names: Vec<String> = cannot.map(ToString::to_string).collect();
+        first.push_str(&format!("; beside it {beside}, for {}", names.join(", ")));
+    }
+    reasons.insert(0, first);
+    for other in [KeyAlgorithm::Rsa2048, KeyAlgorithm::Rsa4096] {
+        if let Some(other) = of(other).filter(|other| other.key != chosen.key && chosen.cores.value > 0.0) {
+            reasons.push(format!(
+                "{} would cost the server {:.1} times as much, {} cores",
+                other.key,
+                other.cores.value / chosen.cores.value,
+                crate::plot::number(other.cores.value)
+            ));
+        }
+    }
+    if question.what == Use::Web {
+        reasons.push("public authorities certify RSA, P-256 and P-384 alone".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Costs in the proportions of a real machine.
+    fn costs(what: Use) -> Vec<Cost> {
+        let base = |key| match key {
+            KeyAlgorithm::Ed25519 => 80.0,
+            KeyAlgorithm::EcdsaP256 => 90.0,
+            KeyAlgorithm::EcdsaP384 => 180.0,
+            KeyAlgorithm::Rsa2048 => 700.0,
+            KeyAlgorithm::Rsa3072 => 2000.0,
+            KeyAlgorithm::Rsa4096 => 4500.0,
+            _ => 250.0,
+        };
+        let all = |key: &KeyAlgorithm| {
+            let key = *key;
+            what.groups().iter().map(move |group| {
+                let value = base(key) + if group.is_hybrid() { 60.0 } else { 0.0 };
+                let server = Measured { value, low: value * 0.9, high: value * 1.1 };
+                Cost {
+                    key,
+                    group: *group,
+                    server,
+                    client: server,
+                    resumed: Measured { value: 50.0, low: 45.0, high: 55.0 },
+                }
+            })
+        };
+        what.keys().iter().flat_map(all).collect()
+    }
+
+    fn ask(what: Use, clients: &[&str]) -> Question {
+        Question {
+            what,
+            clients: clients.iter().map(|text| client(text, what).unwrap()).collect(),
+            rate: 1000.0,
+            resumed: 0.0,
+            least_bits: 112,
+        }
+    }
+
+    fn answer(what: Use, clients: &[&str]) -> Advice {
+        advise(&ask(what, clients), &costs(what))
+    }
+
+    #[test]
+    fn browsers_get_p256_and_services_of_ones_own_ed25519() {
+        let web = answer(Use::Web, &[]);
+        assert_eq!((web.key, web.beside), (Some(KeyAlgorithm::EcdsaP256), None), "{web:?}");
+        assert_eq!(web.groups.first(), Some(&KexGroup::X25519MlKem768));
+        assert!(
+            web.reasons.iter().any(|reason| reason.contains("rsa-4096") && reason.contains("times as much"))
+        );
+        let chosen = web.choices.first().unwrap();
+        assert_eq!((chosen.key, chosen.group), (KeyAlgorithm::EcdsaP256, KexGroup::X25519MlKem768));
+        assert!((chosen.cores.value - 0.15).abs() < 1e-9, "{chosen:?}");
+        assert_eq!(answer(Use::Ssh, &[]).key, Some(KeyAlgorithm::Ed25519));
+        assert_eq!(answer(Use::Mtls, &["go-1.24", "openssl-3.0"]).key, Some(KeyAlgorithm::Ed25519));
+        // Java 8 has no Ed25519 in TLS.
+        assert_eq!(answer(Use::Mtls, &["go-1.24", "java-8"]).key, Some(KeyAlgorithm::EcdsaP256));
+    }
+
+    #[test]
+    fn who_cannot_follow_gets_a_second_key() {
+        // OpenSSH 5.4 has neither Ed25519 nor ECDSA nor SHA-2 with RSA; JSch without more is the same.
+        let old = answer(Use::Ssh, &["openssh-9.2", "openssh-6.0"]);
+        assert_eq!(old.key, Some(KeyAlgorithm::EcdsaP256), "{:?}", old.reasons);
+        let mixed = answer(Use::Ssh, &["openssh-9.2", "libssh2-1.11", "putty-0.70"]);
+        assert_eq!((mixed.key, mixed.beside), (Some(KeyAlgorithm::Ed25519), None), "{:?}", mixed.reasons);
+        let apart = answer(Use::Web, &["chrome-131", "openssl-1.0.0"]);
+        assert_eq!(apart.key, Some(KeyAlgorithm::Rsa2048), "{:?}", apart.reasons);
+    }
+
+    #[test]
+    fn strength_and_resumption_are_weighed() {
+        let strong = advise(&Question { least_bits: 192, ..ask(Use::Web, &[]) }, &costs(Use::Web));
+        assert_eq!(strong.key, Some(KeyAlgorithm::EcdsaP384));
+        let none = advise(&Question { least_bits: 500, ..ask(Use::Web, &[]) }, &costs(Use::Web));
+        assert!(none.key.is_none() && none.reasons.first().unwrap().contains("500 bits"), "{none:?}");
+        let resumed = advise(&Question { resumed: 1.0, ..ask(Use::Web, &[]) }, &costs(Use::Web));
+        assert!((resumed.choices.first().unwrap().cores.value - 0.05).abs() < 1e-9);
+        let nobody = answer(Use::Ssh, &["openssh-5.0"]);
+        assert!(nobody.key.is_none_or(|key| key == KeyAlgorithm::Rsa2048), "{nobody:?}");
+    }
+}

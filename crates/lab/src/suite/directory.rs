@@ -1,0 +1,199 @@
+//! The files of a report.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::{Part, Settings, Summary, published};
+use crate::machine::{self, Facts, Second};
+use crate::page::{self, Section, escape};
+use crate::plot::Lines;
+use crate::{AtFile, LabError};
+
+/// The file by which a directory is known to hold a report.
+pub(crate) const REPORT: &str = "report.json";
+
+/// Where a report goes.
+pub(super) struct Directory {
+    path: PathBuf,
+    /// What programs say of themselves, asked once.
+    machine: serde_json::Value,
+}
+
+impl Directory {
+    /// Makes it, or takes one that is empty or holds an earlier report, whose files give way as the new ones come.
+    pub(super) fn prepare(path: &Path) -> Result<Self, LabError> {
+        fs::create_dir_all(path).at("make the directory", path)?;
+        let mut entries = fs::read_dir(path).at("read the directory", path)?;
+        if entries.next().is_some() && !path.join(REPORT).is_file() {
+            return Err(LabError::Input(format!(
+                "{} is not empty and holds no earlier report; name another directory",
+                path.display()
+            )));
+        }
+        let facts = Facts::here();
+        let machine = json!({
+            "processor": facts.processor,
+            "processors": facts.processors,
+            "flags": facts.flags,
+            "governor": facts.governor,
+            "memory_bytes": facts.memory,
+            "kernel": facts.kernel,
+            "optimised_build": facts.optimised,
+            "versions": machine::versions(),
+        });
+        let directory = Self { path: path.to_owned(), machine };
+        // Before the work rather than after it.
+        directory.put(REPORT, "{}\n")?;
+        Ok(directory)
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file whole, or leaves the one that was there.
+    fn put(&self, name: &str, text: &str) -> Result<(), LabError> {
+        let (path, new) = (self.file(name), self.file(&format!(".{name}.new")));
+        fs::write(&new, text).at("write", &new)?;
+        fs::rename(&new, &path).at("write", &path)
+    }
+
+    /// Writes everything that is not raw data.
+    pub(super) fn write(
+        &self,
+        settings: &Settings,
+        parts: &[&Part],
+        summary: &Summary,
+        seconds: &[Second],
+    ) -> Result<(), LabError> {
+        for picture in summary.reports.iter().flat_map(|report| &report.pictures) {
+            self.put(&format!("{}.svg", picture.name), &picture.svg)?;
+        }
+        let commands = commands(settings, parts);
+        self.put("commands.txt", &commands)?;
+        let mut machine = self.machine.clone();
+        if let Some(fields) = machine.as_object_mut() {
+            fields.insert("load_seen".to_owned(), json!(seconds));
+        }
+        self.put("machine.json", &pretty(&machine))?;
+        let document = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "effort": settings.effort,
+            "command": settings.command,
+            "seconds": summary.seconds,
+            "interrupted": summary.interrupted,
+            "failed": summary.failed.iter().map(|(name, why)| json!({"measurement": name, "why": why})).collect::<Vec<_>>(),
+            "measurements": summary.reports,
+        });
+        self.put(REPORT, &pretty(&document))?;
+        self.put("report.html", &self.page(parts, summary, seconds, &commands))
+    }
+
+    fn page(&self, parts: &[&Part], summary: &Summary, seconds: &[Second], commands: &str) -> String {
+        let mut head = format!("<p>{}</p>\n", escape(&Facts::here().line()));
+        let _ = writeln!(
+            head,
+            "<p class=\"soft\">{} measurements in {:.0} s. A figure with several samples is their median, with ± the \
+             farther end of the interval in which the true median lies with 95 % (of order statistics; with fewer than \
+             six samples, their whole range). Candidates take turns round by round, and ratios are of one round. Every \
+             sample is in the CSV file of its name.</p>",
+            summary.reports.len(),
+            summary.seconds
+        );
+        if summary.interrupted {
+            head.push_str("<p class=\"warning\">Interrupted: some measurements are missing or have fewer samples.</p>\n");
+        }
+        for (name, why) in &summary.failed {
+            let _ = writeln!(
+                head,
+                "<p class=\"warning\">{} could not be measured: {}</p>",
+                escape(name),
+                escape(why)
+            );
+        }
+        let mut sections = Vec::new();
+        for report in &summary.reports {
+            let part = parts.iter().find(|part| part.name == report.measurement);
+            sections.push(page::measurement(part.map_or(report.measurement, |part| part.title), report));
+        }
+        if let Some(section) = published::section(&summary.reports) {
+            sections.push(section);
+        }
+        sections.push(self.machine_section(seconds));
+        sections.push(Section {
+            id: "commands".to_owned(),
+            title: "The same again".to_owned(),
+            body: format!("<pre>{}</pre>\n", escape(commands)),
+        });
+        page::page("What keys and handshakes cost here", &head, &sections)
+    }
+
+    fn machine_section(&self, seconds: &[Second]) -> Section {
+        let mut rows = Vec::new();
+        let mut add = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+        let text = |value: &serde_json::Value| match value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Array(all) => {
+                all.iter().filter_map(|one| one.as_str()).collect::<Vec<_>>().join(" ")
+            }
+            other => other.to_string(),
+        };
+        for (name, value) in self.machine.as_object().into_iter().flatten() {
+            match value.as_object() {
+                Some(versions) => versions.iter().for_each(|(name, value)| add(name, text(value))),
+                None => add(&name.replace('_', " "), text(value)),
+            }
+        }
+        let mut body = page::table("words", &["", ""], &rows);
+        if seconds.len() > 1 {
+            let line = |of: fn(&Second) -> f64| seconds.iter().map(|one| (one.seconds, of(one))).collect();
+            let picture =
+                Lines::new("The machine during the run", "seconds", "share of the processors' time; load")
+                    .series("used", line(|second| second.busy))
+                    .series("taken by the host", line(|second| second.stolen))
+                    .series("load (1 minute)", line(|second| second.load));
+            let _ = writeln!(body, "<figure>{}</figure>", picture.svg());
+        }
+        Section { id: "machine".to_owned(), title: "The machine".to_owned(), body }
+    }
+}
+
+/// What to type for the same figures: the whole, and each part alone.
+fn commands(settings: &Settings, parts: &[&Part]) -> String {
+    let quick = if settings.effort == super::Effort::Quick { " --quick" } else { "" };
+    let mut text = format!("{}\n\n# or one by one\n", settings.command);
+    for part in parts {
+        let _ = writeln!(text, "sallyport lab {name}{quick} --csv {name}.csv", name = part.name);
+    }
+    text
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_directory_of_something_else_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let directory = Directory::prepare(&path).unwrap();
+        assert!(directory.file(REPORT).is_file());
+        // The second time it holds a report.
+        Directory::prepare(&path).unwrap();
+        let error = Directory::prepare(parent.path()).err().unwrap();
+        assert!(error.to_string().contains("is not empty"), "{error}");
+        let file = parent.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(Directory::prepare(&file).is_err());
+    }
+}
