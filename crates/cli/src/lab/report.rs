@@ -49,6 +49,9 @@ pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
     if !args.only.is_empty() {
         command.push_str(&format!(" --only {}", args.only.join(",")));
     }
+    if let Some(directory) = &args.directory {
+        command.push_str(&format!(" {}", directory.display()));
+    }
     let settings = Settings { directory, effort, only, command };
     let summary = beside_a_watch(move |program, talk| suite::run(program, &settings, talk, &dialler)).await?;
     if args.format == Format::Json {

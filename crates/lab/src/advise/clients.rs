@@ -61,14 +61,13 @@ pub fn client(text: &str, what: Use) -> Result<Software, LabError> {
     let candidates: Vec<Product> =
         Product::ALL.iter().copied().filter(|product| matters(*product, what)).collect();
     let exact = candidates.iter().find(|product| typed(**product) == name);
-    let word = || {
-        let mut fitting = candidates.iter().filter(|product| {
-            let typed = typed(**product);
-            !name.is_empty() && (typed.starts_with(&name) || typed.split('-').any(|word| word == name))
-        });
+    let only = |fits: &dyn Fn(&str) -> bool| {
+        let mut fitting = candidates.iter().filter(|product| fits(&typed(**product)));
         fitting.next().filter(|_| fitting.next().is_none())
     };
-    let product = exact.or_else(word).ok_or_else(|| {
+    let word = || only(&|typed| typed.split('-').any(|word| word == name));
+    let beginning = || only(&|typed| !name.is_empty() && typed.starts_with(&name));
+    let product = exact.or_else(word).or_else(beginning).ok_or_else(|| {
         let names: Vec<String> = candidates.iter().map(|product| typed(*product)).collect();
         LabError::Input(format!(
             "{text:?} is nobody whom the lab knows here; there are {}, with -VERSION behind the name",
@@ -144,6 +143,7 @@ mod tests {
             ("openssh_9.2p1", Use::Ssh, Product::OpenSsh, Some(Version(9, 2, 0))),
             ("go-1.24", Use::Mtls, Product::GoTls, Some(Version(1, 24, 0))),
             ("go", Use::Ssh, Product::GoSsh, None),
+            ("fire-132", Use::Web, Product::Firefox, Some(Version(132, 0, 0))),
             ("java-8", Use::Database, Product::Java, Some(Version(8, 0, 0))),
         ] {
             let read = client(text, what).unwrap();

@@ -166,7 +166,11 @@ fn commands(settings: &Settings, parts: &[&Part]) -> String {
     let quick = if settings.effort == super::Effort::Quick { " --quick" } else { "" };
     let mut text = format!("{}\n\n# or one by one\n", settings.command);
     for part in parts {
-        let _ = writeln!(text, "sallyport lab {name}{quick} --csv {name}.csv", name = part.name);
+        let name = part.name;
+        let _ = match part.alone {
+            Some(arguments) => writeln!(text, "sallyport lab {name} {arguments}"),
+            None => writeln!(text, "sallyport lab {name}{quick} --csv {name}.csv"),
+        };
     }
     text
 }

@@ -35,6 +35,8 @@ pub struct Part {
     pub title: &'static str,
     /// Seconds that it takes on a machine of two cores, quick and full: what progress goes by.
     seconds: [f64; 2],
+    /// What to type for it alone, where it is not its name with `--quick` and `--csv`.
+    alone: Option<&'static str>,
     /// Whether the quick set has it.
     quick: bool,
     run: fn(&Run<'_>) -> Result<Report, LabError>,
@@ -70,6 +72,7 @@ pub const PARTS: &[Part] = &[
         name: "strength",
         title: "Strength",
         seconds: [0.1, 0.1],
+        alone: Some("1024 2048 3072 4096"),
         quick: true,
         run: |run| crate::strength::run(&run.talk),
     },
@@ -77,6 +80,7 @@ pub const PARTS: &[Part] = &[
         name: "keys",
         title: "Signing and verifying",
         seconds: [15.0, 90.0],
+        alone: None,
         quick: true,
         run: |run| {
             let usual = if run.quick { keys::Settings::quick() } else { keys::Settings::full() };
@@ -87,6 +91,7 @@ pub const PARTS: &[Part] = &[
         name: "handshake",
         title: "Handshakes",
         seconds: [25.0, 300.0],
+        alone: None,
         quick: true,
         run: |run| {
             let usual = if run.quick { handshake::Settings::quick() } else { handshake::Settings::full() };
@@ -97,6 +102,7 @@ pub const PARTS: &[Part] = &[
         name: "load",
         title: "Requests by certificate",
         seconds: [30.0, 400.0],
+        alone: None,
         quick: true,
         run: |run| {
             let usual = if run.quick { load::Settings::quick() } else { load::Settings::full() };
@@ -107,6 +113,7 @@ pub const PARTS: &[Part] = &[
         name: "connect",
         title: "SSH connections through a cluster",
         seconds: [45.0, 300.0],
+        alone: None,
         quick: false,
         run: |run| {
             let settings =
@@ -118,6 +125,7 @@ pub const PARTS: &[Part] = &[
         name: "bulk",
         title: "Bulk data through a cluster",
         seconds: [60.0, 600.0],
+        alone: None,
         quick: false,
         run: |run| {
             let settings = crate::bulk::Settings { csv: run.csv(), ..crate::bulk::Settings::of(run.quick) };
@@ -128,6 +136,7 @@ pub const PARTS: &[Part] = &[
         name: "sessions",
         title: "Memory of sessions, and keystrokes",
         seconds: [60.0, 400.0],
+        alone: None,
         quick: false,
         run: |run| {
             let settings =
@@ -139,6 +148,7 @@ pub const PARTS: &[Part] = &[
         name: "db-suite",
         title: "Connections to PostgreSQL",
         seconds: [60.0, 900.0],
+        alone: None,
         quick: false,
         run: |run| {
             let settings =
