@@ -347,3 +347,48 @@ fn a_report_is_a_directory_that_can_be_compared_with_another() {
     let refused = lab(&["report", "--only", "luck"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("a report can have"), "{refused:?}");
 }
+
+#[test]
+fn a_browser_times_its_own_handshakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (csv, svg) = (path("samples.csv"), path("pictures"));
+    let arguments = ["browser", "--quick", "--rounds", "1", "--format", "json", "--csv", &csv, "--svg", &svg];
+    let output = ok(lab(&arguments));
+    let report = json(&output);
+    let rows = report["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
+    let expected = [
+        "RSA-2048, X25519",
+        "RSA-4096, X25519",
+        "P-256, X25519",
+        "P-256, X25519MLKEM768",
+        "first page of a process: P-256, X25519",
+    ];
+    assert_eq!(names, expected, "{report}");
+    for row in rows {
+        let figures = row["figures"].as_array().unwrap();
+        let handshake = figures.iter().find(|figure| figure["name"] == "handshake ms").unwrap();
+        assert!(handshake["value"].as_f64().unwrap() > 0.1, "{row}");
+    }
+    // The setup brings certutil, so chains are really verified.
+    let conditions = report["conditions"].to_string();
+    assert!(
+        conditions.contains("verified as any other") && conditions.contains("resolution 5 "),
+        "{conditions}"
+    );
+    let samples = std::fs::read_to_string(csv).unwrap();
+    assert_eq!(samples.lines().count(), 1 + 4 * 2, "{samples}");
+    assert!(
+        std::fs::read_to_string(directory.path().join("pictures/browser.svg")).unwrap().starts_with("<svg")
+    );
+}
+
+#[test]
+fn a_browser_that_is_not_there_is_named_with_its_package() {
+    let said = stderr(&lab(&["browser", "--browser", "/no/such/chromium"]));
+    assert!(
+        said.contains("cannot run /no/such/chromium") && said.contains("apt-get install chromium"),
+        "{said}"
+    );
+}

@@ -17,6 +17,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("ansible-playbook", "ansible-core"),
     ("openssl", "openssl"),
     ("/usr/sbin/nginx", "nginx-light"),
+    ("chromium", "chromium"),
+    ("certutil", "libnss3-tools"),
     ("softhsm2-util", "softhsm2"),
     ("/usr/include/security/pam_appl.h", "libpam0g-dev"),
     ("pg_ctlcluster", "postgresql"),
@@ -91,6 +93,8 @@ fn is_root() -> bool {
 
 fn apt(arguments: &[&str]) -> Result<(), String> {
     let status = Command::new("apt-get")
+        // A browser is a large download: one that breaks off is begun again where it broke.
+        .args(["-o", "Acquire::Retries=3"])
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         // A server package must not start its server here.

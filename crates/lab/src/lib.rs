@@ -6,6 +6,7 @@
 //! left behind.
 
 pub mod advise;
+pub mod browser;
 pub mod bulk;
 pub mod compare;
 pub mod connect;

@@ -1,6 +1,7 @@
 //! `sallyport lab`: what keys, handshakes, servers and whole clusters cost on this machine.
 
 mod advise;
+mod browser;
 mod compare;
 mod handshake;
 mod keys;
@@ -61,6 +62,9 @@ pub(crate) enum Lab {
     Advise(advise::Args),
     /// What changed between two reports, and what cannot be told from noise.
     Compare(compare::Args),
+    /// What a TLS handshake costs a real Chromium, by its own timing: RSA-2048, RSA-4096, P-256, and X25519MLKEM768
+    /// against X25519, from a server on loopback, with a fresh profile for each sample.
+    Browser(browser::Args),
 }
 
 /// What every measurement takes.
@@ -269,6 +273,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Report(args) => report::run(args).await,
         Lab::Advise(args) => advise::run(args).await,
         Lab::Compare(args) => compare::run(&args),
+        Lab::Browser(args) => browser::run(args).await,
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) use directory::REPORT;
 
 use crate::machine::Sampler;
 use crate::report::Report;
-use crate::{LabError, Talk, handshake, keys, load, sessions};
+use crate::{LabError, Talk, browser, handshake, keys, load, sessions};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -107,6 +107,17 @@ pub const PARTS: &[Part] = &[
         run: |run| {
             let usual = if run.quick { load::Settings::quick() } else { load::Settings::full() };
             load::run(run.program, &load::Settings { csv: run.csv(), ..usual }, &run.talk)
+        },
+    },
+    Part {
+        name: "browser",
+        title: "What a browser sees",
+        seconds: [20.0, 130.0],
+        alone: None,
+        quick: true,
+        run: |run| {
+            let usual = if run.quick { browser::Settings::quick() } else { browser::Settings::full() };
+            browser::run(&browser::Settings { csv: run.csv(), ..usual }, &run.talk)
         },
     },
     Part {
