@@ -227,7 +227,7 @@ fn keys_are_measured_by_type_and_size() {
     assert!(samples.starts_with("operation,key,source,pass,microseconds\n"), "{samples}");
     assert!(std::fs::read_to_string(svg.join("keys.svg")).unwrap().starts_with("<svg"));
 
-    let error = stderr(&support::refused(lab(&["keys", "--key", "dsa"]), 2));
+    let error = support::refused(&lab(&["keys", "--key", "dsa"]), 2);
     assert!(error.contains("unknown key algorithm"), "{error}");
 }
 
@@ -258,10 +258,10 @@ fn handshakes_are_measured_whole_and_by_phases() {
     let samples = std::fs::read_to_string(csv).unwrap();
     assert!(samples.contains("\nhandshake,SSH,") && samples.contains("\nverify_chain,"), "{samples}");
 
-    let error = stderr(&support::refused(lab(&["handshake", "--tls", "1.1"]), 1));
+    let error = support::refused(&lab(&["handshake", "--tls", "1.1"]), 1);
     assert!(error.contains("unknown version of TLS"), "{error}");
     let arguments = ["handshake", "--key", "ml-dsa-65", "--tls", "1.2", "--ssh", "none"];
-    let error = stderr(&support::refused(lab(&arguments), 1));
+    let error = support::refused(&lab(&arguments), 1);
     assert!(error.contains("TLS 1.2 has no ML-DSA"), "{error}");
 }
 
