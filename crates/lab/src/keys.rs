@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use sallyport_sal::algorithm::{KeyAlgorithm, KeyKind};
+use sallyport_sal::measure::instructions::Instructions;
 use sallyport_sal::measure::plain_rsa::PLAIN_RSA;
 use sallyport_sal::measure::table::{self, Measured, Wanted};
 pub use sallyport_sal::measure::timing::Effort;
@@ -196,6 +197,7 @@ struct Timed {
     source: &'static str,
     warning: Option<&'static str>,
     samples: Samples,
+    instructions: Option<u64>,
 }
 
 impl Timed {
@@ -213,6 +215,7 @@ impl Timed {
             source: row.provider,
             warning: row.warning,
             samples,
+            instructions: row.times.instructions(),
         })
     }
 }
@@ -236,6 +239,11 @@ fn row(timed: &Timed, all: &[Timed], openssl: Option<&Result<Rates, String>>, se
             3,
             base(timed, all, selection).and_then(|base| timed.samples.ratio_to(&base.samples)),
         );
+    if let Some(instructions) = timed.instructions {
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let thousands = instructions as f64 / 1000.0;
+        row = row.with("1000 instructions", 1, thousands);
+    }
     if let Some(Ok(figures)) = openssl {
         let mine = |(key, operation, _): &&(KeyAlgorithm, Operation, f64)| {
             *key == timed.key && *operation == timed.operation
@@ -298,6 +306,10 @@ fn conditions(settings: &Settings) -> Vec<String> {
         "times are processor time of one thread for one operation: medians with the interval that holds them with 95 %, the least, and how many a core does in a second at the median".to_owned(),
         "130 bytes are signed, as in a TLS 1.3 handshake; RSA by PSS with SHA-256 (rsa-1024 by PKCS#1 v1.5), keys that are published; an operation that takes longer than its turn has fewer samples".to_owned(),
         "\"plain\" is arithmetic that is here for measurements alone: no source signs with rsa-1024, so it stands beside rsa-2048 by the same".to_owned(),
+        match Instructions::of_this_thread() {
+            Ok(_) => "instructions are those of one operation in user space, the median of some".to_owned(),
+            Err(why) => format!("instructions are not counted: the kernel gives no counter ({why})"),
+        },
     ]
 }
 

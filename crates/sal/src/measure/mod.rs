@@ -2,6 +2,7 @@
 
 pub mod certificate;
 pub mod handshake;
+pub mod instructions;
 pub mod operation;
 pub mod plain_rsa;
 pub mod table;

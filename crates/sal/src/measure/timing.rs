@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::instructions::Instructions;
 use super::operation::Work;
 use crate::economy::thread_cpu;
 use crate::selection::Cost;
@@ -28,6 +29,8 @@ impl Effort {
     pub const REPORT: Self = Self { passes: 15, batch: Duration::from_micros(800) };
 }
 
+/// Operations that take longer are not counted, in nanoseconds.
+const MOST_COUNTED_NANOSECONDS: f64 = 5e7;
 /// How many times its share of the time a candidate may take before it sits out.
 const OVERTIME: u32 = 3;
 /// Passes that every candidate takes part in.
@@ -35,19 +38,28 @@ const FEWEST: usize = 4;
 
 /// Times of one candidate, one entry for each pass, in nanoseconds for one operation.
 #[derive(Debug, Clone, Default)]
-pub struct Times(Vec<f64>);
+pub struct Times {
+    passes: Vec<f64>,
+    instructions: Option<u64>,
+}
 
 impl Times {
     /// All of them, in the order in which they were taken.
     #[must_use]
     pub fn samples(&self) -> &[f64] {
-        &self.0
+        &self.passes
+    }
+
+    /// Instructions of one operation in user space; none where the kernel does not count them ([`Instructions`]).
+    #[must_use]
+    pub fn instructions(&self) -> Option<u64> {
+        self.instructions
     }
 
     /// The least.
     #[must_use]
     pub fn minimum(&self) -> f64 {
-        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+        self.passes.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// The median.
@@ -70,7 +82,7 @@ impl Times {
     }
 
     fn quantile(&self, share: f64) -> f64 {
-        let mut sorted = self.0.clone();
+        let mut sorted = self.passes.clone();
         sorted.sort_by(f64::total_cmp);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let at = ((sorted.len().saturating_sub(1)) as f64 * share).round() as usize;
@@ -140,10 +152,18 @@ pub fn interleaved_while(
             }
             let took = thread_cpu().saturating_sub(started);
             *spent += took;
-            times.0.push(took.as_secs_f64() * 1e9 / f64::from(*count));
+            times.passes.push(took.as_secs_f64() * 1e9 / f64::from(*count));
         }
         if !tick() {
             break;
+        }
+    }
+    // They hardly vary, so a few runs at the end are enough. Making an RSA key does vary, and takes long.
+    if let Ok(mut counter) = Instructions::of_this_thread() {
+        for (work, times) in candidates.iter_mut().zip(&mut times) {
+            if times.minimum() < MOST_COUNTED_NANOSECONDS {
+                times.instructions = counter.count(work);
+            }
         }
     }
     times
@@ -210,7 +230,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_passes() {
-        let times = Times(vec![4.0, 1.0, 2.0, 3.0, 5.0]);
+        let times = Times { passes: vec![4.0, 1.0, 2.0, 3.0, 5.0], instructions: None };
         assert!((times.minimum() - 1.0).abs() < f64::EPSILON);
         assert!((times.median() - 3.0).abs() < f64::EPSILON);
         assert!((times.spread() - 1.0 / 3.0).abs() < 1e-9);
