@@ -174,7 +174,10 @@ fn mac(name: &str) -> (Level, &'static str) {
         "hmac-sha2-256-etm@openssh.com" | "hmac-sha2-512-etm@openssh.com" | "umac-128-etm@openssh.com" => {
             (Level::Good, "encrypt-then-MAC")
         }
-        _ if name.contains("sha1") || name.contains("md5") => (Level::Failure, "a broken hash"),
+        _ if name.contains("md5") => (Level::Failure, "a broken hash"),
+        _ if name.contains("sha1") => {
+            (Level::Warning, "HMAC is not broken with SHA-1, but nobody needs it any more")
+        }
         _ if name.contains("umac-64") => (Level::Warning, "64 bits"),
         "hmac-sha2-256" | "hmac-sha2-512" | "umac-128@openssh.com" => {
             (Level::Warning, "MAC over the plaintext: encrypt-and-MAC")
@@ -273,7 +276,7 @@ mod tests {
             kex: names(&["mlkem768x25519-sha256", "curve25519-sha256"]),
             host_key_algorithms: names(&["ssh-ed25519-cert-v01@openssh.com", "rsa-sha2-512"]),
             ciphers: names(&["aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com"]),
-            macs: names(&["hmac-sha1"]),
+            macs: names(&["hmac-md5"]),
             compression: names(&["none"]),
             flags: names(&["kex-strict-s-v00@openssh.com"]),
             ..SshOffer::default()

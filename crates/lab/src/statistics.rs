@@ -28,10 +28,16 @@ impl Samples {
         self.0.is_empty()
     }
 
-    /// The middle one; zero when there is none.
+    /// The middle one, or between the two in the middle; zero when there is none.
     #[must_use]
     pub fn median(&self) -> f64 {
-        self.quantile(0.5)
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        match (sorted.get(middle), middle.checked_sub(1).and_then(|before| sorted.get(before))) {
+            (Some(upper), Some(lower)) if sorted.len().is_multiple_of(2) => f64::midpoint(*lower, *upper),
+            (upper, _) => upper.copied().unwrap_or_default(),
+        }
     }
 
     /// The one below which this share of the samples lies (0 to 1).
@@ -135,6 +141,7 @@ mod tests {
         let samples: Samples = (1..=101).rev().map(f64::from).collect();
         assert_eq!((samples.median(), samples.quantile(0.95), samples.quantile(1.0)), (51.0, 96.0, 101.0));
         assert_eq!(Samples::default().median(), 0.0);
+        assert_eq!([4.0, 1.0, 2.0, 3.0].into_iter().collect::<Samples>().median(), 2.5);
         assert!((samples.spread() - 25.0 / 51.0).abs() < 1e-9);
     }
 

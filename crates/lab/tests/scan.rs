@@ -96,6 +96,11 @@ fn silent_about(scan: &Scan, what: &str) {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Where Debian has it, also for people without that directory on their path.
+fn nginx() -> &'static str {
+    if std::path::Path::new("/usr/sbin/nginx").is_file() { "/usr/sbin/nginx" } else { "nginx" }
+}
+
 #[test]
 fn a_server_of_long_ago_is_told_all_that_is_wrong() {
     let directory = tempfile::tempdir().unwrap();
@@ -259,7 +264,7 @@ fn nginx_is_spoken_to_in_its_own_words() {
     let config: PathBuf = directory.path().join("nginx.conf");
     std::fs::write(&config, text).unwrap();
     let server =
-        Server::start(Command::new("nginx").arg("-p").arg(directory.path()).arg("-c").arg(&config), port);
+        Server::start(Command::new(nginx()).arg("-p").arg(directory.path()).arg("-c").arg(&config), port);
     let scan = server.scan(|_| {});
     assert!(scan.software.as_deref().is_some_and(|name| name.starts_with("nginx")), "{:?}", scan.software);
     let changes: Vec<&str> = scan.findings.iter().filter_map(|one| one.change.as_deref()).collect();
@@ -366,7 +371,7 @@ fn servers_that_are_none_are_said_to_be_so_within_the_bounds() {
         }
     };
     for (port, words) in [
-        (strange(hold), "no answer within 1.0 s"),
+        (strange(hold), "no answer within"),
         (strange(trickle), "no complete answer"),
         (strange(garbage), "\"HTTP/1.1 400 Bad Request\""),
         (strange(|mut stream| drop(stream.write_all(b"\x16\x03\x03"))), "speaks neither TLS nor SSH"),

@@ -23,6 +23,11 @@ pub fn run(question: &Question, csv: Option<&Path>, talk: &Talk) -> Result<(Advi
     let mut csv = Csv::create(csv, "key,group,side,low_us,median_us,high_us")?;
     let watch = Watch::begin();
     let costs = measure(question.what, talk)?;
+    if talk.stopping() {
+        return Err(LabError::Input(
+            "broken off before everything was measured: there is no advice".to_owned(),
+        ));
+    }
     for cost in &costs {
         for (side, figure) in [("server", cost.server), ("client", cost.client), ("resumed", cost.resumed)] {
             let Measured { value, low, high } = figure;

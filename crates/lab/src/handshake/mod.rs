@@ -287,7 +287,10 @@ mod tests {
             ("SSH ed25519 certificate, mlkem768x25519-sha256, user ed25519 key", 5.0),
         ] {
             let row = row(what);
-            assert_eq!(row.figure("round trips"), Some(round_trips), "{row:?}");
+            // Two threads answer each other in SSH: on a busy machine two messages may travel apart.
+            let most = if what.starts_with("SSH") { round_trips + 1.0 } else { round_trips };
+            let counted = row.figure("round trips").unwrap();
+            assert!((round_trips..=most).contains(&counted), "{row:?}");
             assert!(
                 row.figure("server us").unwrap() > 0.0 && row.figure("client us").unwrap() > 0.0,
                 "{row:?}"

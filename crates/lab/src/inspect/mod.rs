@@ -85,11 +85,18 @@ pub struct Contents {
 /// [`LabError::File`] when there is no such file, [`LabError::Input`] when it is a directory, too long, or holds no key.
 pub fn file(path: &Path) -> Result<Contents, LabError> {
     use crate::AtFile as _;
-    let opened = std::fs::File::open(path).at("read", path)?;
-    let kind = opened.metadata().at("read", path)?;
+    // Asked before it is opened: a pipe that nobody writes into would not open.
+    let kind = std::fs::metadata(path).at("read", path)?;
     if kind.is_dir() {
         return Err(LabError::Input(format!("{} is a directory; name a file in it", path.display())));
     }
+    if std::os::unix::fs::FileTypeExt::is_fifo(&kind.file_type())
+        && !path.starts_with("/dev")
+        && !path.starts_with("/proc")
+    {
+        return Err(LabError::Input(format!("{} is a pipe; give it as standard input (-)", path.display())));
+    }
+    let opened = std::fs::File::open(path).at("read", path)?;
     stream(opened, &path.display().to_string())
 }
 

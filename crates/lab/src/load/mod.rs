@@ -43,6 +43,8 @@ const PACED_WORKERS: usize = 4;
 /// Shares of the budget at which the ramp and the rounds at the knee give way to what comes after.
 const RAMP_SHARE: f64 = 0.5;
 const KNEE_SHARE: f64 = 0.85;
+/// Turns of a ceiling that a run has at least.
+const TURNS: u32 = 10;
 /// Steps that a ramp commonly has.
 const STEPS: usize = 5;
 /// Files that are open besides connections.
@@ -242,6 +244,8 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let mut started = Started::default();
     let mut cases = bench.cases(program, &mut started)?;
     for case in &mut cases {
+        // What somebody else runs may be on any processor.
+        case.outcome.shared = !bench.cores.apart() || !case.ours;
         bench.first(case)?;
     }
     bench.expect(cases.len());
@@ -457,6 +461,9 @@ impl Bench<'_> {
         length: Duration,
         rate: Option<f64>,
     ) -> Result<(Pressed, Run), LabError> {
+        let ceiling = self.ceiling.as_ref().filter(|_| case.ceiling);
+        // A window has some turns of a low ceiling, or nothing would be counted.
+        let length = length.max(ceiling.map_or(Duration::ZERO, |ceiling| ceiling.every * TURNS));
         let pressure = Pressure {
             concurrency,
             warm_up: self.settings.warm_up,
@@ -464,7 +471,6 @@ impl Bench<'_> {
             keep_alive: case.mode == Mode::Kept,
             rate,
         };
-        let ceiling = self.ceiling.as_ref().filter(|_| case.ceiling);
         let pressed = press(&case.target, &case.processes, pressure, ceiling, self.cores, self.talk)?;
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = if case.ours { self.cores.server.len() } else { all };
@@ -551,7 +557,7 @@ impl Bench<'_> {
                     continue;
                 }
                 self.progress(&format!("{rate:.0} requests/s by the clock: {}", case.name()));
-                let workers = (knee.concurrency * PACED_WORKERS).clamp(4, self.settings.most.max(4));
+                let workers = (knee.concurrency * PACED_WORKERS).clamp(1, self.settings.most.max(1));
                 let (pressed, run) = self.one(case, workers, self.settings.paced, Some(rate))?;
                 if self.talk.stopping() {
                     return Ok(());

@@ -25,7 +25,9 @@ const PLACES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbi
 /// Who runs it where we are root.
 const ACCOUNTS: [&str; 3] = ["www-data", "nginx", "nobody"];
 /// Connections of one worker: more than the load ever has.
-const CONNECTIONS: usize = 4096;
+const CONNECTIONS: usize = 8192;
+/// How long the workers have to appear, where their sockets can be seen at all.
+const WORKERS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Keys that nginx and the client both take.
 const KEYS: [KeyAlgorithm; 6] = [
@@ -145,6 +147,12 @@ impl Nginx {
         })?;
         for door in &doors {
             process.wait_until("nginx", || std::net::TcpStream::connect(door.address).ok())?;
+        }
+        // The master listens before it has made its workers, who are to be counted.
+        let complete = |door: &Door| super::target::listeners(door.address).len() > workers;
+        let began = std::time::Instant::now();
+        while !doors.iter().all(complete) && began.elapsed() < WORKERS_PATIENCE {
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
         Ok(Self { _process: process, doors, roots, version, workers, _directory: directory })
     }

@@ -107,6 +107,8 @@ pub(super) const COLUMNS: &str = "phase,what,concurrency,round,figure,value";
 /// All of one case.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
+    /// Whether the generator has no processors of its own.
+    pub shared: bool,
     /// Runs of the ramp, by requests at a time.
     ramp: BTreeMap<usize, Vec<Run>>,
     /// Whether the ramp is over.
@@ -200,6 +202,9 @@ impl Outcome {
 
     /// Whether it was the generator that could do no more.
     pub(super) fn generator_bound(&self) -> bool {
+        if self.shared {
+            return false;
+        }
         let client = over(&self.runs, |run| run.client_busy).median();
         let server = some(&self.runs, |run| run.server_busy).median();
         !self.runs.is_empty() && client > BUSY && server < BUSY
@@ -209,7 +214,11 @@ impl Outcome {
     pub(super) fn idle(&self) -> bool {
         let client = over(&self.runs, |run| run.client_busy).median();
         let server = some(&self.runs, |run| run.server_busy);
-        !server.is_empty() && client < BUSY && server.median() < BUSY
+        // Where both have the same processors, it is together that they fill them.
+        let full = |server: f64| {
+            if self.shared { client + server >= BUSY } else { client >= BUSY || server >= BUSY }
+        };
+        !server.is_empty() && !full(server.median())
     }
 
     /// The figures; ratios are to what took turns with it.
@@ -217,6 +226,7 @@ impl Outcome {
         // A round in which nothing was answered has a rate, and nothing else.
         let answered: Vec<Run> = self.runs.iter().filter(|run| run.rate > 0.0).cloned().collect();
         let runs = answered.as_slice();
+        let paced: Vec<Run> = self.paced.iter().filter(|run| run.rate > 0.0).cloned().collect();
         let bound = if self.generator_bound() { " (generator-bound: at least)" } else { "" };
         let ratio = |base: Option<&Self>| base.and_then(|base| self.rates().ratio_to(&base.rates()));
         #[allow(clippy::cast_precision_loss, reason = "a number of connections")]
@@ -233,8 +243,8 @@ impl Outcome {
             .measured("generator %", 0, &per_cent(over(runs, |run| run.client_busy)))
             .measured("generator ms", 3, &over(runs, |run| run.client_ms))
             .with("paced req/s", 0, (!self.paced.is_empty()).then_some(self.paced_rate))
-            .measured("paced p50 ms", 2, &over(&self.paced, |run| run.p50))
-            .measured("paced p99 ms", 2, &over(&self.paced, |run| run.p99))
+            .measured("paced p50 ms", 2, &over(&paced, |run| run.p50))
+            .measured("paced p99 ms", 2, &over(&paced, |run| run.p99))
             .with("x plain", 2, ratio(plain))
             .with("x rsa-2048", 2, ratio(rsa));
         for problem in Problem::ALL {

@@ -21,7 +21,7 @@ const HOPELESS: u64 = 40;
 /// Most requests a second over everything that is done to a server.
 #[derive(Debug)]
 pub(super) struct Ceiling {
-    every: Duration,
+    pub(super) every: Duration,
     next: Mutex<Instant>,
 }
 
@@ -36,6 +36,17 @@ impl Ceiling {
         let mine = (*next).max(Instant::now());
         *next = mine + self.every;
         mine
+    }
+
+    /// The same, if it comes before then; otherwise it stays for somebody else.
+    fn turn_before(&self, end: Instant) -> Option<Instant> {
+        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mine = (*next).max(Instant::now());
+        if mine >= end {
+            return None;
+        }
+        *next = mine + self.every;
+        Some(mine)
     }
 }
 
@@ -178,7 +189,8 @@ pub(super) fn press(
     };
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     {
-        whole.rate = whole.answered as f64 / counted.as_secs_f64().max(1e-3);
+        whole.rate =
+            if counted.is_zero() { 0.0 } else { whole.answered as f64 / counted.as_secs_f64().max(1e-3) };
     }
     Ok(whole)
 }
@@ -233,9 +245,10 @@ impl Job<'_> {
         if begins >= self.ends {
             return None;
         }
-        match self.ceiling.map(Ceiling::turn) {
+        match self.ceiling.map(|ceiling| ceiling.turn_before(self.ends)) {
+            Some(None) => None,
             // The wait for a turn is not the server's, unless the request was due.
-            Some(turn) => {
+            Some(Some(turn)) => {
                 self.sleep_until(turn);
                 let begins = if self.pressure.rate.is_some() { begins } else { Instant::now() };
                 (Instant::now() < self.ends && !self.stopping()).then_some(begins)

@@ -84,7 +84,7 @@ impl Server {
             Self::Apache => "a certificate for a P-256 key; a second SSLCertificateFile and SSLCertificateKeyFile beside the first serve both",
             Self::Postgres => "ssl_cert_file and ssl_key_file with a P-256 key; there can be one only",
             Self::OpenSsh => "HostKey /etc/ssh/ssh_host_ed25519_key",
-            Self::Other => "a certificate for a P-256 key, beside the RSA one where old clients need that",
+            Self::Other => "a certificate for a P-256 key; where old clients need RSA, one of 2048 bits beside it",
         }
         .to_owned()
     }

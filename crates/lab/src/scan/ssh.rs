@@ -236,12 +236,18 @@ pub(crate) fn judge(survey: &Survey, server: Server, prices: &Prices) -> Vec<Fin
             None => groups.push((found.list, found.level, found.reason, vec![found.item])),
         }
     }
-    for (list, level, reason, items) in groups {
+    // sshd takes the first line of a keyword alone: one line takes away everything that a list should not have.
+    let unwanted = |list: &str| -> Vec<String> {
+        let bad = groups.iter().filter(|(other, level, ..)| *other == list && *level > Level::Info);
+        bad.flat_map(|(.., items)| items.clone()).collect()
+    };
+    for (list, level, reason, items) in &groups {
+        let (list, level, reason) = (*list, *level, *reason);
         let change = match (level, items.first().map(String::as_str)) {
             (Level::Good | Level::Info, _) => None,
             (_, Some("post-quantum key exchange")) => Some(hybrid(&survey.offer.software, server)),
             (_, Some("strict key exchange")) => Some("update the server: OpenSSH has it from 9.6".to_owned()),
-            _ => Some(server.without(list, &items)),
+            _ => Some(server.without(list, &unwanted(list))),
         };
         let what = if list == "protocol" { items.join(", ") } else { list.to_owned() };
         let reason =

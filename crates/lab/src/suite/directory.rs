@@ -45,9 +45,25 @@ impl Directory {
             "versions": machine::versions(),
         });
         let directory = Self { path: path.to_owned(), machine };
+        directory.forget_earlier();
         // Before the work rather than after it.
         directory.put(REPORT, "{}\n")?;
         Ok(directory)
+    }
+
+    /// Takes away what an earlier report says that it wrote: a measurement that is not made again must not stay.
+    fn forget_earlier(&self) {
+        let text = fs::read_to_string(self.file(REPORT)).unwrap_or_default();
+        let earlier: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let names = earlier.get("files").and_then(serde_json::Value::as_array).into_iter().flatten();
+        let plain = |name: &&str| {
+            name.chars().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || "-.".contains(one))
+        };
+        for name in names.filter_map(serde_json::Value::as_str).filter(plain) {
+            if name.ends_with(".csv") || name.ends_with(".svg") {
+                let _ = fs::remove_file(self.file(name));
+            }
+        }
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
@@ -79,7 +95,12 @@ impl Directory {
             fields.insert("load_seen".to_owned(), json!(seconds));
         }
         self.put("machine.json", &pretty(&machine))?;
+        let pictures = summary.reports.iter().flat_map(|report| &report.pictures);
+        let samples = parts.iter().map(|part| format!("{}.csv", part.name));
+        let files: Vec<String> =
+            pictures.map(|picture| format!("{}.svg", picture.name)).chain(samples).collect();
         let document = json!({
+            "files": files,
             "version": env!("CARGO_PKG_VERSION"),
             "effort": settings.effort,
             "command": settings.command,
@@ -192,8 +213,14 @@ mod tests {
         let path = parent.path().join("a/b");
         let directory = Directory::prepare(&path).unwrap();
         assert!(directory.file(REPORT).is_file());
-        // The second time it holds a report.
+        // The second time it holds a report, whose files go, and nothing else.
+        let earlier = r#"{"files": ["keys.csv", "keys.svg", "../file", "notes.txt"]}"#;
+        for (name, text) in [(REPORT, earlier), ("keys.csv", ""), ("notes.txt", ""), ("mine.csv", "")] {
+            fs::write(path.join(name), text).unwrap();
+        }
         Directory::prepare(&path).unwrap();
+        let left = ["keys.csv", "notes.txt", "mine.csv"].map(|name| path.join(name).is_file());
+        assert_eq!(left, [false, true, true]);
         let error = Directory::prepare(parent.path()).err().unwrap();
         assert!(error.to_string().contains("is not empty"), "{error}");
         let file = parent.path().join("file");
