@@ -30,8 +30,8 @@ pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
     let home = profile::home(global).ok();
     let path = home.map(|home| home.join("crypto.json"));
     let mut policy = policy(setting.as_deref().unwrap_or_default(), path.as_deref())?;
-    // The report shows the choice of processes that stay; the quickstart is one.
-    policy.quick_start = !matches!(command, Command::Sal(_) | Command::Quickstart(_));
+    // The report and the lab show the choice of processes that stay; the quickstart is one.
+    policy.quick_start = !matches!(command, Command::Sal(_) | Command::Lab(_) | Command::Quickstart(_));
     let groups = needs::default_groups(&policy.mode).to_vec();
     let chosen =
         selection::configure(policy).and_then(|chosen| tls::configure_groups(groups).map(|()| chosen));
