@@ -77,8 +77,7 @@ pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
     if let Some(beside) = advice.beside {
         keys.push_str(&format!(", and {beside} beside it"));
     }
-    let groups: Vec<String> = advice.groups.iter().map(ToString::to_string).collect();
-    ui::data(format!("take     {keys}; key exchange {}\n", groups.join(", ")))?;
+    ui::data(format!("take     {keys}; key exchange {}\n", advice.key_exchange.join(", ")))?;
     print(&report)?;
     Ok(code)
 }

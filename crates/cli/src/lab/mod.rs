@@ -20,6 +20,7 @@ use sallyport_lab::report::Report;
 use sallyport_lab::{LabError, Talk, bulk, connect, databases, offers, page, sessions};
 use sallyport_sal::Suite;
 use sallyport_ssh::client::{Connection, Credentials, Settings};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Global;
 use crate::error::{CliError, CliResult, Context};
@@ -299,10 +300,17 @@ async fn beside_a_watch<T: Send + 'static>(
     let talk = Talk::new(move |line| lines.say(line), Arc::clone(&stop))
         .with_progress(move |share, what| shares.show(share, what));
     let mut working = tokio::task::spawn_blocking(move || work(&program, &talk));
+    // What runs under timeout(1), a service manager or a terminal that is closed ends in order, too.
+    let mut asked = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+        .into_iter()
+        .map(signal)
+        .collect::<Result<Vec<_>, _>>()
+        .doing("watch for signals")?;
     let done = loop {
+        let heard = futures::future::select_all(asked.iter_mut().map(|one| Box::pin(one.recv())));
         tokio::select! {
             done = &mut working => break done.doing("measure")?,
-            _ = tokio::signal::ctrl_c() => {
+            _ = heard => {
                 if stop.swap(true, Ordering::Relaxed) {
                     return Err(CliError::new("interrupted twice; what the lab started may still be running"));
                 }

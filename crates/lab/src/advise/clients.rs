@@ -117,8 +117,14 @@ pub(super) fn takes(software: &Software, key: KeyAlgorithm, what: Use) -> Follow
 
 /// Whether a client agrees on keys by a hybrid of classical and post-quantum key exchange.
 pub(super) fn hybrid(software: &Software, what: Use) -> Follows {
-    let ability = if what == Use::Ssh { Ability::HybridSsh } else { Ability::HybridTls };
-    follows(known(software, ability).map(|(has, _)| has))
+    let of = |ability| follows(known(software, ability).map(|(has, _)| has));
+    if what == Use::Ssh { of(Ability::HybridSsh).max(of(Ability::SntrupSsh)) } else { of(Ability::HybridTls) }
+}
+
+/// Whether the only hybrid key exchange that a client is known to have in SSH is sntrup761x25519-sha512.
+pub(super) fn sntrup_alone(software: &Software) -> bool {
+    let of = |ability| follows(known(software, ability).map(|(has, _)| has));
+    of(Ability::HybridSsh) < Follows::Depends && of(Ability::SntrupSsh) >= Follows::Depends
 }
 
 const fn follows(has: Option<Has>) -> Follows {
@@ -165,6 +171,8 @@ mod tests {
         assert_eq!(is("java-8", KeyAlgorithm::Rsa4096, Use::Database), Follows::Yes);
         assert_eq!(is("openssh-7.0", KeyAlgorithm::Rsa3072, Use::Ssh), Follows::No);
         assert_eq!(hybrid(&client("openssh-10.0", Use::Ssh).unwrap(), Use::Ssh), Follows::Yes);
-        assert_eq!(hybrid(&client("openssh-9.2", Use::Ssh).unwrap(), Use::Ssh), Follows::No);
+        assert_eq!(hybrid(&client("openssh-9.2", Use::Ssh).unwrap(), Use::Ssh), Follows::Yes);
+        assert!(sntrup_alone(&client("openssh-9.2", Use::Ssh).unwrap()));
+        assert_eq!(hybrid(&client("openssh-8.4", Use::Ssh).unwrap(), Use::Ssh), Follows::No);
     }
 }

@@ -140,8 +140,10 @@ pub struct Advice {
     pub key: Option<KeyAlgorithm>,
     /// A second certificate or host key for those who cannot follow the first.
     pub beside: Option<KeyAlgorithm>,
-    /// Key exchange groups, the preferred one first.
-    pub groups: Vec<KexGroup>,
+    /// The key exchange that costs are those of: the best that some client is known to have.
+    pub group: KexGroup,
+    /// What the server should offer, the preferred one first, as the protocol calls it.
+    pub key_exchange: Vec<&'static str>,
     /// Everything that was weighed: what is recommended first, then by cost.
     pub choices: Vec<Choice>,
     /// Why, in sentences.
@@ -155,8 +157,7 @@ const AS_CHEAP: f64 = 1.1;
 #[must_use]
 pub fn advise(question: &Question, costs: &[Cost]) -> Advice {
     let who = question.who();
-    let (groups, mut reasons) = groups(question, &who);
-    let first = groups.first().copied().unwrap_or(KexGroup::X25519);
+    let (first, key_exchange, mut reasons) = groups(question, &who);
     let mut choices: Vec<Choice> = costs.iter().map(|cost| weigh(question, &who, cost)).collect();
     choices.sort_by(|one, other| one.cores.value.total_cmp(&other.cores.value));
 
@@ -170,7 +171,7 @@ pub fn advise(question: &Question, costs: &[Cost]) -> Advice {
     };
     explain(&mut reasons, question, (key, beside), first, &choices, &who);
     choices.sort_by_key(|choice| (Some(choice.key) != key) || choice.group != first);
-    Advice { key, beside, groups, choices, reasons }
+    Advice { key, beside, group: first, key_exchange, choices, reasons }
 }
 
 fn missing(software: &Software, key: KeyAlgorithm, what: Use) -> bool {
@@ -205,9 +206,9 @@ fn pair(
     (main, second.filter(|second| Some(*second) != main))
 }
 
-/// Which groups, in which order: hybrid first wherever one client has it, because others fall back without a round trip
-/// when the server takes the group that they send a share for.
-fn groups(question: &Question, who: &[Software]) -> (Vec<KexGroup>, Vec<String>) {
+/// Which group costs are those of, and what to offer: hybrid first, whoever comes today, because those who have none fall
+/// back without a round trip when the server takes the group that they send a share for.
+fn groups(question: &Question, who: &[Software]) -> (KexGroup, Vec<&'static str>, Vec<String>) {
     let names = |wanted: Follows| -> Vec<String> {
         let having = who.iter().filter(|one| clients::hybrid(one, question.what) == wanted);
         having.map(ToString::to_string).collect()
@@ -226,9 +227,16 @@ fn groups(question: &Question, who: &[Software]) -> (Vec<KexGroup>, Vec<String>)
             no.join(", ")
         ));
     }
-    let all = question.what.groups();
+    let ssh = question.what == Use::Ssh;
+    let name = |group: &KexGroup| if ssh { group.ssh_name() } else { Some(group.name()) };
+    let mut names: Vec<&'static str> = question.what.groups().iter().filter_map(name).collect();
+    if ssh && who.iter().any(clients::sntrup_alone) {
+        // What OpenSSH had before ML-KEM; it is second where the server has it.
+        names.insert(1.min(names.len()), "sntrup761x25519-sha512@openssh.com");
+    }
     let hybrid = !yes.is_empty() || !depends.is_empty();
-    (all.iter().copied().filter(|group| hybrid || !group.is_hybrid()).collect(), reasons)
+    let group = question.what.groups().iter().copied().find(|group| hybrid || !group.is_hybrid());
+    (group.unwrap_or(KexGroup::X25519), names, reasons)
 }
 
 fn weigh(question: &Question, who: &[Software], cost: &Cost) -> Choice {
@@ -354,7 +362,20 @@ mod tests {
     fn browsers_get_p256_and_services_of_ones_own_ed25519() {
         let web = answer(Use::Web, &[]);
         assert_eq!((web.key, web.beside), (Some(KeyAlgorithm::EcdsaP256), None), "{web:?}");
-        assert_eq!(web.groups.first(), Some(&KexGroup::X25519MlKem768));
+        assert_eq!(
+            (web.group, web.key_exchange.first()),
+            (KexGroup::X25519MlKem768, Some(&"X25519MLKEM768"))
+        );
+        let database = answer(Use::Database, &[]);
+        assert_eq!(
+            (database.group, database.key_exchange.first()),
+            (KexGroup::X25519, Some(&"X25519MLKEM768"))
+        );
+        let ssh = answer(Use::Ssh, &["openssh-9.2"]);
+        assert_eq!(
+            ssh.key_exchange.get(..2).unwrap(),
+            ["mlkem768x25519-sha256", "sntrup761x25519-sha512@openssh.com"]
+        );
         assert!(
             web.reasons.iter().any(|reason| reason.contains("rsa-4096") && reason.contains("times as much"))
         );

@@ -89,7 +89,7 @@ fn report(question: &Question, advice: &Advice, watch: &Watch, talk: &Talk) -> R
             f64::from(u32::try_from(choice.against.len()).unwrap_or(u32::MAX)),
         );
         rows.push(row);
-        if advice.groups.first() == Some(group) {
+        if advice.group == *group {
             let bar = Bar::new(key.to_string(), cores.value).interval(cores.low, cores.high);
             let note = choice.against.join("; ");
             bars.push(match (Some(*key) == advice.key, choice.against.is_empty()) {
@@ -99,7 +99,7 @@ fn report(question: &Question, advice: &Advice, watch: &Watch, talk: &Talk) -> R
             });
         }
     }
-    let first = advice.groups.first().map(ToString::to_string).unwrap_or_default();
+    let first = advice.group;
     let title = format!("Cores for {} handshakes a second with {first}", crate::plot::number(question.rate));
     let svg = Bars::new(title.clone(), "cores of this machine").logarithmic().group("", bars).svg();
     Report {

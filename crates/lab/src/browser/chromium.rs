@@ -145,6 +145,7 @@ impl Browser {
         command
             .arg(address)
             .env("HOME", home.path())
+            .env("TMPDIR", home.path())
             .env("XDG_CONFIG_HOME", home.path().join(".config"))
             .env("XDG_CACHE_HOME", home.path().join(".cache"))
             // Where else a database of certificates might be looked for.

@@ -139,7 +139,9 @@ fn ours(reports: &[Report], figure: &Figure) -> Option<f64> {
     let is = |row: &&crate::report::Row| {
         row.what.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
     };
-    report.rows.iter().find(is)?.figure(name)
+    let figure = report.rows.iter().find(is)?.figures.iter().find(|figure| figure.name == name)?;
+    // A single run says nothing.
+    figure.value.filter(|_| figure.samples.is_none_or(|samples| samples > 1))
 }
 
 /// The tables for which there are figures of ours; none when there are none.
