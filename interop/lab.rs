@@ -255,9 +255,11 @@ fn handshakes_are_measured_whole_and_by_phases() {
         let counted = figure(row(what), "round trips").unwrap();
         assert!((round_trips..=most).contains(&counted), "{what}: {report}");
     }
-    let server = |key: &str| figure(row(&format!("TLS 1.3 {key} x25519 chain 2")), "server us").unwrap();
-    assert!(server("rsa-4096") > 2.5 * server("rsa-2048"), "{report}");
-    assert!(server("rsa-2048") > 1.5 * server("ecdsa-p256"), "{report}");
+    // In a build without optimisations the rest of a handshake costs as much as a signature: that phase is told apart.
+    let signature =
+        |key: &str| figure(row(&format!("TLS 1.3 {key} x25519 chain 2")), "server signature us").unwrap();
+    assert!(signature("rsa-4096") > 2.5 * signature("rsa-2048"), "{report}");
+    assert!(signature("rsa-2048") > 3.0 * signature("ecdsa-p256"), "{report}");
     let samples = std::fs::read_to_string(csv).unwrap();
     assert!(samples.contains("\nhandshake,SSH,") && samples.contains("\nverify_chain,"), "{samples}");
 
