@@ -29,12 +29,22 @@ pub(super) const fn usual(what: Use) -> &'static [(Product, Version)] {
     }
 }
 
-const TLS: &[Ability] =
-    &[Ability::HybridTls, Ability::EcdsaTls, Ability::Ed25519Tls, Ability::MlDsaTls, Ability::LargeRsaTls];
+/// What matters in SSH; the rest does in TLS.
+const SSH: &[Ability] = &[
+    Ability::HybridSsh,
+    Ability::SntrupSsh,
+    Ability::Ed25519Ssh,
+    Ability::EcdsaSsh,
+    Ability::RsaSha2Ssh,
+    Ability::RsaSha1Ssh,
+    Ability::Rsa2048Ssh,
+    Ability::CertificatesSsh,
+    Ability::RsaSha2Certificates,
+];
 
 /// Whether anything is known of a product that matters to a use.
 fn matters(product: Product, what: Use) -> bool {
-    FACTS.iter().any(|fact| fact.product == product && TLS.contains(&fact.ability) != (what == Use::Ssh))
+    FACTS.iter().any(|fact| fact.product == product && SSH.contains(&fact.ability) == (what == Use::Ssh))
 }
 
 /// A name as it is typed: `Go crypto/tls` is `go-crypto-tls`, `Chrome, Edge` is `chrome`.
