@@ -2,7 +2,7 @@
 //!
 //! A server is asked, a question for each connection, one after the other and within bounds; nothing is tried that a
 //! careless client would not do, and nobody logs in. What is encrypted in TLS 1.3 is seen by whole handshakes
-//! ([`handshake`]), everything else by the first flight alone.
+//! (`handshake.rs`), everything else by the first flight alone.
 
 mod chain;
 mod change;
