@@ -125,7 +125,7 @@ enum Command {
     /// What the cryptography here is made of, and what it costs.
     #[command(subcommand)]
     Sal(sal::Sal),
-    /// Measure a whole cluster on this machine against stock OpenSSH, and review what SSH servers offer.
+    /// Measure what keys, handshakes, servers and whole clusters cost on this machine, and review what servers offer.
     #[command(subcommand)]
     Lab(lab::Lab),
     /// Run the services of a configuration file.

@@ -16,6 +16,9 @@ const SAME: f64 = 0.02;
 /// A report, as it was written.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Written {
+    /// Version of the program that wrote it.
+    #[serde(default)]
+    pub version: String,
     /// Its measurements.
     #[serde(default)]
     pub measurements: Vec<Measurement>,
@@ -226,9 +229,13 @@ fn warn(warnings: &mut Vec<String>, first: &Written, second: &Written) {
         && one != other
     {
         let line = |machine: &Machine| {
-            format!("{} x {}, Linux {}", machine.processors, machine.processor, machine.kernel)
+            let build = if machine.optimised { "" } else { ", unoptimised build" };
+            format!("{} x {}, Linux {}{build}", machine.processors, machine.processor, machine.kernel)
         };
-        warnings.push(format!("the machines differ: {}; {}", line(&one), line(&other)));
+        warnings.push(format!("the machines or builds differ: {}; {}", line(&one), line(&other)));
+    }
+    if first.version != second.version {
+        warnings.push(format!("the versions differ: {:?}; {:?}", first.version, second.version));
     }
     for (number, written) in [(1, first), (2, second)] {
         for measurement in &written.measurements {

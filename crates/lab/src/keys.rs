@@ -4,12 +4,14 @@
 //! RSA keys of 1024 bits have no source. They are signed and verified by plain arithmetic that is here for this alone, beside
 //! RSA-2048 by the same, so that the ratio is of like to like.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use sallyport_sal::algorithm::{KeyAlgorithm, KeyKind};
+use sallyport_sal::measure::danger::plain_rsa::PLAIN_RSA;
 use sallyport_sal::measure::instructions::Instructions;
-use sallyport_sal::measure::plain_rsa::PLAIN_RSA;
 use sallyport_sal::measure::table::{self, Measured, Wanted};
 pub use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::provider::Provider;
@@ -23,6 +25,8 @@ use crate::{LabError, Talk};
 
 /// What ratios are to.
 const BASE: KeyAlgorithm = KeyAlgorithm::Rsa2048;
+/// Passes that are made whatever the time.
+const LEAST_PASSES: usize = 2;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -35,8 +39,10 @@ pub struct Settings {
     pub all_sources: bool,
     /// Whether `openssl speed` is asked as well, a second for each operation.
     pub openssl: bool,
-    /// How much time it may take.
+    /// Passes and the time of one turn.
     pub effort: Effort,
+    /// After so long no more passes are begun; two are made whatever the time.
+    pub budget: Duration,
     /// Where every sample goes.
     pub csv: Option<PathBuf>,
 }
@@ -45,7 +51,11 @@ impl Settings {
     /// A glance, in some seconds.
     #[must_use]
     pub fn quick() -> Self {
-        Self { effort: Effort { passes: 21, batch: std::time::Duration::from_millis(3) }, ..Self::full() }
+        Self {
+            effort: Effort { passes: 51, batch: Duration::from_millis(3) },
+            budget: Duration::from_secs(10),
+            ..Self::full()
+        }
     }
 
     /// Figures to believe.
@@ -70,7 +80,8 @@ impl Settings {
             generate: false,
             all_sources: false,
             openssl: false,
-            effort: Effort { passes: 101, batch: std::time::Duration::from_millis(5) },
+            effort: Effort { passes: 101, batch: Duration::from_millis(5) },
+            budget: Duration::from_secs(900),
             csv: None,
         }
     }
@@ -93,6 +104,15 @@ impl Operation {
         }
     }
 
+    fn and_key(primitive: Primitive) -> Option<(Self, KeyAlgorithm)> {
+        match primitive {
+            Primitive::Sign(key) => Some((Self::Sign, key)),
+            Primitive::Verify(key) => Some((Self::Verify, key)),
+            Primitive::GenerateKey(key) => Some((Self::Generate, key)),
+            _ => None,
+        }
+    }
+
     fn of(self, key: KeyAlgorithm) -> Primitive {
         match self {
             Self::Sign => Primitive::Sign(key),
@@ -111,6 +131,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
         return Err(LabError::Input("no type of key was asked for".to_owned()));
     }
     let watch = Watch::begin();
+    let limited = talk.within(settings.budget);
     let mut csv = Csv::create(settings.csv.as_deref(), "operation,key,source,pass,microseconds")?;
     let selection = selection::global();
     let operations: &[Operation] = if settings.generate {
@@ -120,18 +141,25 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     };
     let wanted = wanted(selection, settings, operations);
     let part = talk.part(0.0, if settings.openssl { 0.5 } else { 1.0 });
-    let rows = table::measure_while(selection, &wanted, settings.effort, |now| {
+    let going = |now: table::Progress| {
         let what = now.primitive.map_or_else(|| "keys, pass by pass".to_owned(), |one| one.to_string());
         part.progress(now.done, now.all, what);
-        !talk.stopping()
-    });
+        !talk.stopping() && (now.done < LEAST_PASSES || !limited.late())
+    };
+    let mut passes: HashMap<(Primitive, &str), usize> = HashMap::new();
+    let mut written = Ok(());
+    let heard = |row: &Measured, nanoseconds: f64| {
+        let (Some((operation, key)), true) = (Operation::and_key(row.primitive), written.is_ok()) else {
+            return;
+        };
+        let pass = passes.entry((row.primitive, row.provider)).or_default();
+        let line = format!("{},{key},{},{pass},{:.4}", operation.name(), row.provider, nanoseconds / 1e3);
+        *pass += 1;
+        written = csv.line(&line);
+    };
+    let rows = table::measure_while(selection, &wanted, settings.effort, going, heard);
+    written?;
     let measured: Vec<Timed> = rows.iter().filter_map(Timed::of).collect();
-    for timed in &measured {
-        for (pass, microseconds) in timed.samples.iter().enumerate() {
-            let Timed { operation, key, source, .. } = timed;
-            csv.line(&format!("{},{key},{source},{pass},{microseconds:.4}", operation.name()))?;
-        }
-    }
     let openssl = if settings.openssl { Some(openssl(settings, &talk.part(0.5, 1.0))) } else { None };
 
     let mut report = Report { conditions: conditions(settings), ..Report::of("keys", &watch, talk) };
@@ -156,6 +184,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
         report.notes.push(format!("openssl was not asked: {reason}"));
     }
     report.notes.extend(estimate(&measured));
+    report.notes.extend(limited.lateness(settings.budget, "each operation"));
     report.pictures = pictures(&measured, settings, selection);
     Ok(report)
 }
@@ -202,12 +231,7 @@ struct Timed {
 
 impl Timed {
     fn of(row: &Measured) -> Option<Self> {
-        let (operation, key) = match row.primitive {
-            Primitive::Sign(key) => (Operation::Sign, key),
-            Primitive::Verify(key) => (Operation::Verify, key),
-            Primitive::GenerateKey(key) => (Operation::Generate, key),
-            _ => return None,
-        };
+        let (operation, key) = Operation::and_key(row.primitive)?;
         let samples: Samples = row.times.samples().iter().map(|nanoseconds| nanoseconds / 1e3).collect();
         (!samples.is_empty()).then_some(Self {
             operation,
@@ -304,7 +328,7 @@ fn conditions(settings: &Settings) -> Vec<String> {
             settings.effort.batch.as_millis()
         ),
         "times are processor time of one thread for one operation: medians with the interval that holds them with 95 %, the least, and how many a core does in a second at the median".to_owned(),
-        "130 bytes are signed, as in a TLS 1.3 handshake; RSA by PSS with SHA-256 (rsa-1024 by PKCS#1 v1.5), keys that are published; an operation that takes longer than its turn has fewer samples".to_owned(),
+        "130 bytes are signed, as in a TLS 1.3 handshake; RSA by PSS with SHA-256, keys that are published; an operation that takes longer than its turn has fewer samples".to_owned(),
         "\"plain\" is arithmetic that is here for measurements alone: no source signs with rsa-1024, so it stands beside rsa-2048 by the same".to_owned(),
         match Instructions::of_this_thread() {
             Ok(_) => "instructions are those of one operation in user space, the median of some".to_owned(),

@@ -31,6 +31,7 @@ pub mod suite;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Why a measurement cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +105,8 @@ pub struct Talk {
     /// The part of the whole that is being done: from which share to which.
     part: (f64, f64),
     stop: Arc<AtomicBool>,
+    /// When the time is over that may be spent.
+    until: Option<Instant>,
 }
 
 impl std::fmt::Debug for Talk {
@@ -115,7 +118,7 @@ impl std::fmt::Debug for Talk {
 impl Talk {
     /// Lines go to `say`; when `stop` becomes true, a measurement ends at the next sample and keeps what there is.
     pub fn new(say: impl Fn(&str) + Send + Sync + 'static, stop: Arc<AtomicBool>) -> Self {
-        Self { say: Arc::new(say), progress: Arc::new(|_, _| ()), part: (0.0, 1.0), stop }
+        Self { say: Arc::new(say), progress: Arc::new(|_, _| ()), part: (0.0, 1.0), stop, until: None }
     }
 
     /// Says nothing, and is never told to stop.
@@ -138,6 +141,12 @@ impl Talk {
         Self { part: (at(from), at(to)), ..self.clone() }
     }
 
+    /// The same, which says stop when so much time has passed as well.
+    #[must_use]
+    pub fn within(&self, budget: Duration) -> Self {
+        Self { until: Instant::now().checked_add(budget), ..self.clone() }
+    }
+
     /// Says a line.
     pub fn say(&self, line: impl AsRef<str>) {
         (self.say)(line.as_ref());
@@ -150,9 +159,32 @@ impl Talk {
         (self.progress)(self.part.0 + (self.part.1 - self.part.0) * share, what.as_ref());
     }
 
-    /// Whether to stop.
+    /// Whether to stop: somebody said so, or the time is over.
     #[must_use]
     pub fn stopping(&self) -> bool {
+        self.interrupted() || self.late()
+    }
+
+    /// Whether somebody said so.
+    #[must_use]
+    pub fn interrupted(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the time is over ([`Self::within`]).
+    #[must_use]
+    pub fn late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// What a report says when it has fewer samples because the time was over.
+    pub(crate) fn lateness(&self, budget: Duration, samples: &str) -> Option<String> {
+        let late = self.late() && !self.interrupted();
+        late.then(|| {
+            format!(
+                "the time for it, {} s, was over before the last round: there are fewer samples of {samples}",
+                budget.as_secs()
+            )
+        })
     }
 }

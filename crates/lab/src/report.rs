@@ -179,7 +179,7 @@ impl Report {
             aims: Vec::new(),
             notes: Vec::new(),
             pictures: Vec::new(),
-            interrupted: talk.stopping(),
+            interrupted: talk.interrupted(),
         }
     }
 

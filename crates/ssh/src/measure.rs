@@ -16,7 +16,7 @@ use russh::server::{Auth, VerifiedPublicKey};
 use russh::{Disconnect, Preferred, SshId, kex};
 use sallyport_ca::keys::{SshKeyPair, ssh_signature, verify_ssh_signature};
 use sallyport_sal::algorithm::KeyKind;
-use sallyport_sal::measure::handshake::memory_key;
+use sallyport_sal::measure::danger::published_key;
 use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer, random, selection};
 use ssh_key::certificate::{Builder, CertType};
 use ssh_key::public::KeyData;
@@ -132,7 +132,7 @@ impl Pair {
     /// A sentence that says what cannot be had.
     pub fn of(shape: Shape) -> Result<Self, String> {
         let key = |algorithm: KeyAlgorithm| -> Result<SshKeyPair, String> {
-            let key = memory_key(selection::global(), algorithm).map_err(|error| error.to_string())?;
+            let key = published_key(selection::global(), algorithm).map_err(|error| error.to_string())?;
             SshKeyPair::from_key(key, "").map_err(|error| error.to_string())
         };
         let (authority, host, user) = (key(KeyAlgorithm::Ed25519)?, key(shape.host)?, key(shape.user)?);

@@ -9,7 +9,7 @@ use sallyport_lab::handshake::{self, Transport};
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::algorithm::KexGroup;
 
-use super::{Common, measure};
+use super::{Common, at_least_one, budget, measure};
 use crate::error::{CliError, CliResult};
 
 /// In place of a list: nothing of it.
@@ -48,8 +48,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     transport: Vec<Transport>,
     /// Samples of each. Default: 61, or 21 with --quick.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
+    /// After so long no more samples are taken. Default: 1200, or 26 with --quick; none when --rounds or --full is given.
+    #[arg(long, value_name = "SECONDS")]
+    budget: Option<f64>,
 }
 
 pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
@@ -64,8 +67,9 @@ pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
         resumed: args.resumed,
         client_certificate: args.client_certificate,
         cross: args.full,
-        rounds: args.rounds.unwrap_or(defaults.rounds).clamp(1, 100_000),
+        rounds: args.rounds.unwrap_or(defaults.rounds).min(100_000),
         batch: defaults.batch,
+        budget: budget(args.budget, args.rounds.or(args.full.then_some(1)), defaults.budget)?,
         csv: args.common.csv.clone(),
     };
     measure(&args.common, move |_, talk| handshake::run(&settings, talk)).await

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sallyport_lab::load::{self, Consent, Server, Settings};
 use sallyport_sal::{KeyAlgorithm, Suite};
 
-use super::{Common, measure};
+use super::{Common, at_least_one, measure};
 use crate::error::{CliError, CliResult, Context, Exit};
 
 #[derive(Debug, clap::Args)]
@@ -43,15 +43,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     most: usize,
     /// Rounds at the knee. Default: 7, or 5 with --quick.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
-    /// How long one round at the knee counts. Default: 1.5, or 0.3 with --quick.
+    /// How long one round at the knee counts. Default: 1.5, or 0.8 with --quick.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
     /// Longest that one request may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     timeout: f64,
-    /// After so long it ends by itself, with what there is. Default: 900, or 28 with --quick.
+    /// After so long it ends by itself, with what there is. Default: 900, or 45 with --quick.
     #[arg(long, value_name = "SECONDS")]
     budget: Option<f64>,
     /// Let generator and server share all processors, as in the published case, where all cores were busy.
@@ -104,8 +104,7 @@ impl Args {
         let keys = if self.key.is_empty() {
             base.keys.clone()
         } else {
-            let named = self.key.iter().map(|name| name.parse::<KeyAlgorithm>());
-            named.collect::<Result<_, _>>().doing("understand the name of a key")?
+            self.key.iter().map(|name| key(name)).collect::<CliResult<_>>()?
         };
         let kept = match (self.keep_alive, quick) {
             (None, true) => keys.iter().take(1).copied().collect(),
@@ -124,6 +123,14 @@ impl Args {
             }
             other => Ok(other),
         };
+        if let (Some(paced), Some(most)) = (self.rate, self.max_rate)
+            && paced > most
+        {
+            return Err(usage(format!(
+                "--rate {paced} is above --max-rate {most}: requests would wait for their turn, and the wait would look \
+                 like the server's"
+            )));
+        }
         if !(1..=4096).contains(&self.most) {
             return Err(usage(format!("--most {}: expected a number from 1 to 4096", self.most)));
         }
@@ -136,7 +143,7 @@ impl Args {
             keep_alive: self.keep_alive != Some(KeepAliveArg::Off),
             resume: self.resume,
             page_bytes: self.page.min(64 << 20),
-            rounds: self.rounds.unwrap_or(base.rounds).clamp(1, 10_000),
+            rounds: self.rounds.unwrap_or(base.rounds).min(10_000),
             length: self.seconds.map_or(Ok(base.length), |value| seconds(value, "--seconds"))?,
             rate: rate(self.rate, "--rate")?,
             most: self.most,
@@ -175,6 +182,15 @@ impl Args {
         servers.extend(self.url.iter().cloned().map(Server::Url));
         Ok(servers)
     }
+}
+
+/// A key that browsers and nginx take.
+fn key(name: &str) -> CliResult<KeyAlgorithm> {
+    let known = Settings::full().keys;
+    known.iter().copied().find(|key| key.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|key| key.name()).collect();
+        usage(format!("--key {name:?}: nginx is measured with {}", names.join(", ")))
+    })
 }
 
 fn usage(what: String) -> CliError {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sallyport_lab::report::Report;
 use sallyport_lab::{LabError, Talk, bulk, connect, databases, offers, page, sessions};
@@ -23,13 +24,39 @@ use sallyport_ssh::client::{Connection, Credentials, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Global;
-use crate::error::{CliError, CliResult, Context};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::{self, Stored};
 use crate::transport;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
+    /// Several measurements in one directory: a page, pictures, every sample, and what the machine was.
+    Report(report::Args),
+    /// What changed between two reports, and what cannot be told from noise.
+    Compare(compare::Args),
+    /// Which key and which key exchange a server should have, for whom, and what that costs here.
+    Advise(advise::Args),
+    /// How strong keys are: of a certificate, a key file, authorized_keys or known_hosts, a server of TLS or SSH, or
+    /// named; by the best published attack, as NIST counts them, and against quantum computers.
+    Strength(strength::Args),
+    /// What signing, verifying and making a key cost, by type and size.
+    Keys(keys::Args),
+    /// What handshakes of TLS and SSH cost each side, in memory and over loopback: processor time by phases, bytes and
+    /// round trips, by key, key exchange, chain, resumption and client certificate.
+    Handshake(handshake::Args),
+    /// Requests a second and latencies of an HTTPS server for each certificate, with keep-alive off and on, and without
+    /// TLS: nginx, a cluster's proxy, or a URL on loopback.
+    Load(load::Args),
+    /// What a TLS handshake costs a real Chromium, by its own timing: RSA-2048, RSA-4096, P-256, and X25519MLKEM768
+    /// against X25519, from a server on loopback, with a fresh profile for each sample.
+    Browser(browser::Args),
+    /// What TLS and SSH servers offer and prefer, what each choice costs them by this machine's figures, and what to
+    /// change. Exit code 1 when there is a finding above informational.
+    Scan(scan::ScanArgs),
+    /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
+    /// when there is a finding above informational.
+    Offers(OffersArgs),
     /// From nothing to the exit status of `true`: own client and stock ssh through the cluster, against stock ssh to a
     /// stock sshd, in turns.
     Connect(ConnectArgs),
@@ -40,32 +67,6 @@ pub(crate) enum Lab {
     /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, by
     /// what else ends TLS here, and through clusters of several suites, with and without their caches.
     DbSuite(DbSuiteArgs),
-    /// What signing, verifying and making a key cost, by type and size.
-    Keys(keys::Args),
-    /// What handshakes of TLS and SSH cost each side, in memory and over loopback: processor time by phases, bytes and
-    /// round trips, by key, key exchange, chain, resumption and client certificate.
-    Handshake(handshake::Args),
-    /// Requests a second and latencies of an HTTPS server for each certificate, with keep-alive off and on, and without
-    /// TLS: nginx, a cluster's proxy, or a URL on loopback.
-    Load(load::Args),
-    /// Review what SSH servers offer: both faces of a cluster started for it, or the servers that are named. Exit code 1
-    /// when there is a finding above informational.
-    Offers(OffersArgs),
-    /// How strong keys are: of a certificate, a key file, authorized_keys or known_hosts, a server of TLS or SSH, or
-    /// named; by the best published attack, as NIST counts them, and against quantum computers.
-    Strength(strength::Args),
-    /// What TLS and SSH servers offer and prefer, what each choice costs them by this machine's figures, and what to
-    /// change. Exit code 1 when there is a finding above informational.
-    Scan(scan::ScanArgs),
-    /// Several measurements in one directory: a page, pictures, every sample, and what the machine was.
-    Report(report::Args),
-    /// Which key and which key exchange a server should have, for whom, and what that costs here.
-    Advise(advise::Args),
-    /// What changed between two reports, and what cannot be told from noise.
-    Compare(compare::Args),
-    /// What a TLS handshake costs a real Chromium, by its own timing: RSA-2048, RSA-4096, P-256, and X25519MLKEM768
-    /// against X25519, from a server on loopback, with a fresh profile for each sample.
-    Browser(browser::Args),
 }
 
 /// What every measurement takes.
@@ -95,10 +96,10 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     common: Common,
     /// Rounds; each connects once every way. Default: 200, or 20 with --quick.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
     /// Connections in a row, for the processor time of one. Default: 100, or 20 with --quick.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     in_a_row: Option<usize>,
 }
 
@@ -110,7 +111,7 @@ pub(crate) struct BulkArgs {
     #[arg(long, value_name = "MIB")]
     size: Option<u64>,
     /// Rounds; each transfers once every way. Default: 3, or 1 with --quick.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
     /// What is transferred.
     #[arg(long, value_enum, default_value = "mixed")]
@@ -144,7 +145,7 @@ pub(crate) struct DbSuiteArgs {
     #[command(flatten)]
     common: Common,
     /// Rounds; each presses once every way. Default: 3, or 1 with --quick.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
     /// How long one way is pressed in one round. Default: 10, or 1 with --quick.
     #[arg(long, value_name = "SECONDS")]
@@ -244,7 +245,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
                 size: args.size.map_or(usual.size, |mebibytes| mebibytes.clamp(1, 1 << 20) << 20),
                 rounds: args.rounds.unwrap_or(usual.rounds),
                 data: args.data.into(),
-                stalled: args.stalled.map_or(usual.stalled, std::time::Duration::from_secs),
+                stalled: args.stalled.map_or(usual.stalled, Duration::from_secs),
                 csv: args.common.csv.clone(),
             };
             measure(&args.common, move |program, talk| bulk::run(program, &settings, talk)).await
@@ -278,15 +279,60 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
     }
 }
 
+/// Exit code of what somebody broke off, as of a program that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+/// A number of rounds.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a number from 1 up".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// How long a measurement may take: as long as it was said, as long as the rounds take that were asked for, or as usual.
+fn budget(given: Option<f64>, rounds: Option<usize>, usual: Duration) -> CliResult<Duration> {
+    const LONGEST: f64 = 7.0 * 86_400.0;
+    match given {
+        Some(seconds) if (0.001..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Some(seconds) => Err(CliError::new(format!(
+            "--budget {seconds}: expected seconds, more than 0 and at most {LONGEST}"
+        ))
+        .exit(Exit::Usage)),
+        None if rounds.is_some() => Ok(Duration::from_secs_f64(LONGEST)),
+        None => Ok(usual),
+    }
+}
+
+impl Common {
+    /// That what is asked for can be written, before the work rather than after it.
+    fn prepare(&self) -> CliResult {
+        if let Some(path) = &self.html {
+            let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            opened.doing(format!("write {}", path.display()))?;
+        }
+        if let Some(directory) = &self.svg {
+            std::fs::create_dir_all(directory)
+                .doing(format!("make the directory {}", directory.display()))?;
+        }
+        Ok(())
+    }
+}
+
 /// Runs a measurement beside a watch for Ctrl-C, and shows what it gives.
 async fn measure(
     common: &Common,
     measurement: impl FnOnce(&Path, &Talk) -> Result<Report, LabError> + Send + 'static,
 ) -> CliResult<ExitCode> {
+    common.prepare()?;
     let report = beside_a_watch(measurement).await?;
     show(&report, common)?;
     let missed = report.aims.iter().any(|aim| !aim.reached);
-    Ok(if common.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match report.interrupted {
+        true => ExitCode::from(INTERRUPTED),
+        false if common.strict && missed => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
 }
 
 /// Does work of the lab, which gets the path of this program, and tells it when somebody presses Ctrl-C.
@@ -361,7 +407,11 @@ fn write_pictures(report: &Report, directory: &Path) -> CliResult {
     for picture in &report.pictures {
         std::fs::write(directory.join(format!("{}.svg", picture.name)), &picture.svg).doing(doing())?;
     }
-    ui::say(format!("{} pictures are in {}", report.pictures.len(), directory.display()));
+    let pictures = match report.pictures.len() {
+        1 => "a picture is".to_owned(),
+        count => format!("{count} pictures are"),
+    };
+    ui::say(format!("{pictures} in {}", directory.display()));
     Ok(())
 }
 

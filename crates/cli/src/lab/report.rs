@@ -7,7 +7,7 @@ use sallyport_lab::suite::{self, Effort, Settings};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{beside_a_watch, dialler};
+use super::{INTERRUPTED, beside_a_watch, dialler};
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
 
@@ -75,5 +75,9 @@ pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
     if summary.interrupted {
         ui::say("interrupted: the report has what there is");
     }
-    Ok(if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match summary.failed.is_empty() {
+        _ if summary.interrupted => ExitCode::from(INTERRUPTED),
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }

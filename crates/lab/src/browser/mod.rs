@@ -41,6 +41,8 @@ pub struct Settings {
     pub browser: Option<PathBuf>,
     /// How long a browser is left alone between its first page and the one that is measured.
     pub settle: Duration,
+    /// After so long no more browsers are started; the first round is made whatever the time.
+    pub budget: Duration,
     /// Where every sample goes.
     pub csv: Option<PathBuf>,
 }
@@ -49,13 +51,24 @@ impl Settings {
     /// A glance: about 20 seconds.
     #[must_use]
     pub fn quick() -> Self {
-        Self { rounds: 3, browser: None, settle: Duration::from_millis(250), csv: None }
+        Self {
+            rounds: 3,
+            browser: None,
+            settle: Duration::from_millis(250),
+            budget: Duration::from_secs(25),
+            csv: None,
+        }
     }
 
     /// Some two minutes.
     #[must_use]
     pub fn full() -> Self {
-        Self { rounds: 15, settle: Duration::from_millis(500), ..Self::quick() }
+        Self {
+            rounds: 15,
+            settle: Duration::from_millis(500),
+            budget: Duration::from_secs(600),
+            ..Self::quick()
+        }
     }
 }
 
@@ -95,6 +108,7 @@ fn cases() -> Vec<Case> {
 /// [`LabError::Missing`] when there is no browser; otherwise when it does not do what it should, three times in a row.
 pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let browser = Browser::find(settings.browser.as_deref())?;
+    let limited = talk.within(settings.budget);
     let directory = tempfile::tempdir().map_err(|source| LabError::File {
         doing: "make a directory in",
         path: std::env::temp_dir(),
@@ -121,7 +135,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let all = settings.rounds * cases.len();
     'rounds: for round in 0..settings.rounds {
         for turn in 0..cases.len() {
-            if talk.stopping() {
+            if talk.stopping() || (round > 0 && limited.late()) {
                 break 'rounds;
             }
             // Nobody always goes behind the same neighbour.
@@ -166,6 +180,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
         ));
     }
     report.notes = notes(&cases, failed);
+    report.notes.extend(limited.lateness(settings.budget, "each row"));
     report.pictures = vec![picture(&cases)];
     Ok(report)
 }

@@ -117,6 +117,8 @@ pub struct Settings {
     pub rounds: usize,
     /// Time of one sample.
     pub batch: Duration,
+    /// After so long no more samples are taken; the first round is taken whatever the time.
+    pub budget: Duration,
     /// Where every sample goes.
     pub csv: Option<PathBuf>,
 }
@@ -125,7 +127,7 @@ impl Settings {
     /// A glance, in about twenty seconds.
     #[must_use]
     pub fn quick() -> Self {
-        Self { rounds: 21, batch: Duration::from_millis(5), ..Self::full() }
+        Self { rounds: 21, batch: Duration::from_millis(5), budget: Duration::from_secs(26), ..Self::full() }
     }
 
     /// Figures to believe, in some minutes.
@@ -163,6 +165,7 @@ impl Settings {
             cross: false,
             rounds: 61,
             batch: Duration::from_millis(20),
+            budget: Duration::from_secs(1200),
             csv: None,
         }
     }
@@ -174,6 +177,7 @@ impl Settings {
 /// When nothing is left to measure, or a handshake fails that went well before.
 pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let watch = Watch::begin();
+    let limited = talk.within(settings.budget);
     let effort = Effort { rounds: settings.rounds.max(1), batch: settings.batch };
     let mut csv = Csv::create(
         settings.csv.as_deref(),
@@ -188,6 +192,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let measuring = talk.part(0.15, 1.0);
     for round in 0..effort.rounds {
         measuring.progress(round, effort.rounds, "handshakes, round by round");
+        let talk = if round == 0 { talk } else { &limited };
         let going = tls.round(talk, |sample| csv.line(&line(round, sample)))?
             && ssh.round(talk, |cell, count, times, wall| {
                 csv.line(&ssh_line(round, cell, count, times, wall))
@@ -196,7 +201,9 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
             break;
         }
     }
-    Ok(report::report(&tls, &ssh, effort, &watch, talk))
+    let mut report = report::report(&tls, &ssh, effort, &watch, talk);
+    report.notes.extend(limited.lateness(settings.budget, "each handshake"));
+    Ok(report)
 }
 
 fn ssh_line(
@@ -261,7 +268,12 @@ mod tests {
     use super::*;
 
     fn tiny() -> Settings {
-        Settings { rounds: 2, batch: Duration::from_micros(10), ..Settings::quick() }
+        Settings {
+            rounds: 2,
+            batch: Duration::from_micros(10),
+            budget: Duration::from_secs(600),
+            ..Settings::quick()
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What handshakes cost, as a report.
 
 use sallyport_sal::measure::handshake::Shape;
+use sallyport_sal::measure::instructions::Instructions;
 
 use super::matrix::describe;
 use super::tls::{Bench, Measured};
@@ -47,7 +48,7 @@ fn ssh_row(bench: &ssh::Bench, measured: &ssh::Measured) -> Row {
         .with("round trips", 0, measured.round_trips as f64)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "numbers of bytes")]
+#[allow(clippy::cast_precision_loss, reason = "numbers of bytes and instructions")]
 fn row(bench: &Bench, measured: &Measured) -> Row {
     let sides = measured.sides;
     let mut row = Row::new(describe(measured.cell)).measured("server us", 1, &measured.server).measured(
@@ -69,6 +70,9 @@ fn row(bench: &Bench, measured: &Measured) -> Row {
         .with("bytes up", 0, sides.client_bytes as f64)
         .with("bytes down", 0, sides.server_bytes as f64)
         .with("round trips", 0, sides.round_trips as f64);
+    if let Some(instructions) = measured.instructions {
+        row = row.with("1000 instructions, both", 0, instructions as f64 / 1000.0);
+    }
     if measured.cell.transport == Transport::Loopback {
         return row;
     }
@@ -105,6 +109,10 @@ fn conditions(effort: Effort) -> Vec<String> {
         ),
         "times are processor time of the thread and medians with the interval that holds them with 95 %; in memory the clock's own readings (about 0.2 us each, five a side) are in them; over loopback the system's share of connecting and closing is".to_owned(),
         "the phases are operations measured by themselves in the same rounds; what is left of a side's time is everything else: messages, hashes, key derivation, records".to_owned(),
+        match Instructions::of_this_thread() {
+            Ok(_) => "instructions are those of one handshake in memory in user space, both sides together, the median of some".to_owned(),
+            Err(why) => format!("instructions are not counted: the kernel gives no counter ({why})"),
+        },
         "full handshakes give no tickets; those that resume give two, as servers do; round trips without that of TCP".to_owned(),
         "SSH is russh with the settings of a node and of our client, to the end of the user's login, without policy, audit and sessions; each side is a thread with a runtime, so that waking each other is in the times; certificates are by an Ed25519 authority; AES-128-GCM".to_owned(),
         "\"to the first\" is the server's time to that of the first row of the same protocol and transport, round by round".to_owned(),

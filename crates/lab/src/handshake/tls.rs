@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sallyport_sal::algorithm::{KexGroup, KeyAlgorithm};
 use sallyport_sal::measure::handshake::{Credentials, Operations, Pair, Shape, Sides};
+use sallyport_sal::measure::instructions::Instructions;
 use sallyport_sal::measure::timing::Batch;
 use sallyport_sal::selection;
 
@@ -32,6 +33,8 @@ pub(super) struct Measured {
     pub(super) wall: Samples,
     /// Bytes and flights of one handshake.
     pub(super) sides: Sides,
+    /// Instructions of both sides together in user space; in memory alone, and where the kernel counts them.
+    pub(super) instructions: Option<u64>,
 }
 
 /// An operation that phases consist of.
@@ -89,6 +92,7 @@ impl Bench {
             batches: Vec::new(),
             loopback: None,
         };
+        let mut counter = Instructions::of_this_thread();
         for (at, cell) in cells.iter().enumerate() {
             if talk.stopping() {
                 break;
@@ -129,6 +133,10 @@ impl Bench {
             if cell.transport == Transport::Loopback && bench.loopback.is_none() {
                 bench.loopback = Some(Loopback::start()?);
             }
+            let instructions = match (&mut counter, cell.transport) {
+                (Ok(counter), Transport::Memory) => counter.count(&mut || drop(pair.run())),
+                _ => None,
+            };
             let count = repetitions(effort.batch, sides.client + sides.server);
             bench.runners.push((pair, count));
             bench.cells.push(Measured {
@@ -137,6 +145,7 @@ impl Bench {
                 server: Samples::default(),
                 wall: Samples::default(),
                 sides,
+                instructions,
             });
         }
         Ok(bench)

@@ -161,7 +161,12 @@ impl Target {
             Problem::Timeout => {
                 format!("{}: no answer within {} s, {doing}", self.address, self.patience.as_secs_f64())
             }
-            _ => format!("{}: {doing}: {error}", self.address),
+            _ => {
+                let untrusted = matches!(tls, Some(rustls::Error::InvalidCertificate(_)));
+                let hint =
+                    if untrusted { "; --ca FILE trusts its authority, --insecure takes any certificate" } else { "" };
+                format!("{}: {doing}: {error}{hint}", self.address)
+            }
         };
         Failure { problem, said }
     }

@@ -45,6 +45,8 @@ const RAMP_SHARE: f64 = 0.5;
 const KNEE_SHARE: f64 = 0.85;
 /// Turns of a ceiling that a run has at least.
 const TURNS: u32 = 10;
+/// Times the first answer's that it has at least.
+const ANSWERS: u32 = 4;
 /// Steps that a ramp commonly has.
 const STEPS: usize = 5;
 /// Files that are open besides connections.
@@ -117,7 +119,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Less than half a minute: nginx with RSA-2048, RSA-4096, P-256 and without TLS.
+    /// Less than a minute: nginx with RSA-2048, RSA-4096, P-256 and without TLS.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -133,13 +135,13 @@ impl Settings {
             rounds: 5,
             paced_rounds: 1,
             warm_up: Duration::from_millis(100),
-            ramp: Duration::from_millis(300),
-            length: Duration::from_millis(300),
-            paced: Duration::from_millis(700),
+            ramp: Duration::from_millis(400),
+            length: Duration::from_millis(800),
+            paced: Duration::from_millis(1000),
             rate: None,
             most: 256,
             patience: Duration::from_secs(5),
-            budget: Duration::from_secs(28),
+            budget: Duration::from_secs(45),
             apart: true,
             generator: None,
             insecure: false,
@@ -191,6 +193,8 @@ struct Case {
     /// Whether the lab started it, and so knows where it runs.
     ours: bool,
     ceiling: bool,
+    /// How long its first request took.
+    first: Duration,
     outcome: Outcome,
 }
 
@@ -347,6 +351,7 @@ impl Bench<'_> {
                             processes: own.processes(),
                             ours: true,
                             ceiling: false,
+                            first: Duration::ZERO,
                             outcome: Outcome::default(),
                         });
                     }
@@ -386,6 +391,7 @@ impl Bench<'_> {
                     processes: target::listeners(door.address),
                     ours: true,
                     ceiling: false,
+                    first: Duration::ZERO,
                     outcome: Outcome::default(),
                 });
             }
@@ -413,6 +419,7 @@ impl Bench<'_> {
                 processes: target::listeners(address),
                 ours: false,
                 ceiling: self.ceiling.is_some(),
+                first: Duration::ZERO,
                 outcome: Outcome::default(),
             });
         }
@@ -438,6 +445,7 @@ impl Bench<'_> {
             })
         };
         let mut buffer = vec![0; READ_BYTES];
+        let mut first = Duration::ZERO;
         for _ in 0..if case.mode == Mode::Resumed { 2 } else { 1 } {
             if self.talk.stopping() {
                 break;
@@ -447,10 +455,13 @@ impl Bench<'_> {
             {
                 std::thread::sleep(ceiling.turn().saturating_duration_since(Instant::now()));
             }
+            let began = Instant::now();
             let mut connection = Connection::open(&case.target, self.talk).map_err(&failed)?;
             connection.ask(false, &mut buffer).map_err(&failed)?;
+            first = began.elapsed();
             connection.finish(&mut buffer);
         }
+        case.first = first;
         Ok(())
     }
 
@@ -462,11 +473,12 @@ impl Bench<'_> {
         rate: Option<f64>,
     ) -> Result<(Pressed, Run), LabError> {
         let ceiling = self.ceiling.as_ref().filter(|_| case.ceiling);
-        // A window has some turns of a low ceiling, or nothing would be counted.
-        let length = length.max(ceiling.map_or(Duration::ZERO, |ceiling| ceiling.every * TURNS));
+        // A window has some turns of a low ceiling, and some answers of a slow server, or nothing would be counted.
+        let turns = ceiling.map_or(Duration::ZERO, |ceiling| ceiling.every * TURNS);
+        let length = length.max(turns).max(case.first * ANSWERS);
         let pressure = Pressure {
             concurrency,
-            warm_up: self.settings.warm_up,
+            warm_up: self.settings.warm_up.max(case.first),
             length,
             keep_alive: case.mode == Mode::Kept,
             rate,
@@ -486,7 +498,7 @@ impl Bench<'_> {
                 let mut done = 0;
                 for case in in_turns(cases, round).filter(|case| !case.outcome.ramped) {
                     // The first step is taken whatever the time: without it there is nothing.
-                    if self.talk.stopping() || (concurrency > 1 && self.over(RAMP_SHARE)) {
+                    if self.talk.stopping() || ((concurrency > 1 || round > 0) && self.over(RAMP_SHARE)) {
                         return Ok(());
                     }
                     done += 1;

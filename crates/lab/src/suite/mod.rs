@@ -79,7 +79,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "keys",
         title: "Signing and verifying",
-        seconds: [15.0, 90.0],
+        seconds: [7.0, 60.0],
         alone: None,
         quick: true,
         run: |run| {
@@ -90,7 +90,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "handshake",
         title: "Handshakes",
-        seconds: [25.0, 300.0],
+        seconds: [20.0, 300.0],
         alone: None,
         quick: true,
         run: |run| {
@@ -101,7 +101,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "load",
         title: "Requests by certificate",
-        seconds: [30.0, 400.0],
+        seconds: [40.0, 400.0],
         alone: None,
         quick: true,
         run: |run| {

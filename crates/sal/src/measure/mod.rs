@@ -1,9 +1,9 @@
 //! Measurements: what each source costs on this machine, and what handshakes made of them cost.
 
 pub mod certificate;
+pub mod danger;
 pub mod handshake;
 pub mod instructions;
 pub mod operation;
-pub mod plain_rsa;
 pub mod table;
 pub mod timing;

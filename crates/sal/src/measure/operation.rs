@@ -1,6 +1,6 @@
 //! One operation of a primitive by one provider, ready to be repeated.
 
-use super::plain_rsa;
+use super::danger::plain_rsa::{self, PLAIN_RSA};
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind};
 use crate::provider::{Offer, Provider};
 use crate::{Primitive, PrivateKeyMaterial, selftest};
@@ -67,13 +67,13 @@ pub fn prepare(
         }
         Primitive::Sign(algorithm) => {
             let key = provider.load_key(&key(algorithm, helper)?).map_err(fault)?;
-            let scheme = scheme(algorithm);
+            let scheme = scheme(provider, algorithm);
             key.sign(scheme, TRANSCRIPT).map_err(fault)?;
             Ok(Box::new(move || drop(std::hint::black_box(key.sign(scheme, TRANSCRIPT)))))
         }
         Primitive::Verify(algorithm) => {
             let material = key(algorithm, helper)?;
-            let scheme = scheme(algorithm);
+            let scheme = scheme(provider, algorithm);
             let signature =
                 helper.load_key(&material).and_then(|key| key.sign(scheme, TRANSCRIPT)).map_err(fault)?;
             let verify =
@@ -168,10 +168,12 @@ fn hash(provider: &'static dyn Provider, algorithm: HashAlgorithm, part: Part) -
     }))
 }
 
-/// What the lab signs with: PSS for RSA, as TLS 1.3 does.
-fn scheme(algorithm: KeyAlgorithm) -> crate::SignatureScheme {
+/// What the lab signs with: PSS for RSA, as TLS 1.3 does, but where a source has RSA-1024 for signatures of old alone.
+fn scheme(provider: &dyn Provider, algorithm: KeyAlgorithm) -> crate::SignatureScheme {
     match algorithm.kind() {
-        KeyKind::Rsa if algorithm != KeyAlgorithm::Rsa1024 => crate::SignatureScheme::RsaPssSha256,
+        KeyKind::Rsa if algorithm != KeyAlgorithm::Rsa1024 || provider.name() == PLAIN_RSA.name() => {
+            crate::SignatureScheme::RsaPssSha256
+        }
         _ => algorithm.default_scheme(),
     }
 }

@@ -2,9 +2,9 @@
 
 use time::OffsetDateTime;
 
+use super::danger::plain_rsa::PLAIN_RSA;
 use super::operation::{self, Part, Work};
-use super::plain_rsa::PLAIN_RSA;
-use super::timing::{self, Effort, Times};
+use super::timing::{self, Effort, Event, Times};
 use crate::algorithm::{KeyAlgorithm, KeyKind, Standing};
 use crate::provider::{Offer, Provider};
 use crate::selection::Profile;
@@ -76,10 +76,11 @@ pub fn measure(
             selection.providers().iter().map(move |provider| Wanted { primitive, provider: *provider })
         })
         .collect();
-    measure_while(selection, &wanted, effort, |now| {
+    let going = |now| {
         progress(now);
         true
-    })
+    };
+    measure_while(selection, &wanted, effort, going, |_, _| ())
 }
 
 /// One source for one primitive, to be measured.
@@ -91,12 +92,14 @@ pub struct Wanted {
     pub provider: &'static dyn Provider,
 }
 
-/// Measures these sources in turns, until `progress` says no: then there are fewer passes.
+/// Measures these sources in turns, until `progress` says no: then there are fewer passes. `heard` gets every sample as it
+/// comes: whose it is (its row has no times yet), and nanoseconds for one operation.
 pub fn measure_while(
     selection: &Selection,
     wanted: &[Wanted],
     effort: Effort,
     mut progress: impl FnMut(Progress) -> bool,
+    mut heard: impl FnMut(&Measured, f64),
 ) -> Vec<Measured> {
     // RSA key generation takes from tenths of seconds to seconds: it has passes of its own.
     let is_slow = |primitive| matches!(primitive, Primitive::GenerateKey(key) if key.kind() == KeyKind::Rsa);
@@ -117,9 +120,14 @@ pub fn measure_while(
     let (mut candidates, works) = candidates(selection, &quick);
     let mut works: Vec<Work> = works;
     let mut going = true;
-    let times = timing::interleaved_while(&mut works, effort, || {
-        done += 1;
-        going = progress(Progress { primitive: None, done, all });
+    let times = timing::interleaved_while(&mut works, effort, |event| {
+        match event {
+            Event::Sample(place, one) => tell(&candidates, place, one, &mut heard),
+            Event::Pass => {
+                done += 1;
+                going = progress(Progress { primitive: None, done, all });
+            }
+        }
         going
     });
     for (candidate, times) in candidates.iter_mut().zip(times) {
@@ -133,8 +141,11 @@ pub fn measure_while(
         }
         let (mut rows, mut works) = self::candidates(selection, &wanted);
         let effort = Effort { passes: rsa_passes(primitive), ..effort };
-        let times = timing::interleaved_while(&mut works, effort, || {
-            going = progress(now);
+        let times = timing::interleaved_while(&mut works, effort, |event| {
+            match event {
+                Event::Sample(place, one) => tell(&rows, place, one, &mut heard),
+                Event::Pass => going = progress(now),
+            }
             going
         });
         for (row, times) in rows.iter_mut().zip(times) {
@@ -145,6 +156,12 @@ pub fn measure_while(
     }
     candidates.sort_by_key(|row| (row.primitive.index(), row.part));
     candidates
+}
+
+fn tell(rows: &[Measured], place: usize, nanoseconds: f64, heard: &mut impl FnMut(&Measured, f64)) {
+    if let Some(row) = rows.get(place) {
+        heard(row, nanoseconds);
+    }
 }
 
 /// Those of the sources that can run here, ready to be timed.

@@ -122,26 +122,37 @@ impl Batch {
 
 /// Times several candidates in turns. `tick` is called after every pass.
 pub fn interleaved(candidates: &mut [Work], effort: Effort, mut tick: impl FnMut()) -> Vec<Times> {
-    interleaved_while(candidates, effort, || {
-        tick();
+    let hear = |event| {
+        if matches!(event, Event::Pass) {
+            tick();
+        }
         true
-    })
+    };
+    interleaved_while(candidates, effort, hear)
 }
 
-/// The same, until `tick` says no: then there are fewer passes.
+/// What happened while candidates are timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Event {
+    /// A candidate, by its place in the list, took so many nanoseconds for one operation.
+    Sample(usize, f64),
+    /// A pass is done.
+    Pass,
+}
+
+/// The same, with every sample as it comes, until `hear` says no at the end of a pass: then there are fewer.
 pub fn interleaved_while(
     candidates: &mut [Work],
     effort: Effort,
-    mut tick: impl FnMut() -> bool,
+    mut hear: impl FnMut(Event) -> bool,
 ) -> Vec<Times> {
     let batches: Vec<u32> = candidates.iter_mut().map(|work| batch(work, effort.batch)).collect();
     let mut times = vec![Times::default(); candidates.len()];
     let mut spent = vec![Duration::ZERO; candidates.len()];
     let enough = effort.batch * u32::try_from(effort.passes).unwrap_or(u32::MAX) * OVERTIME;
     for pass in 0..effort.passes {
-        for (((work, count), times), spent) in
-            candidates.iter_mut().zip(&batches).zip(&mut times).zip(&mut spent)
-        {
+        let all = candidates.iter_mut().zip(&batches).zip(&mut times).zip(&mut spent).enumerate();
+        for (place, (((work, count), times), spent)) in all {
             // One operation of the slowest is longer than a batch: a few of those are as good as many.
             if pass >= FEWEST && *spent > enough {
                 continue;
@@ -152,9 +163,11 @@ pub fn interleaved_while(
             }
             let took = thread_cpu().saturating_sub(started);
             *spent += took;
-            times.passes.push(took.as_secs_f64() * 1e9 / f64::from(*count));
+            let one = took.as_secs_f64() * 1e9 / f64::from(*count);
+            times.passes.push(one);
+            hear(Event::Sample(place, one));
         }
-        if !tick() {
+        if !hear(Event::Pass) {
             break;
         }
     }
@@ -218,11 +231,16 @@ mod tests {
     fn it_ends_when_it_is_told_to_and_keeps_what_it_has() {
         let mut candidates: [Work; 1] = [Box::new(|| ())];
         let effort = Effort { passes: 50, batch: Duration::from_micros(50) };
-        let mut passes = 0;
-        let times = interleaved_while(&mut candidates, effort, || {
-            passes += 1;
+        let (mut passes, mut heard) = (0, Vec::new());
+        let times = interleaved_while(&mut candidates, effort, |event| {
+            match event {
+                Event::Pass => passes += 1,
+                Event::Sample(place, time) => heard.push((place, time)),
+            }
             passes < 3
         });
+        let told: Vec<f64> = heard.iter().filter(|(place, _)| *place == 0).map(|(_, time)| *time).collect();
+        assert_eq!(Some(told.as_slice()), times.first().map(Times::samples));
         assert_eq!(times.first().map(|times| times.samples().len()), Some(3));
         let mut batch = Batch::new(Box::new(|| std::hint::black_box(())), Duration::from_micros(50));
         assert!(batch.sample() < 1e6 && batch.count > 1, "{batch:?}");

@@ -11,10 +11,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
 use super::{LONGEST_CHAIN, Pair, Shape, Version};
-use crate::algorithm::{KexGroup, KeyAlgorithm, KeyKind};
+use crate::algorithm::{KexGroup, KeyAlgorithm};
 use crate::measure::certificate::{self, Role};
-use crate::measure::plain_rsa;
-use crate::{MemoryKey, SalError, Selection, Signer, formats, selftest, tls};
+use crate::measure::danger::{plain_rsa, published_key};
+use crate::{SalError, Selection, Signer, formats, tls};
 
 /// Sessions that a server keeps to be resumed.
 const SESSIONS: usize = 256;
@@ -153,18 +153,7 @@ impl Credentials {
     }
 }
 
-/// A key to measure with. RSA keys are published ones, because making one takes longer than the measurement.
-///
-/// # Errors
-/// [`SalError::NoSource`] when there is no source for such keys.
-pub fn memory_key(selection: &'static Selection, algorithm: KeyAlgorithm) -> Result<MemoryKey, SalError> {
-    match selftest::known_key(algorithm).filter(|_| algorithm.kind() == KeyKind::Rsa) {
-        Some(material) => MemoryKey::from_proven(selection, material),
-        None => MemoryKey::generate_in(selection, algorithm),
-    }
-}
-
-/// The same, and its PKCS#8 where that can be read again.
+/// A key to measure with, and its PKCS#8 where that can be read again.
 fn key(
     selection: &'static Selection,
     algorithm: KeyAlgorithm,
@@ -172,7 +161,7 @@ fn key(
     if algorithm == KeyAlgorithm::Rsa1024 {
         return Ok((plain_rsa::signer()?, None));
     }
-    let key = memory_key(selection, algorithm)?;
+    let key = published_key(selection, algorithm)?;
     let pkcs8 = (algorithm != KeyAlgorithm::Rsa8192)
         .then(|| PrivatePkcs8KeyDer::from(formats::pkcs8::encode(key.material()).to_vec()));
     Ok((Arc::new(key), pkcs8))

@@ -11,7 +11,7 @@ mod phases;
 use std::fmt;
 use std::str::FromStr;
 
-pub use credentials::{Credentials, memory_key, provider};
+pub use credentials::{Credentials, provider};
 pub use pair::{Pair, Sides};
 pub use phases::{Operations, Phase, Phases, Retry, compare, phases, retry};
 
