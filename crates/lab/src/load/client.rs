@@ -163,8 +163,11 @@ impl Target {
             }
             _ => {
                 let untrusted = matches!(tls, Some(rustls::Error::InvalidCertificate(_)));
-                let hint =
-                    if untrusted { "; --ca FILE trusts its authority, --insecure takes any certificate" } else { "" };
+                let hint = if untrusted {
+                    "; --ca FILE trusts its authority, --insecure takes any certificate"
+                } else {
+                    ""
+                };
                 format!("{}: {doing}: {error}{hint}", self.address)
             }
         };
