@@ -20,6 +20,7 @@ pub mod machine;
 pub mod offers;
 pub mod page;
 pub mod plot;
+mod reach;
 pub mod report;
 pub mod rig;
 pub mod scan;

@@ -1,13 +1,13 @@
 //! Connections to the server that is looked at: few, one after the other, and none without a bound.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use sallyport_wire::tls_probe::{Answer, Hello, Reader, SSL_REQUEST, Unreadable};
 
 use super::StartTls;
-use crate::LabError;
+use crate::{LabError, reach};
 
 /// Longest line that a server of mail may greet with (RFC 5321 §4.5.3.1.5, and room for its extensions).
 const LONGEST_GREETING: usize = 4096;
@@ -18,6 +18,9 @@ pub(crate) enum Trouble {
     /// No connection.
     #[error("cannot connect: {0}")]
     Refused(io::Error),
+    /// No connection in time.
+    #[error("no connection within {0:.1} s")]
+    Unreachable(f64),
     /// It took the connection and said nothing, or not enough, in time.
     #[error("{} within {seconds:.1} s", if *.bytes == 0 { "no answer".to_owned() } else { format!("no complete answer, {bytes} bytes,") })]
     Silent {
@@ -51,7 +54,7 @@ impl Trouble {
 
     /// Whether nothing more can be asked.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Enough(_) | Self::Late(_) | Self::Refused(_))
+        matches!(self, Self::Enough(_) | Self::Late(_) | Self::Refused(_) | Self::Unreachable(_))
     }
 }
 
@@ -87,7 +90,10 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Finds out where the server is.
+    /// Finds out where the server is, within the bounds: the time for everything begins here.
+    ///
+    /// # Errors
+    /// [`LabError::Input`] for what is not `HOST:PORT`, [`LabError::Connection`] for a name that does not resolve in time.
     pub(crate) fn new(address: &str, starttls: StartTls, bounds: Bounds) -> Result<Self, LabError> {
         let wrong = || LabError::Input(format!("{address:?} is not HOST:PORT"));
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
@@ -96,15 +102,17 @@ impl Caller {
         if host.is_empty() || port == 0 {
             return Err(wrong());
         }
-        let places: Vec<SocketAddr> = (host.as_str(), port)
-            .to_socket_addrs()
-            .map_err(|error| LabError::Connection(format!("{address}: {error}")))?
-            .collect();
+        let began = Instant::now();
+        let patience = bounds.patience.min(bounds.deadline);
+        let late = || format!("{address}: the name did not resolve within {:.1} s", patience.as_secs_f64());
+        let places =
+            reach::resolve(&host, port, patience).ok_or_else(|| LabError::Connection(late()))?.map_err(
+                |error| LabError::Connection(format!("{address}: the name does not resolve: {error}")),
+            )?;
         if places.is_empty() {
             return Err(LabError::Connection(format!("{address}: the name has no address")));
         }
         let address = address.to_owned();
-        let began = Instant::now();
         Ok(Self { address, host, port, places, starttls, bounds, began, made: 0, last: None })
     }
 
@@ -130,25 +138,19 @@ impl Caller {
             return Err(Trouble::Late(self.bounds.deadline.as_secs()));
         }
         self.made += 1;
-        let until = Instant::now() + self.bounds.patience.min(self.left());
-        let mut trouble = io::Error::from(io::ErrorKind::NotFound);
-        for place in &self.places {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            match TcpStream::connect_timeout(place, left) {
-                Ok(stream) => {
-                    // Small questions must not wait for each other.
-                    let _ = stream.set_nodelay(true);
-                    self.last = Some(Instant::now());
-                    return Ok(Line { stream, began: Instant::now(), until, read: 0, written: 0 });
-                }
-                Err(error) => trouble = error,
-            }
-        }
+        let began = Instant::now();
+        let until = began + self.bounds.patience.min(self.left());
+        let connected = reach::connect(&self.places, until);
         self.last = Some(Instant::now());
-        Err(Trouble::Refused(trouble))
+        match connected {
+            Ok(stream) => {
+                // Small questions must not wait for each other.
+                let _ = stream.set_nodelay(true);
+                Ok(Line { stream, began: Instant::now(), until, read: 0, written: 0 })
+            }
+            Err(error) if is_late(&error) => Err(Trouble::Unreachable(began.elapsed().as_secs_f64())),
+            Err(error) => Err(Trouble::Refused(error)),
+        }
     }
 
     /// A connection on which TLS can begin.

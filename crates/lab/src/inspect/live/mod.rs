@@ -9,11 +9,11 @@ mod ssh;
 mod tls;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{Contents, Found};
-use crate::LabError;
+use crate::{LabError, reach};
 
 /// How long a connection may take to be there.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ impl Server {
             return Err(bad("host or port is missing"));
         }
         let until = Instant::now() + ALTOGETHER;
-        let addresses = resolve((host.to_owned(), port))
+        let addresses = reach::resolve(host, port, CONNECT)
             .ok_or_else(|| {
                 LabError::Input(format!("the name {host} did not resolve within {} s", CONNECT.as_secs()))
             })?
@@ -82,33 +82,20 @@ impl Server {
     }
 
     fn connect(&self) -> Result<Bounded, LabError> {
-        let mut last = self.says("the name has no address");
-        let limit = Instant::now() + CONNECT;
-        for address in self.addresses.iter().take(4) {
-            let left = limit.min(self.until).saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(last);
-            }
-            match TcpStream::connect_timeout(address, left) {
-                Ok(stream) => {
-                    let _ = stream.set_nodelay(true);
-                    let until = self.until.min(Instant::now() + ANSWER);
-                    return Ok(Bounded { stream, until, left: MOST_BYTES });
-                }
-                Err(error) => {
-                    last = self.says(&match error.kind() {
-                        ErrorKind::ConnectionRefused => {
-                            "nobody listens there (connection refused)".to_owned()
-                        }
-                        _ if is_late(&error) => {
-                            format!("no connection within {} s", CONNECT.as_secs())
-                        }
-                        _ => format!("cannot connect: {error}"),
-                    });
-                }
-            }
+        if self.addresses.is_empty() {
+            return Err(self.says("the name has no address"));
         }
-        Err(last)
+        let limit = self.until.min(Instant::now() + CONNECT);
+        let stream = reach::connect(&self.addresses, limit).map_err(|error| {
+            self.says(&match error.kind() {
+                ErrorKind::ConnectionRefused => "nobody listens there (connection refused)".to_owned(),
+                _ if is_late(&error) => format!("no connection within {} s", CONNECT.as_secs()),
+                _ => format!("cannot connect: {error}"),
+            })
+        })?;
+        let _ = stream.set_nodelay(true);
+        let until = self.until.min(Instant::now() + ANSWER);
+        Ok(Bounded { stream, until, left: MOST_BYTES })
     }
 
     fn says(&self, what: &str) -> LabError {
@@ -123,15 +110,6 @@ impl Server {
             self.says(&format!("it was lost: {error}"))
         }
     }
-}
-
-/// In a thread of its own: the system's resolver knows no bound.
-fn resolve(name: (String, u16)) -> Option<std::io::Result<Vec<SocketAddr>>> {
-    let (answer, answered) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let _ = answer.send(name.to_socket_addrs().map(Iterator::collect));
-    });
-    answered.recv_timeout(CONNECT).ok()
 }
 
 fn is_late(error: &std::io::Error) -> bool {
