@@ -1,20 +1,20 @@
 //! Whole TLS handshakes, for what TLS 1.3 encrypts: certificates, tickets, the protocol above.
 //!
-//! The client here believes everybody: it looks at a server and says nothing to it that matters. That is why it lives in
-//! the lab, and why no configuration of it leaves this module.
+//! The client here believes everybody ([`danger`](super::danger)): it looks at a server and says nothing to it that
+//! matters. That is why it lives in the lab, and why no configuration of it leaves this module.
 
 use std::io::{Read as _, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::HandshakeKind;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ClientConfig, ClientConnection, ResolvesClientCert};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, HandshakeKind, SignatureScheme};
+use rustls::pki_types::ServerName;
 use sallyport_sal::tls::rustls;
 
+use super::danger::Witness;
 use super::line::{Caller, Line, Trouble, is_late};
 
 /// How long tickets and refusals may take after a handshake.
@@ -90,10 +90,7 @@ impl Client {
         let failed = |error: rustls::Error| Trouble::StartTls(format!("cannot set up TLS: {error}"));
         let mut provider = aws_lc_rs::default_provider();
         provider.kx_groups = aws_lc_rs::ALL_KX_GROUPS.to_vec();
-        let witness = Arc::new(Witness {
-            schemes: offer.schemes.iter().map(|scheme| SignatureScheme::from(*scheme)).collect(),
-            ..Witness::default()
-        });
+        let witness = Arc::new(Witness::new(offer.schemes));
         let version: &[&rustls::SupportedProtocolVersion] =
             if offer.tls13 { &[&rustls::version::TLS13] } else { &[&rustls::version::TLS12] };
         let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
@@ -207,83 +204,4 @@ fn software(answer: &[u8]) -> Option<String> {
     let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case("server"))?;
     let value: String = value.trim().chars().filter(|one| matches!(one, ' '..='~')).take(80).collect();
     (!value.is_empty()).then_some(value)
-}
-
-/// Remembers what a server shows, and finds nothing wrong with it.
-#[derive(Debug, Default)]
-struct Witness {
-    schemes: Vec<SignatureScheme>,
-    shown: Mutex<Shaken>,
-    asked: AtomicBool,
-}
-
-impl Witness {
-    fn forget(&self) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shaken::default();
-        self.asked.store(false, Ordering::Relaxed);
-    }
-
-    fn seen(&self) -> Shaken {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Shaken { asked: self.asked.load(Ordering::Relaxed), ..shown }
-    }
-
-    fn signed(&self, signed: &DigitallySignedStruct) -> HandshakeSignatureValid {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).scheme = Some(u16::from(signed.scheme));
-        HandshakeSignatureValid::assertion()
-    }
-}
-
-impl ServerCertVerifier for Witness {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        stapled: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.chain = std::iter::once(leaf).chain(others).map(|one| one.to_vec()).collect();
-        shown.stapled = !stapled.is_empty();
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(self.signed(signed))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(self.signed(signed))
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
-    }
-}
-
-impl ResolvesClientCert for Witness {
-    fn resolve(
-        &self,
-        _hints: &[&[u8]],
-        _schemes: &[SignatureScheme],
-    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
-        self.asked.store(true, Ordering::Relaxed);
-        None
-    }
-
-    fn has_certs(&self) -> bool {
-        // Without any, rustls does not ask.
-        true
-    }
 }

@@ -7,6 +7,7 @@
 mod chain;
 mod change;
 mod costs;
+mod danger;
 mod handshake;
 pub mod host_key;
 mod line;

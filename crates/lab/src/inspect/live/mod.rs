@@ -4,6 +4,7 @@
 //! ClientHello. Every wait has an end, and so has the whole: a server that never answers, or a byte a minute, costs
 //! seconds.
 
+mod danger;
 mod old_tls;
 mod ssh;
 mod tls;

@@ -6,13 +6,14 @@
 //! the clear.
 
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, SignatureScheme};
 use sallyport_sal::tls::rustls;
 
+use super::danger::{Capture, Chain};
 use super::{ANSWER, Bounded, Contents, Found, Server, is_late};
 use crate::LabError;
 
@@ -42,8 +43,6 @@ const KINDS: &[&[SignatureScheme]] = &[
     &[SignatureScheme::ED25519, SignatureScheme::ED448],
     &[SignatureScheme::ML_DSA_44, SignatureScheme::ML_DSA_65, SignatureScheme::ML_DSA_87],
 ];
-
-type Chain = Vec<Vec<u8>>;
 
 /// All chains that it has, the one that it prefers first.
 pub(super) fn chains(server: &Server, first: Bounded) -> Result<Contents, Refused> {
@@ -83,55 +82,9 @@ pub(super) fn chains(server: &Server, first: Bounded) -> Result<Contents, Refuse
     Ok(contents)
 }
 
-/// Takes the chain and ends the handshake.
-#[derive(Debug)]
-struct Capture {
-    schemes: Vec<SignatureScheme>,
-    chain: Mutex<Option<Chain>>,
-}
-
-impl ServerCertVerifier for Capture {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        rest: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Ok(mut chain) = self.chain.lock() {
-            *chain = Some(std::iter::once(leaf).chain(rest).map(|der| der.to_vec()).collect());
-        }
-        // Nobody is trusted: no byte goes to this server in a handshake that would be done.
-        Err(rustls::Error::General("seen".to_owned()))
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("never asked".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("never asked".to_owned()))
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
-    }
-}
-
 fn ask(server: &Server, mut stream: Bounded, schemes: Vec<SignatureScheme>) -> Result<Chain, Refused> {
     let other = |what: String| Refused::Other(server.says(&what));
-    let capture = Arc::new(Capture { schemes, chain: Mutex::new(None) });
+    let capture = Arc::new(Capture::new(schemes));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -176,7 +129,7 @@ fn ask(server: &Server, mut stream: Bounded, schemes: Vec<SignatureScheme>) -> R
         while !bytes.is_empty() {
             connection.read_tls(&mut bytes).map_err(|error| other(error.to_string()))?;
             let Err(error) = connection.process_new_packets() else { continue };
-            if let Some(chain) = capture.chain.lock().ok().and_then(|mut chain| chain.take()) {
+            if let Some(chain) = capture.chain() {
                 return Ok(chain);
             }
             return Err(other(match error {
