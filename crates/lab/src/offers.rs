@@ -1,9 +1,9 @@
 //! What an SSH server offers, item by item: what is wrong with it, and why.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sallyport_ssh::capabilities::{Reader, SshOffer};
 use serde::Serialize;
@@ -202,16 +202,36 @@ fn compression(name: &str) -> (Level, &'static str) {
 /// When it does not answer, or not in SSH.
 pub fn ask_address(address: &str) -> Result<SshOffer, LabError> {
     let mut line = crate::scan::dial(address, PATIENCE)?;
-    line.write_all(GREETING).map_err(|error| LabError::Connection(format!("{address}: {error}")))?;
+    greet(address, &mut line)?;
     read_offer(address, &mut line)
+}
+
+/// Says who we are.
+pub(crate) fn greet(face: &str, stream: &mut impl Write) -> Result<(), LabError> {
+    stream
+        .write_all(GREETING)
+        .map_err(|error| LabError::Connection(format!("{face}: it does not take our greeting: {error}")))
 }
 
 pub(crate) fn read_offer(face: &str, stream: &mut impl Read) -> Result<SshOffer, LabError> {
     let mut reader = Reader::default();
     let mut buffer = [0; 4096];
+    let (began, mut bytes) = (Instant::now(), 0);
     loop {
-        let read =
-            stream.read(&mut buffer).map_err(|error| LabError::Connection(format!("{face}: {error}")))?;
+        // What a socket calls WouldBlock or TimedOut is nothing to tell a person.
+        let lost = |error: std::io::Error| {
+            let late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            LabError::Connection(if late {
+                let seconds = began.elapsed().as_secs_f64();
+                format!(
+                    "{face} speaks SSH and did not say what it offers within {seconds:.1} s ({bytes} bytes)"
+                )
+            } else {
+                format!("{face}: the connection was lost before its algorithms: {error}")
+            })
+        };
+        let read = stream.read(&mut buffer).map_err(lost)?;
+        bytes += read;
         if read == 0 {
             return Err(LabError::Connection(format!(
                 "{face} ended the connection before it offered anything"
@@ -254,7 +274,7 @@ fn ask_node(rig: &Rig) -> Result<SshOffer, LabError> {
     let gone = || LabError::Connection("sallyport proxy ssh has no pipes".to_owned());
     let mut input = child.0.stdin.take().ok_or_else(gone)?;
     let mut output = child.0.stdout.take().ok_or_else(gone)?;
-    input.write_all(GREETING).map_err(|error| LabError::Connection(format!("node: {error}")))?;
+    greet("node", &mut input)?;
     read_offer("node", &mut output)
 }
 

@@ -21,6 +21,8 @@ use crate::LabError;
 pub(super) enum Refused {
     /// The server answers in SSH.
     Ssh,
+    /// It took all the time that an answer may have.
+    Late(LabError),
     Other(LabError),
 }
 
@@ -50,9 +52,10 @@ pub(super) fn chains(server: &Server, first: Bounded) -> Result<Contents, Refuse
     let mut chains: Vec<Chain> = Vec::new();
     match ask(server, first, all) {
         Ok(chain) => chains.push(chain),
-        Err(Refused::Ssh) => return Err(Refused::Ssh),
+        // One that says nothing stays silent, and would cost the same again.
+        Err(refused @ (Refused::Ssh | Refused::Late(_))) => return Err(refused),
         Err(Refused::Other(error)) => {
-            // One that says nothing stays silent; one that refuses may know something older.
+            // One that refuses may know something older.
             let old = server.connect().ok().and_then(|stream| super::old_tls::ask(server, stream).ok());
             chains.push(old.ok_or(Refused::Other(error))?);
         }
@@ -84,6 +87,10 @@ pub(super) fn chains(server: &Server, first: Bounded) -> Result<Contents, Refuse
 
 fn ask(server: &Server, mut stream: Bounded, schemes: Vec<SignatureScheme>) -> Result<Chain, Refused> {
     let other = |what: String| Refused::Other(server.says(&what));
+    let lost = |error: std::io::Error| {
+        let said = server.lost(&error);
+        if is_late(&error) { Refused::Late(said) } else { Refused::Other(said) }
+    };
     let capture = Arc::new(Capture::new(schemes));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -104,17 +111,17 @@ fn ask(server: &Server, mut stream: Bounded, schemes: Vec<SignatureScheme>) -> R
         while connection.wants_write() {
             let mut flight = Vec::new();
             connection.write_tls(&mut flight).map_err(|error| other(error.to_string()))?;
-            stream.write_all(&flight).map_err(|error| Refused::Other(server.lost(&error)))?;
+            stream.write_all(&flight).map_err(lost)?;
         }
         let read = match stream.read(&mut buffer) {
             Ok(read) => read,
             Err(error) if is_late(&error) && !before.is_empty() => {
-                return Err(other(format!(
-                    "it began to answer and was not done within {} s",
-                    ANSWER.as_secs()
-                )));
+                return Err(Refused::Late(
+                    server
+                        .says(&format!("it began to answer and was not done within {} s", ANSWER.as_secs())),
+                ));
             }
-            Err(error) => return Err(Refused::Other(server.lost(&error))),
+            Err(error) => return Err(lost(error)),
         };
         let mut bytes = buffer.get(..read).unwrap_or_default();
         if read == 0 {
