@@ -19,12 +19,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME-VERSION,...", value_delimiter = ',')]
     client: Vec<String>,
     /// Handshakes a second, at the peak.
-    #[arg(long, value_name = "COUNT", default_value_t = 100.0)]
+    #[arg(long, value_name = "COUNT", default_value_t = 100.0, allow_negative_numbers = true)]
     rate: f64,
     /// Share of them that resume an earlier session, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, allow_negative_numbers = true)]
     resumed: f64,
-    /// The least strength, in bits as NIST counts them.
+    /// The least strength, in bits as NIST counts them: 112, 128, 192.
     #[arg(long, value_name = "BITS", default_value_t = 112)]
     bits: u32,
     #[command(flatten)]
@@ -64,6 +64,7 @@ pub(super) async fn run(args: Args) -> CliResult<ExitCode> {
         resumed: args.resumed,
         least_bits: args.bits,
     };
+    question.check().map_err(|error| CliError::new(error.to_string()))?;
     let csv = args.common.csv.clone();
     let work = move |_: &std::path::Path, talk: &_| advise::run(&question, csv.as_deref(), talk);
     let (advice, report) = beside_a_watch(work).await?;

@@ -57,7 +57,7 @@ fn typed(product: Product) -> String {
 /// Reads `chrome-131`, `openssl 1.1.1`, `openssh`: the name or its beginning, or one word of it, and the version.
 ///
 /// # Errors
-/// [`LabError::Input`] with the names that there are.
+/// [`LabError::Input`] with the names that there are, and for a browser of before TLS 1.3.
 pub fn client(text: &str, what: Use) -> Result<Software, LabError> {
     let plain = text.trim().to_ascii_lowercase().replace([' ', '@', '_'], "-");
     let (name, version) = match plain.rsplit_once('-') {
@@ -84,7 +84,18 @@ pub fn client(text: &str, what: Use) -> Result<Software, LabError> {
             names.join(", ")
         ))
     })?;
-    Ok(Software { product: *product, version })
+    let software = Software { product: *product, version };
+    // Other clients stay in use for longer than browsers, which update themselves.
+    if matches!(product, Product::Chrome | Product::Firefox | Product::Safari)
+        && let Some((Has::No, first)) = known(&software, Ability::Tls13)
+    {
+        return Err(LabError::Input(format!(
+            "{text:?} has no TLS 1.3, which {} has from {} on: name a version that people still use",
+            product.name(),
+            first.from
+        )));
+    }
+    Ok(software)
 }
 
 /// Whether a client can follow.

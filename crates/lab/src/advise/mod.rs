@@ -11,9 +11,11 @@ pub use clients::{Follows, client};
 pub use run::run;
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::algorithm::KexGroup;
-use sallyport_sal::compatibility::{Software, Version};
+use sallyport_sal::compatibility::{Ability, Has, Software, Version, known};
 use sallyport_sal::strength::Problem;
 use serde::Serialize;
+
+use crate::LabError;
 
 /// What a server is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -48,6 +50,15 @@ impl Use {
     pub const fn groups(self) -> &'static [KexGroup] {
         &[KexGroup::X25519MlKem768, KexGroup::X25519, KexGroup::P256]
     }
+
+    /// What the protocol calls a key exchange: SSH has names of its own.
+    #[must_use]
+    pub fn exchange(self, group: KexGroup) -> &'static str {
+        match self {
+            Self::Ssh => group.ssh_name().unwrap_or(group.name()),
+            Self::Web | Self::Database | Self::Mtls => group.name(),
+        }
+    }
 }
 
 /// What is asked.
@@ -66,6 +77,34 @@ pub struct Question {
 }
 
 impl Question {
+    /// Whether there can be an answer, before anything is measured.
+    ///
+    /// # Errors
+    /// [`LabError::Input`] for a rate, a share or a strength that nobody can have.
+    pub fn check(&self) -> Result<(), LabError> {
+        let wrong = |what: String| Err(LabError::Input(what));
+        if !self.rate.is_finite() || self.rate <= 0.0 || self.rate > MOST_RATE {
+            return wrong(format!(
+                "a rate of {} is no number of handshakes a second; it lies above 0 and up to {MOST_RATE}",
+                self.rate
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.resumed) {
+            return wrong(format!("a share of {} that resumes does not lie from 0 to 1", self.resumed));
+        }
+        let strongest = self.what.keys().iter().max_by_key(|key| bits(**key));
+        let most = strongest.map(|key| bits(*key)).unwrap_or_default();
+        if self.least_bits < LEAST_BITS || self.least_bits > most {
+            let named = strongest.map(ToString::to_string).unwrap_or_default();
+            return wrong(format!(
+                "{} bits of strength: as NIST counts, {LEAST_BITS} is the least that is in use, and the strongest key \
+                 that is weighed here ({named}) has {most}",
+                self.least_bits
+            ));
+        }
+        Ok(())
+    }
+
     /// Who comes, said or usual.
     #[must_use]
     pub fn who(&self) -> Vec<Software> {
@@ -150,6 +189,11 @@ pub struct Advice {
     pub reasons: Vec<String>,
 }
 
+/// Handshakes a second at most: a thousand machines do not have so many.
+const MOST_RATE: f64 = 10_000_000.0;
+/// What NIST has disallowed below since 2014 (SP 800-131A).
+const LEAST_BITS: u32 = 112;
+
 /// Costs that are this near each other are the same: the stronger key wins then.
 const AS_CHEAP: f64 = 1.1;
 
@@ -215,21 +259,38 @@ fn groups(question: &Question, who: &[Software]) -> (KexGroup, Vec<&'static str>
     };
     let (yes, depends, no) = (names(Follows::Yes), names(Follows::Depends), names(Follows::No));
     let mut reasons = Vec::new();
+    let verb =
+        |names: &[String], one: &'static str, more: &'static str| if names.len() == 1 { one } else { more };
     if !yes.is_empty() {
-        reasons.push(format!("{} agree on keys that a quantum computer cannot find later", yes.join(", ")));
+        let agree = verb(&yes, "agrees", "agree");
+        reasons.push(format!("{} {agree} on keys that a quantum computer cannot find later", yes.join(", ")));
     }
     if !depends.is_empty() {
         reasons.push(format!("{} may do so, as they were built", depends.join(", ")));
     }
     if !no.is_empty() {
         reasons.push(format!(
-            "{} have no post-quantum key exchange and use the next group: what they send can be recorded today and read later",
-            no.join(", ")
+            "{} {} no post-quantum key exchange and {} the next one, which costs nothing more: what is sent can be \
+             recorded today and read later",
+            no.join(", "),
+            verb(&no, "has", "have"),
+            verb(&no, "takes", "take")
         ));
     }
     let ssh = question.what == Use::Ssh;
-    let name = |group: &KexGroup| if ssh { group.ssh_name() } else { Some(group.name()) };
-    let mut names: Vec<&'static str> = question.what.groups().iter().filter_map(name).collect();
+    if !ssh {
+        let old = |one: &&Software| matches!(known(one, Ability::Tls13), Some((Has::No, _)));
+        let old: Vec<String> = who.iter().filter(old).map(ToString::to_string).collect();
+        if !old.is_empty() {
+            reasons.push(format!(
+                "{} {} no TLS 1.3: the server must keep TLS 1.2, and the costs here are those of TLS 1.3",
+                old.join(", "),
+                verb(&old, "has", "have")
+            ));
+        }
+    }
+    let mut names: Vec<&'static str> =
+        question.what.groups().iter().map(|group| question.what.exchange(*group)).collect();
     if ssh && who.iter().any(clients::sntrup_alone) {
         // What OpenSSH had before ML-KEM; it is second where the server has it.
         names.insert(1.min(names.len()), "sntrup761x25519-sha512@openssh.com");
@@ -386,6 +447,47 @@ mod tests {
         assert_eq!(answer(Use::Mtls, &["go-1.24", "openssl-3.0"]).key, Some(KeyAlgorithm::Ed25519));
         // Java 8 has no Ed25519 in TLS.
         assert_eq!(answer(Use::Mtls, &["go-1.24", "java-8"]).key, Some(KeyAlgorithm::EcdsaP256));
+    }
+
+    #[test]
+    fn what_nobody_can_have_is_refused_before_it_is_measured() {
+        let usual = || ask(Use::Web, &[]);
+        usual().check().unwrap();
+        for (question, said) in [
+            (Question { rate: -5.0, ..usual() }, "a rate of -5"),
+            (Question { rate: 0.0, ..usual() }, "a rate of 0"),
+            (Question { rate: 1e9, ..usual() }, "up to 10000000"),
+            (Question { rate: f64::NAN, ..usual() }, "a rate of NaN"),
+            (Question { resumed: 2.0, ..usual() }, "from 0 to 1"),
+            (Question { least_bits: 0, ..usual() }, "112 is the least"),
+            (Question { least_bits: 500, ..usual() }, "(ecdsa-p384) has 192"),
+        ] {
+            let error = question.check().unwrap_err().to_string();
+            assert!(error.contains(said), "{said}: {error}");
+        }
+        let error = client("chrome-1", Use::Web).unwrap_err().to_string();
+        assert!(error.contains("no TLS 1.3") && error.contains("from 70.0 on"), "{error}");
+    }
+
+    #[test]
+    fn one_client_has_and_several_have() {
+        let said = |clients: &[&str], words: &str| {
+            let reasons = answer(Use::Mtls, clients).reasons;
+            assert!(reasons.iter().any(|reason| reason.contains(words)), "{words}: {reasons:?}");
+        };
+        said(&["java-17"], "Java JSSE 17.0 has no post-quantum key exchange and takes the next one");
+        said(
+            &["java-17", "openssl-3.0"],
+            "OpenSSL 3.0 have no post-quantum key exchange and take the next one",
+        );
+        said(&["go-1.24"], "1.24 agrees on keys");
+        said(&["java-8", "go-1.24"], "Java JSSE 8.0 has no TLS 1.3");
+    }
+
+    #[test]
+    fn ssh_is_answered_in_its_own_names() {
+        let names: Vec<&str> = Use::Ssh.groups().iter().map(|group| Use::Ssh.exchange(*group)).collect();
+        assert_eq!(names, ["mlkem768x25519-sha256", "curve25519-sha256", "ecdh-sha2-nistp256"]);
     }
 
     #[test]

@@ -12,20 +12,17 @@ use crate::{LabError, Talk};
 /// Measures handshakes with every key and group that comes into question, which takes some seconds, and weighs them.
 ///
 /// # Errors
-/// When a handshake cannot be made, or the file of samples cannot be written.
+/// When the question cannot be answered, which is said before anything is measured; when a handshake cannot be made, or
+/// the file of samples cannot be written; and when it is interrupted before everything was measured.
 pub fn run(question: &Question, csv: Option<&Path>, talk: &Talk) -> Result<(Advice, Report), LabError> {
-    if !question.rate.is_finite() || question.rate <= 0.0 || !(0.0..=1.0).contains(&question.resumed) {
-        return Err(LabError::Input(
-            "a rate is a number of handshakes a second above 0, and the share that resumes lies from 0 to 1"
-                .to_owned(),
-        ));
-    }
+    question.check()?;
     let mut csv = Csv::create(csv, "key,group,side,low_us,median_us,high_us")?;
     let watch = Watch::begin();
     let costs = measure(question.what, talk)?;
     if talk.stopping() {
         return Err(LabError::Input(
-            "broken off before everything was measured: there is no advice".to_owned(),
+            "interrupted before everything was measured: from a part of the costs no advice follows"
+                .to_owned(),
         ));
     }
     for cost in &costs {
@@ -77,7 +74,7 @@ fn report(question: &Question, advice: &Advice, watch: &Watch, talk: &Talk) -> R
     for choice in &advice.choices {
         let Choice { key, group, cores, server, client, .. } = choice;
         let interval = |figure: &Measured| [figure.low, figure.high];
-        let mut row = Row::new(format!("{key}, {group}"))
+        let mut row = Row::new(format!("{key}, {}", question.what.exchange(*group)))
             .with("bits", 0, f64::from(choice.bits))
             .between("cores", 3, cores.value, interval(cores))
             .between("server µs", 0, server.value, interval(server))
@@ -99,7 +96,7 @@ fn report(question: &Question, advice: &Advice, watch: &Watch, talk: &Talk) -> R
             });
         }
     }
-    let first = advice.group;
+    let first = question.what.exchange(advice.group);
     let title = format!("Cores for {} handshakes a second with {first}", crate::plot::number(question.rate));
     let svg = Bars::new(title.clone(), "cores of this machine").logarithmic().group("", bars).svg();
     Report {
