@@ -2,6 +2,7 @@
 //!
 //! What is said about a key is [`sallyport_sal::strength`]; here it is found and laid out.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use sallyport_sal::strength::{
@@ -113,17 +114,47 @@ fn one(argument: &str) -> Result<Contents, LabError> {
     if path.exists() {
         return inspect::file(path);
     }
+    if let Some(hint) = server_hint(argument) {
+        return Err(LabError::Input(hint));
+    }
     match argument.rsplit_once(':') {
         Some((host, port)) if !host.contains('/') && port.bytes().all(|byte| byte.is_ascii_digit()) => {
             inspect::live::server(argument)
         }
         // Whoever wrote a path meant a file.
-        _ if argument.contains(['/', '.']) => inspect::file(path),
+        _ if argument.contains('/') => inspect::file(path),
+        _ if argument.contains('.') && !argument.contains(':') => Err(LabError::Input(format!(
+            "there is no file {argument}; if it is a server, name its port: {argument}:443 for TLS, {argument}:22 for SSH"
+        ))),
         _ => {
             let error = name.map_or_else(|error| error.to_string(), |_| String::new());
             Err(LabError::Input(format!("{error}; and there is no such file, nor is it HOST:PORT")))
         }
     }
+}
+
+/// What to type instead of something that names a server in another way; none for anything else.
+fn server_hint(argument: &str) -> Option<String> {
+    let bare = argument.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(argument);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        let host = if address.is_ipv6() { format!("[{address}]") } else { address.to_string() };
+        return Some(format!(
+            "{argument} has no port; name a server as {host}:443 for TLS, {host}:22 for SSH"
+        ));
+    }
+    let (scheme, rest) = argument.split_once("://")?;
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // A name and a password may stand before the host, and are not repeated.
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let named = match (host.is_empty(), has_port, scheme.to_ascii_lowercase().as_str()) {
+        (true, ..) => "HOST:PORT".to_owned(),
+        (_, true, _) => host.to_owned(),
+        (_, _, "ssh" | "sftp" | "git+ssh") => format!("{host}:22"),
+        (_, _, "https" | "wss") => format!("{host}:443"),
+        _ => format!("{host}:PORT"),
+    };
+    Some(format!("a URL is not read here; name the server as {named}"))
 }
 
 /// RSA of every size, with all that is said about it.
@@ -219,6 +250,25 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_are_named_in_another_way_are_told_how() {
+        for (argument, said) in [
+            ("https://user:secret@example.com/a:b", "name the server as example.com:443"),
+            ("https://example.com:8443/", "name the server as example.com:8443"),
+            ("ssh://git@[::1]", "name the server as [::1]:22"),
+            ("postgres://db", "name the server as db:PORT"),
+            ("https://", "name the server as HOST:PORT"),
+            ("127.0.0.1", "127.0.0.1:443 for TLS"),
+            ("::1", "[::1]:443 for TLS"),
+            ("[::1]", "[::1]:22 for SSH"),
+            ("no-such.example", "no-such.example:22 for SSH"),
+        ] {
+            let failures = looked(&[argument]).failures;
+            assert!(failures.len() == 1 && failures[0].contains(said), "{argument}: {failures:?}");
+            assert!(!failures[0].contains("secret"), "{failures:?}");
+        }
+    }
+
+    #[test]
     fn the_table_has_the_published_figures_and_the_picture_marks_what_was_asked() {
         let report = run(&Talk::silent()).unwrap();
         let row = report.rows.iter().find(|row| row.what == "RSA-2048").unwrap();
@@ -232,12 +282,16 @@ mod tests {
     #[test]
     fn a_broken_hash_spoils_a_good_key() {
         use sallyport_sal::strength::Digest;
-        let signature = Signature { name: "x".to_owned(), digest: Some(Digest::Sha1), matters: true };
+        let signature =
+            Signature { name: "x".to_owned(), digest: Some(Digest::Sha1), matters: true, own: false };
         let key = Key::Known(Problem::Curve(Curve::P256));
         let found = Found { place: String::new(), what: String::new(), key, signature: Some(signature) };
         let mut item = Item::of("test", found);
         assert_eq!(item.verdict(), Some(Verdict::Broken));
-        item.signature.as_mut().unwrap().matters = false;
+        assert_eq!(item.signature.as_ref().unwrap().note(), None);
+        item.signature = Some(Signature { matters: false, own: true, ..item.signature.unwrap() });
+        let note = item.signature.as_ref().unwrap().note().unwrap();
+        assert!(note.contains("protects nothing"), "{note}");
         assert_eq!(item.verdict(), Some(Verdict::Good));
     }
 }

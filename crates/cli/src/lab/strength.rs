@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use sallyport_lab::inspect::Signature;
 use sallyport_lab::strength::{self, Answer, Item};
 use sallyport_sal::strength::Verdict;
 
@@ -86,6 +87,7 @@ fn print(answer: &Answer) -> CliResult {
     ui::table(&headings, answer.keys.iter().map(row).collect(), "no keys")?;
     ui::data("")?;
     let mut said = Vec::new();
+    let (mut estimates, mut quantum) = (Shared::default(), Shared::default());
     for item in &answer.keys {
         let mut lines = Vec::new();
         if let Some(strength) = &item.strength {
@@ -93,8 +95,11 @@ fn print(answer: &Answer) -> CliResult {
             let word = strength.verdict.name();
             let said = strength.reason.strip_prefix(word).unwrap_or(&strength.reason).trim_start();
             lines.push(format!("{}: {word}: {said}", strength.key));
-            lines.push(format!("{}, estimate: {}", strength.key, strength.classical.by));
-            lines.push(format!("{}, against quantum computers: {}", strength.key, strength.quantum.words));
+            estimates.add(strength.classical.by, &strength.key);
+            quantum.add(strength.quantum.words, &strength.key);
+        }
+        if let Some(note) = item.signature.as_ref().and_then(Signature::note) {
+            lines.push(note);
         }
         if let Some(signature) = item.signature.as_ref().filter(|signature| signature.matters) {
             lines.push(match signature.digest {
@@ -115,5 +120,25 @@ fn print(answer: &Answer) -> CliResult {
             }
         }
     }
+    for (words, keys) in estimates.0 {
+        ui::data(format!("estimate, {}: {words}", keys.join(", ")))?;
+    }
+    for (words, keys) in quantum.0 {
+        ui::data(format!("against quantum computers, {}: {words}", keys.join(", ")))?;
+    }
     Ok(())
+}
+
+/// What is said of several keys, once, with the keys of which it is said.
+#[derive(Default)]
+struct Shared<'a>(Vec<(&'static str, Vec<&'a str>)>);
+
+impl<'a> Shared<'a> {
+    fn add(&mut self, words: &'static str, key: &'a str) {
+        match self.0.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, keys)) if keys.contains(&key) => {}
+            Some((_, keys)) => keys.push(key),
+            None => self.0.push((words, vec![key])),
+        }
+    }
 }

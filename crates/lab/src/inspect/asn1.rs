@@ -166,7 +166,7 @@ pub(crate) fn certificate(bytes: &[u8]) -> Option<Found> {
     let own = issuer == subject;
     let by = if own { "self-signed".to_owned() } else { format!("issued by {}", name(issuer)) };
     let mut found = Found::new(format!("certificate of {}, {by}", name(subject)), key);
-    found.signature = Some(Signature { matters: !own, ..signature });
+    found.signature = Some(Signature { matters: !own, own, ..signature });
     Some(found)
 }
 
@@ -211,7 +211,7 @@ fn name(content: &[u8]) -> String {
 /// What an AlgorithmIdentifier says about a signature.
 fn signature(mut identifier: Der<'_>) -> Option<Signature> {
     let oid = identifier.take(OID)?;
-    let of = |name: &str, digest| Signature { name: name.to_owned(), digest, matters: true };
+    let of = |name: &str, digest| Signature { name: name.to_owned(), digest, matters: true, own: false };
     const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
     const DSA_SHA2: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03];

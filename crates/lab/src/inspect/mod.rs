@@ -10,10 +10,12 @@ pub mod live;
 mod ssh;
 
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use sallyport_sal::formats::{self, PemBlock};
-use sallyport_sal::strength::{Digest, Problem};
+use sallyport_sal::strength::{Digest, Problem, Verdict};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -49,6 +51,25 @@ pub struct Signature {
     pub digest: Option<Digest>,
     /// Whether anything rests upon it: nobody believes a root because of its own signature.
     pub matters: bool,
+    /// Whether the certificate that it is on is self-signed.
+    pub own: bool,
+}
+
+impl Signature {
+    /// What is to be said of a broken hash that does not count, because the certificate is self-signed.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        let broken = self.digest.is_some_and(|digest| digest.verdict() <= Verdict::Weak);
+        (self.own && broken).then(|| own_signature(&self.name))
+    }
+}
+
+/// The same for everybody who looks at a self-signed certificate with a broken hash.
+pub(crate) fn own_signature(name: &str) -> String {
+    format!(
+        "its own signature ({name}) protects nothing: whoever believes a self-signed certificate was told to, so the \
+         broken hash does not count"
+    )
 }
 
 /// A key that was found.
@@ -82,22 +103,48 @@ pub struct Contents {
 /// Reads a file, or what it is in a pipe.
 ///
 /// # Errors
-/// [`LabError::File`] when there is no such file, [`LabError::Input`] when it is a directory, too long, or holds no key.
+/// [`LabError::File`] when there is no such file, [`LabError::Input`] when it is a directory, a device or a pipe that gives
+/// nothing in time, too long, or holds no key.
 pub fn file(path: &Path) -> Result<Contents, LabError> {
     use crate::AtFile as _;
     // Asked before it is opened: a pipe that nobody writes into would not open.
-    let kind = std::fs::metadata(path).at("read", path)?;
+    let kind = std::fs::metadata(path).at("read", path)?.file_type();
+    let refused = |what: &str| Err(LabError::Input(format!("{} is {what}", path.display())));
     if kind.is_dir() {
-        return Err(LabError::Input(format!("{} is a directory; name a file in it", path.display())));
+        return refused("a directory; name a file in it");
     }
-    if std::os::unix::fs::FileTypeExt::is_fifo(&kind.file_type())
-        && !path.starts_with("/dev")
-        && !path.starts_with("/proc")
-    {
-        return Err(LabError::Input(format!("{} is a pipe; give it as standard input (-)", path.display())));
+    if kind.is_char_device() || kind.is_block_device() {
+        return refused("a device, and no file of keys; - is the standard input");
+    }
+    if kind.is_socket() {
+        return refused("a socket, and no file of keys");
+    }
+    if kind.is_fifo() {
+        return pipe(path, PIPE);
     }
     let opened = std::fs::File::open(path).at("read", path)?;
     stream(opened, &path.display().to_string())
+}
+
+/// How long a pipe may take to give everything: a shell's `<(command)` is one.
+const PIPE: Duration = Duration::from_secs(20);
+
+/// In a thread of its own, which stays behind when nobody writes: opening and reading both wait for that.
+fn pipe(path: &Path, within: Duration) -> Result<Contents, LabError> {
+    use crate::AtFile as _;
+    let (answer, answered) = std::sync::mpsc::channel();
+    let named = path.to_owned();
+    std::thread::spawn(move || {
+        let opened = std::fs::File::open(&named).at("read", &named);
+        let _ = answer.send(opened.and_then(|opened| stream(opened, &named.display().to_string())));
+    });
+    answered.recv_timeout(within).unwrap_or_else(|_| {
+        let seconds = within.as_secs_f64();
+        Err(LabError::Input(format!(
+            "{} is a pipe, and nobody wrote a whole file into it within {seconds} s",
+            path.display()
+        )))
+    })
 }
 
 /// Reads to the end, which must come within [`MAX_FILE_BYTES`].
@@ -125,7 +172,7 @@ pub fn stream(from: impl Read, name: &str) -> Result<Contents, LabError> {
 pub fn read(bytes: &[u8]) -> Result<Contents, String> {
     let text = bytes.trim_ascii_start();
     // Some editors of Windows write a mark of byte order before everything else.
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     if text.is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -143,13 +190,15 @@ pub fn read(bytes: &[u8]) -> Result<Contents, String> {
         let found = found.ok_or("it begins as a key of PuTTY's or RFC 4716's and does not go on as one")?;
         return Ok(Contents { found, notes: Vec::new() });
     }
-    let (found, odd) = ssh::lines(text);
+    // With the blank lines at the beginning: lines have numbers.
+    let (found, odd) = ssh::lines(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes));
     if found.is_empty() {
         return Err(if is_text(text) { NO_KEY_IN_TEXT } else { "not a key: binary, and not DER" }.to_owned());
     }
-    let notes = (odd > 0).then(|| format!("{odd} lines hold no key that is known here"));
-    Ok(Contents { found, notes: notes.into_iter().collect() })
+    Ok(Contents { found, notes: odd.note().into_iter().collect() })
 }
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const NO_KEY_IN_TEXT: &str =
     "not a key: neither PEM (`-----BEGIN `) nor a line as in authorized_keys or known_hosts";

@@ -133,13 +133,47 @@ fn signature(name: &[u8]) -> Signature {
         }
         _ => None,
     };
-    Signature { name, digest, matters: true }
+    Signature { name, digest, matters: true, own: false }
 }
 
-/// Keys of a file with a key in each line, as `.pub`, `authorized_keys` and `known_hosts` have them, and how many lines
+/// Lines that hold neither a key nor a comment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Odd {
+    count: usize,
+    /// The numbers of the first ones.
+    first: Vec<usize>,
+}
+
+impl Odd {
+    /// Numbers that are named.
+    const NAMED: usize = 10;
+
+    fn add(&mut self, number: usize) {
+        self.count += 1;
+        if self.first.len() < Self::NAMED {
+            self.first.push(number);
+        }
+    }
+
+    /// Which they are; none when there are none.
+    pub(super) fn note(&self) -> Option<String> {
+        let names = self.first.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match self.count {
+            0 => None,
+            1 => Some(format!("line {names} holds no key that is known here")),
+            count if count > self.first.len() => Some(format!(
+                "{count} lines hold no key that is known here: {names} and {} more",
+                count - self.first.len()
+            )),
+            count => Some(format!("{count} lines hold no key that is known here: {names}")),
+        }
+    }
+}
+
+/// Keys of a file with a key in each line, as `.pub`, `authorized_keys` and `known_hosts` have them, and the lines that
 /// hold neither a key nor a comment.
-pub(super) fn lines(text: &[u8]) -> (Vec<Found>, usize) {
-    let (mut all, mut odd) = (Vec::new(), 0);
+pub(super) fn lines(text: &[u8]) -> (Vec<Found>, Odd) {
+    let (mut all, mut odd) = (Vec::new(), Odd::default());
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
@@ -156,7 +190,7 @@ pub(super) fn lines(text: &[u8]) -> (Vec<Found>, usize) {
                     all.push(found);
                 }
             }
-            None => odd += 1,
+            None => odd.add(number + 1),
         }
     }
     (all, odd)
@@ -294,20 +328,29 @@ mod tests {
             (format!("|1|F1E=|aa= {LINE}"), "ssh-ed25519 (a hashed host)"),
         ] {
             let (found, odd) = lines(line.as_bytes());
-            assert_eq!((found.len(), odd), (1, 0), "{line}");
+            assert_eq!((found.len(), odd.note()), (1, None), "{line}");
             assert_eq!(found.first().unwrap().what, said, "{line}");
             assert_eq!(found.first().unwrap().key, Key::Known(Problem::Curve(Curve::Ed25519)));
         }
     }
 
     #[test]
-    fn lines_that_hold_no_key_are_counted() {
+    fn lines_that_hold_no_key_are_named() {
         let text = format!(
             "# a comment\n\n{LINE}\r\nnonsense\nssh-rsa AAAAB3NzaC1kc3MAAA==\n1024 65537 123\n{LINE}"
         );
         let (found, odd) = lines(text.as_bytes());
         let places: Vec<&str> = found.iter().map(|found| found.place.as_str()).collect();
-        assert_eq!((places, odd), (vec!["line 3", "line 7"], 3));
+        assert_eq!(places, ["line 3", "line 7"]);
+        assert_eq!(odd.note().unwrap(), "3 lines hold no key that is known here: 4, 5, 6");
+        let (_, odd) = lines(format!("{LINE}\nnonsense").as_bytes());
+        assert_eq!(odd.note().unwrap(), "line 2 holds no key that is known here");
+        let (_, odd) = lines("nonsense\n".repeat(1000).as_bytes());
+        let note = odd.note().unwrap();
+        assert!(
+            note.starts_with("1000 lines ") && note.ends_with(" 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 990 more"),
+            "{note}"
+        );
     }
 
     #[test]

@@ -82,6 +82,40 @@ fn what_is_no_key_is_named() {
 }
 
 #[test]
+fn lines_have_their_numbers_also_behind_blank_ones() {
+    let key = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+    let line = write_public(&key.public_key(), PublicFormat::OpenSsh).unwrap();
+    let contents = read(&[b"\n\n", line.as_slice(), b"\nnonsense\n"].concat()).unwrap();
+    assert_eq!(contents.found[0].place, "line 3");
+    assert!(
+        contents.notes[0].contains("holds no key") && contents.notes[0].starts_with("line "),
+        "{contents:?}"
+    );
+}
+
+#[test]
+fn what_is_no_file_is_refused_and_nobody_waits_for_ever() {
+    let said = |path: &str| file(Path::new(path)).unwrap_err().to_string();
+    assert!(said("/dev/zero").contains("is a device"), "{}", said("/dev/zero"));
+    assert!(said("/").contains("is a directory"), "{}", said("/"));
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let began = std::time::Instant::now();
+    let error = pipe(&fifo, Duration::from_millis(300)).unwrap_err().to_string();
+    assert!(error.contains("nobody wrote a whole file into it within 0.3 s"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let fifo = directory.path().join("another");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let key = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+    let line = write_public(&key.public_key(), PublicFormat::OpenSsh).unwrap();
+    let to = fifo.clone();
+    let writing = std::thread::spawn(move || std::fs::write(to, line).unwrap());
+    assert_eq!(pipe(&fifo, Duration::from_secs(20)).unwrap().found.len(), 1);
+    writing.join().unwrap();
+}
+
+#[test]
 fn names_of_others_do_not_write_on_the_terminal() {
     assert_eq!(printable(b"a\x1b[2Jb\r\n\xe2\x80\xaec"), "a[2Jbc");
     assert_eq!(printable(&[b'x'; 100]).chars().count(), 65);

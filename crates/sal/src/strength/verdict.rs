@@ -46,11 +46,17 @@ impl fmt::Display for Verdict {
 pub(super) fn of(problem: Problem) -> (Verdict, String) {
     match problem {
         Problem::Rsa { modulus_bits } => rsa(modulus_bits),
-        Problem::Dsa { .. } => (
-            Verdict::Weak,
-            "DSA: FIPS 186-5 took it out for new signatures, OpenSSH and browsers refuse it; use Ed25519 or P-256"
-                .to_owned(),
-        ),
+        Problem::Dsa { prime_bits, .. } => {
+            const GONE: &str =
+                "FIPS 186-5 took DSA out for new signatures, OpenSSH and browsers refuse it; use Ed25519 or P-256";
+            // The same sieve finds logarithms modulo a prime and factors of a modulus of that length.
+            match rsa(prime_bits) {
+                (Verdict::Broken, _) => {
+                    (Verdict::Broken, format!("broken by those who can pay, as RSA of that length is; {GONE}"))
+                }
+                _ => (Verdict::Weak, GONE.to_owned()),
+            }
+        }
         Problem::Curve(curve) => curve_of(curve),
         Problem::Lattice(lattice) => lattice_of(lattice),
         Problem::Hybrid(..) => (
