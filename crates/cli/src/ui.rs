@@ -65,7 +65,8 @@ pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> Cl
         table.add_row(row);
     }
     for line in table.lines() {
-        data(line.trim())?;
+        // Every cell has a blank before it; more of them are those of an empty first cell, and keep the columns.
+        data(line.strip_prefix(' ').unwrap_or(&line).trim_end())?;
     }
     Ok(())
 }

@@ -138,8 +138,8 @@ fn a_server_of_long_ago_is_told_all_that_is_wrong() {
         ("TLS 1.2 suites", "does not prove who it is", Level::Failure),
         ("TLS 1.2 suites", "no forward secrecy", Level::Warning),
         ("TLS 1.2 suites", "prefers CBC", Level::Warning),
-        ("certificate, rsa-1024", "within reach", Level::Failure),
-        ("certificate, rsa-1024", "sha1WithRSAEncryption", Level::Failure),
+        ("certificate, rsa-1024", "RSA with 1024 bits is broken", Level::Failure),
+        ("certificate, rsa-1024", "its own signature (sha1WithRSAEncryption) protects nothing", Level::Info),
         ("certificate, rsa-1024", "self-signed", Level::Warning),
         ("key exchange", "1536 bits", Level::Failure),
     ] {
@@ -204,6 +204,9 @@ fn both_certificates_of_a_server_are_found_and_what_they_cost() {
         "{slow:?} {quick:?}"
     );
     assert!(cost("x25519").server_us > 0.0);
+    let unpriced = scan.notes.iter().find(|note| note.starts_with("what they cost is not measured here: "));
+    assert!(unpriced.is_some_and(|note| note.contains("secp521r1")), "{:?}", scan.notes);
+    assert!(tls.handshake.as_ref().is_some_and(|made| made.starts_with("TLS 1.3, x25519, ")), "{tls:?}");
 }
 
 #[test]
@@ -271,6 +274,8 @@ fn nginx_is_spoken_to_in_its_own_words() {
     assert!(changes.iter().any(|text| text.starts_with("ssl_protocols ")), "{changes:?}");
     assert!(changes.iter().any(|text| text.starts_with("ssl_ciphers ")), "{changes:?}");
     assert_eq!(worst(&scan, "TLS 1.2 suites", "no forward secrecy"), Level::Warning);
+    let made = scan.tls.as_ref().and_then(|tls| tls.handshake.as_deref()).unwrap_or_default();
+    assert!(made.starts_with("TLS 1.2, "), "{made}");
 }
 
 #[test]
@@ -300,10 +305,19 @@ fn host_keys_are_seen_with_their_sizes() {
     assert!(ssh.prime_bits.is_some_and(|bits| bits >= 2048), "{:?} {:?}", ssh.prime_bits, scan.notes);
     assert_eq!(worst(&scan, "kex", "diffie-hellman-group14-sha1"), Level::Failure);
     assert_eq!(worst(&scan, "cipher", "aes128-cbc"), Level::Failure);
+    // HMAC needs no hash without collisions (RFC 6151 §2.3 says so even of MD5).
+    assert_eq!(worst(&scan, "mac", "hmac-sha1"), Level::Warning);
     assert_eq!(worst(&scan, "post-quantum key exchange", ""), Level::Warning);
     assert_eq!(worst(&scan, "host key, rsa-2048", "112 bits"), Level::Info);
     let changes: Vec<&str> = scan.findings.iter().filter_map(|one| one.change.as_deref()).collect();
     assert!(changes.contains(&"Ciphers -aes128-cbc"), "{changes:?}");
+    // sshd takes the first line of a keyword and ignores the others, so all findings must ask for the same one.
+    for keyword in ["KexAlgorithms", "MACs", "Ciphers", "HostKeyAlgorithms"] {
+        let mut lines: Vec<&str> = changes.iter().copied().filter(|line| line.starts_with(keyword)).collect();
+        lines.dedup();
+        assert!(lines.len() <= 1, "{lines:?}");
+    }
+    assert!(scan.notes.iter().any(|note| note.contains("diffie-hellman-group14-sha1")), "{:?}", scan.notes);
     assert!(
         scan.costs.iter().any(|cost| cost.what == "rsa-2048") && scan.connections <= 8,
         "{:?}",
@@ -370,8 +384,19 @@ fn servers_that_are_none_are_said_to_be_so_within_the_bounds() {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
+    let trickling_ssh = |mut stream: TcpStream| {
+        let _ = stream.write_all(b"SSH-2.0-slow\r\n");
+        // Algorithms of 8 KiB, a byte at a time.
+        for byte in [0, 0, 0x20, 0, 4, 20].into_iter().chain(std::iter::repeat(0)) {
+            std::thread::sleep(Duration::from_millis(50));
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+        }
+    };
     for (port, words) in [
         (strange(hold), "no answer within"),
+        (strange(trickling_ssh), "did not say what it offers within"),
         (strange(trickle), "no complete answer"),
         (strange(garbage), "\"HTTP/1.1 400 Bad Request\""),
         (strange(|mut stream| drop(stream.write_all(b"\x16\x03\x03"))), "speaks neither TLS nor SSH"),
@@ -382,6 +407,7 @@ fn servers_that_are_none_are_said_to_be_so_within_the_bounds() {
     ] {
         let (error, took) = refused(port);
         assert!(error.contains(words) && error.contains(&port.to_string()), "{words}: {error}");
+        assert!(!error.contains("os error") || words == "cannot connect", "{words}: {error}");
         assert!(took < Duration::from_secs(6), "{words}: {took:?}");
     }
     let talk = Talk::new(|_| {}, Arc::default());

@@ -218,9 +218,9 @@ fn show_tls(tls: &scan::Tls) -> CliResult {
         };
         ui::data(format!("{}: {met}", first.client))?;
     }
-    if let Some((up, down)) = tls.handshake_bytes {
+    if let (Some((up, down)), Some(made)) = (tls.handshake_bytes, &tls.handshake) {
         ui::data(format!(
-            "a whole handshake as a browser makes it: {up} bytes from the client, {down} from the server"
+            "a whole handshake by the lab's client ({made}): {up} bytes from the client, whose hello is shorter than a browser's, {down} from the server"
         ))?;
     }
     let resumed = match tls.resumed {

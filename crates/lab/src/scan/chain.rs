@@ -10,6 +10,7 @@ use super::Finding;
 use super::change::Server;
 use super::costs::{Prices, time};
 use super::tls::Chain;
+use crate::inspect::own_signature;
 use crate::offers::Level;
 
 /// Programs that read the certificates of web servers.
@@ -126,13 +127,9 @@ fn key(leaf: &Described, about: &Circumstances<'_>, what: &str, findings: &mut V
         };
         let change = (!about.has_p256).then(|| about.server.p256());
         match bits {
-            ..2048 => add(
-                Level::Failure,
-                format!(
-                    "RSA with {bits} bits is within reach of attackers; browsers and public CAs refuse it"
-                ),
-                Some(about.server.p256()),
-            ),
+            ..2048 => {
+                add(Level::Failure, super::short_rsa(bits), Some(about.server.p256()));
+            }
             2048..4096 => add(Level::Info, format!("sound, and slow{gain}"), change),
             _ => add(
                 Level::Info,
@@ -171,10 +168,13 @@ fn key(leaf: &Described, about: &Circumstances<'_>, what: &str, findings: &mut V
 }
 
 fn signatures(chain: &Chain, what: &str, findings: &mut Vec<Finding>) {
-    // What a root says of itself is not what makes it believed.
-    let root = |at: usize, one: &Described| at > 0 && one.is_self_issued;
     for (at, one) in chain.certificates.iter().enumerate() {
-        if one.signature.is_broken && !root(at, one) {
+        if one.signature.is_broken && one.is_self_issued {
+            // What a certificate says of itself is not what makes it believed; of a root that need not even be said.
+            if at == 0 {
+                findings.push(Finding::new(Level::Info, what, own_signature(&one.signature.name)));
+            }
+        } else if one.signature.is_broken {
             findings.push(
                 Finding::new(
                     Level::Failure,

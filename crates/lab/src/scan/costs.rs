@@ -145,6 +145,12 @@ fn measured(key: &SubjectKey) -> Option<(KeyAlgorithm, f64)> {
     }
 }
 
+/// Says of which keys and groups there are no figures; nothing when there are none of these.
+pub(crate) fn unmeasured(names: impl Iterator<Item = String>) -> Option<String> {
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| format!("what they cost is not measured here: {}", names.join(", ")))
+}
+
 /// `4.4 ms`, `21 µs`.
 #[must_use]
 pub fn time(microseconds: f64) -> String {

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 pub use chain::Certificate;
 pub use costs::{Cost, time};
-use sallyport_sal::compatibility::{group_name, scheme_name};
+use sallyport_sal::compatibility::{group_name, scheme_name, version_name};
+use sallyport_sal::strength::Problem;
+use sallyport_wire::tls_probe::{TLS_1_2, TLS_1_3};
 use serde::Serialize;
 pub use ssh::{Key, Ssh};
 use time::OffsetDateTime;
@@ -145,8 +147,10 @@ pub struct Tls {
     pub resumed: Option<bool>,
     /// Whether an answer of OCSP is stapled.
     pub stapled: bool,
-    /// Bytes of a whole handshake as a browser makes it, from the client and from the server, records included.
+    /// Bytes of a whole handshake by the lab's own client, from the client and from the server, records included.
     pub handshake_bytes: Option<(usize, usize)>,
+    /// Which handshake that was: `TLS 1.3, X25519MLKEM768, ecdsa_secp256r1_sha256`.
+    pub handshake: Option<String>,
     /// Length of the prime of DHE, in bits.
     pub prime_bits: Option<usize>,
 }
@@ -333,17 +337,20 @@ fn tls(mut caller: Caller, settings: &Settings, talk: &Talk) -> Result<Scan, Lab
         resumed: survey.resumed,
         stapled: survey.stapled,
         handshake_bytes: browser.map(|shaken| shaken.bytes),
+        handshake: browser.map(|shaken| {
+            let version = if survey.speaks(TLS_1_3) { TLS_1_3 } else { TLS_1_2 };
+            let group = shaken.group.map(group_name);
+            let scheme = shaken.scheme.map(scheme_name);
+            [Some(version_name(version)), group, scheme].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }),
         prime_bits: survey.prime_bits,
         versions: survey.versions,
     };
     let mut notes = survey.notes;
-    if let Some(shaken) = browser {
-        let scheme = shaken.scheme.map(scheme_name).unwrap_or_default();
-        let group = shaken.group.map(group_name).unwrap_or_default();
-        notes.push(format!(
-            "a handshake as a browser makes it: {group}, {scheme}, {} bytes up, {} down",
-            shaken.bytes.0, shaken.bytes.1
-        ));
+    if settings.costs {
+        let unpriced = survey.groups.iter().filter(|group| prices.group(**group, "").is_none());
+        let keys = keys.iter().filter(|key| prices.key(key, "").is_none()).map(ToString::to_string);
+        notes.extend(costs::unmeasured(keys.chain(unpriced.map(|group| group_name(*group)))));
     }
     Ok(finish(Scan {
         address: caller.address,
@@ -376,7 +383,14 @@ fn ssh(mut caller: Caller, line: line::Line, first: &[u8], settings: &Settings) 
     let mut costs: Vec<Cost> = keys.iter().filter_map(|key| prices.key(key, "host key")).collect();
     costs.extend(groups.iter().filter_map(|group| prices.group(*group, "key exchange")));
     let findings = ssh::judge(&survey, server, &prices);
+    let mut notes = survey.notes;
     let offer = survey.offer;
+    if settings.costs {
+        let price = |method: &&String| ssh::group_of(method).and_then(|group| prices.group(group, ""));
+        let unpriced = offer.kex.iter().filter(|method| price(method).is_none()).cloned();
+        let keys = keys.iter().filter(|key| prices.key(key, "").is_none()).map(ToString::to_string);
+        notes.extend(costs::unmeasured(keys.chain(unpriced)));
+    }
     Ok(finish(Scan {
         address: caller.address,
         protocol: "ssh",
@@ -397,8 +411,21 @@ fn ssh(mut caller: Caller, line: line::Line, first: &[u8], settings: &Settings) 
         }),
         costs,
         machine: Facts::here(),
-        notes: survey.notes,
+        notes,
     }))
+}
+
+/// What is wrong with an RSA key below 2048 bits, in the words of `lab strength`.
+fn short_rsa(bits: usize) -> String {
+    match u32::try_from(bits).map(Problem::rsa) {
+        Ok(Ok(problem)) => {
+            let strength = problem.assess();
+            let word = strength.verdict.name();
+            let said = strength.reason.strip_prefix(word).unwrap_or(&strength.reason).trim_start();
+            format!("RSA with {bits} bits is {word}: {said}")
+        }
+        _ => format!("RSA with {bits} bits is broken: anyone factors it at home"),
+    }
 }
 
 fn finish(mut scan: Scan) -> Scan {

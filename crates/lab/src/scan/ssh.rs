@@ -1,6 +1,6 @@
 //! What an SSH server offers, and its host keys.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 
 use sallyport_ca::SubjectKey;
 use sallyport_sal::KeyAlgorithm;
@@ -69,8 +69,7 @@ pub(crate) struct Survey {
 /// Asks a server that has said `first` already, on the same connection and then on a few others.
 pub(crate) fn survey(caller: &mut Caller, mut line: Line, first: &[u8]) -> Result<Survey, crate::LabError> {
     let address = caller.address.clone();
-    line.write_all(offers::GREETING)
-        .map_err(|error| crate::LabError::Connection(format!("{address}: {error}")))?;
+    offers::greet(&address, &mut line)?;
     let offer = offers::read_offer(&address, &mut first.chain(&mut line))?;
     drop(line);
     let mut survey = Survey { offer, keys: Vec::new(), prime_bits: None, notes: Vec::new() };
@@ -241,11 +240,15 @@ pub(crate) fn judge(survey: &Survey, server: Server, prices: &Prices) -> Vec<Fin
         let bad = groups.iter().filter(|(other, level, ..)| *other == list && *level > Level::Info);
         bad.flat_map(|(.., items)| items.clone()).collect()
     };
+    let exchanges = exchanges(&survey.offer, server, &unwanted("kex"));
     for (list, level, reason, items) in &groups {
         let (list, level, reason) = (*list, *level, *reason);
         let change = match (level, items.first().map(String::as_str)) {
             (Level::Good | Level::Info, _) => None,
-            (_, Some("post-quantum key exchange")) => Some(hybrid(&survey.offer.software, server)),
+            (_, Some("post-quantum key exchange")) => {
+                Some(exchanges.clone().unwrap_or_else(|| hybrid(&survey.offer.software, server)))
+            }
+            _ if list == "kex" && exchanges.is_some() => exchanges.clone(),
             (_, Some("strict key exchange")) => Some("update the server: OpenSSH has it from 9.6".to_owned()),
             _ => Some(server.without(list, &unwanted(list))),
         };
@@ -259,7 +262,8 @@ pub(crate) fn judge(survey: &Survey, server: Server, prices: &Prices) -> Vec<Fin
     }
     if let Some(bits) = survey.prime_bits {
         let (level, words) = match bits {
-            ..2048 => (Level::Failure, "broken by those who can pay"),
+            ..1280 => (Level::Failure, "broken by those who can pay"),
+            1280..2048 => (Level::Failure, "weak: less than the 112 bits of strength that NIST asks for"),
             2048..3072 => (Level::Info, "less than 128 bits of strength, to a client that asks for no more"),
             _ => (Level::Good, "sound"),
         };
@@ -284,7 +288,10 @@ fn judge_key(key: &Key, server: Server, prices: &Prices) -> Option<Finding> {
         ..2048 => Finding::new(
             Level::Failure,
             &what,
-            format!("RSA with {bits} bits is within reach of attackers; OpenSSH from 9.1 refuses less than 1024, hardened clients less than 3072"),
+            format!(
+                "{}; OpenSSH from 9.1 refuses less than 1024, hardened clients less than 3072",
+                super::short_rsa(bits)
+            ),
         )
         .change("ssh-keygen -t rsa -b 3072, or ed25519 alone".to_owned()),
         2048..3072 => Finding::new(
@@ -293,8 +300,23 @@ fn judge_key(key: &Key, server: Server, prices: &Prices) -> Option<Finding> {
             format!("112 bits of strength; hardened clients (RequiredRSASize) ask for 3072{cost}"),
         ),
         3072..4096 => Finding::new(Level::Good, &what, format!("sound{cost}")),
-        _ => Finding::new(Level::Info, &what, format!("for no gain over 3072 bits or ed25519{cost}")).change(server.p256()),
+        _ => Finding::new(Level::Info, &what, format!("for no gain over 3072 bits or ed25519{cost}"))
+            .change(server.p256()),
     })
+}
+
+/// The one line of `sshd_config` that both adds hybrid key exchange and takes away what is unwanted, where both are to be
+/// done and the server can do the first: `^` and `-` cannot stand in the same line, so the whole list does.
+fn exchanges(offer: &SshOffer, server: Server, unwanted: &[String]) -> Option<String> {
+    let software = Software::of_ssh(&offer.software)?;
+    let has_hybrid = matches!(known(&software, Ability::HybridSsh), Some((Has::Yes, _)));
+    let offered = offer.kex.iter().any(|name| name.starts_with("mlkem768") || name.starts_with("sntrup761"));
+    if server != Server::OpenSsh || !has_hybrid || offered || unwanted.is_empty() {
+        return None;
+    }
+    let kept = offer.kex.iter().filter(|name| !unwanted.contains(name)).map(String::as_str);
+    let names: Vec<&str> = std::iter::once("mlkem768x25519-sha256").chain(kept).collect();
+    Some(format!("KexAlgorithms {}", names.join(",")))
 }
 
 /// What gives a server hybrid key exchange.
@@ -321,5 +343,33 @@ fn hybrid(software: &str, server: Server) -> String {
             "KexAlgorithms ^mlkem768x25519-sha256".to_owned()
         }
         _ => general.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_added_and_taken_away_is_one_line() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let offer = |software: &str| SshOffer {
+            software: software.to_owned(),
+            kex: names(&["curve25519-sha256", "diffie-hellman-group14-sha1"]),
+            ciphers: names(&["aes128-gcm@openssh.com"]),
+            flags: names(&["kex-strict-s-v00@openssh.com"]),
+            ..SshOffer::default()
+        };
+        let changes = |software: &str| -> Vec<String> {
+            let offer = offer(software);
+            let survey = Survey { offer, keys: Vec::new(), prime_bits: None, notes: Vec::new() };
+            let findings = judge(&survey, Server::OpenSsh, &Prices::default());
+            findings.into_iter().filter_map(|finding| finding.change).collect()
+        };
+        let new = changes("OpenSSH_10.0p2");
+        assert_eq!(new, ["KexAlgorithms mlkem768x25519-sha256,curve25519-sha256"; 2]);
+        let old = changes("OpenSSH_9.2p1");
+        assert!(old.iter().any(|line| line == "KexAlgorithms -diffie-hellman-group14-sha1"), "{old:?}");
+        assert!(old.iter().any(|line| line.contains("update to OpenSSH")), "{old:?}");
     }
 }

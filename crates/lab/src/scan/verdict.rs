@@ -194,10 +194,16 @@ fn suites(survey: &Survey, server: Server, findings: &mut Vec<Finding>) {
 fn key_exchange(survey: &Survey, server: Server, prices: &Prices, findings: &mut Vec<Finding>) {
     if let Some(bits) = survey.prime_bits {
         let (level, reason) = match bits {
-            ..2048 => (
+            ..1280 => (
                 Level::Failure,
                 format!(
                     "Diffie and Hellman's exchange with {bits} bits: broken by those who can pay (Logjam)"
+                ),
+            ),
+            1280..2048 => (
+                Level::Failure,
+                format!(
+                    "Diffie and Hellman's exchange with {bits} bits: weak, less than the 112 bits of strength that NIST asks for"
                 ),
             ),
             2048..3072 => (
