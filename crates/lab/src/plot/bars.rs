@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COLOURS, Scale, document, escape, number};
+use super::{COLOURS, Scale, document, escape, mark, number};
 
 const WIDTH: f64 = 900.0;
 /// Where bars begin: to the left of it stand their labels.
@@ -146,13 +146,13 @@ impl Bars {
             }
             y += GAP;
         }
-        for mark in scale.marks() {
+        for at in scale.marks() {
             let _ = writeln!(
                 body,
                 r#"<line x1="{at:.1}" x2="{at:.1}" y1="{top:.0}" y2="{y:.0}" class="g"/><text x="{at:.1}" y="{:.0}" text-anchor="middle" class="t">{}</text>"#,
                 top - 4.0,
-                number(mark),
-                at = x(mark),
+                mark(at),
+                at = x(at),
             );
         }
         document(&self.title, (WIDTH, y + 8.0), &format!("{body}{drawn}"))

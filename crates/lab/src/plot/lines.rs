@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::{COLOURS, Scale, document, escape, number};
+use super::{COLOURS, Scale, document, escape, mark};
 
-const WIDTH: f64 = 900.0;
+/// Of what lies between the axes.
+const WITHIN: f64 = 650.0;
+/// Of a letter of the legend, about.
+const LETTER: f64 = 6.6;
 const HEIGHT: f64 = 460.0;
 const LEFT: f64 = 70.0;
+/// The least, for the legend.
 const RIGHT: f64 = 180.0;
 const TOP: f64 = 60.0;
 const BOTTOM: f64 = 56.0;
@@ -91,10 +95,14 @@ impl Lines {
     #[must_use]
     pub fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| series.points.iter().copied());
-        let across = Scale::of(self.logarithmic.0, points().map(|(x, _)| x));
+        let places = points().map(|(x, _)| x);
+        let across = if self.logarithmic.0 { Scale::doubling(places) } else { Scale::of(false, places) };
+        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or_default();
+        let legend = 30.0 + LETTER * f64::from(u32::try_from(longest).unwrap_or(40));
+        let width = LEFT + WITHIN + legend.max(RIGHT);
         let levels = self.levels.iter().map(|(y, _)| *y);
         let up = Scale::of(self.logarithmic.1, points().map(|(_, y)| y).chain(levels));
-        let x = |value: f64| LEFT + across.share(value) * (WIDTH - LEFT - RIGHT);
+        let x = |value: f64| LEFT + across.share(value) * WITHIN;
         let y = |value: f64| HEIGHT - BOTTOM - up.share(value) * (HEIGHT - TOP - BOTTOM);
 
         let mut body = String::new();
@@ -103,39 +111,39 @@ impl Lines {
         let _ = writeln!(
             body,
             r#"<text x="{:.0}" y="{:.0}" text-anchor="middle" class="t">{}</text>"#,
-            (LEFT + WIDTH - RIGHT) / 2.0,
+            LEFT + WITHIN / 2.0,
             HEIGHT - 12.0,
             escape(&self.axes.0)
         );
-        for mark in across.marks() {
+        for at in across.marks() {
             let _ = writeln!(
                 body,
                 r#"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{:.0}" class="g"/><text x="{at:.1}" y="{:.0}" text-anchor="middle" class="t">{}</text>"#,
                 HEIGHT - BOTTOM,
                 HEIGHT - BOTTOM + 16.0,
-                number(mark),
-                at = x(mark),
+                mark(at),
+                at = x(at),
             );
         }
-        for mark in up.marks() {
+        for at in up.marks() {
             let _ = writeln!(
                 body,
                 r#"<line x1="{LEFT}" x2="{:.0}" y1="{at:.1}" y2="{at:.1}" class="g"/><text x="{:.0}" y="{:.1}" text-anchor="end" class="t">{}</text>"#,
-                WIDTH - RIGHT,
+                LEFT + WITHIN,
                 LEFT - 6.0,
-                y(mark) + 3.5,
-                number(mark),
-                at = y(mark),
+                y(at) + 3.5,
+                mark(at),
+                at = y(at),
             );
         }
         for (level, name) in &self.levels {
             let _ = writeln!(
                 body,
                 r#"<line x1="{LEFT}" x2="{right:.0}" y1="{at:.1}" y2="{at:.1}" class="a" stroke-dasharray="5 4"/><text x="{:.0}" y="{:.1}" class="t">{}</text>"#,
-                WIDTH - RIGHT + 6.0,
+                LEFT + WITHIN + 6.0,
                 y(*level) + 3.5,
                 escape(name),
-                right = WIDTH - RIGHT,
+                right = LEFT + WITHIN,
                 at = y(*level),
             );
         }
@@ -152,7 +160,7 @@ impl Lines {
                 top = y(*at_y),
             );
         }
-        document(&self.title, (WIDTH, HEIGHT), &body)
+        document(&self.title, (width, HEIGHT), &body)
     }
 
     /// A line with its points, and its name in the legend on the right.
@@ -176,7 +184,7 @@ impl Lines {
             }
         }
         let top = 26.0 + 16.0 * f64::from(u32::try_from(at).unwrap_or_default());
-        let left = WIDTH - RIGHT + 6.0;
+        let left = LEFT + WITHIN + 6.0;
         let _ = writeln!(
             body,
             r#"<rect x="{left:.0}" y="{:.0}" width="11" height="11" class="s{colour}"/><text x="{:.0}" y="{top:.0}">{}</text>"#,

@@ -53,10 +53,20 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// A number at an axis: round ones have no digits after the point.
+fn mark(value: f64) -> String {
+    if value.abs() >= 1.0 && (value - value.round()).abs() < 1e-9 {
+        format!("{value:.0}")
+    } else {
+        number(value)
+    }
+}
+
 /// An axis: which numbers lie between its ends, and where.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
-    logarithmic: bool,
+    /// Of a logarithmic axis: its marks are powers of it.
+    base: Option<f64>,
     least: f64,
     most: f64,
 }
@@ -64,6 +74,16 @@ struct Scale {
 impl Scale {
     /// One that shows all of these numbers, ending on round ones. A logarithmic one leaves out what is not above zero.
     fn of(logarithmic: bool, values: impl Iterator<Item = f64>) -> Self {
+        Self::by(logarithmic.then_some(10.0), values)
+    }
+
+    /// A logarithmic one whose marks are powers of two, for what is doubled from one step to the next.
+    fn doubling(values: impl Iterator<Item = f64>) -> Self {
+        Self::by(Some(2.0), values)
+    }
+
+    fn by(base: Option<f64>, values: impl Iterator<Item = f64>) -> Self {
+        let logarithmic = base.is_some();
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite() && (!logarithmic || *value > 0.0)) {
             least = least.min(value);
@@ -72,15 +92,16 @@ impl Scale {
         if least > most {
             (least, most) = if logarithmic { (1.0, 10.0) } else { (0.0, 1.0) };
         }
-        if logarithmic {
-            let least = least.max(f64::MIN_POSITIVE).log10().floor();
-            let most = most.max(f64::MIN_POSITIVE).log10().ceil().max(least + 1.0);
-            return Self { logarithmic, least, most };
+        if let Some(number) = base {
+            // What lies on a mark shall not be rounded past it.
+            let at = |value: f64| (value.max(f64::MIN_POSITIVE).ln() / number.ln() * 1e9).round() / 1e9;
+            let least = at(least).floor();
+            return Self { base, least, most: at(most).ceil().max(least + 1.0) };
         }
         let least = least.min(0.0);
         let most = if most > least { most } else { least + 1.0 };
         let step = Self::step(most - least);
-        Self { logarithmic, least: (least / step).floor() * step, most: (most / step).ceil() * step }
+        Self { base, least: (least / step).floor() * step, most: (most / step).ceil() * step }
     }
 
     /// A round distance between marks: 1, 2 or 5 times a power of ten, about five of them.
@@ -93,18 +114,22 @@ impl Scale {
 
     /// Where a number lies: 0 at the least end, 1 at the other.
     fn share(&self, value: f64) -> f64 {
-        let at = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
+        let at = self.base.map_or(value, |base| value.max(f64::MIN_POSITIVE).ln() / base.ln());
         let span = self.most - self.least;
         if span > 0.0 { ((at - self.least) / span).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     /// The numbers at which there are marks.
     fn marks(&self) -> Vec<f64> {
-        let step = if self.logarithmic { 1.0 } else { Self::step(self.most - self.least) };
+        let step = match self.base {
+            // No more than about ten of them.
+            Some(_) => ((self.most - self.least) / 10.0).ceil().max(1.0),
+            None => Self::step(self.most - self.least),
+        };
         let mut marks = Vec::new();
         let mut at = self.least;
         while at <= self.most + step * 1e-6 && marks.len() < 50 {
-            marks.push(if self.logarithmic { 10_f64.powf(at) } else { at });
+            marks.push(self.base.map_or(at, |base| base.powf(at)));
             at += step;
         }
         marks
@@ -124,6 +149,9 @@ mod tests {
         let logarithmic = Scale::of(true, [0.0, 21.0, 4424.0].into_iter());
         assert_eq!(logarithmic.marks(), [10.0, 100.0, 1000.0, 10_000.0]);
         assert!((logarithmic.share(100.0) - 1.0 / 3.0).abs() < 1e-9);
+        let doubling = Scale::doubling([1.0, 2.0, 4.0, 8.0].into_iter());
+        assert_eq!(doubling.marks().iter().map(|one| mark(*one)).collect::<Vec<_>>(), ["1", "2", "4", "8"]);
+        assert!((doubling.share(4.0) - 2.0 / 3.0).abs() < 1e-9);
         for odd in [Scale::of(true, std::iter::empty()), Scale::of(false, [f64::NAN, 0.0].into_iter())] {
             assert!(odd.share(f64::NAN).is_nan() || odd.share(f64::NAN) <= 1.0);
             assert!(!odd.marks().is_empty() && odd.marks().len() < 50);
