@@ -99,7 +99,7 @@ fn print(answer: &Answer) -> CliResult {
             quantum.add(strength.quantum.words, &strength.key);
         }
         if let Some(note) = item.signature.as_ref().and_then(Signature::note) {
-            lines.push(note);
+            lines.push(format!("{}: {note}", item.what));
         }
         if let Some(signature) = item.signature.as_ref().filter(|signature| signature.matters) {
             lines.push(match signature.digest {

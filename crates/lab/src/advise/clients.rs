@@ -90,7 +90,7 @@ pub fn client(text: &str, what: Use) -> Result<Software, LabError> {
         && let Some((Has::No, first)) = known(&software, Ability::Tls13)
     {
         return Err(LabError::Input(format!(
-            "{text:?} has no TLS 1.3, which {} has from {} on: name a version that people still use",
+            "{text:?} has no TLS 1.3, which came with {} {}: name a version that people still use",
             product.name(),
             first.from
         )));

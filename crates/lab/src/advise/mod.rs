@@ -266,7 +266,8 @@ fn groups(question: &Question, who: &[Software]) -> (KexGroup, Vec<&'static str>
         reasons.push(format!("{} {agree} on keys that a quantum computer cannot find later", yes.join(", ")));
     }
     if !depends.is_empty() {
-        reasons.push(format!("{} may do so, as they were built", depends.join(", ")));
+        let built = verb(&depends, "it was", "they were");
+        reasons.push(format!("{} may do so, as {built} built", depends.join(", ")));
     }
     if !no.is_empty() {
         reasons.push(format!(
@@ -466,7 +467,7 @@ mod tests {
             assert!(error.contains(said), "{said}: {error}");
         }
         let error = client("chrome-1", Use::Web).unwrap_err().to_string();
-        assert!(error.contains("no TLS 1.3") && error.contains("from 70.0 on"), "{error}");
+        assert!(error.contains("no TLS 1.3") && error.contains("came with Chrome, Edge 70.0"), "{error}");
     }
 
     #[test]
@@ -481,6 +482,8 @@ mod tests {
             "OpenSSL 3.0 have no post-quantum key exchange and take the next one",
         );
         said(&["go-1.24"], "1.24 agrees on keys");
+        let ssh = answer(Use::Ssh, &["openssh-8.9"]).reasons;
+        assert!(ssh.iter().any(|reason| reason == "OpenSSH 8.9 may do so, as it was built"), "{ssh:?}");
         said(&["java-8", "go-1.24"], "Java JSSE 8.0 has no TLS 1.3");
     }
 

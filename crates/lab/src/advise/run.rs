@@ -100,11 +100,17 @@ fn report(question: &Question, advice: &Advice, watch: &Watch, talk: &Talk) -> R
     let title = format!("Cores for {} handshakes a second with {first}", crate::plot::number(question.rate));
     let svg = Bars::new(title.clone(), "cores of this machine").logarithmic().group("", bars).svg();
     Report {
-        conditions: vec![
-            "client and server in one thread, in memory; full verification of a chain of two certificates"
-                .to_owned(),
-            format!("{:.0} % of the handshakes resume", question.resumed * 100.0),
-        ],
+        conditions: match question.what {
+            Use::Ssh => vec![
+                "client and server in memory, to the end of the login; host and user show certificates; nothing resumes in SSH"
+                    .to_owned(),
+            ],
+            Use::Web | Use::Database | Use::Mtls => vec![
+                "client and server in one thread, in memory; full verification of a chain of two certificates"
+                    .to_owned(),
+                format!("{:.0} % of the handshakes resume", question.resumed * 100.0),
+            ],
+        },
         rows,
         notes: advice.reasons.clone(),
         pictures: vec![Picture { name: "advise-cores".to_owned(), title, svg }],
