@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,8 @@ struct Used {
 pub struct Noise {
     /// How long it watched, in seconds.
     pub seconds: f64,
-    /// Processes that wanted to run, averaged over a minute, before.
+    /// Processes that wanted to run, averaged over a minute, before the first measurement of this process: what comes
+    /// before a later one is of our own making.
     pub load_before: f64,
     /// The same, after.
     pub load_after: f64,
@@ -114,7 +115,8 @@ impl Noise {
         if self.load_before > 0.7 {
             reasons.push(format!("the load was {:.1} before it began", self.load_before));
         }
-        if self.stolen > NOISY / 2.0 {
+        // The kernel counts by ticks: a moment has too few of them for a share.
+        if self.stolen > NOISY / 2.0 && self.seconds >= 1.0 {
             reasons.push(format!("the host took {:.0} % of the processors' time", self.stolen * 100.0));
         }
         (!reasons.is_empty())
@@ -126,7 +128,8 @@ impl Watch {
     /// Begins.
     #[must_use]
     pub fn begin() -> Self {
-        Self { began: Instant::now(), load: load(), used: used() }
+        static FIRST: OnceLock<f64> = OnceLock::new();
+        Self { began: Instant::now(), load: *FIRST.get_or_init(load), used: used() }
     }
 
     /// What was seen since.

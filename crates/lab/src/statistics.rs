@@ -86,13 +86,15 @@ impl Samples {
     /// round changes both, and leaves the ratio.
     #[must_use]
     pub fn ratio_to(&self, base: &Self) -> Option<f64> {
-        let mut ratios = Self::default();
-        for (mine, theirs) in self.0.iter().zip(&base.0) {
-            if *theirs > 0.0 {
-                ratios.push(mine / theirs);
-            }
-        }
+        let ratios = self.ratios_to(base);
         (!ratios.is_empty()).then(|| ratios.median())
+    }
+
+    /// All of these ratios.
+    #[must_use]
+    pub fn ratios_to(&self, base: &Self) -> Self {
+        let rounds = self.0.iter().zip(&base.0).filter(|(_, theirs)| **theirs > 0.0);
+        rounds.map(|(mine, theirs)| mine / theirs).collect()
     }
 }
 

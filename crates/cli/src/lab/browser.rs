@@ -13,16 +13,16 @@ use crate::error::CliResult;
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Rounds; each starts one browser for every row. Default: 15, or 3 with --quick.
+    /// Rounds; each starts one browser for every row. Default: 15, or 6 with --quick.
     #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
     /// The browser. Default: the first of chromium, chromium-browser and google-chrome on the PATH.
     #[arg(long, value_name = "PATH")]
     browser: Option<PathBuf>,
-    /// How long a browser rests between its first page and the one that is measured. Default: 500, or 250 with --quick.
+    /// How long a browser rests between its first page and the one that is measured. Default: 500, or 400 with --quick.
     #[arg(long, value_name = "MILLISECONDS")]
     settle: Option<u64>,
-    /// After so long no more samples are taken. Default: 600, or 25 with --quick; none when --rounds is given.
+    /// After so long no more samples are taken. Default: 600, or 36 with --quick; none when --rounds is given.
     #[arg(long, value_name = "SECONDS")]
     budget: Option<f64>,
 }

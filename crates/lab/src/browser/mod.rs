@@ -48,14 +48,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A glance: about 20 seconds.
+    /// A glance: about 30 seconds.
     #[must_use]
     pub fn quick() -> Self {
         Self {
-            rounds: 3,
+            rounds: 6,
             browser: None,
-            settle: Duration::from_millis(250),
-            budget: Duration::from_secs(25),
+            settle: Duration::from_millis(400),
+            budget: Duration::from_secs(36),
             csv: None,
         }
     }
@@ -302,13 +302,20 @@ fn notes(cases: &[Case], failed: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let mut compare = |over: usize, base: usize| {
         if let (Some(over), Some(base)) = (cases.get(over), cases.get(base))
-            && let Some(ratio) = over.handshake.ratio_to(&base.handshake).filter(|_| failed == 0)
+            && failed == 0
         {
-            let more = over.handshake.median() - base.handshake.median();
-            notes.push(format!(
-                "{} takes {ratio:.2} times the handshake of {} ({more:+.2} ms; median of the ratios, round by round)",
-                over.name, base.name
-            ));
+            let ratios = over.handshake.ratios_to(&base.handshake);
+            let Some((low, high)) = ratios.interval() else { return };
+            let (ratio, more) = (ratios.median(), over.handshake.median() - base.handshake.median());
+            let (over, base) = (over.name, base.name);
+            let between = format!("{low:.2} to {high:.2}, round by round");
+            notes.push(if low > 1.0 || high < 1.0 {
+                format!("{over} takes {ratio:.2} times the handshake of {base} ({between}; {more:+.2} ms)")
+            } else {
+                format!(
+                    "{over} and {base} cannot be told apart here: {ratio:.2} times ({between}; {more:+.2} ms)"
+                )
+            });
         }
     };
     compare(1, 0);

@@ -90,7 +90,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "handshake",
         title: "Handshakes",
-        seconds: [20.0, 300.0],
+        seconds: [16.0, 300.0],
         alone: None,
         quick: true,
         run: |run| {
@@ -101,7 +101,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "load",
         title: "Requests by certificate",
-        seconds: [40.0, 400.0],
+        seconds: [43.0, 400.0],
         alone: None,
         quick: true,
         run: |run| {
@@ -112,7 +112,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "browser",
         title: "What a browser sees",
-        seconds: [20.0, 130.0],
+        seconds: [32.0, 130.0],
         alone: None,
         quick: true,
         run: |run| {
