@@ -349,9 +349,13 @@ fn what_cannot_be_measured_is_said_at_once() {
     assert!(wrong.contains("not valid for name"), "{wrong}");
     let right = ["--keep-alive", "on", "--most", "1", "--rounds", "1", "--seconds", "0.1"];
     ok(load(&[&ca[..], &[&format!("https://localhost:{}/", tls.port())], &right[..]].concat()));
-    refused(&load(&["--quick", "--key", "rsa-1"]), 1);
+    let key = refused(&load(&["--quick", "--key", "rsa-1"]), 2);
+    assert!(key.contains("\"rsa-1\"") && key.contains("rsa-2048, rsa-3072"), "{key}");
     refused(&load(&["--quick", "--most", "0"]), 2);
-    let keys = refused(&load(&["--quick", "--key", "ml-dsa-65"]), 1);
+    let rate = refused(&load(&["--quick", "--rate", "10", "--max-rate", "5"]), 2);
+    assert!(rate.contains("above --max-rate 5"), "{rate}");
+    refused(&load(&["--quick", "--rounds", "0"]), 2);
+    let keys = refused(&load(&["--quick", "--key", "ml-dsa-65"]), 2);
     assert!(keys.contains("ml-dsa-65"), "{keys}");
 }
 

@@ -4,6 +4,8 @@
 //! This reads a ClientHello (RFC 8446 §4.1.2) out of its records and takes what is of interest; it decides nothing.
 //! Numbers are kept as they are, known or not.
 
+use crate::tls_bytes::{long, number, short, take};
+
 /// Longest ClientHello that is read, in bytes: several times what browsers send with two post-quantum key shares.
 const LONGEST_BYTES: usize = 16 * 1024;
 /// Entries of one list that are kept.
@@ -105,28 +107,6 @@ fn server_name(mut content: &[u8]) -> Option<String> {
     let name = long(&mut list)?;
     let fits = kind == [0] && name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic);
     fits.then(|| String::from_utf8_lossy(name).into_owned())
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(length)?;
-    *rest = after;
-    Some(taken)
-}
-
-fn number(rest: &mut &[u8]) -> Option<u16> {
-    take(rest, 2)?.try_into().ok().map(u16::from_be_bytes)
-}
-
-/// What one length byte stands before.
-fn short<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let [length] = *take(rest, 1)? else { return None };
-    take(rest, usize::from(length))
-}
-
-/// What two length bytes stand before.
-fn long<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = number(rest)?;
-    take(rest, usize::from(length))
 }
 
 fn numbers(list: &[u8]) -> Vec<u16> {

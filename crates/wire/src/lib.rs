@@ -6,6 +6,7 @@ pub mod codec;
 pub mod convert;
 pub mod detect;
 pub mod relay;
+mod tls_bytes;
 pub mod tls_probe;
 pub mod tunnel;
 

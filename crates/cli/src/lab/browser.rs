@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// The browser. Default: the first of chromium, chromium-browser and google-chrome on the PATH.
     #[arg(long, value_name = "PATH")]
     browser: Option<PathBuf>,
-    /// How long a browser rests between its first page and the one that is measured. Default: 500, or 400 with --quick.
+    /// How long a browser rests between its first page and the one that is measured. Default: 1000, or 500 with --quick.
     #[arg(long, value_name = "MILLISECONDS")]
     settle: Option<u64>,
     /// After so long no more samples are taken. Default: 600, or 36 with --quick; none when --rounds is given.

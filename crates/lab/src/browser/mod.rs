@@ -54,7 +54,7 @@ impl Settings {
         Self {
             rounds: 6,
             browser: None,
-            settle: Duration::from_millis(400),
+            settle: Duration::from_millis(500),
             budget: Duration::from_secs(36),
             csv: None,
         }
@@ -65,7 +65,7 @@ impl Settings {
     pub fn full() -> Self {
         Self {
             rounds: 15,
-            settle: Duration::from_millis(500),
+            settle: Duration::from_millis(1000),
             budget: Duration::from_secs(600),
             ..Self::quick()
         }

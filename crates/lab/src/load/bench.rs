@@ -8,7 +8,7 @@ use super::address::{self, Url};
 use super::client::{self, Connection, READ_BYTES};
 use super::cores::Cores;
 use super::nginx::Nginx;
-use super::outcome::{Mode, Outcome, Run};
+use super::outcome::{Mode, Outcome, Phase, Run};
 use super::own::Own;
 use super::press::{Ceiling, Pressed, Pressure, press};
 use super::{Case, PACED_WORKERS, PLAIN, Server, Settings, Started, knee, target};
@@ -251,7 +251,7 @@ impl Bench<'_> {
                         return Ok(());
                     }
                     let name = case.name();
-                    case.outcome.add_step((&pressed, run), csv, &name, concurrency)?;
+                    case.outcome.add(Phase::Ramp, (&pressed, run), csv, &name, concurrency)?;
                 }
                 if done == 0 {
                     break;
@@ -292,7 +292,7 @@ impl Bench<'_> {
                     return Ok(());
                 }
                 let name = case.name();
-                case.outcome.add_run((&pressed, run), csv, &name, knee.concurrency)?;
+                case.outcome.add(Phase::Knee, (&pressed, run), csv, &name, knee.concurrency)?;
             }
         }
         Ok(())
@@ -319,7 +319,7 @@ impl Bench<'_> {
                 }
                 case.outcome.paced_rate = rate;
                 let name = case.name();
-                case.outcome.add_paced((&pressed, run), csv, &name, workers)?;
+                case.outcome.add(Phase::Paced, (&pressed, run), csv, &name, workers)?;
             }
         }
         Ok(())

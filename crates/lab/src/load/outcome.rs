@@ -104,6 +104,17 @@ impl Run {
 /// Columns of the file with every run.
 pub(super) const COLUMNS: &str = "phase,what,concurrency,round,figure,value";
 
+/// What a run belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The search for the knee.
+    Ramp,
+    /// A round at the knee.
+    Knee,
+    /// A round by the clock.
+    Paced,
+}
+
 /// All of one case.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -137,43 +148,23 @@ impl Outcome {
         }
     }
 
-    pub(super) fn add_step(
+    /// Takes what a run gave, and writes it down.
+    pub(super) fn add(
         &mut self,
+        phase: Phase,
         (pressed, run): (&Pressed, Run),
         csv: &mut Csv,
         case: &str,
         at: usize,
     ) -> Result<(), LabError> {
         self.note(pressed);
-        let runs = self.ramp.entry(at).or_default();
-        run.write(csv, "ramp", case, at, runs.len())?;
+        let (name, runs) = match phase {
+            Phase::Ramp => ("ramp", self.ramp.entry(at).or_default()),
+            Phase::Knee => ("knee", &mut self.runs),
+            Phase::Paced => ("paced", &mut self.paced),
+        };
+        run.write(csv, name, case, at, runs.len())?;
         runs.push(run);
-        Ok(())
-    }
-
-    pub(super) fn add_run(
-        &mut self,
-        (pressed, run): (&Pressed, Run),
-        csv: &mut Csv,
-        case: &str,
-        at: usize,
-    ) -> Result<(), LabError> {
-        self.note(pressed);
-        run.write(csv, "knee", case, at, self.runs.len())?;
-        self.runs.push(run);
-        Ok(())
-    }
-
-    pub(super) fn add_paced(
-        &mut self,
-        (pressed, run): (&Pressed, Run),
-        csv: &mut Csv,
-        case: &str,
-        at: usize,
-    ) -> Result<(), LabError> {
-        self.note(pressed);
-        run.write(csv, "paced", case, at, self.paced.len())?;
-        self.paced.push(run);
         Ok(())
     }
 
@@ -299,8 +290,8 @@ mod tests {
             let mut outcome = Outcome::default();
             let pressed = pressed(100.0, client, server);
             let run = Run::new(&pressed, 1, 1);
-            outcome.add_step((&pressed, run.clone()), &mut csv, "x", 1).unwrap();
-            outcome.add_run((&pressed, run), &mut csv, "x", 1).unwrap();
+            outcome.add(Phase::Ramp, (&pressed, run.clone()), &mut csv, "x", 1).unwrap();
+            outcome.add(Phase::Knee, (&pressed, run), &mut csv, "x", 1).unwrap();
             outcome.row("x", Some(&outcome), None)
         };
         assert_eq!(row(1.95, 0.5).what, "x (generator-bound: at least)");

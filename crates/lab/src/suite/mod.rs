@@ -112,7 +112,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "browser",
         title: "What a browser sees",
-        seconds: [32.0, 130.0],
+        seconds: [34.0, 160.0],
         alone: None,
         quick: true,
         run: |run| {

@@ -6,6 +6,7 @@ use super::{
     EXTENSION_RENEGOTIATION, EXTENSION_SHARES, EXTENSION_TICKET, EXTENSION_VERSIONS, HANDSHAKE, TLS_1_2,
     TLS_1_3,
 };
+use crate::tls_bytes::{long, number, short, take, three};
 
 /// Longest record, in bytes without its header (RFC 5246 §6.2.3).
 const RECORD_BYTES: usize = (1 << 14) + 2048;
@@ -365,32 +366,4 @@ fn bits(number: &[u8]) -> usize {
         let leading = bytes.first().map_or(0, |byte| byte.leading_zeros());
         bytes.len() * 8 - usize::try_from(leading).unwrap_or_default()
     })
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(length)?;
-    *rest = after;
-    Some(taken)
-}
-
-fn number(rest: &mut &[u8]) -> Option<u16> {
-    take(rest, 2)?.try_into().ok().map(u16::from_be_bytes)
-}
-
-/// What one length byte stands before.
-fn short<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let [length] = *take(rest, 1)? else { return None };
-    take(rest, usize::from(length))
-}
-
-/// What two length bytes stand before.
-fn long<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = number(rest)?;
-    take(rest, usize::from(length))
-}
-
-/// What three length bytes stand before.
-fn three<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let [a, b, c] = *take(rest, 3)? else { return None };
-    take(rest, usize::try_from(u32::from_be_bytes([0, a, b, c])).ok()?)
 }
