@@ -157,7 +157,7 @@ fn everything_that_ssh_keygen_writes_is_read() {
     assert!(whats[2].contains("cert-authority"), "{whats:?}");
     let output = ok(strength(&[&place.text("authorized_keys")]));
     assert!(
-        stderr(&output).contains("1 lines hold no key") && stdout(&output).contains("line 4"),
+        stderr(&output).contains("line 5 holds no key") && stdout(&output).contains("line 4"),
         "{}",
         stdout(&output)
     );
