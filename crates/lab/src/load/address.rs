@@ -1,11 +1,14 @@
 //! What a user names: a URL, and whether it leads to this machine and nowhere else.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use crate::LabError;
+use crate::{LabError, reach};
 
 /// Longest URL.
 const URL_BYTES: usize = 8 << 10;
+/// How long the resolver may take.
+const RESOLVE: Duration = Duration::from_secs(5);
 
 /// A URL of HTTP, in its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,12 +83,13 @@ impl Url {
     /// Every address that the host has.
     ///
     /// # Errors
-    /// [`LabError::Input`] when the name has none.
+    /// [`LabError::Input`] when the name has none, or the resolver says nothing for five seconds.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, LabError> {
-        let found: Vec<SocketAddr> = (self.host.as_str(), self.port)
-            .to_socket_addrs()
-            .map_err(|error| LabError::Input(format!("cannot find the address of {}: {error}", self.host)))?
-            .collect();
+        let why =
+            |error: String| LabError::Input(format!("cannot find the address of {}: {error}", self.host));
+        let found = reach::resolve(&self.host, self.port, RESOLVE)
+            .ok_or_else(|| why(format!("no answer within {} s", RESOLVE.as_secs())))?
+            .map_err(|error| why(error.to_string()))?;
         if found.is_empty() {
             return Err(LabError::Input(format!("{} has no address", self.host)));
         }
