@@ -63,6 +63,8 @@ mod ssh_host_key;
 mod ssh_offer;
 #[path = "../fuzz/fuzz_targets/tls_answer.rs"]
 mod tls_answer;
+#[path = "../fuzz/fuzz_targets/trace_context.rs"]
+mod trace_context;
 #[path = "../fuzz/fuzz_targets/tunnel_frame.rs"]
 mod tunnel_frame;
 #[path = "../fuzz/fuzz_targets/tunnel_state.rs"]
@@ -346,6 +348,18 @@ fn tls_answer_holds() {
             b"\x05\x16\x03\x03\0\x2c\x02\0\0\x28\x03\x03rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\0\xc0\x2f\0\0\0",
             b"\x01\x15\x03\x01\0\x02\x02\x46",
             b"\x09\x16\x03\x03\0\x0a\x0b\0\0\x06\0\0\x03\0\0\0",
+        ],
+    );
+}
+
+#[test]
+fn trace_context_holds() {
+    replay(
+        "trace_context",
+        trace_context::run,
+        &[
+            b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            b"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-09-later",
         ],
     );
 }

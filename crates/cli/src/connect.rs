@@ -1,8 +1,9 @@
 //! Connections to the authority (through the proxy, encrypted end to end) and to the proxy itself.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
@@ -23,12 +24,15 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{self, Endpoint, Uri};
+use tracing::field::{Empty, display};
+use tracing::{Instrument, Span, info_span};
 
 use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::follow::Channel;
 use crate::profile::{self, Stored};
 use crate::pulse::Watched;
+use crate::trace::{self, Counted, PHASE};
 
 pub(crate) use crate::pulse::Pulse;
 
@@ -58,7 +62,7 @@ pub(crate) struct AuthorityArgs {
 }
 
 /// A TLS connection to the cluster.
-type Secured = TlsStream<BufReader<TcpStream>>;
+type Secured = TlsStream<BufReader<Counted<TcpStream>>>;
 
 /// Opens TCP to the cluster's address.
 pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
@@ -67,7 +71,7 @@ pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
             .hint("check the address and that the cluster is up: sallyport status --proxy HOST:PORT")
             .exit(Exit::Connection)
     };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(proxy))
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect_tcp(proxy))
         .await
         .map_err(|_| failed(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))?
         .map_err(|error| failed(error.to_string()))?;
@@ -75,10 +79,28 @@ pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
     Ok(stream)
 }
 
+async fn connect_tcp(proxy: &str) -> std::io::Result<TcpStream> {
+    let finding = info_span!(target: PHASE, "name");
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(proxy).instrument(finding).await?.collect();
+    let dialling = info_span!(target: PHASE, "dial", network.peer.address = Empty);
+    async {
+        let began = Instant::now();
+        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        trace::dialled(began.elapsed());
+        if !Span::current().is_disabled() {
+            Span::current().record("network.peer.address", display(stream.peer_addr()?));
+        }
+        Ok(stream)
+    }
+    .instrument(dialling)
+    .await
+}
+
 async fn tls_connect(proxy: &str, config: ClientConfig, name: &str) -> CliResult<Secured> {
     let name = ServerName::try_from(name.to_owned()).doing("name the server")?;
-    let stream = BufReader::with_capacity(READ_AHEAD_BYTES, dial(proxy).await?);
-    tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(Arc::new(config)).connect(name, stream))
+    let stream = BufReader::with_capacity(READ_AHEAD_BYTES, Counted::new(dial(proxy).await?));
+    let shaking = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    tokio::time::timeout(CONNECT_TIMEOUT, shaking.instrument(info_span!(target: PHASE, "tls")))
         .await
         .map_err(|_| {
             CliError::new(format!("{proxy} accepted the connection but did not finish the TLS handshake"))

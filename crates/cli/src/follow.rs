@@ -14,6 +14,7 @@ use std::time::Duration;
 use sallyport_access::ClusterName;
 use sallyport_ca::{CaKind, PublicKeys, RotationStatus, TrustBundle};
 use sallyport_wire::TRUST_HEADER;
+use sallyport_wire::trace_context::TRACEPARENT;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::{self, FollowRequest};
 use tokio::task::JoinHandle;
@@ -25,6 +26,7 @@ use tracing::debug;
 use crate::connect;
 use crate::error::{CliError, CliResult, Context as _};
 use crate::profile::{self, Stored};
+use crate::trace;
 
 /// A command that is done waits so long for the files to be written.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,7 +63,11 @@ impl Service<http::Request<Body>> for Channel {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let context = trace::context().map(|context| http::HeaderValue::from_str(&context.to_string()));
+        if let Some(Ok(context)) = context {
+            request.headers_mut().insert(TRACEPARENT, context);
+        }
         let profile = self.profile.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {

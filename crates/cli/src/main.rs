@@ -33,12 +33,14 @@ mod signup;
 mod ssh;
 mod start;
 mod status;
+mod trace;
 mod transport;
 mod ui;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 
 use crate::error::{CliResult, Context};
 
@@ -164,25 +166,30 @@ fn main() -> ExitCode {
 
 /// Servers configure their own logging; clients are silent unless asked.
 fn logging(cli: &Cli) {
+    // A trace has the log beside it.
     if matches!(&cli.command, Command::Start(_))
+        || matches!(&cli.command, Command::Ssh(args) if args.traces())
         || matches!(&cli.command, Command::Connect(args) if args.becomes_helper())
     {
         return;
     }
     // An empty variable is one that is not set.
-    if let Some(asked) = cli.global.log.as_deref().filter(|asked| !asked.is_empty()) {
-        let filter = match start::log_filter(asked) {
-            Ok(filter) => filter,
-            Err(error) => {
-                ui::say(format!(
-                    "note: {asked:?} {error}, so nothing is logged; SALLYPORT_LOG and --log take error, warn, info, debug or \
-                     trace, or a filter such as info,sallyport_ssh=debug"
-                ));
-                return;
-            }
-        };
+    if let Some(filter) = log_filter(&cli.global) {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
     }
+}
+
+/// What `--log` asks for, where that is understood.
+pub(crate) fn log_filter(global: &Global) -> Option<EnvFilter> {
+    let asked = global.log.as_deref().filter(|asked| !asked.is_empty())?;
+    start::log_filter(asked)
+        .map_err(|error| {
+            ui::say(format!(
+                "note: {asked:?} {error}, so nothing is logged; SALLYPORT_LOG and --log take error, warn, info, debug or \
+                 trace, or a filter such as info,sallyport_ssh=debug"
+            ));
+        })
+        .ok()
 }
 
 fn run(cli: Cli) -> CliResult<ExitCode> {

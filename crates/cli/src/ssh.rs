@@ -20,6 +20,8 @@ use sallyport_ssh::client::{
 };
 use sallyport_wire::v1::NodeInfo;
 use tokio_util::either::Either;
+use tracing::{Instrument, info_span};
+use tracing_subscriber::EnvFilter;
 
 use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs};
@@ -27,8 +29,9 @@ use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::ls::Wanted;
 use crate::profile::Stored;
 use crate::resident;
+use crate::trace::{self, PHASE};
 use crate::transport::{self, Ending};
-use crate::ui;
+use crate::ui::{self, Format};
 use options::{ForwardSpec, Options, RequestTty};
 use target::Target;
 
@@ -133,6 +136,10 @@ pub(crate) struct Args {
     /// Not for this command: the proxy is the way to every node.
     #[arg(short = 'J', value_name = "HOST", hide = true)]
     jump: Option<String>,
+    /// Show at the end, on stderr, where the time to the first byte went: phases and their round trips. As JSON with
+    /// --trace=json.
+    #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    trace: Option<Format>,
     /// Use the stored login to this cluster.
     #[arg(long)]
     cluster: Option<String>,
@@ -143,9 +150,21 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
+impl Args {
+    /// Whether what happens is traced.
+    pub(crate) fn traces(&self) -> bool {
+        self.trace.is_some()
+    }
+}
+
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    let (format, destination) = (args.trace, args.destination.clone());
+    let outcome = go(global, args).await;
+    if let Some(format) = format {
+        trace::tell(format, &destination, outcome.as_ref().err());
+    }
     // As ssh does: 255 for whatever kept the command from running.
-    go(global, args).await.map_err(|error| error.exit(Exit::Connection))
+    outcome.map_err(|error| error.exit(Exit::Connection))
 }
 
 async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
@@ -156,15 +175,19 @@ async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
     }
     let (plan, target) = Plan::make(&args)?;
     plan.log(global, args.log_file.as_deref())?;
-    let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
-    if target.is_selector() {
-        return selected(global, &stored, &plan, &target).await;
+    async {
+        let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
+        if target.is_selector() {
+            return selected(global, &stored, &plan, &target).await;
+        }
+        let login = login(&stored, &plan, &target)?;
+        let link = Link::open(&stored, &target.host, &login, &plan).await?;
+        let outcome = alone(&link, &plan).await;
+        link.connection.disconnect().await;
+        outcome
     }
-    let login = login(&stored, &plan, &target)?;
-    let link = Link::open(&stored, &target.host, &login, &plan).await?;
-    let outcome = alone(&link, &plan).await;
-    link.connection.disconnect().await;
-    outcome
+    .instrument(info_span!(target: PHASE, "ssh"))
+    .await
 }
 
 /// What is to be done, once the command line is understood.
@@ -173,6 +196,8 @@ struct Plan {
     options: Options,
     program: Option<Program>,
     stdio: Option<(String, u16)>,
+    /// Where the time goes is to be shown.
+    traces: bool,
 }
 
 impl Plan {
@@ -248,16 +273,20 @@ impl Plan {
             return Err(CliError::new("-f needs a command to run in the background, or -N").exit(Exit::Usage));
         }
         let stdio = args.stdio.as_deref().map(options::parse_host_port).transpose()?;
-        Ok((Self { options, program, stdio }, target))
+        Ok((Self { options, program, stdio, traces: args.traces() }, target))
     }
 
-    /// Starts logging for `-v`, unless `--log` did.
+    /// Starts logging for `-v`, unless `--log` did; where there is a trace, both.
     fn log(&self, global: &Global, file: Option<&std::path::Path>) -> CliResult {
+        let verbose = || EnvFilter::new("info,sallyport=debug,sallyport_ssh=debug,sallyport_ca=debug");
+        if self.traces {
+            let filter = crate::log_filter(global).or_else(|| self.options.verbose.then(verbose));
+            return trace::start(filter, file);
+        }
         if !self.options.verbose || global.log.is_some() {
             return Ok(());
         }
-        let filter =
-            tracing_subscriber::EnvFilter::new("info,sallyport=debug,sallyport_ssh=debug,sallyport_ca=debug");
+        let filter = verbose();
         let builder = tracing_subscriber::fmt().with_env_filter(filter);
         let _ = match file {
             Some(path) => {
@@ -539,6 +568,13 @@ async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target
             let outcome = outcome?;
             Ok(if is_command && offline { ExitCode::from(UNREACHABLE) } else { outcome })
         }
+        (several, Some(_)) if is_command(plan) && plan.traces => Err(CliError::new(format!(
+            "--trace shows one connection, and the labels {} select {} nodes",
+            target.host,
+            several.len()
+        ))
+        .hint("name one of them")
+        .exit(Exit::Usage)),
         (_, Some(program)) if is_command(plan) => {
             say_left_out(&others);
             let outcome = everywhere(stored, plan, program, &login, &online).await?;
@@ -609,7 +645,7 @@ async fn everywhere(
 
 /// For commands other than ssh: who goes where, by the same rules.
 pub(crate) fn default_login(stored: &Stored, target: &Target) -> CliResult<String> {
-    login(stored, &Plan { options: Options::default(), program: None, stdio: None }, target)
+    login(stored, &Plan { options: Options::default(), program: None, stdio: None, traces: false }, target)
 }
 
 #[cfg(test)]

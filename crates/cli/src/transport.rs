@@ -18,11 +18,13 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::PollSender;
 use tonic::{Response, Status, Streaming};
+use tracing::{Instrument, info_span};
 
 use crate::error::{CliError, Exit};
 use crate::follow::Channel;
 use crate::profile::Stored;
 use crate::signing::StreamAgent;
+use crate::trace::{self, PHASE};
 
 /// Bytes in one message at most.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -70,7 +72,10 @@ impl Protocol for Ssh {
                 self.agent.ask(message);
                 None
             }
-            proxy_ssh_response::Frame::Connected(_) => None,
+            proxy_ssh_response::Frame::Connected(connected) => {
+                trace::proxy_said(&connected);
+                None
+            }
         }
     }
 
@@ -223,10 +228,16 @@ pub(crate) fn open(channel: Channel, stored: &Arc<Stored>, node: &str, login: &s
     let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
     let agent = StreamAgent::new(Arc::clone(stored), node, login, sender.downgrade());
     // Who names no login has none signed.
-    let target = SshTarget { node: node.to_owned(), login: login.to_owned(), agent: !login.is_empty() };
+    let target = SshTarget {
+        node: node.to_owned(),
+        login: login.to_owned(),
+        agent: !login.is_empty(),
+        timed: trace::recorder().is_some(),
+    };
     let first = ProxySshRequest { frame: Some(proxy_ssh_request::Frame::Target(target)) };
     let mut client = TransportClient::new(channel);
-    let opening = async move { client.proxy_ssh(ReceiverStream::new(receiver)).await };
+    let span = info_span!(target: PHASE, "stream");
+    let opening = async move { client.proxy_ssh(ReceiverStream::new(receiver)).await }.instrument(span);
     Carried::begin(sender, first, Box::pin(opening), Ssh { agent })
 }
 

@@ -12,6 +12,7 @@ mod credentials;
 mod error;
 mod events;
 mod forward;
+mod phases;
 mod session;
 mod socks;
 mod x11;
@@ -27,12 +28,13 @@ use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
 use tokio::sync::{Mutex, mpsc};
-use tracing::{Instrument, debug, debug_span};
+use tracing::{Instrument, debug, debug_span, info_span};
 
 pub use credentials::Credentials;
 pub use error::ClientError;
 pub(crate) use forward::RemoteListener;
 pub use forward::{Endpoint, Forward, Listener, RemoteForward, Report};
+pub use phases::PHASE;
 /// A terminal mode of RFC 4254 §8.
 pub use russh::Pty as TerminalMode;
 pub use session::{
@@ -162,6 +164,8 @@ where
             keepalive_max: KEEPALIVES_UNANSWERED,
             ..russh::client::Config::default()
         };
+        let exchange = phases::Exchange::begin();
+        let stream = exchange.watch(stream);
         let mut handle = russh::client::connect_stream(Arc::new(config), stream, events).await.map_err(
             |error| match error {
                 ClientError::Ssh(source) => ClientError::Handshake { host: settings.host.clone(), source },
@@ -169,7 +173,9 @@ where
             },
         )?;
         debug!("keys exchanged");
-        let answer = credentials.prove(&mut handle, &settings.login).await;
+        exchange.end();
+        let proving = credentials.prove(&mut handle, &settings.login);
+        let answer = proving.instrument(info_span!(target: PHASE, "ssh.authentication")).await;
         match answer {
             Ok(AuthResult::Success) => {}
             Err(error @ (ClientError::Signing(_) | ClientError::Agent { .. })) => return Err(error),
@@ -206,7 +212,9 @@ impl Connection {
         if let Some(display) = &request.display {
             self.inner.said.offer_display(Arc::clone(display));
         }
-        let channel = self.opened("a session", self.inner.handle.channel_open_session().await).await?;
+        let opening = self.inner.handle.channel_open_session();
+        let opened = opening.instrument(info_span!(target: PHASE, "ssh.channel")).await;
+        let channel = self.opened("a session", opened).await?;
         session::start(self.clone(), channel, request).await
     }
 

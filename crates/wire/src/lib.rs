@@ -8,6 +8,7 @@ pub mod detect;
 pub mod relay;
 mod tls_bytes;
 pub mod tls_probe;
+pub mod trace_context;
 pub mod tunnel;
 
 /// The header of answers from proxies and the authority that tells a user's program which trust is in force: when it is

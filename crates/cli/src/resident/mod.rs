@@ -195,6 +195,12 @@ fn report(status: &str, format: Format, state: &str) -> CliResult {
     ui::data(format!("  leaves after {} without use", ui::duration(time::Duration::seconds(idle))))
 }
 
+/// How the helper of a profile stands, where one runs.
+pub(crate) fn standing(profile: &Path) -> Option<Value> {
+    let said = socket::ask(&Place::of(profile), &Request::Status).ok()?;
+    serde_json::from_str(&said).ok()
+}
+
 /// Tells the helper of a profile that its login is forgotten.
 pub(crate) fn forget(profile: &Path) {
     let _ = socket::ask(&Place::of(profile), &Request::Stop);

@@ -7,16 +7,18 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
+use tracing::info_span;
 
 use super::door::{self, Door, Taken};
 use super::{Setting, VARIABLE};
 use crate::profile::Stored;
+use crate::trace::{self, Counted, PHASE};
 use crate::transport::Ending;
 
 /// Bytes to and from a node. What the helper says at the end becomes the stream's ending.
 #[derive(Debug)]
 pub(crate) struct HelperStream {
-    bytes: UnixStream,
+    bytes: Counted<UnixStream>,
     words: UnixStream,
     said: Vec<u8>,
     ended: bool,
@@ -33,8 +35,11 @@ pub(crate) fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperSt
     let door = Door { directory: &stored.directory, proxy: &stored.profile.proxy, idle };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().ok()?;
     ours.set_nonblocking(true).ok()?;
-    let bytes = UnixStream::from_std(ours).ok()?;
-    let Taken(words) = door.open(node, login, [theirs.as_fd(), theirs.as_fd()])?;
+    let bytes = Counted::new(UnixStream::from_std(ours).ok()?);
+    let before = trace::before_help(stored);
+    let handing = info_span!(target: PHASE, "helper");
+    let Taken(words) = handing.in_scope(|| door.open(node, login, [theirs.as_fd(), theirs.as_fd()]))?;
+    trace::helped(stored, before);
     let words = words
         .set_read_timeout(None)
         .and_then(|()| words.set_nonblocking(true))

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::{counter, histogram};
@@ -168,6 +168,16 @@ pub(crate) struct Dialled {
     pub(crate) node: Arc<Node>,
     pub(crate) pass: Pass,
     pub(crate) guard: SessionGuard,
+    pub(crate) took: Took,
+}
+
+/// How long it took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Took {
+    /// To find the node and to decide.
+    pub(crate) decision: Duration,
+    /// To open the way there.
+    pub(crate) open: Duration,
 }
 
 /// Why there is none. `Display` is for the person at the other end.
@@ -278,6 +288,7 @@ impl Dialler {
         login: Option<&Login>,
         now: OffsetDateTime,
     ) -> Result<Dialled, DialError> {
+        let began = Instant::now();
         let identity = traveller.identity;
         if self.stopping.is_cancelled() {
             return Err(DialError::Stopping);
@@ -290,6 +301,7 @@ impl Dialler {
         let pass = self.decide(identity, &node, login, now)?;
         let Some(user) = identity.user() else { return Err(DialError::Unknown(target.to_owned())) };
         let guard = self.sessions.begin(user).map_err(|too_many| DialError::TooMany(too_many.bound))?;
+        let decision = began.elapsed();
         let stream = match &node.kind {
             NodeKind::Sallyport => {
                 let stream = self.hub.open(&pass, header(traveller, user, None));
@@ -313,7 +325,8 @@ impl Dialler {
                 }
             },
         };
-        Ok(Dialled { stream, node, pass, guard })
+        let took = Took { decision, open: began.elapsed().saturating_sub(decision) };
+        Ok(Dialled { stream, node, pass, guard, took })
     }
 
     /// A way to a registered server. It has greeted as SSH servers do.

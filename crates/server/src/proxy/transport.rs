@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::poll_fn;
@@ -159,6 +160,8 @@ impl Transport for TransportService {
         let connected = v1::SshConnected {
             node_id: dialled.node.id.to_string(),
             node_name: dialled.node.name.to_string(),
+            decision_us: if target.timed { microseconds(dialled.took.decision) } else { 0 },
+            open_us: if target.timed { microseconds(dialled.took.open) } else { 0 },
         };
         let Dialled { stream, node, guard, .. } = dialled;
         let stream = Arc::new(stream);
@@ -190,6 +193,11 @@ impl Transport for TransportService {
         };
         Ok(Response::new(stream))
     }
+}
+
+/// What was measured is never nothing.
+fn microseconds(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Carries the client's bytes. Not reading the next message until these are taken is what slows the client down.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty, Sig};
+use tracing::{Span, info_span};
 
+use super::phases::PHASE;
 use super::{ClientError, Connection, Display};
 
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
@@ -229,6 +231,8 @@ pub struct SessionOutput {
     asked: VecDeque<Asked>,
     exit: Option<Exit>,
     ended: bool,
+    /// What is waited for: the answer to the program, then its first byte, then nothing.
+    phase: Span,
 }
 
 impl fmt::Debug for SessionOutput {
@@ -246,16 +250,24 @@ impl SessionOutput {
         loop {
             let Some(message) = self.channel.wait().await else {
                 self.ended = true;
+                self.phase = Span::none();
                 let exit = self
                     .exit
                     .take()
                     .unwrap_or_else(|| Exit::Lost { reason: self.connection.inner.said.end() });
                 return Some(Output::Exit(exit));
             };
+            if !matches!(
+                message,
+                ChannelMsg::Success | ChannelMsg::Failure | ChannelMsg::WindowAdjusted { .. }
+            ) {
+                self.phase = Span::none();
+            }
             match message {
                 ChannelMsg::Data { data } => return Some(Output::Stdout(data)),
                 ChannelMsg::ExtendedData { data, ext: STDERR } => return Some(Output::Stderr(data)),
                 ChannelMsg::Success if self.asked.pop_front() == Some(Asked::Program) => {
+                    self.phase = info_span!(target: PHASE, "ssh.first_byte");
                     return Some(Output::Started);
                 }
                 ChannelMsg::Failure => match self.asked.pop_front() {
@@ -336,11 +348,12 @@ pub(super) async fn start(
         asked.push_back(Asked::Program);
         Ok::<(), russh::Error>(())
     };
+    let phase = info_span!(target: PHASE, "ssh.program");
     send.await.map_err(|_| connection.lost())?;
     let (incoming, outgoing) = channel.split();
     Ok(Session {
         input: SessionInput { channel: Arc::new(outgoing), connection: connection.clone() },
-        output: SessionOutput { channel: incoming, connection, asked, exit: None, ended: false },
+        output: SessionOutput { channel: incoming, connection, asked, exit: None, ended: false, phase },
     })
 }
 
