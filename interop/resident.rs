@@ -354,6 +354,13 @@ impl Asked {
         self.helper.read_exact(&mut byte).unwrap();
         byte[0]
     }
+
+    /// What the helper said at the end of a connection that it had taken.
+    fn last_words(&mut self) -> String {
+        let mut said = Vec::new();
+        let read = self.helper.read_to_end(&mut said);
+        format!("{:?} ({read:?})", String::from_utf8_lossy(&said))
+    }
 }
 
 #[test]
@@ -384,7 +391,8 @@ fn thousands_of_streams_share_one_helper() {
     // Each reaches the node.
     for asked in &mut open {
         let mut greeting = [0; 8];
-        asked.output.read_exact(&mut greeting).unwrap();
+        let read = asked.output.read_exact(&mut greeting);
+        assert!(read.is_ok(), "{read:?} after {:?}: {}", began.elapsed(), asked.last_words());
         assert_eq!(&greeting, b"SSH-2.0-");
     }
     let (now, opened) = (status(&alice.0), began.elapsed());

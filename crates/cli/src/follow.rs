@@ -5,7 +5,7 @@
 //! the same moment gets something that works.
 
 use std::fs::File;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -51,6 +51,17 @@ impl Channel {
     /// One that keeps the profile up to date.
     pub(crate) fn following(inner: transport::Channel, stored: &Stored) -> Self {
         Self { inner, profile: Some(Arc::new(stored.clone())) }
+    }
+
+    /// Asks whoever is at the other end whether it is there; nothing behind it is asked.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(crate) async fn ask_health(mut self) -> Result<(), transport::Error> {
+        poll_fn(|context| self.inner.poll_ready(context)).await?;
+        let mut request = http::Request::new(Body::empty());
+        *request.uri_mut() = http::Uri::from_static("/healthz");
+        self.inner.call(request).await.map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use futures::FutureExt;
@@ -32,8 +32,10 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const PIPE_BYTES: usize = 256 * 1024;
 /// Bytes that may go out before the proxy has answered, and are kept to be said again on another connection.
 const EARLY_BYTES: usize = 64 * 1024;
-/// A connection that was fine earlier has this long to show that it still is.
+/// A connection that was fine earlier has this long to show that it still is, before it is held against a new one.
 const SUSPICION: Duration = Duration::from_secs(3);
+/// How often it is looked at for that.
+const LOOK: Duration = Duration::from_millis(250);
 /// When the program has gone, what it wrote last still goes out for so long.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -325,7 +327,7 @@ impl Splice<'_> {
                     Err(_) if !seat.fresh && ending.is_local() => true,
                     Err(error) => return Err(self.explain(&ending, &error)),
                 },
-                () = suspicious(&seat) => true,
+                () = self.suspicious(&seat, stored) => true,
             };
             if lost {
                 seat.retire();
@@ -335,6 +337,41 @@ impl Splice<'_> {
                 return Err(CliError::new("the connection was lost"));
             };
             return Ok(Open { outgoing, incoming, ending, _seat: seat });
+        }
+    }
+
+    /// Waits until a connection that was made earlier is lost for all that can be seen: the proxy was asked on it and kept
+    /// silent, and meanwhile a new connection was made. So a proxy that is only slow, whose answer would be asked for
+    /// again and again, gets the time that it takes.
+    async fn suspicious(&self, seat: &Seat, stored: &Arc<Stored>) {
+        if seat.fresh {
+            std::future::pending::<()>().await;
+        }
+        let mut silent = Duration::ZERO;
+        while !seat.is_lost() {
+            let began = Instant::now();
+            tokio::time::sleep(LOOK).await;
+            let took = began.elapsed();
+            if seat.silence() < took {
+                silent = Duration::ZERO;
+            } else if took < 2 * LOOK {
+                // Who was itself too busy to listen has heard nothing either: that does not count.
+                silent += took;
+            }
+            if silent >= SUSPICION / 2 {
+                // What is behind the proxy may take its time; this the proxy answers itself.
+                seat.ask();
+            }
+            if silent >= SUSPICION
+                && let Some(_doubt) = seat.doubt()
+            {
+                let since = Instant::now();
+                let another = self.transports.dial(stored).await;
+                if another.is_err() || seat.silence() >= since.elapsed() {
+                    seat.lose();
+                }
+                silent = Duration::ZERO;
+            }
         }
     }
 
@@ -419,19 +456,6 @@ async fn gone(program: Option<&UnixStream>) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
-        }
-    }
-}
-
-/// Waits until a connection that was made earlier has been silent for too long.
-async fn suspicious(seat: &Seat) {
-    if seat.fresh {
-        std::future::pending::<()>().await;
-    }
-    loop {
-        tokio::time::sleep(SUSPICION).await;
-        if seat.silence() >= SUSPICION {
-            return;
         }
     }
 }

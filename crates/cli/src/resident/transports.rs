@@ -23,6 +23,9 @@ const STREAMS_PER_TRANSPORT: usize = 500;
 /// A file that is being replaced is whole after this.
 const REPLACING: Duration = Duration::from_millis(100);
 
+/// How long an unanswered question is kept. Long before that the connection is not used any more.
+const QUESTION_PATIENCE: Duration = Duration::from_secs(10);
+
 /// What tells a login from the one before: each of these files is replaced, never written over.
 const FILES: [&str; 4] = ["profile.json", "tls_cert.pem", "tls_key.pem", "trust.json"];
 
@@ -49,6 +52,12 @@ pub(super) struct Warm {
     streams: AtomicUsize,
     /// Nothing new goes here: it is lost, or its login was replaced.
     retired: AtomicBool,
+    /// The proxy is being asked whether it is there.
+    asking: AtomicBool,
+    /// Somebody is finding out whether it is lost,
+    doubted: AtomicBool,
+    /// and has found that it is.
+    lost: AtomicBool,
     number: u64,
 }
 
@@ -75,6 +84,34 @@ impl Seat {
         self.warm.pulse.silence()
     }
 
+    /// Asks the proxy for a sign of life, which [`Seat::silence`] then shows. One question at a time.
+    pub(super) fn ask(&self) {
+        if self.warm.asking.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let warm = Arc::clone(&self.warm);
+        tokio::spawn(async move {
+            // Whatever it says, it is there.
+            let _ = tokio::time::timeout(QUESTION_PATIENCE, warm.channel.clone().ask_health()).await;
+            warm.asking.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// For the one stream of this connection that is to find out whether it is lost; others hear of it.
+    pub(super) fn doubt(&self) -> Option<Doubt<'_>> {
+        (!self.warm.doubted.swap(true, Ordering::Relaxed)).then(|| Doubt(&self.warm.doubted))
+    }
+
+    /// The connection is lost, for all of its streams that wait for an answer.
+    pub(super) fn lose(&self) {
+        self.warm.lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one of its streams has found that it is.
+    pub(super) fn is_lost(&self) -> bool {
+        self.warm.lost.load(Ordering::Relaxed)
+    }
+
     /// Keeps others from this connection.
     pub(super) fn retire(&self) {
         if !self.warm.retired.swap(true, Ordering::Relaxed) {
@@ -86,6 +123,16 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.warm.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The stream that finds out whether its connection is lost; another may when this is dropped.
+#[derive(Debug)]
+pub(super) struct Doubt<'a>(&'a AtomicBool);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -191,7 +238,8 @@ impl Transports {
         state.warm.iter().find(free).cloned()
     }
 
-    async fn dial(&self, stored: &Arc<Stored>) -> CliResult<Arc<Warm>> {
+    /// A connection more, made once for all who want one now.
+    pub(super) async fn dial(&self, stored: &Arc<Stored>) -> CliResult<Arc<Warm>> {
         let dialling = {
             let mut state = self.state();
             match &state.dialling {
@@ -246,7 +294,9 @@ async fn connect_warm(stored: Arc<Stored>, number: u64) -> Result<Arc<Warm>, Cli
         Ok((channel, pulse)) => {
             info!(transport = number, proxy = %stored.profile.proxy, took = ?began.elapsed(), "connected to the proxy");
             let streams = AtomicUsize::new(0);
-            Ok(Arc::new(Warm { channel, pulse, streams, retired: AtomicBool::new(false), number }))
+            let no = || AtomicBool::new(false);
+            let (retired, asking, doubted, lost) = (no(), no(), no(), no());
+            Ok(Arc::new(Warm { channel, pulse, streams, retired, asking, doubted, lost, number }))
         }
         Err(error) => {
             debug!(%error, "no connection to the proxy");

@@ -47,6 +47,10 @@ const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
 /// One client's streams on one connection: a person with an Ansible run, not a flood.
 const STREAMS_PER_CONNECTION: u32 = 1_000;
+/// Streams that a client has taken back before they were looked at, after which its connection is cut (the flood of
+/// CVE-2023-44487). A member who stops many programs at once must not lose the sessions that are open beside them.
+const MEMBERS_RESETS: usize = STREAMS_PER_CONNECTION as usize;
+const STRANGERS_RESETS: usize = 20;
 /// Whether an idle HTTP/2 peer is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -412,6 +416,7 @@ impl Gateway {
             .max_frame_size(FRAME_BYTES)
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .max_header_list_size(32 * 1024)
+            .max_pending_accept_reset_streams(if anonymous { STRANGERS_RESETS } else { MEMBERS_RESETS })
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
         let connection = builder.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
