@@ -13,10 +13,11 @@ use super::request::{Request, answer, decode_error};
 use super::socket::{self, Place};
 use crate::error::{CliError, CliResult, Exit};
 
-/// How long a program waits for a helper that it or another program starts, before it goes without.
-const START_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a program waits for a helper that it or another program starts, before it goes without. A machine on which
+/// fifty begin at once is slow with whichever way they take.
+const START_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a helper may take to say that it has taken over. It only looks at files before that.
-const TAKE_PATIENCE: Duration = Duration::from_secs(3);
+const TAKE_PATIENCE: Duration = Duration::from_secs(6);
 /// How often a program that waits for another's start looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(3);
 
