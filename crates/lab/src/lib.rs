@@ -28,6 +28,7 @@ pub mod sessions;
 pub mod statistics;
 pub mod strength;
 pub mod suite;
+pub mod wan;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ mod progress;
 mod report;
 mod scan;
 mod strength;
+mod wan;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -67,6 +68,10 @@ pub(crate) enum Lab {
     /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, by
     /// what else ends TLS here, and through clusters of several suites, with and without their caches.
     DbSuite(DbSuiteArgs),
+    /// A wide area network in a box: hosts in regions that are far apart, by network namespaces and an emulator of our own.
+    /// Needs root.
+    #[command(subcommand)]
+    Wan(wan::Command),
 }
 
 /// What every measurement takes.
@@ -276,6 +281,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Advise(args) => advise::run(args).await,
         Lab::Compare(args) => compare::run(&args),
         Lab::Browser(args) => browser::run(args).await,
+        Lab::Wan(command) => wan::run(command).await,
     }
 }
 

@@ -1,0 +1,332 @@
+//! What is read of a packet: whence and whither, and what of TCP or UDP tells flights apart.
+//!
+//! Bytes come from whoever runs in the WAN. Nothing here reads past them, and what is not understood is none.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// One IP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Whence.
+    pub source: IpAddr,
+    /// Whither.
+    pub destination: IpAddr,
+    /// What it carries.
+    pub carries: Carries,
+}
+
+/// What a packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carries {
+    /// A segment of TCP.
+    Tcp(Segment),
+    /// A datagram of UDP.
+    Udp {
+        /// The sender's port.
+        source_port: u16,
+        /// The receiver's port.
+        destination_port: u16,
+        /// Bytes of payload.
+        payload: usize,
+    },
+    /// Another protocol, a later fragment, or one that is cut off.
+    Other {
+        /// The protocol's number (IANA); 0 where the packet ends before it.
+        protocol: u8,
+    },
+}
+
+/// What is read of a segment of TCP (RFC 9293 §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The number of its first byte.
+    pub sequence: u32,
+    /// The number of the byte that is expected next, where there is one.
+    pub acknowledged: Option<u32>,
+    /// It begins a connection.
+    pub syn: bool,
+    /// It ends one direction.
+    pub fin: bool,
+    /// It breaks the connection off.
+    pub reset: bool,
+    /// Bytes of payload.
+    pub payload: usize,
+}
+
+impl Segment {
+    /// The number after its last byte; beginning and end count as one byte each (RFC 9293 §3.4).
+    #[must_use]
+    pub fn next_sequence(&self) -> u32 {
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "sequence numbers wrap; a packet has at most 64 KiB"
+        )]
+        let payload = self.payload as u32;
+        self.sequence
+            .wrapping_add(payload)
+            .wrapping_add(u32::from(self.syn))
+            .wrapping_add(u32::from(self.fin))
+    }
+}
+
+impl Packet {
+    /// Reads a packet as a TUN device gives it: it begins with the header of IP. None when that is not whole.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        match bytes.first()? >> 4 {
+            4 => v4(bytes),
+            6 => v6(bytes),
+            _ => None,
+        }
+    }
+
+    /// Both ends, where it has ports.
+    #[must_use]
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let (source, destination) = match self.carries {
+            Carries::Tcp(segment) => (segment.source_port, segment.destination_port),
+            Carries::Udp { source_port, destination_port, .. } => (source_port, destination_port),
+            Carries::Other { .. } => return None,
+        };
+        Some((SocketAddr::new(self.source, source), SocketAddr::new(self.destination, destination)))
+    }
+
+    /// Bytes of payload of TCP or UDP.
+    #[must_use]
+    pub fn payload(&self) -> usize {
+        match self.carries {
+            Carries::Tcp(segment) => segment.payload,
+            Carries::Udp { payload, .. } => payload,
+            Carries::Other { .. } => 0,
+        }
+    }
+}
+
+fn byte(bytes: &[u8], at: usize) -> Option<u8> {
+    bytes.get(at).copied()
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    let two = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_be_bytes(two.try_into().ok()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_be_bytes(four.try_into().ok()?))
+}
+
+/// RFC 791 §3.1.
+fn v4(bytes: &[u8]) -> Option<Packet> {
+    let header = usize::from(byte(bytes, 0)? & 0x0f) * 4;
+    let total = usize::from(short(bytes, 2)?);
+    let offset = short(bytes, 6)? & 0x1fff;
+    let protocol = byte(bytes, 9)?;
+    let address = |at: usize| long(bytes, at).map(|address| IpAddr::V4(Ipv4Addr::from(address)));
+    let (source, destination) = (address(12)?, address(16)?);
+    if header < 20 || total < header || bytes.len() < header {
+        return None;
+    }
+    // The device may pad; a length past what is there is a packet that was cut off.
+    let whole = bytes.get(..total.min(bytes.len()))?;
+    let carries = if offset == 0 { carried(protocol, whole.get(header..)?) } else { None };
+    Some(Packet { source, destination, carries: carries.unwrap_or(Carries::Other { protocol }) })
+}
+
+/// RFC 8200 §3 and §4.
+fn v6(bytes: &[u8]) -> Option<Packet> {
+    const HEADER: usize = 40;
+    let address = |at: usize| {
+        let sixteen: [u8; 16] = bytes.get(at..at.checked_add(16)?)?.try_into().ok()?;
+        Some(IpAddr::V6(Ipv6Addr::from(sixteen)))
+    };
+    let (source, destination) = (address(8)?, address(24)?);
+    let total = HEADER + usize::from(short(bytes, 4)?);
+    let whole = bytes.get(..total.min(bytes.len()))?;
+    let mut protocol = byte(bytes, 6)?;
+    let mut rest = whole.get(HEADER..)?;
+    let other = |protocol| Some(Packet { source, destination, carries: Carries::Other { protocol } });
+    loop {
+        let length = match protocol {
+            // Hop-by-hop, routing and destination options: §4.3, §4.4, §4.6.
+            0 | 43 | 60 => match byte(rest, 1) {
+                Some(units) => (usize::from(units) + 1) * 8,
+                None => return other(protocol),
+            },
+            // A fragment (§4.5): the first one has the ports.
+            44 => match short(rest, 2) {
+                Some(offset) if offset >> 3 == 0 => 8,
+                _ => return other(protocol),
+            },
+            _ => break,
+        };
+        let (Some(next), Some(behind)) = (byte(rest, 0), rest.get(length..)) else { return other(protocol) };
+        (protocol, rest) = (next, behind);
+    }
+    let carries = carried(protocol, rest).unwrap_or(Carries::Other { protocol });
+    Some(Packet { source, destination, carries })
+}
+
+fn carried(protocol: u8, bytes: &[u8]) -> Option<Carries> {
+    match protocol {
+        TCP => {
+            let header = usize::from(byte(bytes, 12)? >> 4) * 4;
+            let flags = byte(bytes, 13)?;
+            if header < 20 {
+                return None;
+            }
+            Some(Carries::Tcp(Segment {
+                source_port: short(bytes, 0)?,
+                destination_port: short(bytes, 2)?,
+                sequence: long(bytes, 4)?,
+                acknowledged: if flags & 0x10 != 0 { Some(long(bytes, 8)?) } else { None },
+                syn: flags & 0x02 != 0,
+                fin: flags & 0x01 != 0,
+                reset: flags & 0x04 != 0,
+                payload: bytes.len().checked_sub(header)?,
+            }))
+        }
+        UDP => Some(Carries::Udp {
+            source_port: short(bytes, 0)?,
+            destination_port: short(bytes, 2)?,
+            payload: usize::from(short(bytes, 4)?).checked_sub(8)?.min(bytes.len().checked_sub(8)?),
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A packet of TCP over IPv4, as a kernel would send it, checksums aside.
+    pub(in crate::wan) fn tcp(
+        from: &str,
+        to: &str,
+        flags: u8,
+        numbers: (u32, u32),
+        payload: usize,
+    ) -> Vec<u8> {
+        let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+        let mut segment = Vec::new();
+        segment.extend(from.port().to_be_bytes());
+        segment.extend(to.port().to_be_bytes());
+        segment.extend(numbers.0.to_be_bytes());
+        segment.extend(numbers.1.to_be_bytes());
+        // Eight words: twelve bytes of options, as Linux sends them.
+        segment.extend([0x80, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        segment.extend([1; 12]);
+        segment.extend(vec![b'x'; payload]);
+        ip(from.ip(), to.ip(), TCP, &segment)
+    }
+
+    fn ip(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let total = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+                bytes.extend([0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+                bytes.extend(from.octets());
+                bytes.extend(to.octets());
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+                bytes.extend([0x60, 0, 0, 0, length[0], length[1], protocol, 64]);
+                bytes.extend(from.octets());
+                bytes.extend(to.octets());
+            }
+            _ => panic!("two versions"),
+        }
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn segment(bytes: &[u8]) -> Segment {
+        match Packet::parse(bytes).unwrap().carries {
+            Carries::Tcp(segment) => segment,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn segments_of_both_versions_are_read() {
+        let read = segment(&tcp("10.0.0.1:40000", "10.0.0.2:22", 0x18, (7, 9), 21));
+        assert_eq!((read.source_port, read.destination_port), (40000, 22));
+        assert_eq!((read.sequence, read.acknowledged, read.payload), (7, Some(9), 21));
+        assert!(!read.syn && !read.fin && !read.reset);
+        assert_eq!(read.next_sequence(), 28);
+        let read = segment(&tcp("[fd00::1]:40000", "[fd00::2]:22", 0x02, (u32::MAX, 0), 0));
+        assert!(read.syn && read.acknowledged.is_none());
+        assert_eq!(read.next_sequence(), 0, "numbers wrap");
+        let packet = Packet::parse(&tcp("[fd00::1]:4", "[fd00::2]:22", 0x11, (1, 1), 0)).unwrap();
+        assert_eq!(packet.ends().unwrap().1.to_string(), "[fd00::2]:22");
+    }
+
+    #[test]
+    fn options_padding_and_extension_headers_are_passed() {
+        // Four bytes of options of IPv4, and padding behind the packet.
+        let mut bytes = tcp("10.0.0.1:1", "10.0.0.2:2", 0x10, (1, 2), 5);
+        bytes[0] = 0x46;
+        let total = u16::try_from(bytes.len() + 4).unwrap().to_be_bytes();
+        bytes[2..4].copy_from_slice(&total);
+        bytes.splice(20..20, [1, 1, 1, 1]);
+        bytes.extend([0; 6]);
+        assert_eq!(segment(&bytes).payload, 5);
+        // Destination options, then the first fragment.
+        let plain = tcp("[fd00::1]:1", "[fd00::2]:2", 0x10, (1, 2), 5);
+        let mut behind = vec![44, 0, 1, 4, 0, 0, 0, 0, TCP, 0, 0, 1, 0, 0, 0, 9];
+        behind.extend(&plain[40..]);
+        let (from, to) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        assert_eq!(segment(&ip(from, to, 60, &behind)).payload, 5);
+        // A later fragment has no ports.
+        behind[10..12].copy_from_slice(&[0x05, 0xa8]);
+        let later = Packet::parse(&ip(from, to, 60, &behind)).unwrap();
+        assert_eq!((later.carries, later.ends()), (Carries::Other { protocol: 44 }, None));
+    }
+
+    #[test]
+    fn datagrams_and_others_are_told_apart() {
+        let (from, to) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let datagram = [0x12, 0x34, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
+        let read = Packet::parse(&ip(from, to, UDP, &datagram)).unwrap();
+        assert_eq!(read.carries, Carries::Udp { source_port: 0x1234, destination_port: 53, payload: 4 });
+        assert_eq!(Packet::parse(&ip(from, to, 1, &[8, 0])).unwrap().carries, Carries::Other { protocol: 1 });
+        let cut = Packet::parse(&ip(from, to, TCP, &[0; 12])).unwrap();
+        assert_eq!(cut.carries, Carries::Other { protocol: TCP });
+        for nothing in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0x10; 60]] {
+            assert_eq!(Packet::parse(nothing), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_reaching_past_them(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(packet) = Packet::parse(&bytes) {
+                prop_assert!(packet.payload() <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn a_whole_packet_is_read_whole_and_a_cut_one_never_longer(
+            payload in 0_usize..1400, flags: u8, numbers: (u32, u32), six: bool, cut in 0_usize..1500,
+        ) {
+            let (from, to) = if six { ("[fd00::1]:7", "[fd00::2]:8") } else { ("10.0.0.1:7", "10.0.0.2:8") };
+            let bytes = tcp(from, to, flags, numbers, payload);
+            let read = segment(&bytes);
+            prop_assert_eq!((read.payload, read.sequence), (payload, numbers.0));
+            prop_assert_eq!(read.acknowledged, (flags & 0x10 != 0).then_some(numbers.1));
+            if let Some(packet) = Packet::parse(&bytes[..cut.min(bytes.len())]) {
+                prop_assert!(packet.payload() <= payload);
+            }
+        }
+    }
+}
