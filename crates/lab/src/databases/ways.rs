@@ -222,6 +222,7 @@ impl Served {
                 "    db_labels:\n      '*': '*'\n    db_names: [{USER}]\n    db_users: [{USER}]\n"
             ),
             ledgers: true,
+            ..Shape::default()
         };
         let cluster = Cluster::start(program, &directory, login, &shape)?;
         let authority = directory.join("db_client.pem");

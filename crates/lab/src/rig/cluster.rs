@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use sallyport_sal::Suite;
 use sallyport_sal::economy::LEDGER_VARIABLE;
 
-use super::{CLUSTER, NODE, Process, free_port, output, with_input, write_private};
+use super::{CLUSTER, NODE, Process, Site, Sites, output, with_input, write_private};
 use crate::{AtFile, LabError};
 
 /// The one user.
@@ -27,6 +27,8 @@ pub struct Shape {
     pub allow: String,
     /// Whether each process writes down which keys it makes.
     pub ledgers: bool,
+    /// Where it stands.
+    pub sites: Sites,
 }
 
 /// The running cluster.
@@ -39,8 +41,9 @@ pub struct Cluster {
     pub proxy: Process,
     /// The authority.
     pub authority: Process,
-    /// The proxy's port on loopback.
+    /// The proxy's port.
     pub port: u16,
+    sites: Sites,
     program: PathBuf,
     directory: PathBuf,
 }
@@ -52,14 +55,16 @@ impl Cluster {
         login: &str,
         shape: &Shape,
     ) -> Result<Self, LabError> {
-        let (port, authority_port) = (free_port()?, free_port()?);
+        let sites = &shape.sites;
+        let (port, authority_port) = (sites.proxy.free_port()?, sites.proxy.free_port()?);
+        let address = sites.proxy.address();
         let section = |name: &str, services: &str| {
             format!(
                 "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\ndrain_timeout: 1s\n{services}",
                 directory.join(name).display()
             )
         };
-        let start = |name: &'static str, services: &str| {
+        let start = |name: &'static str, site: &Site, services: &str| {
             let config = directory.join(format!("{name}.yaml"));
             write_private(&config, &section(name, services))?;
             let mut command = Command::new(program);
@@ -67,14 +72,15 @@ impl Cluster {
             if shape.ledgers {
                 command.env(LEDGER_VARIABLE, directory.join(format!("{name}.keys")));
             }
-            Process::start(name, &mut command, directory)
+            site.inside(|| Process::start(name, &mut command, directory))?
         };
         let off = |name: &str| format!("{name}:\n  enabled: false\n");
         let suite = shape.suite.map(|suite| format!("  suite: {}\n", suite.name())).unwrap_or_default();
         let mut authority = start(
             "authority",
+            &sites.proxy,
             &format!(
-                "auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{authority_port}\n{suite}{}{}",
+                "auth:\n  enabled: true\n  second_factor: optional\n  listen: {address}:{authority_port}\n{suite}{}{}",
                 off("proxy"),
                 off("node")
             ),
@@ -110,20 +116,22 @@ impl Cluster {
                       sessions_per_user: 40000\n";
         let mut proxy = start(
             "proxy",
+            &sites.proxy,
             &format!(
-                "proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  public_addr: 127.0.0.1:{port}\n  \
-                 auth_server: 127.0.0.1:{authority_port}\n{limits}{}{}{}{}",
+                "proxy:\n  enabled: true\n  listen: {address}:{port}\n  public_addr: {address}:{port}\n  \
+                 auth_server: {address}:{authority_port}\n{limits}{}{}{}{}",
                 join("proxy")?,
                 shape.proxy,
                 off("auth"),
                 off("node")
             ),
         )?;
-        proxy.wait_until("the proxy", || std::net::TcpStream::connect(("127.0.0.1", port)).ok())?;
+        proxy.wait_until("the proxy", || sites.proxy.answers(port).then_some(()))?;
         let mut node = start(
             "node",
+            &sites.host,
             &format!(
-                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: 127.0.0.1:{port}\n{}{}{}{}",
+                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: {address}:{port}\n{}{}{}{}",
                 join("node")?,
                 shape.node,
                 off("auth"),
@@ -141,6 +149,7 @@ impl Cluster {
             proxy,
             authority,
             port,
+            sites: sites.clone(),
             program: program.to_owned(),
             directory: directory.to_owned(),
         };
@@ -156,14 +165,26 @@ impl Cluster {
         command
     }
 
-    /// `sallyport` as the user.
+    /// Where the proxy is: `ADDRESS:PORT`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.sites.proxy.address(), self.port)
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
+    /// `sallyport` as the user, to be run where the client stands.
     #[must_use]
     pub fn client(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .arg("--home")
             .arg(self.home())
-            .args(["--proxy", &format!("127.0.0.1:{}", self.port)])
+            .args(["--proxy", &self.address()])
             .args(arguments)
             .env_remove("SSH_AUTH_SOCK");
         command
@@ -184,7 +205,7 @@ impl Cluster {
     /// Where the user's keys and certificates are.
     #[must_use]
     pub fn profile(&self) -> PathBuf {
-        self.home().join(format!("127.0.0.1_{}", self.port))
+        self.home().join(self.address().replace(':', "_"))
     }
 
     /// Where a process wrote down which keys it made: `authority`, `proxy` or `node`.
@@ -221,25 +242,20 @@ impl Cluster {
         let link = link.ok_or_else(|| failed("inviting a user", &said))?;
         // It lives as long as the directory, on loopback, and is nobody's.
         let password = format!("lab-{}-{}\n", std::process::id(), link.len());
-        with_input(
-            "sallyport signup",
-            &mut self.client(&["signup", &link, "--no-second-factor", "--password-stdin"]),
-            Some(&password),
-        )?;
-        with_input(
-            "sallyport login",
-            &mut self.client(&[
-                "login",
-                "--user",
-                USER,
-                "--password-stdin",
-                "--add-keys-to-agent",
-                "no",
-                "--ca-pin",
-                pin,
-            ]),
-            Some(&password),
-        )?;
+        let here = &self.sites.client;
+        let mut signup = self.client(&["signup", &link, "--no-second-factor", "--password-stdin"]);
+        here.inside(|| with_input("sallyport signup", &mut signup, Some(&password)))??;
+        let mut login = self.client(&[
+            "login",
+            "--user",
+            USER,
+            "--password-stdin",
+            "--add-keys-to-agent",
+            "no",
+            "--ca-pin",
+            pin,
+        ]);
+        here.inside(|| with_input("sallyport login", &mut login, Some(&password)))??;
         Ok(())
     }
 }

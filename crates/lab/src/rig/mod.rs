@@ -5,6 +5,7 @@ mod cluster;
 pub mod floors;
 pub mod postgres;
 mod process;
+mod site;
 mod sshd;
 
 use std::fs;
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 
 pub use cluster::{Cluster, Shape};
 pub use process::Process;
+pub use site::{Site, Sites};
 pub use sshd::Sshd;
 
 use crate::{AtFile, LabError, Talk};
@@ -27,6 +29,9 @@ pub const NODE: &str = "lab-node";
 pub const CLUSTER: &str = "lab.test";
 /// The name that the stock server has in the configuration of `ssh`.
 pub const DIRECT: &str = "direct.lab.invalid";
+
+/// The name of the stock server beside the proxy, through which stock `ssh` may jump.
+pub const BASTION: &str = "bastion.lab.invalid";
 
 /// The key exchange that stock clients and servers are held to: what this cluster and OpenSSH of any age both have.
 pub const KEY_EXCHANGE: &str = "curve25519-sha256";
@@ -41,6 +46,8 @@ const HELPER: &str = "SALLYPORT_CONNECT";
 pub enum Way {
     /// Straight to the stock server.
     Direct,
+    /// To the stock server, through another one that stands where the proxy does: only where there is one.
+    Bastion,
     /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it: by the resident helper.
     Helper,
     /// The same without the helper: each connection dials the proxy by itself.
@@ -56,12 +63,15 @@ pub struct Rig {
     pub cluster: Cluster,
     /// The stock server.
     pub sshd: Sshd,
+    /// The stock server through which stock `ssh` jumps; only on a WAN.
+    pub bastion: Option<Sshd>,
     /// The account that sessions run as.
     pub login: String,
     /// Its shell.
     pub shell: PathBuf,
     config: PathBuf,
     jump_config: PathBuf,
+    bastion_config: PathBuf,
     // Last: the processes end before their files go.
     directory: TempDir,
 }
@@ -72,22 +82,50 @@ impl Rig {
     /// # Errors
     /// [`LabError`]: what is missing, or did not start, and its last words.
     pub fn start(program: &Path, talk: &Talk) -> Result<Self, LabError> {
+        Self::start_at(program, &Sites::default(), false, talk)
+    }
+
+    /// The same, somewhere; with a stock server beside the proxy, to jump through, or without.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(
+        program: &Path,
+        sites: &Sites,
+        with_bastion: bool,
+        talk: &Talk,
+    ) -> Result<Self, LabError> {
         let directory = tempfile::Builder::new()
             .prefix("sallyport-lab-")
             .tempdir()
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, shell) = account()?;
         talk.say(format!("starting an authority, a proxy and a node in {}", directory.path().display()));
-        let cluster = Cluster::start(program, directory.path(), &login, &Shape::default())?;
+        let shape = Shape { sites: sites.clone(), ..Shape::default() };
+        let cluster = Cluster::start(program, directory.path(), &login, &shape)?;
         talk.say("starting a stock sshd that trusts the same user CA");
-        let sshd = Sshd::start(directory.path(), &cluster)?;
+        let sshd = Sshd::start(directory.path(), &cluster, DIRECT, &sites.host)?;
+        let bastion = with_bastion
+            .then(|| {
+                let directory = directory.path().join("bastion");
+                fs::create_dir(&directory).at("make", &directory)?;
+                Sshd::start(&directory, &cluster, BASTION, &sites.proxy)
+            })
+            .transpose()?;
         let config = directory.path().join("ssh_config");
         let jump_config = directory.path().join("ssh_config_jump");
+        let stock = algorithms() + &sshd.ssh_config(&cluster);
         for (path, arguments) in [(&config, &["config"][..]), (&jump_config, &["config", "--jump"])] {
-            let ours = output("sallyport config", &mut cluster.client(arguments))?;
-            write_private(path, &(algorithms() + &sshd.ssh_config(&cluster) + &ours))?;
+            let mut command = cluster.client(arguments);
+            let ours = sites.client.inside(|| output("sallyport config", &mut command))??;
+            write_private(path, &(stock.clone() + &ours))?;
         }
-        Ok(Self { cluster, sshd, login, shell, config, jump_config, directory })
+        let bastion_config = directory.path().join("ssh_config_bastion");
+        if let Some(bastion) = &bastion {
+            let jump = format!("Host {DIRECT}\n    ProxyJump {login}@{BASTION}\n\n");
+            write_private(&bastion_config, &(stock + &jump + &bastion.ssh_config(&cluster)))?;
+        }
+        Ok(Self { cluster, sshd, bastion, login, shell, config, jump_config, bastion_config, directory })
     }
 
     /// A directory for the files of a measurement.
@@ -110,7 +148,11 @@ impl Rig {
         let mut command = Command::new(program);
         command
             .arg("-F")
-            .arg(if way == Way::Jump { &self.jump_config } else { &self.config })
+            .arg(match way {
+                Way::Jump => &self.jump_config,
+                Way::Bastion => &self.bastion_config,
+                Way::Direct | Way::Helper | Way::ProxyCommand => &self.config,
+            })
             .args(["-o", "BatchMode=yes"])
             .env_remove("SSH_AUTH_SOCK")
             .stdin(Stdio::null());
@@ -124,7 +166,7 @@ impl Rig {
     #[must_use]
     pub fn destination(&self, way: Way) -> String {
         match way {
-            Way::Direct => format!("{}@{DIRECT}", self.login),
+            Way::Direct | Way::Bastion => format!("{}@{DIRECT}", self.login),
             Way::Helper | Way::ProxyCommand | Way::Jump => format!("{}@{NODE}.{CLUSTER}", self.login),
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{CIPHER, Cluster, DIRECT, KEY_EXCHANGE, Process, free_port, output, write_private};
+use super::{CIPHER, Cluster, KEY_EXCHANGE, Process, Site, output, write_private};
 use crate::LabError;
 
 /// Where Debian and others keep it; `sshd` demands to be started by an absolute path.
@@ -14,13 +14,22 @@ const PLACES: [&str; 4] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd
 pub struct Sshd {
     /// Its listener; every connection has a child.
     pub process: Process,
-    /// Its port on loopback.
+    /// Its port.
     pub port: u16,
+    /// What its host certificate says, and the configuration of `ssh` calls it.
+    name: &'static str,
+    site: Site,
     known_hosts: PathBuf,
 }
 
 impl Sshd {
-    pub(super) fn start(directory: &Path, cluster: &Cluster) -> Result<Self, LabError> {
+    /// Starts it in a directory of its own.
+    pub(super) fn start(
+        directory: &Path,
+        cluster: &Cluster,
+        name: &'static str,
+        site: &Site,
+    ) -> Result<Self, LabError> {
         let program = PLACES.iter().map(Path::new).find(|path| path.exists());
         let Some(program) = program else {
             return Err(LabError::Missing {
@@ -29,12 +38,12 @@ impl Sshd {
                 hint: "the lab measures against OpenSSH: install openssh-server",
             });
         };
-        let port = free_port()?;
+        let port = site.free_port()?;
         let host_key = directory.join("sshd_host");
         output(
             "certifying the stock server",
             cluster
-                .admin(&["auth", "sign", "--format", "openssh-host", "--host", DIRECT, "--out"])
+                .admin(&["auth", "sign", "--format", "openssh-host", "--host", name, "--out"])
                 .arg(&host_key),
         )?;
         let users = directory.join("sshd_users.pub");
@@ -48,17 +57,18 @@ impl Sshd {
         )?;
         let known_hosts = directory.join("sshd_known_hosts");
         let lines = hosts.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-        let lines: Vec<String> = lines.map(|line| format!("@cert-authority {DIRECT} {line}\n")).collect();
+        let lines: Vec<String> = lines.map(|line| format!("@cert-authority {name} {line}\n")).collect();
         write_private(&known_hosts, &lines.concat())?;
         let config = directory.join("sshd_config");
         write_private(
             &config,
             &format!(
-                "ListenAddress 127.0.0.1:{port}\nHostKey {key}\nHostCertificate {key}-cert.pub\nTrustedUserCAKeys {}\n\
+                "ListenAddress {address}:{port}\nHostKey {key}\nHostCertificate {key}-cert.pub\nTrustedUserCAKeys {}\n\
                  KexAlgorithms {KEY_EXCHANGE}\nCiphers {CIPHER}\nPasswordAuthentication no\nUsePAM no\nStrictModes no\n\
                  PermitRootLogin yes\nMaxStartups 5000\nPidFile none\nPrintMotd no\nLogLevel ERROR\n\
                  Subsystem sftp internal-sftp\n",
                 users.display(),
+                address = site.address(),
                 key = host_key.display(),
             ),
         )?;
@@ -66,22 +76,25 @@ impl Sshd {
         if nix::unistd::geteuid().is_root() {
             let _ = std::fs::create_dir_all("/run/sshd");
         }
-        let mut process =
-            Process::start("sshd", Command::new(program).args(["-D", "-e", "-f"]).arg(&config), directory)?;
-        process.wait_until("sshd", || std::net::TcpStream::connect(("127.0.0.1", port)).ok())?;
-        Ok(Self { process, port, known_hosts })
+        let mut command = Command::new(program);
+        command.args(["-D", "-e", "-f"]).arg(&config);
+        let mut process = site.inside(|| Process::start("sshd", &mut command, directory))??;
+        process.wait_until("sshd", || site.answers(port).then_some(()))?;
+        Ok(Self { process, port, name, site: site.clone(), known_hosts })
     }
 
     /// What `ssh` needs to know of it.
     pub(super) fn ssh_config(&self, cluster: &Cluster) -> String {
         let profile = cluster.profile();
         format!(
-            "Host {DIRECT}\n    HostName 127.0.0.1\n    Port {}\n    HostKeyAlias {DIRECT}\n    \
+            "Host {name}\n    HostName {}\n    Port {}\n    HostKeyAlias {name}\n    \
              UserKnownHostsFile {}\n    StrictHostKeyChecking yes\n    IdentitiesOnly yes\n    \
              IdentityFile {profile}/ssh_key\n    CertificateFile {profile}/ssh_key-cert.pub\n    \
              PreferredAuthentications publickey\n\n",
+            self.site.address(),
             self.port,
             self.known_hosts.display(),
+            name = self.name,
             profile = profile.display(),
         )
     }
