@@ -31,6 +31,8 @@ mod detect;
 mod http_response;
 #[path = "../fuzz/fuzz_targets/inspect.rs"]
 mod inspect;
+#[path = "../fuzz/fuzz_targets/ip_packet.rs"]
+mod ip_packet;
 #[path = "../fuzz/fuzz_targets/jwt.rs"]
 mod jwt;
 #[path = "../fuzz/fuzz_targets/node_query.rs"]
@@ -328,6 +330,17 @@ fn ssh_host_key_holds() {
             b"\x01line\nSSH-2.0-x\n\0\0\0\x11\x04\x1f\0\0\0\x02\x80\0\0\0\0\x01\x02pppp",
         ],
     );
+}
+
+#[test]
+fn ip_packet_holds() {
+    // A SYN over IPv4, and a datagram of UDP over IPv6 behind a first fragment.
+    let mut syn = b"\x45\0\0\x28\0\0\x40\0\x40\x06\0\0\x0a\x4d\0\x01\x0a\x4d\0\x02".to_vec();
+    syn.extend(b"\x9c\x40\0\x16\0\0\0\x07\0\0\0\0\x50\x02\xff\xff\0\0\0\0");
+    let mut datagram = b"\x60\0\0\0\0\x14\x2c\x40".to_vec();
+    datagram.extend([0xfd; 32]);
+    datagram.extend(b"\x11\0\0\x01\0\0\0\x09\x12\x34\0\x35\0\x0c\0\0abcd");
+    replay("ip_packet", ip_packet::run, &[&syn, &datagram]);
 }
 
 #[test]

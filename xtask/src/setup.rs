@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 const NEEDED: &[(&str, &str)] = &[
     ("ssh", "openssh-client"),
     ("/usr/sbin/sshd", "openssh-server"),
+    ("/sbin/ip", "iproute2"),
+    ("ping", "iputils-ping"),
     ("rsync", "rsync"),
     ("plink", "putty-tools"),
     ("/usr/lib/python3/dist-packages/asyncssh", "python3-asyncssh"),

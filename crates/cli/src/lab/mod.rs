@@ -345,6 +345,14 @@ async fn measure(
 async fn beside_a_watch<T: Send + 'static>(
     work: impl FnOnce(&Path, &Talk) -> Result<T, LabError> + Send + 'static,
 ) -> CliResult<T> {
+    until_told("stopping after this sample; what there is will be shown (once more: at once)", work).await
+}
+
+/// The same, with what is said then.
+async fn until_told<T: Send + 'static>(
+    stopping: &'static str,
+    work: impl FnOnce(&Path, &Talk) -> Result<T, LabError> + Send + 'static,
+) -> CliResult<T> {
     let program = std::env::current_exe().doing("find the path of this program")?;
     let stop = Arc::new(AtomicBool::new(false));
     let progress = Arc::new(progress::Progress::new());
@@ -366,7 +374,7 @@ async fn beside_a_watch<T: Send + 'static>(
                 if stop.swap(true, Ordering::Relaxed) {
                     return Err(CliError::new("interrupted twice; what the lab started may still be running"));
                 }
-                progress.say("stopping after this sample; what there is will be shown (once more: at once)");
+                progress.say(stopping);
             }
         }
     };

@@ -5,13 +5,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sallyport_lab::wan::{self, Host, Placed, Plan, Setting, Settings, Wan};
+use sallyport_lab::wan::{self, Host, Placed, Plan, Setting, Settings, Wan, table};
 use sallyport_lab::{LabError, Talk};
 
-use super::beside_a_watch;
+use super::{Common, at_least_one, measure, until_told};
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
 
+/// What is said when somebody presses Ctrl-C.
+const STOPPING: &str =
+    "taking the WAN down (once more: at once; then `sallyport lab wan clean` removes what is left)";
 /// How often to look whether to go down.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -28,8 +31,42 @@ pub(crate) enum Command {
     Shell(Shell),
     /// Bring it up, say what its namespaces and addresses are, and take it down on Ctrl-C.
     Up(Up),
-    /// Remove namespaces that WANs left behind which were killed.
+    /// Remove namespaces that WANs left behind which were killed. Bringing one up does so, too.
     Clean,
+    /// Round trips from connect to the exit status of `true`, every way there is, where client, proxy and host stand in
+    /// one, two or three regions.
+    Table(Table),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Table {
+    #[command(flatten)]
+    common: Common,
+    /// Rounds; each connects once every way in each placement. Default: 9, or 3 with --quick.
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
+    rounds: Option<usize>,
+    /// Where client, proxy and host stand. Default: a/a/a, a/b/b, a/b/c and a/a/c.
+    #[arg(long, value_name = "A/B/C,...", value_delimiter = ',')]
+    placement: Vec<String>,
+    /// Round trip between two of the regions a, b and c in milliseconds. Default: a-b=50, b-c=50, a-c=100, and 0.5 within
+    /// a region.
+    #[arg(long, value_name = "A-B=MS")]
+    rtt: Vec<Setting>,
+    /// By how much a packet's way may be shorter or longer, in milliseconds; of one pair, or of all.
+    #[arg(long, value_name = "[A-B=]MS")]
+    jitter: Vec<Setting>,
+    /// Packets that are lost, in percent; of one pair, or of all.
+    #[arg(long, value_name = "[A-B=]PERCENT")]
+    loss: Vec<Setting>,
+    /// Mbit/s each way; of one pair, or of all.
+    #[arg(long, value_name = "[A-B=]MBIT")]
+    rate: Vec<Setting>,
+    /// What losses and jitter are drawn from: the same number, the same fates.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Show who waited for whom, packet by packet, each way with the proxy on the way.
+    #[arg(long)]
+    waterfalls: bool,
 }
 
 /// What lies between regions.
@@ -120,7 +157,7 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
         Command::Up(up) => {
             let plan = up.topology.plan()?;
             let format = up.format;
-            beside_a_watch(move |_, talk| {
+            until_told(STOPPING, move |_, talk| {
                 let wan = Wan::up(&plan)?;
                 let shown = show(&wan, format);
                 while shown.is_ok() && !talk.stopping() {
@@ -131,6 +168,23 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
             })
             .await?;
             Ok(ExitCode::SUCCESS)
+        }
+        Command::Table(table) => {
+            let usual = table::Settings::of(table.common.quick);
+            let settings = table::Settings {
+                rounds: table.rounds.unwrap_or(usual.rounds),
+                placements: table.placement,
+                figures: Settings {
+                    round_trips: table.rtt,
+                    jitter: table.jitter,
+                    loss: table.loss,
+                    rates: table.rate,
+                },
+                seed: table.seed,
+                waterfalls: table.waterfalls,
+                csv: table.common.csv.clone(),
+            };
+            measure(&table.common, move |program, talk| table::run(program, &settings, talk)).await
         }
         Command::Clean => {
             let removed = wan::clean().map_err(|error| CliError::new(error.to_string()))?;
@@ -146,7 +200,7 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
 /// Runs a command, and gives its exit status as ours.
 async fn in_wan(plan: Plan, run: Run) -> CliResult<ExitCode> {
     let (flights, format) = (run.flights, run.format);
-    let (status, rows) = beside_a_watch(move |_, talk| {
+    let (status, rows) = until_told(STOPPING, move |_, talk| {
         let wan = Wan::up(&plan)?;
         let host = on(&wan, run.on.as_deref())?;
         let ended = wan::run(&wan, host, &run.command, talk)?;

@@ -26,7 +26,7 @@ const STYLE: &str = "\
 .lab .s1{fill:#f0803c}.lab .l1{stroke:#f0803c}.lab .s2{fill:#2fc79b}.lab .l2{stroke:#2fc79b}}";
 
 /// The whole picture around what was drawn.
-fn document(title: &str, (width, height): (f64, f64), body: &str) -> String {
+pub(crate) fn document(title: &str, (width, height): (f64, f64), body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lab\" role=\"img\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"system-ui,sans-serif\" font-size=\"12\">\n\

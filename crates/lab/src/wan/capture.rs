@@ -103,6 +103,13 @@ impl Capture {
         flights::journey(&self.packets.iter().collect::<Vec<_>>(), client, until)
     }
 
+    /// What was seen between these hosts, and nobody else.
+    #[must_use]
+    pub fn among(mut self, hosts: &[usize]) -> Self {
+        self.packets.retain(|seen| hosts.contains(&seen.from) && hosts.contains(&seen.to));
+        self
+    }
+
     /// Every connection, in the order in which they began.
     #[must_use]
     pub fn flows(&self) -> Vec<Flow> {

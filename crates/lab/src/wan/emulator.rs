@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +36,13 @@ const REAL_TIME_PRIORITY: &str = "10";
 /// How long a thread may take to wake up: a virtual machine that sleeps needs most of it. The timer goes off so much
 /// earlier, and the rest is waited for awake.
 const WAKING_NANOSECONDS: u64 = 150_000;
+/// An address of the network that no host has, for packets that are sent to see how soon they are taken.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
+/// How many such packets, and how long the thread that takes them may fall asleep between two.
+const PROBES: usize = 15;
+const PROBE_EVERY: Duration = Duration::from_millis(3);
+/// What is taken off at most: more is a machine that was busy just then.
+const TAKING_MOST: u64 = 200_000;
 /// Where real time is not to be had.
 const PRIORITY: i32 = -15;
 
@@ -96,6 +103,12 @@ struct State {
     armed: Option<u64>,
     timer: Arc<OwnedFd>,
     stopping: bool,
+    /// When a probe was sent that has not been taken.
+    probe: Option<u64>,
+    /// How long probes took.
+    probes: Vec<u64>,
+    /// How long a packet has waited when it is taken, at least: it was sent that much earlier.
+    taking: u64,
     capture: Option<Recorder>,
     captures: u64,
     counts: Counts,
@@ -156,6 +169,9 @@ impl Emulator {
             armed: None,
             timer: Arc::new(timer),
             stopping: false,
+            probe: None,
+            probes: Vec::new(),
+            taking: 0,
             capture: None,
             captures: 0,
             counts: Counts::default(),
@@ -175,6 +191,26 @@ impl Emulator {
             emulator.threads.push(thread.map_err(|error| failed("starting the emulator", &error))?);
         }
         Ok(emulator)
+    }
+
+    /// Finds out how long packets wait until they are taken, so that they arrive so much earlier. The host must have its
+    /// address by now.
+    pub(super) fn calibrate(&self, host: &HostFacts) -> Result<(), LabError> {
+        let socket = host.namespace.inside(|| UdpSocket::bind((host.v4, 0)))?;
+        // Without it packets arrive a little later, and nothing else is wrong.
+        let Ok(socket) = socket else { return Ok(()) };
+        for _ in 0..PROBES {
+            std::thread::sleep(PROBE_EVERY);
+            let mut state = lock(&self.state);
+            state.probe = Some(state.now());
+            drop(state);
+            let _ = socket.send_to(&[0], (NOBODY, 9));
+        }
+        std::thread::sleep(PROBE_EVERY);
+        let mut state = lock(&self.state);
+        // The quickest one: what is taken off has always passed.
+        state.taking = state.probes.iter().copied().min().unwrap_or_default().min(TAKING_MOST);
+        Ok(())
     }
 
     /// From now on, for all lines, in the order of [`Self::start`].
@@ -325,6 +361,10 @@ impl State {
     fn take(&mut self, from: usize, bytes: &[u8]) {
         let now = self.now();
         let packet = Packet::parse(bytes);
+        if packet.is_some_and(|packet| packet.destination == IpAddr::V4(NOBODY)) {
+            self.probes.extend(self.probe.take().map(|sent| now.saturating_sub(sent)));
+            return;
+        }
         let Some((packet, to)) =
             packet.and_then(|packet| Some((packet, *self.addresses.get(&packet.destination)?)))
         else {
@@ -333,7 +373,7 @@ impl State {
         };
         let number = from * self.devices.len() + to;
         let Some(line) = self.lines.get_mut(number) else { return };
-        let fate = line.admit(now, bytes.len());
+        let fate = line.admit(now.saturating_sub(self.taking), bytes.len());
         let seen = self.capture.as_mut().and_then(|recorder| recorder.add(from, to, now, packet));
         match fate {
             Fate::Arrives(at) => {

@@ -7,11 +7,13 @@
 mod capture;
 mod emulator;
 mod flights;
+pub mod ladder;
 mod line;
 mod namespace;
 mod packet;
 mod plan;
 mod run;
+pub mod table;
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -91,6 +93,9 @@ impl Wan {
             // Where /etc cannot be written to, hosts are known by their addresses alone.
             let _ = host.namespace.name_hosts(&names);
         }
+        if let Some(first) = hosts.first() {
+            emulator.calibrate(first)?;
+        }
         Ok(Self { emulator, claim, hosts, matrix: plan.matrix.clone() })
     }
 
@@ -110,6 +115,12 @@ impl Wan {
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name.as_str() == name)
+    }
+
+    /// What lies between regions.
+    #[must_use]
+    pub fn matrix(&self) -> &Matrix {
+        &self.matrix
     }
 
     /// What lies between two hosts, by their numbers.

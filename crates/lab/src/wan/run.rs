@@ -14,7 +14,9 @@ use crate::{LabError, Talk};
 
 /// How often to look whether a command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a command has to end when it is told to.
+/// How long a command has to end by itself: Ctrl-C at a terminal reaches it without us; other signals do not.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long it has when it is told to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a command ended, and what was seen of it.
@@ -60,24 +62,23 @@ fn with_addresses(wan: &Wan, text: &OsString) -> OsString {
 }
 
 fn wait(child: &mut Child, talk: &Talk) -> std::io::Result<ExitStatus> {
-    let mut told: Option<Instant> = None;
+    let (mut heard, mut told): (Option<Instant>, bool) = (None, false);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        match told {
-            // Ctrl-C at a terminal reaches it without us; other signals do not.
-            None if talk.stopping() => {
+        if talk.stopping() {
+            let waited = heard.get_or_insert_with(Instant::now).elapsed();
+            if waited > GRACE && !told {
+                told = true;
                 if let Ok(number) = i32::try_from(child.id()) {
                     let _ = kill(Pid::from_raw(number), Signal::SIGTERM);
                 }
-                told = Some(Instant::now());
             }
-            Some(told) if told.elapsed() > PATIENCE => {
+            if waited > GRACE + PATIENCE {
                 child.kill()?;
                 return child.wait();
             }
-            _ => {}
         }
         std::thread::sleep(LOOK_EVERY);
     }

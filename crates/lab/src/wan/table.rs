@@ -1,0 +1,402 @@
+//! `lab wan table`: what a connection costs where client, proxy and host are far apart, every way there is.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::capture::Capture;
+use super::flights::Journey;
+use super::plan::{Matrix, Name, Placed, Plan, Settings as Figures};
+use super::{Wan, ladder};
+use crate::machine::Watch;
+use crate::plot::{Bar, Bars};
+use crate::report::{Aim, Csv, Picture, Report, Row};
+use crate::rig::{Rig, Site, Sites, Way};
+use crate::statistics::Samples;
+use crate::{LabError, Talk};
+
+/// The parts, which are the hosts of the WAN.
+const HOSTS: [&str; 3] = ["client", "proxy", "host"];
+/// The regions.
+const REGIONS: [&str; 3] = ["a", "b", "c"];
+/// Round trips where none are given: the proxy is on the way from the client to the host.
+const ROUND_TRIPS: [&str; 6] = ["a-b=50", "b-c=50", "a-c=100", "a-a=0.5", "b-b=0.5", "c-c=0.5"];
+/// Below it programs take longer than packets: chains of packets are then those of chance, and time tells nothing.
+const FAR: Duration = Duration::from_millis(5);
+/// How long services have to finish what a connection left them to do, beside two round trips.
+const SETTLE: Duration = Duration::from_millis(400);
+/// Where the waterfalls are taken: everything is apart, and the proxy is on the way.
+const SHOWN: &str = "a/b/c";
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Rounds; each connects once every way.
+    pub rounds: usize,
+    /// Which placements, by the regions of client, proxy and host: `a/b/c`. Empty: all of [`placements`].
+    pub placements: Vec<String>,
+    /// What lies between the regions a, b and c; what is not given is as by default.
+    pub figures: Figures,
+    /// What losses and jitter are drawn from.
+    pub seed: u64,
+    /// Whether the report has the waterfalls as text, too.
+    pub waterfalls: bool,
+    /// Where every sample goes.
+    pub csv: Option<PathBuf>,
+}
+
+impl Settings {
+    /// A glance, or enough to rely on.
+    #[must_use]
+    pub fn of(quick: bool) -> Self {
+        let rounds = if quick { 3 } else { 9 };
+        Self {
+            rounds,
+            placements: Vec::new(),
+            figures: Figures::default(),
+            seed: 1,
+            waterfalls: false,
+            csv: None,
+        }
+    }
+}
+
+/// In which regions client, proxy and host stand.
+#[derive(Debug, Clone, Copy)]
+struct Placement {
+    label: &'static str,
+    what: &'static str,
+    regions: [&'static str; 3],
+}
+
+const PLACEMENTS: [Placement; 4] = [
+    Placement { label: "a/a/a", what: "all in a", regions: ["a", "a", "a"] },
+    Placement { label: "a/b/b", what: "client in a, proxy and host in b", regions: ["a", "b", "b"] },
+    Placement { label: "a/b/c", what: "client in a, proxy in b, host in c", regions: ["a", "b", "c"] },
+    Placement { label: "a/a/c", what: "client and proxy in a, host in c", regions: ["a", "a", "c"] },
+];
+
+/// The placements that there are.
+pub fn placements() -> impl Iterator<Item = &'static str> {
+    PLACEMENTS.iter().map(|placement| placement.label)
+}
+
+/// Those that are meant.
+fn chosen(settings: &Settings) -> Result<Vec<Placement>, LabError> {
+    if let Some(unknown) = settings.placements.iter().find(|named| !placements().any(|label| label == *named))
+    {
+        let known: Vec<&str> = placements().collect();
+        return Err(LabError::Input(format!("no placement {unknown:?}: expected {}", known.join(", "))));
+    }
+    let named = |placement: &Placement| {
+        settings.placements.is_empty() || settings.placements.iter().any(|named| named == placement.label)
+    };
+    Ok(PLACEMENTS.into_iter().filter(named).collect())
+}
+
+/// A way to connect.
+struct Scenario {
+    name: &'static str,
+    /// What the picture of its waterfall is called, and its lines in the file of samples.
+    file: &'static str,
+    command: fn(&Rig) -> Command,
+    /// The numbers of the hosts that it leads over.
+    hosts: &'static [usize],
+    aim: Option<AimAt>,
+}
+
+/// What a way is to reach, with the proxy on the way.
+#[derive(Clone, Copy)]
+enum AimAt {
+    /// So many round trips between client and host, at most, by the time that it takes.
+    RoundTrips(f64),
+    /// So much of the direct way's time, at most.
+    OfDirect(f64),
+}
+
+fn stock(rig: &Rig, way: Way) -> Command {
+    let mut command = rig.ssh(way);
+    command.arg("true");
+    command
+}
+
+fn own(rig: &Rig, by_helper: bool) -> Command {
+    let mut command = rig.own_ssh(by_helper);
+    command.arg("true");
+    command
+}
+
+/// The direct way first: the others are compared with it.
+fn scenarios() -> Vec<Scenario> {
+    let all = &[0, 1, 2][..];
+    let scenario = |name, file, command, aim| Scenario { name, file, command, hosts: all, aim };
+    vec![
+        // What services do by themselves meanwhile is not of this way.
+        Scenario { hosts: &[0, 2], ..scenario("ssh direct", "direct", |rig| stock(rig, Way::Direct), None) },
+        scenario("ssh -J, stock bastion", "bastion", |rig| stock(rig, Way::Bastion), None),
+        scenario(
+            "ssh -J, through the proxy",
+            "jump",
+            |rig| stock(rig, Way::Jump),
+            Some(AimAt::OfDirect(0.9)),
+        ),
+        scenario("sallyport ssh, cold", "cold", |rig| own(rig, false), Some(AimAt::RoundTrips(4.5))),
+        scenario("sallyport ssh, warm", "warm", |rig| own(rig, true), Some(AimAt::RoundTrips(1.5))),
+        scenario("ssh, helper", "helper", |rig| stock(rig, Way::Helper), Some(AimAt::RoundTrips(2.5))),
+        scenario("ssh, no helper", "proxycommand", |rig| stock(rig, Way::ProxyCommand), None),
+    ]
+}
+
+/// What was measured of one way in one placement.
+#[derive(Default)]
+struct Samplings {
+    milliseconds: Samples,
+    /// In round trips between client and host.
+    round_trips: Samples,
+    /// Round trips between client and proxy, proxy and host, client and host.
+    links: [Samples; 3],
+    /// Which of them are long enough to count on.
+    far: [bool; 3],
+    stalls: Samples,
+    last: Option<(Capture, Journey)>,
+}
+
+/// One connection.
+struct Sample {
+    took: Duration,
+    capture: Capture,
+    journey: Journey,
+}
+
+/// Measures.
+///
+/// # Errors
+/// When something is missing, cannot be started, or a connection fails.
+pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
+    let placements = chosen(settings)?;
+    let mut wan = Wan::up(&plan(settings)?)?;
+    let site = |name: &str| {
+        wan.host(name).map(Site::from).ok_or_else(|| LabError::Input(format!("there is no host {name}")))
+    };
+    let sites = Sites { client: site("client")?, proxy: site("proxy")?, host: site("host")? };
+    let rig = Rig::start_at(program, &sites, true, talk)?;
+    let mut csv = Csv::create(
+        settings.csv.as_deref(),
+        "placement,way,round,milliseconds,round_trips,client_proxy,proxy_host,client_host,stalls",
+    )?;
+    let scenarios = scenarios();
+    let watch = Watch::begin();
+    let mut measured = Vec::new();
+    let steps = placements.len() * (settings.rounds + 1) * scenarios.len();
+    let mut step = 0;
+    for placement in placements {
+        for (host, region) in HOSTS.iter().zip(placement.regions) {
+            wan.place(host, &region.parse()?);
+        }
+        let mut all: Vec<Samplings> = scenarios.iter().map(|_| Samplings::default()).collect();
+        for round in 0..=settings.rounds {
+            for turn in 0..scenarios.len() {
+                // Nobody always goes behind the same neighbour.
+                let index = (turn + round) % scenarios.len();
+                let (Some(scenario), Some(samples)) = (scenarios.get(index), all.get_mut(index)) else {
+                    continue;
+                };
+                if talk.stopping() {
+                    break;
+                }
+                talk.progress(step, steps, format!("{}: {}", placement.label, scenario.name));
+                step += 1;
+                let sample = once(&wan, &rig, scenario)?;
+                // The first one makes what is kept: trust, a resident helper.
+                if round > 0 {
+                    samples.take(&wan, sample, |figures| {
+                        csv.line(&format!("{},{},{round},{figures}", placement.label, scenario.file))
+                    })?;
+                }
+            }
+        }
+        let direct = round_trip(&wan, 0, 2);
+        measured.push((placement, direct, all));
+    }
+    Ok(report(&rig, &scenarios, &measured, settings, &wan, Report::of("wan table", &watch, talk)))
+}
+
+fn plan(settings: &Settings) -> Result<Plan, LabError> {
+    let names: Vec<Name> = REGIONS.iter().map(|region| region.parse()).collect::<Result<_, _>>()?;
+    let usual: Vec<_> = ROUND_TRIPS.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let mut figures = settings.figures.clone();
+    // What is given comes later, and stands.
+    figures.round_trips.splice(0..0, usual);
+    let matrix = Matrix::of(&names, &figures)?;
+    let region: Name = "a".parse()?;
+    let placed = |host: &&str| Ok::<_, LabError>(Placed { host: host.parse()?, region: region.clone() });
+    let hosts = HOSTS.iter().map(placed).collect::<Result<_, _>>()?;
+    Ok(Plan { hosts, matrix, seed: settings.seed })
+}
+
+fn round_trip(wan: &Wan, one: usize, other: usize) -> Duration {
+    wan.between(one, other).round_trip
+}
+
+/// Connects once, and sees what was on the wire meanwhile.
+fn once(wan: &Wan, rig: &Rig, scenario: &Scenario) -> Result<Sample, LabError> {
+    // What the one before left to do must not be in it.
+    std::thread::sleep(SETTLE + wan.longest_round_trip() * 2);
+    let failed = |said: String| LabError::Failed { what: format!("connecting: {}", scenario.name), said };
+    let mut command = (scenario.command)(rig);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let recording = wan.record();
+    let (began, ended, output) = rig.cluster.sites().client.inside(|| {
+        let began = Instant::now();
+        let output = command.output();
+        (began, Instant::now(), output)
+    })?;
+    let capture = wan.recorded().among(scenario.hosts);
+    let output = output.map_err(|source| crate::rig::missing(&command, source))?;
+    if !output.status.success() {
+        return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())));
+    }
+    let journey = capture.journey(0, ended.saturating_duration_since(recording));
+    let journey = journey.ok_or_else(|| failed("no packet was seen".to_owned()))?;
+    Ok(Sample { took: ended.saturating_duration_since(began), capture, journey })
+}
+
+impl Samplings {
+    /// Takes in a connection, and gives its figures as they stand in the file.
+    #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
+    fn take(
+        &mut self,
+        wan: &Wan,
+        sample: Sample,
+        write: impl FnOnce(&str) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let journey = &sample.journey;
+        let links = [(0, 1), (1, 2), (0, 2)];
+        let counted = links.map(|(one, other)| journey.between(one, other) as f64 / 2.0);
+        let unit = round_trip(wan, 0, 2).as_secs_f64();
+        let far = links.map(|(one, other)| round_trip(wan, one, other).as_secs_f64());
+        let sum: f64 = counted.iter().zip(far).map(|(count, far)| count * far).sum();
+        let round_trips = if unit > 0.0 { sum / unit } else { counted.iter().sum() };
+        self.far = links.map(|(one, other)| round_trip(wan, one, other) >= FAR);
+        let milliseconds = sample.took.as_secs_f64() * 1e3;
+        let stalls = journey.stalls() as f64;
+        let [client_proxy, proxy_host, client_host] = counted;
+        write(&format!(
+            "{milliseconds:.3},{round_trips:.3},{client_proxy},{proxy_host},{client_host},{stalls}"
+        ))?;
+        self.milliseconds.push(milliseconds);
+        self.round_trips.push(round_trips);
+        for (samples, count) in self.links.iter_mut().zip(counted) {
+            samples.push(count);
+        }
+        self.stalls.push(stalls);
+        self.last = Some((sample.capture, sample.journey));
+        Ok(())
+    }
+}
+
+fn report(
+    rig: &Rig,
+    scenarios: &[Scenario],
+    measured: &[(Placement, Duration, Vec<Samplings>)],
+    settings: &Settings,
+    wan: &Wan,
+    mut report: Report,
+) -> Report {
+    report.conditions = rig.conditions();
+    report.conditions.extend(conditions(settings, wan));
+    let mut bars = Bars::new(
+        "From nothing to the exit status of true",
+        "round trips between client and host, counted; client/proxy/host by region",
+    );
+    for (placement, direct, all) in measured {
+        let base = all.first().map(|samples| samples.milliseconds.clone()).unwrap_or_default();
+        let mut group = Vec::new();
+        for (scenario, samples) in
+            scenarios.iter().zip(all).filter(|(_, samples)| !samples.round_trips.is_empty())
+        {
+            let far = *direct >= FAR;
+            let in_time = samples.milliseconds.median() / 1e3 / direct.as_secs_f64();
+            let ratio = samples.milliseconds.ratio_to(&base);
+            let link = |index: usize| {
+                let counted = samples.links.get(index).map(Samples::median);
+                counted.filter(|count| *count > 0.0 && samples.far.get(index) == Some(&true))
+            };
+            let counted = if far { samples.round_trips.clone() } else { Samples::default() };
+            report.rows.push(
+                Row::new(format!("{} {}", placement.label, scenario.name))
+                    .measured("round trips", 1, &counted)
+                    .with("client-proxy", 1, link(0))
+                    .with("proxy-host", 1, link(1))
+                    .with("client-host", 1, link(2))
+                    .with("stalls", 0, far.then(|| samples.stalls.median()))
+                    .measured("ms", 0, &samples.milliseconds)
+                    .with("ms / RTT", 1, far.then_some(in_time))
+                    .with("x direct", 2, ratio),
+            );
+            if far {
+                let bar = Bar::new(scenario.name, counted.median());
+                group.push(match counted.interval() {
+                    Some((low, high)) => bar.interval(low, high),
+                    None => bar,
+                });
+            }
+            if placement.label != SHOWN {
+                continue;
+            }
+            let what = format!("{}, {}", scenario.name, placement.what);
+            report.aims.extend(match (scenario.aim, ratio) {
+                (Some(AimAt::RoundTrips(most)), _) => {
+                    Some(Aim::at_most(&what, in_time, most, "round trips of time"))
+                }
+                (Some(AimAt::OfDirect(most)), Some(ratio)) => {
+                    Some(Aim::at_most(&what, ratio, most, "x direct"))
+                }
+                _ => None,
+            });
+            if let Some((capture, journey)) = &samples.last {
+                let svg = ladder::svg(&what, capture, journey);
+                report.pictures.push(Picture {
+                    name: format!("wan-{}", scenario.file),
+                    title: what.clone(),
+                    svg,
+                });
+                if settings.waterfalls {
+                    report.notes.push(format!("{what}:\n{}", ladder::text(capture, journey)));
+                }
+            }
+        }
+        if !group.is_empty() {
+            bars = bars.group(format!("{}: {}", placement.label, placement.what), group);
+        }
+    }
+    let title = "Round trips by placement".to_owned();
+    report.pictures.insert(0, Picture { name: "wan-round-trips".to_owned(), title, svg: bars.svg() });
+    report
+}
+
+fn conditions(settings: &Settings, wan: &Wan) -> Vec<String> {
+    let mut pairs = Vec::new();
+    for (index, one) in REGIONS.iter().enumerate() {
+        for other in REGIONS.iter().skip(index) {
+            let names = (one.parse::<Name>(), other.parse::<Name>());
+            if let (Ok(one), Ok(other)) = names {
+                let far = wan.matrix().between(&one, &other).round_trip.as_secs_f64() * 1e3;
+                pairs.push(format!("{one}-{other} {far} ms"));
+            }
+        }
+    }
+    vec![
+        "a row is client/proxy/host by region, then the way; the authority is beside the proxy, the stock sshd beside the \
+         node, and the stock bastion beside the proxy"
+            .to_owned(),
+        format!("round trips: {}; seed {}", pairs.join(", "), settings.seed),
+        "counted: the longest chain of packets that each waited for the one before, in round trips between client and \
+         host; on each link; and how many of its packets waited for a bare acknowledgement (stalls). Not where the round \
+         trip is under 5 ms: there programs take longer than packets"
+            .to_owned(),
+        "ms: from the start of the command to its end, programs included; the first connection of each way in each \
+         placement is not counted"
+            .to_owned(),
+    ]
+}

@@ -1,0 +1,360 @@
+//! `sallyport lab wan`: ping takes as long as the regions are apart, flights are counted as integers, and nothing is left
+//! behind, whatever happens. It makes network namespaces, which needs root.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::io::{BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use sallyport_lab::wan::{Host, Plan, Settings, Wan};
+use support::{PROGRAM, is_root, ok, stderr, stdout, wait_for};
+
+/// Says that a test was left out.
+fn may_not() -> bool {
+    if !is_root() {
+        eprintln!("left out: only root can make network namespaces");
+    }
+    !is_root()
+}
+
+fn wan(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["lab", "wan"]).args(arguments).env_remove("SSH_AUTH_SOCK");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    wan(arguments).output().unwrap()
+}
+
+fn is_there(namespace: &str) -> bool {
+    Path::new("/run/netns").join(namespace).exists() || Path::new("/etc/netns").join(namespace).exists()
+}
+
+/// The least and the packets that came back, of what `ping -q` says.
+fn pinged(said: &str) -> (f64, u32) {
+    let word = |line: &str, at: usize| line.split_whitespace().nth(at).unwrap().to_owned();
+    let line = |what: &str| said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{said}"));
+    let times = word(line("min/avg/max"), 3);
+    let came = word(line("packets transmitted"), 3);
+    (times.split('/').next().unwrap().parse().unwrap(), came.parse().unwrap())
+}
+
+#[test]
+fn ping_takes_as_long_as_the_regions_are_apart_and_nothing_is_left() {
+    if may_not() {
+        return;
+    }
+    let script =
+        "ip netns identify $$; ping -q -c 5 -i 0.2 b; ping -q -c 5 -i 0.2 {c}; ping -6 -q -c 3 -i 0.2 c";
+    let output = ok(run(&["run", "--rtt", "a-b=100", "--rtt", "b-c=20", "--", "sh", "-c", script]));
+    let said = stdout(&output);
+    let parts: Vec<&str> = said.split("PING").collect();
+    let namespace = parts[0].trim();
+    assert!(namespace.starts_with("wan") && namespace.ends_with("-a"), "{said}");
+    for (part, expected) in parts[1..].iter().zip([100.0, 120.0, 120.0]) {
+        let (least, came) = pinged(part);
+        assert!(came >= 3 && (expected..expected + 1.0).contains(&least), "{expected} ms: {part}");
+    }
+    assert!(!is_there(namespace), "{namespace}");
+}
+
+#[test]
+fn losses_are_the_same_every_time() {
+    if may_not() {
+        return;
+    }
+    let ping = |seed: &str| {
+        let arguments = ["run", "--rtt", "a-b=4", "--loss", "20", "--seed", seed, "--", "sh", "-c"];
+        let script = "ping -4 -q -c 60 -i 0.01 -W 1 b || true";
+        let output = ok(run(&[&arguments[..], &[script]].concat()));
+        pinged(&stdout(&output)).1
+    };
+    let came = ping("7");
+    // A packet and its answer: 64 % of both come through.
+    assert!((25..=50).contains(&came), "{came} of 60");
+    assert_eq!(ping("7"), came);
+}
+
+#[test]
+fn the_exit_status_is_that_of_the_command() {
+    if may_not() {
+        return;
+    }
+    let output = run(&["run", "--rtt", "a-b=1", "--on", "b", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let output = run(&["run", "--rtt", "a-b=1", "--on", "x", "--", "true"]);
+    assert!(!output.status.success() && stderr(&output).contains("there is no host x; there are a, b"));
+    let output = run(&["run", "--", "true"]);
+    assert!(!output.status.success() && stderr(&output).contains("--rtt a-b=100"), "{}", stderr(&output));
+}
+
+/// One that is up until somebody ends it.
+struct Up {
+    child: Child,
+    namespaces: Vec<String>,
+}
+
+impl Up {
+    fn new() -> Self {
+        let mut command = wan(&["up", "--rtt", "a-b=10", "--format", "json"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut said = Vec::new();
+        let mut byte = [0];
+        let hosts: serde_json::Value = loop {
+            assert_eq!(lines.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&said));
+            said.push(byte[0]);
+            if let Ok(whole) = serde_json::from_slice(&said) {
+                break whole;
+            }
+        };
+        let hosts = hosts.as_array().unwrap();
+        let namespaces = hosts.iter().map(|host| host["namespace"].as_str().unwrap().to_owned()).collect();
+        Self { child, namespaces }
+    }
+
+    fn signal(&mut self, name: &str) -> bool {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn two_do_not_meet_and_each_takes_its_own_away() {
+    if may_not() {
+        return;
+    }
+    let (mut one, mut other) = (Up::new(), Up::new());
+    assert!(one.namespaces.iter().all(|name| !other.namespaces.contains(name) && is_there(name)));
+    assert!(one.signal("INT"));
+    assert!(!one.namespaces.iter().any(|name| is_there(name)));
+    let ping = Command::new("ip")
+        .args(["netns", "exec", &other.namespaces[0], "ping", "-q", "-c", "2", "-i", "0.2", "b"])
+        .output();
+    assert!((10.0..20.0).contains(&pinged(&stdout(&ping.unwrap())).0), "the other one goes on");
+    assert!(other.signal("TERM"));
+    assert!(!other.namespaces.iter().any(|name| is_there(name)));
+}
+
+#[test]
+fn what_a_killed_one_leaves_is_removed() {
+    if may_not() {
+        return;
+    }
+    let mut up = Up::new();
+    assert!(!up.signal("KILL"));
+    ok(run(&["clean"]));
+    // Another test may have done it before.
+    wait_for("them to be gone", || (!up.namespaces.iter().any(|name| is_there(name))).then_some(()));
+}
+
+#[test]
+fn who_is_not_root_is_told_so() {
+    let mut command = wan(&["run", "--rtt", "a-b=1", "--", "true"]);
+    if is_root() {
+        command.uid(65534).gid(65534);
+    }
+    match command.output() {
+        Ok(output) => {
+            assert!(!output.status.success());
+            assert!(
+                stderr(&output).contains("needs root; try: sudo sallyport lab wan"),
+                "{}",
+                stderr(&output)
+            );
+        }
+        Err(error) => eprintln!("left out: nobody else may run {PROGRAM}: {error}"),
+    }
+}
+
+/// One WAN with hosts a, b and c; a-b takes 40 ms, and b-c 20.
+fn three() -> Wan {
+    let round_trips = ["a-b=40", "b-c=20"].iter().map(|text| text.parse().unwrap()).collect();
+    Wan::up(&Plan::of(Vec::new(), &Settings { round_trips, ..Settings::default() }, 1).unwrap()).unwrap()
+}
+
+/// Answers each byte of every connection with another one, until the other end closes.
+fn echo(host: &Host) -> u16 {
+    let listener = host.namespace.inside(|| TcpListener::bind(("0.0.0.0", 0)).unwrap()).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut byte = [0];
+            while matches!(stream.read(&mut byte), Ok(1)) {
+                stream.write_all(&byte).unwrap();
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn flights_of_a_small_protocol_are_counted_exactly() {
+    if may_not() {
+        return;
+    }
+    let wan = three();
+    let (a, b) = (wan.host("a").unwrap(), wan.host("b").unwrap());
+    let port = echo(b);
+    let talk = |questions: u8, together: bool| {
+        let _ = wan.record();
+        let connected = a.namespace.inside(|| TcpStream::connect((b.v4, port)).unwrap());
+        let mut stream = connected.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut byte = [0];
+        for question in 0..questions {
+            stream.write_all(&[question]).unwrap();
+            if !together {
+                stream.read_exact(&mut byte).unwrap();
+            }
+        }
+        for _ in 0..if together { questions } else { 0 } {
+            stream.read_exact(&mut byte).unwrap();
+        }
+        let flows = wan.recorded().flows();
+        // That the one before is closed is seen, too.
+        let mine = stream.local_addr().unwrap();
+        let flow = flows.iter().find(|flow| flow.client == mine).unwrap().clone();
+        assert!(flow.whole && flow.hosts == (0, 1), "{flow:?}");
+        assert_eq!((flow.up.bytes, flow.down.bytes), (usize::from(questions), usize::from(questions)));
+        flow.round_trips()
+    };
+    // One to open the connection, and one for each question that waits for the answer to the one before.
+    assert_eq!([1, 3, 9].map(|questions| talk(questions, false)), [2, 4, 10]);
+    assert_eq!(talk(9, true), 2, "together they are one flight");
+}
+
+#[test]
+fn a_way_over_a_proxy_is_counted_on_each_link() {
+    if may_not() {
+        return;
+    }
+    let wan = three();
+    let (a, b, c) = (wan.host("a").unwrap(), wan.host("b").unwrap(), wan.host("c").unwrap());
+    let port = echo(c);
+    let relay = b.namespace.inside(|| TcpListener::bind(("0.0.0.0", 0)).unwrap()).unwrap();
+    let relay_port = relay.local_addr().unwrap().port();
+    let (relay_space, server) = (b.namespace.clone(), c.v4);
+    std::thread::spawn(move || {
+        let (mut near, _) = relay.accept().unwrap();
+        let mut far = relay_space.inside(|| TcpStream::connect((server, port)).unwrap()).unwrap();
+        let mut byte = [0];
+        while matches!(near.read(&mut byte), Ok(1)) {
+            far.write_all(&byte).unwrap();
+            far.read_exact(&mut byte).unwrap();
+            near.write_all(&byte).unwrap();
+        }
+    });
+    let _ = wan.record();
+    let mut stream = a.namespace.inside(|| TcpStream::connect((b.v4, relay_port)).unwrap()).unwrap();
+    let mut byte = [0];
+    for question in 0..3 {
+        stream.write_all(&[question]).unwrap();
+        stream.read_exact(&mut byte).unwrap();
+    }
+    let capture = wan.recorded();
+    let journey = capture.journey(0, Duration::MAX).unwrap();
+    let round_trips = |one, other| journey.between(one, other) / 2;
+    // On each link: to open, and three questions.
+    assert_eq!((round_trips(0, 1), round_trips(1, 2), round_trips(0, 2)), (4, 4, 0), "{journey:?}");
+}
+
+#[test]
+fn datagrams_are_counted_too() {
+    if may_not() {
+        return;
+    }
+    let wan = three();
+    let (a, c) = (wan.host("a").unwrap(), wan.host("c").unwrap());
+    let server = c.namespace.inside(|| UdpSocket::bind(("::", 0)).unwrap()).unwrap();
+    let to = (c.v6, server.local_addr().unwrap().port());
+    std::thread::spawn(move || {
+        let mut bytes = [0; 100];
+        while let Ok((length, from)) = server.recv_from(&mut bytes) {
+            server.send_to(&bytes[..length], from).unwrap();
+        }
+    });
+    let client = a.namespace.inside(|| UdpSocket::bind(("::", 0)).unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let _ = wan.record();
+    for length in [1, 2] {
+        client.send_to(&[7; 100][..length], to).unwrap();
+        assert_eq!(client.recv(&mut [0; 100]).unwrap(), length);
+    }
+    let flows = wan.recorded().flows();
+    assert_eq!((flows.len(), flows[0].protocol, flows[0].round_trips()), (1, "udp", 2), "{flows:?}");
+    let least = Duration::from_millis(120);
+    assert!(flows[0].took >= least && flows[0].took < least * 2, "{flows:?}");
+}
+
+#[test]
+fn the_table_counts_every_way() {
+    if may_not() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let csv = directory.path().join("samples.csv");
+    let svg = directory.path().join("svg");
+    let room = directory.path().join("tmp");
+    std::fs::create_dir(&room).unwrap();
+    let output = wan(&["table", "--rounds", "1", "--placement", "a/b/c", "--format", "json", "--waterfalls"])
+        .arg("--csv")
+        .arg(&csv)
+        .arg("--svg")
+        .arg(&svg)
+        .env("TMPDIR", &room)
+        .output()
+        .unwrap();
+    let output = ok(output);
+    assert_eq!(std::fs::read_dir(&room).unwrap().count(), 0, "nothing is left");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let figure = |way: &str, name: &str| {
+        let rows = report["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["what"] == format!("a/b/c {way}").as_str());
+        let figures = row.unwrap_or_else(|| panic!("{way}: {report:#}"))["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == name).and_then(|figure| figure["value"].as_f64())
+    };
+    let direct = figure("ssh direct", "round trips").unwrap();
+    assert!((9.0..=18.0).contains(&direct) && direct.fract() == 0.0, "{direct}");
+    assert_eq!(figure("ssh direct", "client-host"), Some(direct));
+    for way in
+        ["ssh -J, stock bastion", "ssh -J, through the proxy", "sallyport ssh, cold", "sallyport ssh, warm"]
+    {
+        for link in ["client-proxy", "proxy-host"] {
+            let counted = figure(way, link).unwrap();
+            assert!(counted >= 1.0 && counted.fract() == 0.0, "{way}, {link}: {counted}");
+        }
+        assert_eq!(figure(way, "client-host"), None, "nothing goes around the proxy");
+    }
+    assert!(figure("ssh -J, stock bastion", "round trips").unwrap() > direct);
+    assert!(figure("sallyport ssh, warm", "round trips").unwrap() < direct);
+    // What is counted took place.
+    for way in ["ssh direct", "sallyport ssh, cold", "ssh, helper"] {
+        assert!(figure(way, "round trips").unwrap() <= figure(way, "ms / RTT").unwrap(), "{way}");
+    }
+    let lines = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(lines.lines().count(), 8, "{lines}");
+    let pictures = std::fs::read_dir(&svg).unwrap().count();
+    assert_eq!(pictures, 8, "the round trips, and a waterfall for each way");
+    let notes = report["notes"].as_array().unwrap();
+    assert!(
+        notes[0].as_str().unwrap().contains("client -> proxy") || notes[0].as_str().unwrap().contains("SYN")
+    );
+}
