@@ -52,7 +52,7 @@ fn ping_takes_as_long_as_the_regions_are_apart_and_nothing_is_left() {
         return;
     }
     let script =
-        "ip netns identify $$; ping -q -c 5 -i 0.2 b; ping -q -c 5 -i 0.2 {c}; ping -6 -q -c 3 -i 0.2 c";
+        "ip netns identify $$; ping -q -c 10 -i 0.2 b; ping -q -c 10 -i 0.2 {c}; ping -6 -q -c 10 -i 0.2 c";
     let output = ok(run(&["run", "--rtt", "a-b=100", "--rtt", "b-c=20", "--", "sh", "-c", script]));
     let said = stdout(&output);
     let parts: Vec<&str> = said.split("PING").collect();
