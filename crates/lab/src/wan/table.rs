@@ -273,8 +273,9 @@ impl Samplings {
         let journey = &sample.journey;
         let links = [(0, 1), (1, 2), (0, 2)];
         let counted = links.map(|(one, other)| journey.between(one, other) as f64 / 2.0);
-        let unit = round_trip(wan, 0, 2).as_secs_f64();
-        let far = links.map(|(one, other)| round_trip(wan, one, other).as_secs_f64());
+        // Whole nanoseconds, so that a whole number of round trips comes out whole.
+        let unit = round_trip(wan, 0, 2).as_nanos() as f64;
+        let far = links.map(|(one, other)| round_trip(wan, one, other).as_nanos() as f64);
         let sum: f64 = counted.iter().zip(far).map(|(count, far)| count * far).sum();
         let round_trips = if unit > 0.0 { sum / unit } else { counted.iter().sum() };
         self.far = links.map(|(one, other)| round_trip(wan, one, other) >= FAR);
