@@ -77,12 +77,19 @@ fn short(text: &str, longest: usize) -> String {
 #[derive(Debug)]
 struct Entry {
     report: Report,
-    /// A user came with it at some time.
-    known: bool,
+    /// The first users who came with it. Each is news; once there are [`MOST_NAMES`], others wait their turn.
+    named: Vec<String>,
     /// Something new happened.
     urgent: bool,
     reported: Option<Instant>,
     touched: Instant,
+}
+
+impl Entry {
+    /// A user came with it at some time.
+    fn is_known(&self) -> bool {
+        !self.named.is_empty()
+    }
 }
 
 /// The table. Clones share it.
@@ -130,7 +137,7 @@ impl Seen {
                 addresses: Vec::new(),
                 refused: None,
             },
-            known: false,
+            named: Vec::new(),
             urgent: true,
             reported: None,
             touched: instant,
@@ -145,8 +152,12 @@ impl Seen {
         report.refused = refused;
         match whose {
             Some(Whose::User(user)) => {
-                entry.urgent |= remember(&mut report.users, short(&user, LONGEST_NAME)) && !entry.known;
-                entry.known = true;
+                let user = short(&user, LONGEST_NAME);
+                if entry.named.len() < MOST_NAMES && !entry.named.contains(&user) {
+                    entry.named.push(user.clone());
+                    entry.urgent = true;
+                }
+                remember(&mut report.users, user);
             }
             Some(Whose::Address(address)) => {
                 remember(&mut report.addresses, address);
@@ -227,13 +238,13 @@ impl Seen {
 }
 
 fn make_room(table: &mut HashMap<String, Entry>, by_user: bool) {
-    let strangers = table.values().filter(|entry| !entry.known).count();
+    let strangers = table.values().filter(|entry| !entry.is_known()).count();
     let full = table.len() >= MOST_ENTRIES;
     if !full && (by_user || strangers < MOST_STRANGERS) {
         return;
     }
     let oldest = |known: bool| {
-        let of_kind = table.iter().filter(|(_, entry)| entry.known == known);
+        let of_kind = table.iter().filter(|(_, entry)| entry.is_known() == known);
         of_kind.min_by_key(|(_, entry)| entry.touched).map(|(key, _)| key.clone())
     };
     if let Some(key) = oldest(false).or_else(|| oldest(true)) {
@@ -452,9 +463,18 @@ mod tests {
         seen.saw_at(offer("OpenSSH_9.2p1"), user("alice"), None, now, start);
         assert_eq!(seen.due(start + Duration::from_secs(30)), []);
         assert_eq!(seen.due(start + KNOWN_INTERVAL)[0].count, 1);
+        // Somebody else who comes with it is news, but not the thousandth.
+        seen.saw_at(offer("OpenSSH_9.2p1"), user("carol"), None, now, start);
+        assert_eq!(seen.due(start + KNOWN_INTERVAL)[0].users, ["carol"]);
+        let urgent = (0..1000).filter(|number| {
+            seen.saw_at(offer("OpenSSH_9.2p1"), user(&format!("user-{number}")), None, now, start);
+            !seen.due(start + KNOWN_INTERVAL).is_empty()
+        });
+        assert_eq!(urgent.count(), MOST_NAMES - 3);
+        assert!(!seen.due(start + 2 * KNOWN_INTERVAL).is_empty());
         // Being sent away is news.
         seen.saw_at(offer("OpenSSH_9.2p1"), address(1), Some("it offers nothing".to_owned()), now, start);
-        let due = seen.due(start + KNOWN_INTERVAL);
+        let due = seen.due(start + 2 * KNOWN_INTERVAL);
         assert_eq!(due[0].refused.as_deref(), Some("it offers nothing"));
     }
 
@@ -484,8 +504,8 @@ mod tests {
         }
         let table = seen.table();
         assert!(table.len() <= MOST_ENTRIES, "{}", table.len());
-        assert!(table.values().filter(|entry| !entry.known).count() <= MOST_STRANGERS);
-        assert!(table.values().filter(|entry| entry.known).count() >= MOST_ENTRIES - 1);
+        assert!(table.values().filter(|entry| !entry.is_known()).count() <= MOST_STRANGERS);
+        assert!(table.values().filter(|entry| entry.is_known()).count() >= MOST_ENTRIES - 1);
     }
 
     #[test]
