@@ -51,13 +51,18 @@ const LAYERS: &[Layer] = &[
         reason: "what is measured runs in processes of its own, as users run it",
     },
     Layer {
+        name: "telemetry",
+        may_use: &["wire"],
+        reason: "what is kept of traces must not depend on what is traced",
+    },
+    Layer {
         name: "server",
-        may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh", "databases"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh", "databases", "telemetry"],
         reason: "the composition is used by the command line only",
     },
     Layer {
         name: "cli",
-        may_use: &["sal", "access", "ca", "audit", "databases", "wire", "ssh", "lab", "server"],
+        may_use: &["sal", "access", "ca", "audit", "databases", "wire", "ssh", "lab", "server", "telemetry"],
         reason: "commands talk to services over the API, never to their storage",
     },
 ];

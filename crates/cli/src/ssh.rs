@@ -31,7 +31,7 @@ use crate::profile::Stored;
 use crate::resident;
 use crate::trace::{self, PHASE};
 use crate::transport::{self, Ending};
-use crate::ui::{self, Format};
+use crate::ui;
 use options::{ForwardSpec, Options, RequestTty};
 use target::Target;
 
@@ -137,9 +137,9 @@ pub(crate) struct Args {
     #[arg(short = 'J', value_name = "HOST", hide = true)]
     jump: Option<String>,
     /// Show at the end, on stderr, where the time to the first byte went: phases and their round trips. As JSON with
-    /// --trace=json.
+    /// --trace=json; to a collector of OpenTelemetry with --trace=otlp.
     #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
-    trace: Option<Format>,
+    trace: Option<trace::Format>,
     /// Use the stored login to this cluster.
     #[arg(long)]
     cluster: Option<String>,
@@ -161,7 +161,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let (format, destination) = (args.trace, args.destination.clone());
     let outcome = go(global, args).await;
     if let Some(format) = format {
-        trace::tell(format, &destination, outcome.as_ref().err());
+        trace::tell(format, &destination, outcome.as_ref().err()).await;
     }
     // As ssh does: 255 for whatever kept the command from running.
     outcome.map_err(|error| error.exit(Exit::Connection))
@@ -186,7 +186,7 @@ async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
         link.connection.disconnect().await;
         outcome
     }
-    .instrument(info_span!(target: PHASE, "ssh"))
+    .instrument(info_span!(target: PHASE, "ssh", trace.id = trace::id(), otel.kind = "client"))
     .await
 }
 
@@ -197,7 +197,7 @@ struct Plan {
     program: Option<Program>,
     stdio: Option<(String, u16)>,
     /// Where the time goes is to be shown.
-    traces: bool,
+    trace: Option<trace::Format>,
 }
 
 impl Plan {
@@ -273,15 +273,17 @@ impl Plan {
             return Err(CliError::new("-f needs a command to run in the background, or -N").exit(Exit::Usage));
         }
         let stdio = args.stdio.as_deref().map(options::parse_host_port).transpose()?;
-        Ok((Self { options, program, stdio, traces: args.traces() }, target))
+        Ok((Self { options, program, stdio, trace: args.trace }, target))
     }
 
     /// Starts logging for `-v`, unless `--log` did; where there is a trace, both.
     fn log(&self, global: &Global, file: Option<&std::path::Path>) -> CliResult {
-        let verbose = || EnvFilter::new("info,sallyport=debug,sallyport_ssh=debug,sallyport_ca=debug");
-        if self.traces {
+        let verbose = || {
+            EnvFilter::new("info,sallyport=debug,sallyport_ssh=debug,sallyport_ca=debug,sallyport::phase=off")
+        };
+        if let Some(format) = self.trace {
             let filter = crate::log_filter(global).or_else(|| self.options.verbose.then(verbose));
-            return trace::start(filter, file);
+            return trace::start(format, filter, file);
         }
         if !self.options.verbose || global.log.is_some() {
             return Ok(());
@@ -568,7 +570,7 @@ async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target
             let outcome = outcome?;
             Ok(if is_command && offline { ExitCode::from(UNREACHABLE) } else { outcome })
         }
-        (several, Some(_)) if is_command(plan) && plan.traces => Err(CliError::new(format!(
+        (several, Some(_)) if is_command(plan) && plan.trace.is_some() => Err(CliError::new(format!(
             "--trace shows one connection, and the labels {} select {} nodes",
             target.host,
             several.len()
@@ -645,7 +647,7 @@ async fn everywhere(
 
 /// For commands other than ssh: who goes where, by the same rules.
 pub(crate) fn default_login(stored: &Stored, target: &Target) -> CliResult<String> {
-    login(stored, &Plan { options: Options::default(), program: None, stdio: None, traces: false }, target)
+    login(stored, &Plan { options: Options::default(), program: None, stdio: None, trace: None }, target)
 }
 
 #[cfg(test)]

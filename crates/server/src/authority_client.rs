@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -21,11 +22,14 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::transport::{Channel, Endpoint};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::{self, Channel, Endpoint};
 
 use crate::ServerError;
 use crate::config::HostPort;
 use crate::host::Credentials;
+use crate::telemetry;
 use crate::view::ClusterView;
 
 /// Name resolution, TCP and TLS together. A working path needs three round trips.
@@ -132,6 +136,25 @@ fn channel(connect: impl Fn() -> SettingsFuture + Clone + Send + Sync + 'static)
         }))
 }
 
+/// A channel whose calls say which trace they are part of.
+#[derive(Debug, Clone)]
+pub(crate) struct Telling(Channel);
+
+impl Service<http::Request<Body>> for Telling {
+    type Response = http::Response<Body>;
+    type Error = transport::Error;
+    type Future = <Channel as Service<http::Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        telemetry::tell(request.headers_mut());
+        self.0.call(request)
+    }
+}
+
 /// Calls to the authority with this host's identity, always the newest: a connection is good for no longer than the
 /// certificate that it was made with.
 #[derive(Clone)]
@@ -171,36 +194,36 @@ impl AuthorityClient {
     }
 
     /// The service for hosts.
-    pub(crate) fn fleet(&self) -> FleetClient<Channel> {
+    pub(crate) fn fleet(&self) -> FleetClient<Telling> {
         FleetClient::new(self.channel()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
     }
 
     /// The service that rotations go by.
-    pub(crate) fn databases(&self) -> DatabasesClient<Channel> {
+    pub(crate) fn databases(&self) -> DatabasesClient<Telling> {
         DatabasesClient::new(self.channel()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
     }
 
     /// See [`AuthorityClient::fleet`].
-    pub(crate) fn rotation(&self) -> RotationClient<Channel> {
+    pub(crate) fn rotation(&self) -> RotationClient<Telling> {
         RotationClient::new(self.channel())
     }
 
     /// The service for administration, of which hosts may use little.
-    pub(crate) fn admin(&self) -> AdminClient<Channel> {
+    pub(crate) fn admin(&self) -> AdminClient<Telling> {
         AdminClient::new(self.channel())
     }
 
-    fn channel(&self) -> Channel {
+    fn channel(&self) -> Telling {
         let identity = self.credentials.identity();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref().filter(|current| current.chain == identity.tls_chain) {
-            return current.channel.clone();
+            return Telling(current.channel.clone());
         }
         // Calls that are under way hold on to the former one.
         let connect = Arc::clone(&self.connect);
         let channel = channel(move || connect());
         *current = Some(Current { chain: identity.tls_chain.clone(), channel: channel.clone() });
-        channel
+        Telling(channel)
     }
 }
 

@@ -131,7 +131,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 26] = [
+const METRICS: [(Shape, &str, &str); 28] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -202,6 +202,12 @@ const METRICS: [(Shape, &str, &str); 26] = [
         Shape::Counter,
         "sallyport_key_pool_taken_total",
         "Keys that hosts took, ready or made on demand (`algorithm`, `purpose`, `source`).",
+    ),
+    (Shape::Counter, "sallyport_traces_total", "Traces, by what became of them (`result`)."),
+    (
+        Shape::Counter,
+        "sallyport_trace_spans_lost_total",
+        "Spans that a bound or the collector cost (`reason`).",
     ),
 ];
 

@@ -31,6 +31,7 @@ mod reporting;
 mod seen;
 mod sessions;
 mod spool;
+mod telemetry;
 mod tls_settings;
 mod view;
 mod watching;

@@ -2,8 +2,12 @@
 
 use std::io::IsTerminal;
 
+use sallyport_ssh::client::PHASE;
+use sallyport_telemetry::Telemetry;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt};
 
 use crate::config::{LogConfig, LogFormat};
 
@@ -23,12 +27,20 @@ pub fn filter(text: &str) -> Result<EnvFilter, &'static str> {
             return Err("is no log level or filter");
         }
     }
-    text.parse().map_err(|_| "is no log filter")
+    text.parse().map(without_phases).map_err(|_| "is no log filter")
+}
+
+/// Phases of connections are spans for traces and no matter of the log; where nobody traces, they are off.
+fn without_phases(filter: EnvFilter) -> EnvFilter {
+    match format!("{PHASE}=off").parse() {
+        Ok(off) => filter.add_directive(off),
+        Err(_) => filter,
+    }
 }
 
 /// Sends log lines to standard error as configured. The environment variable `SALLYPORT_LOG` wins over the file's
 /// level. A process that has set up its own log keeps it.
-pub(crate) fn init(config: &LogConfig) {
+pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) {
     // An empty variable is one that is not set.
     let asked = std::env::var("SALLYPORT_LOG").ok().filter(|asked| !asked.is_empty());
     let (asked, wrong) = match asked.map(|asked| filter(&asked).map_err(|error| (asked, error))) {
@@ -36,12 +48,22 @@ pub(crate) fn init(config: &LogConfig) {
         Some(Err(wrong)) => (None, Some(wrong)),
         None => (None, None),
     };
-    let filter = asked.or_else(|| filter(&config.level).ok()).unwrap_or_else(|| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Only the first to set a log up succeeds, and that is as it should be.
-    let _ = match config.format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    let filter = asked
+        .or_else(|| filter(&config.level).ok())
+        .unwrap_or_else(|| without_phases(EnvFilter::new("info")));
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match config.format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    // Only the first to set a log up succeeds, and that is as it should be. A filter for all is cheaper than one of a
+    // layer's own.
+    let _ = match telemetry {
+        None => tracing_subscriber::registry().with(lines).with(filter).try_init(),
+        Some(telemetry) => {
+            let layers = vec![lines.with_filter(filter).boxed(), telemetry.layer::<Registry>()];
+            tracing_subscriber::registry().with(layers).try_init()
+        }
     };
     if let Some((asked, error)) = wrong {
         tracing::warn!(

@@ -22,7 +22,7 @@ use crate::files;
 use crate::health::{self, Health};
 use crate::listener::bind;
 use crate::proxy::{self, LocalAuthority};
-use crate::{ServerError, local, logging, open_files};
+use crate::{ServerError, local, logging, open_files, telemetry};
 
 /// What remains after sessions have ended or been ended is small: last bytes, last events.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -358,7 +358,9 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
 /// As [`start`].
 pub async fn run(config: Config) -> Result<(), ServerError> {
     use tokio::signal::unix::{SignalKind, signal};
-    logging::init(&config.log);
+    let traces = telemetry::prepare(&config)?;
+    logging::init(&config.log, traces.as_ref().map(|traces| &traces.telemetry));
+    let export = traces.map(telemetry::Export::start);
     let listen = |kind| {
         signal(kind).map_err(|source| ServerError::File {
             action: "listen for signals in",
@@ -387,6 +389,9 @@ pub async fn run(config: Config) -> Result<(), ServerError> {
             at_once.cancel();
             tokio::time::sleep(Duration::from_millis(200)).await;
         } => {}
+    }
+    if let Some(export) = export {
+        export.finish().await;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::Recorder;
 
 /// On a quicker link than this, the time does not tell an answer from what was on its way already: the scheduler takes as
 /// long.
-const TELLING: Duration = Duration::from_millis(5);
+pub(super) const TELLING: Duration = Duration::from_millis(5);
 
 /// The chain so far.
 ///
@@ -71,7 +71,7 @@ pub(crate) struct Counted<S> {
 
 impl<S> Counted<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, recorder: super::recorder() }
+        Self { stream, recorder: super::recorder_here() }
     }
 
     fn sent<T>(&self, written: &Poll<io::Result<T>>) {

@@ -8,6 +8,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
+use super::waterfall::WHOLE;
 use super::{PHASE, Recorder};
 
 /// Longest note, in bytes.
@@ -33,6 +34,10 @@ struct Notes(Vec<(String, String)>);
 
 impl Notes {
     fn push(&mut self, field: &Field, mut text: String) {
+        // What is for the collector alone.
+        if matches!(field.name(), "otel.kind" | "trace.id") {
+            return;
+        }
         while text.len() > NOTE_BYTES {
             text.pop();
         }
@@ -57,6 +62,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Phases {
         attributes.record(&mut notes);
         let mut above = span.scope().skip(1);
         let parent = above.find_map(|above| above.extensions().get::<Place>().map(|place| place.0));
+        // What begins by itself is the whole, or something that only happens at the same time.
+        if parent.is_none() && span.name() != WHOLE {
+            return;
+        }
         if let Some(place) = self.0.begin(span.name(), parent, notes.0) {
             span.extensions_mut().insert(Place(place));
         }

@@ -3,6 +3,7 @@
 //! Phases are spans with the target [`PHASE`]; the code that they are in knows nothing of this module. One connection of one
 //! process is traced, so that its recorder is the process's.
 
+mod export;
 mod flights;
 mod layer;
 mod waterfall;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::v1::SshConnected;
 use serde_json::Value;
+use tracing::Span;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
@@ -27,7 +29,7 @@ pub(crate) use sallyport_ssh::client::PHASE;
 use crate::error::{CliError, CliResult, Context};
 use crate::profile::Stored;
 use crate::resident;
-use crate::ui::{self, Format};
+use crate::ui;
 use flights::Flights;
 use layer::Phases;
 use waterfall::{Helper, Report};
@@ -36,6 +38,17 @@ use waterfall::{Helper, Report};
 const MOST_PHASES: usize = 256;
 
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
+
+/// How a trace is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// As a picture for people.
+    Text,
+    /// As one object for programs.
+    Json,
+    /// To a collector of OpenTelemetry, at OTEL_EXPORTER_OTLP_ENDPOINT or http://127.0.0.1:4317.
+    Otlp,
+}
 
 /// What is known of a connection so far.
 #[derive(Debug)]
@@ -70,6 +83,10 @@ struct Phase {
 }
 
 impl Recorder {
+    fn id(&self) -> String {
+        format!("{:032x}", self.context.trace())
+    }
+
     fn with_flights(&self, tell: impl FnOnce(&mut Flights, Duration)) {
         tell(&mut self.flights.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed());
     }
@@ -143,14 +160,24 @@ pub(crate) fn recorder() -> Option<&'static Recorder> {
     RECORDER.get()
 }
 
+/// The same, where the code that runs is part of what is traced: a profile that is brought up to date beside it is not.
+fn recorder_here() -> Option<&'static Recorder> {
+    recorder().filter(|_| !Span::current().is_none())
+}
+
 /// Where requests of this process belong: a header for the proxy and the authority.
 pub(crate) fn context() -> Option<TraceContext> {
-    recorder().map(|recorder| recorder.context)
+    recorder().map(|recorder| sallyport_telemetry::context(&Span::current()).unwrap_or(recorder.context))
+}
+
+/// The trace's name, for its first span.
+pub(crate) fn id() -> Option<String> {
+    recorder().map(Recorder::id)
 }
 
 /// TCP is there, after this time.
 pub(crate) fn dialled(took: Duration) {
-    if let Some(recorder) = recorder() {
+    if let Some(recorder) = recorder_here() {
         recorder.with_flights(|flights, _| flights.dialled(took));
     }
 }
@@ -175,13 +202,16 @@ pub(crate) fn helped(stored: &Stored, before: Option<Value>) {
 }
 
 /// Begins to trace, and to log what the filter lets through.
-pub(crate) fn start(filter: Option<EnvFilter>, log_file: Option<&Path>) -> CliResult {
+pub(crate) fn start(format: Format, filter: Option<EnvFilter>, log_file: Option<&Path>) -> CliResult {
     let (trace, span) = (Uuid::new_v4().as_u128(), Uuid::new_v4().as_u64_pair().1);
     let context = TraceContext::new(trace, span, true).ok_or_else(|| CliError::new("cannot name a trace"))?;
     let seen = Mutex::new(Seen::default());
     let recorder =
         RECORDER.get_or_init(|| Recorder { began: Instant::now(), context, flights: Mutex::default(), seen });
     let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> = vec![Phases::of(recorder)];
+    if format == Format::Otlp {
+        layers.push(export::start()?);
+    }
     if let Some(filter) = filter {
         layers.push(match log_file {
             Some(path) => {
@@ -199,12 +229,16 @@ pub(crate) fn start(filter: Option<EnvFilter>, log_file: Option<&Path>) -> CliRe
     Ok(())
 }
 
-/// Tells what was seen, to stderr. `failed`: how it went wrong.
-pub(crate) fn tell(format: Format, destination: &str, failed: Option<&CliError>) {
+/// Tells what was seen, to stderr or to a collector. `failed`: how it went wrong.
+pub(crate) async fn tell(format: Format, destination: &str, failed: Option<&CliError>) {
     let Some(recorder) = recorder() else { return };
+    if format == Format::Otlp {
+        export::finish().await;
+        return ui::say(format!("trace {}", recorder.id()));
+    }
     let round_trip = recorder.flights.lock().unwrap_or_else(PoisonError::into_inner).round_trip();
     let report = recorder.with(|seen| Report {
-        trace: format!("{:032x}", recorder.context.trace()),
+        trace: recorder.id(),
         destination: destination.to_owned(),
         phases: std::mem::take(&mut seen.phases),
         round_trip,
@@ -215,7 +249,7 @@ pub(crate) fn tell(format: Format, destination: &str, failed: Option<&CliError>)
         failed: failed.map(|error| error.what().to_owned()),
     });
     ui::say(match format {
-        Format::Text => report.text(),
         Format::Json => report.json().to_string(),
+        Format::Text | Format::Otlp => report.text(),
     });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Phase;
+use super::flights::TELLING;
 
 /// Columns of the bars.
 const BAR: usize = 40;
@@ -183,9 +184,12 @@ impl Report {
         let what = if self.failed.is_some() { "failed after" } else { "first byte, or the end, after" };
         let _ = write!(text, "  {what} {:.1} ms: {} round trips", milliseconds(end), self.round_trips());
         if let Some(round_trip) = self.round_trip.filter(|round_trip| !round_trip.is_zero()) {
-            let times = end.as_secs_f64() / round_trip.as_secs_f64();
-            let took = milliseconds(round_trip);
-            let _ = write!(text, "; one takes about {took:.1} ms here, so that this was {times:.1} of them");
+            let _ = write!(text, "; one takes about {:.1} ms here", milliseconds(round_trip));
+            // On a quicker link, programs take the time and not the way.
+            if round_trip >= TELLING {
+                let times = end.as_secs_f64() / round_trip.as_secs_f64();
+                let _ = write!(text, ", so that this was {times:.1} of them");
+            }
         }
         text
     }

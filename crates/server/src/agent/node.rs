@@ -196,10 +196,11 @@ impl SshNode {
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
         let server = self.server.clone();
-        Arc::new(move |stream, client| {
+        Arc::new(move |stream, client, opening| {
             let server = server.clone();
             Box::pin(async move {
-                server.serve(stream, ConnectionInfo { client_addr: Some(client) }).await;
+                let info = ConnectionInfo { client_addr: Some(client), opening: Some(opening) };
+                server.serve(stream, info).await;
             })
         })
     }

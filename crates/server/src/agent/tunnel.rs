@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sallyport_access::HostRole;
+use sallyport_ssh::client::PHASE;
+use sallyport_telemetry::Trust;
+use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
 use sallyport_wire::{READ_AHEAD_BYTES, alpn};
 use tokio::io::BufReader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::databases::AgentDatabases;
 use super::gateway::Gateway;
@@ -23,6 +27,7 @@ use crate::config::HostPort;
 use crate::health::Health;
 use crate::host::Credentials;
 use crate::proxy::dial::{KIND_POSTGRES, KIND_POSTGRES_CANCEL, KIND_SERVER, KIND_SSH, StreamHeader};
+use crate::telemetry;
 use crate::view::ClusterView;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -39,8 +44,9 @@ const UNUSED: Duration = Duration::from_secs(15);
 /// How often a tunnel is asked whether its proxy is leaving, and a retired one whether its last session has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Takes the SSH stream of one session.
-pub(crate) type ServeStream = Arc<dyn Fn(tunnel::Stream, SocketAddr) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Takes the SSH stream of one session. The span is around its beginning.
+pub(crate) type ServeStream =
+    Arc<dyn Fn(tunnel::Stream, SocketAddr, Span) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Keeps one tunnel to the proxy.
 pub(crate) struct Dialling {
@@ -282,7 +288,11 @@ impl Dialling {
         let span = info_span!("node.connection", client = %header.client_addr);
         let serving = match (header.kind.as_str(), header.server, header.postgres.zip(self.databases.clone()))
         {
-            (KIND_SSH, ..) => (self.serve)(stream, header.client_addr),
+            (KIND_SSH, ..) => (self.serve)(
+                stream,
+                header.client_addr,
+                opening(header.traceparent.as_deref(), header.client_addr),
+            ),
             (KIND_SERVER, Some(server), _) => {
                 Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
             }
@@ -308,4 +318,18 @@ impl Dialling {
             .instrument(span),
         );
     }
+}
+
+/// The beginning of a connection, in the trace that the proxy names. It has authenticated itself as one.
+fn opening(traceparent: Option<&str>, client: SocketAddr) -> Span {
+    let said = || telemetry::admitted(traceparent.and_then(TraceContext::parse), Trust::Host);
+    info_span!(
+        target: PHASE,
+        parent: None,
+        "node.connect",
+        traceparent = said().map(display),
+        otel.kind = "server",
+        client.address = %client.ip(),
+        "error.type" = Empty
+    )
 }

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use axum::Extension;
-use axum::middleware::{map_request, map_response};
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, map_request, map_response};
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use sallyport_ssh::capabilities::Whose;
+use sallyport_ssh::client::PHASE;
 use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::admin_server::AdminServer;
 use sallyport_wire::v1::certificates_server::CertificatesServer;
@@ -25,12 +27,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
-use tracing::{debug, info, warn};
+use tracing::field::Empty;
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::caller::{Caller, PeerInfo};
 use super::{Inner, admin, certificates, cluster, databases, fleet, login, rotation, sessions, suites};
-use crate::ServerError;
 use crate::seen::{Guest, incompatible, of_hello};
+use crate::{ServerError, telemetry};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A caller who has not proven who they are is not kept for longer.
@@ -124,7 +127,8 @@ where
         }
         std::future::ready(response)
     });
-    let router = routes.into_axum_router().layer(Extension(caller)).layer(said).layer(map_request(
+    let router = traced(routes.into_axum_router(), &caller);
+    let router = router.layer(Extension(caller)).layer(said).layer(map_request(
         move |request: axum::extract::Request| {
             if let Some(guest) = &guest {
                 guest.asks(request.headers());
@@ -155,6 +159,37 @@ where
             let _ = tokio::time::timeout(Duration::from_secs(2), connection).await;
         }
     }
+}
+
+/// Each call as a part of a trace, where there are any. Whoever has not proven anything is no part of others' traces, and
+/// fails without being kept.
+fn traced(router: Router, caller: &Caller) -> Router {
+    if !sallyport_telemetry::is_on() {
+        return router;
+    }
+    let caller = caller.clone();
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let said = telemetry::parent(request.headers(), caller.identity());
+        let call = info_span!(
+            target: PHASE,
+            parent: None,
+            "authority.call",
+            traceparent = said.map(display),
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.method = request.uri().path(),
+            "error.type" = Empty
+        );
+        let known = !matches!(caller, Caller::Anonymous { .. });
+        async move {
+            let response = next.run(request).instrument(call.clone()).await;
+            let status = response.headers().get("grpc-status").and_then(|status| status.to_str().ok());
+            if let Some(status) = status.filter(|status| known && *status != "0") {
+                call.record("error.type", status);
+            }
+            response
+        }
+    }))
 }
 
 pub(super) async fn admin_socket(inner: &Arc<Inner>, path: &Path) -> Result<(), ServerError> {

@@ -35,6 +35,15 @@ diag_addr: 127.0.0.1:3081
 #     # Verified certificate chains need not be verified again for so long; or off.
 #     remember_chains: 10m
 
+# Traces of connections, for a collector of OpenTelemetry: those that are slow or fail. Without this section nothing is
+# traced. docs/tracing.md.
+# telemetry:
+#   endpoint: http://127.0.0.1:4317        # OTLP over gRPC; https:// with ca_file
+#   # ca_file: /etc/sallyport/collector-ca.pem
+#   # service_name: sallyport
+#   # slow: 1s                             # up to the first byte
+#   # sample: 0                            # share of all others, 0 to 1
+
 # The authority: certificate authorities, users, roles, audit log. Exactly one per cluster.
 auth:
   enabled: true

@@ -9,6 +9,7 @@ pub mod danger;
 mod example;
 mod lifetimes;
 mod read;
+mod telemetry;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;
@@ -27,6 +28,7 @@ pub use ca_keys::{CaKeysSection, SEALED};
 pub use crypto::{Choice, CryptoSection};
 use danger::Danger;
 pub use sallyport_access::yaml::{Errors as ConfigErrors, Problem as ConfigProblem};
+pub use telemetry::{Collector, TelemetrySection};
 
 /// The port that a proxy listens on unless told otherwise.
 pub const DEFAULT_PROXY_PORT: u16 = 3080;
@@ -350,6 +352,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where cryptography comes from.
     pub crypto: CryptoSection,
+    /// Which traces are kept, and where they go; unset: nothing is traced.
+    pub telemetry: Option<TelemetrySection>,
     /// The authority service.
     pub auth: Option<AuthSection>,
     /// The proxy service.
@@ -369,6 +373,7 @@ impl Config {
             diag_addr: None,
             drain_timeout: Duration::from_secs(30),
             crypto: CryptoSection::default(),
+            telemetry: None,
             auth: None,
             proxy: None,
             node: None,

@@ -12,6 +12,7 @@ use super::danger::Danger;
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
     LogFormat, NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, lifetimes,
+    telemetry,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -23,6 +24,7 @@ const TOP: &[&str] = &[
     "diag_addr",
     "drain_timeout",
     "crypto",
+    "telemetry",
     "auth",
     "proxy",
     "node",
@@ -113,11 +115,23 @@ fn top_level(top: &Section<'_>, problems: &mut Problems) -> Option<Config> {
     }
     let log = log(top, problems);
     let crypto = crypto::read(top, &data_dir, problems);
+    let telemetry = telemetry::read(top, problems);
     let diag_addr = address(top, "diag_addr", problems);
     let drain_timeout = top
         .duration("drain_timeout", Duration::ZERO, Duration::from_secs(86_400), problems)
         .unwrap_or(Duration::from_secs(30));
-    Some(Config { cluster: cluster?, data_dir, log, diag_addr, drain_timeout, crypto, auth, proxy, node })
+    Some(Config {
+        cluster: cluster?,
+        data_dir,
+        log,
+        diag_addr,
+        drain_timeout,
+        crypto,
+        telemetry,
+        auth,
+        proxy,
+        node,
+    })
 }
 
 /// Whether a service section is there at all; then its own mistakes say enough.

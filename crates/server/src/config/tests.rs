@@ -416,3 +416,35 @@ fn an_unknown_log_level_is_refused_with_its_line() {
         "{said}"
     );
 }
+
+#[test]
+fn telemetry_is_off_without_its_section_and_says_what_is_wrong_with_it() {
+    let with = |section: &str| {
+        let text = format!("version: v1\ncluster: c\nauth: {{enabled: true}}\n{section}");
+        Config::parse("x.yaml", &text).map(|config| config.telemetry).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(with("").unwrap(), None);
+    let read =
+        with("telemetry: {endpoint: 'http://127.0.0.1:4317', slow: 250ms, sample: 0.5}").unwrap().unwrap();
+    assert_eq!(read.endpoint.to_string(), "http://127.0.0.1:4317");
+    assert_eq!((read.slow, read.sample), (Duration::from_millis(250), 0.5));
+    assert_eq!(read.service_name, "sallyport");
+    let tls = "telemetry: {endpoint: 'https://collector:4317/', ca_file: /etc/ca.pem}";
+    assert!(with(tls).unwrap().unwrap().endpoint.secure);
+    for (section, said) in [
+        ("telemetry: {}", "telemetry.endpoint"),
+        ("telemetry: {endpoint: 'collector:4317'}", "http:// or https://"),
+        ("telemetry: {endpoint: 'http://collector'}", "has no port"),
+        ("telemetry: {endpoint: 'https://collector:4317'}", "the endpoint has TLS"),
+        ("telemetry: {endpoint: 'http://c:1', ca_file: /x}", "an endpoint with TLS"),
+        ("telemetry: {endpoint: 'https://c:1', ca_file: x}", "is relative"),
+        ("telemetry: {endpoint: 'http://c:1', sample: 2}", "from 0 to 1"),
+        ("telemetry: {endpoint: 'http://c:1', sample: NaN}", "from 0 to 1"),
+        ("telemetry: {endpoint: 'http://c:1', slow: 0s}", "telemetry.slow"),
+        ("telemetry: {endpoint: 'http://c:1', service_name: ''}", "telemetry.service_name"),
+        ("telemetry: {endpoint: 'http://c:1', sampel: 1}", "sampel"),
+    ] {
+        let problems = with(section).unwrap_err();
+        assert!(problems.contains(said), "{section}: {problems}");
+    }
+}

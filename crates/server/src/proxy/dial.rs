@@ -16,10 +16,11 @@ use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{Trust, keys};
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
+use sallyport_ssh::client::PHASE;
 use sallyport_ssh::node::JOIN_LOGIN;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use tracing::{info, instrument};
+use tracing::{Span, info, info_span, instrument};
 
 use super::front::{Front, records_here};
 use super::hub::Hub;
@@ -40,6 +41,9 @@ pub(crate) struct StreamHeader {
     /// For [`KIND_SERVER`]: where the agent is to connect, and for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<ServerHeader>,
+    /// The trace that the stream is part of, as the header of the same name has it. Older agents do not look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) traceparent: Option<String>,
     /// For [`KIND_POSTGRES`] and [`KIND_POSTGRES_CANCEL`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) postgres: Option<PostgresHeader>,
@@ -129,6 +133,9 @@ pub(crate) struct Traveller<'a> {
     pub(crate) client: SocketAddr,
     /// Their agent, where they bring one.
     pub(crate) agent: Option<&'a UserAgent>,
+    /// Around all that is done for them until they are there, for traces. Never entered: what is spawned meanwhile would
+    /// keep it.
+    pub(crate) opening: &'a Span,
 }
 
 /// Candidates that are told when a name is ambiguous, and labels of each.
@@ -274,6 +281,7 @@ impl Dialler {
             }
             Err(error) => {
                 counter!("sallyport_sessions_total", "result" => error.name()).increment(1);
+                traveller.opening.record("error.type", error.name());
                 info!(reason = error.name(), message = %error, "session refused");
                 self.report(traveller, target, login, error, now);
             }
@@ -293,6 +301,7 @@ impl Dialler {
         if self.stopping.is_cancelled() {
             return Err(DialError::Stopping);
         }
+        let deciding = info_span!(target: PHASE, parent: traveller.opening, "decision");
         let node = match self.view.resolve(target) {
             Resolved::One(node) => node,
             Resolved::Unknown => return Err(DialError::Unknown(target.chars().take(253).collect())),
@@ -302,6 +311,8 @@ impl Dialler {
         let Some(user) = identity.user() else { return Err(DialError::Unknown(target.to_owned())) };
         let guard = self.sessions.begin(user).map_err(|too_many| DialError::TooMany(too_many.bound))?;
         let decision = began.elapsed();
+        drop(deciding);
+        let _opening = info_span!(target: PHASE, parent: traveller.opening, "tunnel");
         let stream = match &node.kind {
             NodeKind::Sallyport => {
                 let stream = self.hub.open(&pass, header(traveller, user, None));
@@ -446,6 +457,7 @@ fn header(traveller: Traveller<'_>, user: &UserName, server: Option<ServerHeader
         client_addr: traveller.client,
         user: user.as_str().to_owned(),
         server,
+        traceparent: sallyport_telemetry::context(traveller.opening).map(|context| context.to_string()),
         postgres: None,
     };
     serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()

@@ -21,7 +21,7 @@ use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::KeyPurpose;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
-use sallyport_ssh::client::Credentials;
+use sallyport_ssh::client::{Credentials, PHASE};
 use sallyport_ssh::node::{
     AgentLogin, ConnectionInfo, HostIdentity, LiveSessions, LoginBy, NodeConfig, NodeServer, ServerProof,
     Upstream,
@@ -31,7 +31,8 @@ use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, warn};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span, warn};
 use uuid::Uuid;
 
 use super::dial::{Dialler, Pass, Proof, Traveller};
@@ -234,7 +235,8 @@ impl Front {
             agent: traveller.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
-        let info = ConnectionInfo { client_addr: Some(traveller.client) };
+        let front = info_span!(target: PHASE, parent: traveller.opening, "proxy.front", "error.type" = Empty);
+        let info = ConnectionInfo { client_addr: Some(traveller.client), opening: Some(front) };
         tokio::spawn(async move { door.serve_for(upstream, far, info).await }.in_current_span());
         Ok(Box::new(near))
     }
@@ -463,8 +465,15 @@ impl std::fmt::Debug for Behind {
 #[async_trait]
 impl Upstream for Behind {
     async fn dial(&self) -> Result<BoxedStream, String> {
-        let traveller =
-            Traveller { identity: &self.identity, proof: &self.proof, client: self.client, agent: None };
+        // The trace of the way here has ended, or is held by whoever waits for this.
+        let untraced = Span::none();
+        let traveller = Traveller {
+            identity: &self.identity,
+            proof: &self.proof,
+            client: self.client,
+            agent: None,
+            opening: &untraced,
+        };
         let (node, server) = (&self.node, &self.server);
         self.dialler
             .server(traveller, &self.user, node, server, &self.pass, None)

@@ -13,10 +13,12 @@ use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
+use sallyport_ssh::client::PHASE;
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tracing::info;
+use tracing::field::Empty;
+use tracing::{info, info_span};
 
 use super::dial::{Dialled, Dialler, Proof, Traveller};
 use super::gateway::ServeSsh;
@@ -48,7 +50,16 @@ impl Dial for JumpDial {
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
         let proof = Proof::Ssh(certificate.into());
         // An agent comes, if at all, forwarded by the SSH that passes through.
-        let traveller = Traveller { identity, proof: &proof, client, agent: None };
+        let opening = info_span!(
+            target: PHASE,
+            parent: None,
+            "proxy.connect",
+            otel.kind = "server",
+            client.address = %client.ip(),
+            network.protocol.name = "ssh",
+            "error.type" = Empty
+        );
+        let traveller = Traveller { identity, proof: &proof, client, agent: None, opening: &opening };
         let dialled =
             self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
         Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.dialler)))

@@ -12,6 +12,7 @@ use metrics::{Counter, counter};
 use sallyport_access::{DatabaseName, Identity, Login};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
+use sallyport_ssh::client::PHASE;
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
@@ -21,12 +22,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use tracing::{Instrument, debug, info, info_span};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, debug, info, info_span};
 
 use super::databases::{Answer, Databases, Grpc, Guest, connected};
 use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
 use super::watcher::Watcher;
 use super::way::{Way, WayError};
+use crate::telemetry;
 
 /// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -132,6 +135,7 @@ impl Transport for TransportService {
     ) -> Result<Response<FromNode>, Status> {
         let now = OffsetDateTime::now_utc();
         let (identity, proof, client) = caller(request.extensions().get::<Peer>(), now)?;
+        let said = telemetry::parent(request.metadata().as_ref(), Some(&identity));
         let mut frames = request.into_inner();
         let first = frames.message().await?.and_then(|message| message.frame);
         let Some(Asked::Target(target)) = first else {
@@ -149,7 +153,25 @@ impl Transport for TransportService {
             }
             false => (None, None),
         };
-        let traveller = Traveller { identity: &identity, proof: &proof, client, agent: agent.as_ref() };
+        let opening = info_span!(
+            target: PHASE,
+            parent: None,
+            "proxy.connect",
+            traceparent = said.map(display),
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.service = "sallyport.v1.Transport",
+            rpc.method = "ProxySsh",
+            client.address = %client.ip(),
+            "error.type" = Empty
+        );
+        let traveller = Traveller {
+            identity: &identity,
+            proof: &proof,
+            client,
+            agent: agent.as_ref(),
+            opening: &opening,
+        };
         let dialled = self
             .dialler
             .dial(traveller, &target.node, login.as_ref(), now)
@@ -183,6 +205,7 @@ impl Transport for TransportService {
             refused: Some(refused),
             questions,
             waiting,
+            first_byte: Some(info_span!(target: PHASE, parent: &opening, "node.first_byte")),
             upstream: upstream.abort_handle(),
             watcher,
             sink: Arc::clone(&self.dialler.sink),
@@ -284,6 +307,8 @@ pub(crate) struct FromNode {
     refused: Option<oneshot::Receiver<Status>>,
     questions: Option<mpsc::Receiver<Question>>,
     waiting: Waiting,
+    /// Ends with the first bytes of the node.
+    first_byte: Option<Span>,
     upstream: AbortHandle,
     watcher: Watcher,
     sink: Arc<dyn Sink>,
@@ -351,10 +376,11 @@ impl futures::Stream for FromNode {
         match this.from_node.poll_receive(CHUNK_BYTES, context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(None)) => {
-                this.ended = true;
+                (this.ended, this.first_byte) = (true, None);
                 Poll::Ready(None)
             }
             Poll::Ready(Ok(Some(bytes))) => {
+                this.first_byte = None;
                 this.received.increment(bytes.len() as u64);
                 Poll::Ready(Some(Ok(answer(Answered::Ssh(bytes)))))
             }

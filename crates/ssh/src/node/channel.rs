@@ -63,6 +63,7 @@ impl Door {
     }
 
     pub(super) async fn send(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
+        self.shared.opening.over();
         let _waiting = self.shared.pressure.enter();
         let sent = match channel {
             Channel::Stdout => self.write.data_bytes(bytes).await,
@@ -117,6 +118,7 @@ impl Output for Door {
     }
 
     async fn exited(&self, exit: &Exit) -> Result<(), Gone> {
+        self.shared.opening.over();
         match exit {
             Exit::Status(status) => self.write.exit_status(*status).await.map_err(|_| Gone),
             Exit::Signal { name, core } => self

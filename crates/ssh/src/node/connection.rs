@@ -21,6 +21,7 @@ pub(super) use shared::{Live, Shared};
 use crate::Stream;
 use crate::capabilities::{Heard, Tap, hear_out, no_common_algorithm};
 use crate::inbound::Line;
+use crate::node::opening::Phase;
 use handler::Connection;
 use limits::Verdict;
 
@@ -42,6 +43,7 @@ pub(super) async fn serve(
     );
     let line = Line::new(stream, shared.line.clone(), shared.gate.clone());
     greet(line, &shared, config, demand).instrument(span).await;
+    shared.opening.failed("no_session");
     shared.saw(None);
     if shared.access.get().is_none() && !shared.refused.load(Ordering::Relaxed) {
         let event = shared.event(Code::SessionRefused);
@@ -92,6 +94,7 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
         Ok(Err(error)) => return tracing::debug!(%error, "no SSH connection"),
         Err(_) => return tracing::debug!("the client said nothing"),
     };
+    shared.opening.reached(Phase::KeyExchange);
     let handle = session.handle();
     let login_deadline = tokio::time::sleep_until(began + login_timeout);
     tokio::pin!(login_deadline);

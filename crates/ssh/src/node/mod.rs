@@ -21,6 +21,7 @@ mod forward;
 mod joining;
 mod live;
 mod local;
+mod opening;
 mod record;
 mod remote;
 mod signals;
@@ -164,6 +165,9 @@ pub enum NodeError {
 pub struct ConnectionInfo {
     /// The client, as the proxy or the listener saw it.
     pub client_addr: Option<SocketAddr>,
+    /// Around the connection's beginning, for traces: the phases up to the first byte of the first session become its
+    /// parts, and with that byte it ends. Default: none.
+    pub opening: Option<tracing::Span>,
 }
 
 /// The SSH server. Cheap to clone; all clones are one server.

@@ -191,7 +191,12 @@ impl World {
                 stream.set_nodelay(true).unwrap();
                 let serving = serving.clone();
                 tokio::spawn(async move {
-                    serving.serve(stream, ConnectionInfo { client_addr: Some(peer) }).await;
+                    serving
+                        .serve(
+                            stream,
+                            ConnectionInfo { client_addr: Some(peer), ..ConnectionInfo::default() },
+                        )
+                        .await;
                 });
             }
         });

@@ -166,7 +166,13 @@ impl World {
                 let (stream, peer) = listener.accept().await.unwrap();
                 let (server, behind) = (server.clone(), behind.clone());
                 tokio::spawn(async move {
-                    server.serve_for(behind, stream, ConnectionInfo { client_addr: Some(peer) }).await;
+                    server
+                        .serve_for(
+                            behind,
+                            stream,
+                            ConnectionInfo { client_addr: Some(peer), ..ConnectionInfo::default() },
+                        )
+                        .await;
                 });
             }
         });

@@ -231,6 +231,7 @@ impl Databases {
             client_addr: guest.client,
             user: permit.user().to_string(),
             server: None,
+            traceparent: None,
             postgres: Some(PostgresHeader {
                 database: Some(asked.clone()),
                 proof: Some(guest.proof.clone()),
@@ -326,6 +327,7 @@ impl Databases {
             client_addr: client,
             user: found.permit.user().to_string(),
             server: None,
+            traceparent: None,
             postgres: Some(PostgresHeader {
                 database: None,
                 proof: None,

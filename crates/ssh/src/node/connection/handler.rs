@@ -17,6 +17,7 @@ use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel::{self, Door};
 use crate::node::forward::inward::{self, Listening};
 use crate::node::forward::{self, outward};
+use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind, Signal, Size, Terminal};
 
 /// Variables that one session may set, and their bytes altogether.
@@ -147,6 +148,7 @@ impl Connection {
         let wishes = std::mem::take(&mut open.wishes);
         let inbox = open.inbox.clone();
         session.channel_success(id)?;
+        self.shared.opening.reached(Phase::Program);
         let door = Door::new(write, session.handle(), inbox, self.shared.clone());
         let wanted = channel::Wanted {
             kind,
@@ -187,6 +189,7 @@ impl Handler for Connection {
         user: &str,
         certificate: &Certificate,
     ) -> Result<Auth, Self::Error> {
+        self.shared.opening.reached(Phase::Authentication);
         match authorise(&self.shared, user, certificate).await {
             Ok(access) => {
                 // Once authenticated, a client cannot come back here (RFC 4252 §5.1).
@@ -201,6 +204,7 @@ impl Handler for Connection {
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
+        self.shared.opening.reached(Phase::Channel);
         self.inbound.met(session.remote_sshid());
         self.shared.touch();
         self.shared.wake.notify_one();

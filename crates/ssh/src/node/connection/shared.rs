@@ -12,6 +12,7 @@ use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::limits::{self, Moment, Verdict};
 use crate::capabilities::{Offered, Sighting, Whose};
@@ -20,6 +21,7 @@ use crate::node::backend::{BackEnd, Place};
 use crate::node::channel::Door;
 use crate::node::forward::inward::Slot;
 use crate::node::joining;
+use crate::node::opening::Opening;
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};
 use crate::session::Channel;
@@ -49,6 +51,7 @@ pub(in crate::node) struct Granted {
 pub(in crate::node) struct Shared {
     pub(in crate::node) server: Arc<Inner>,
     pub(in crate::node) info: ConnectionInfo,
+    pub(in crate::node) opening: Opening,
     /// What serves whoever is let in.
     pub(super) back_end: Arc<dyn BackEnd>,
     pub(in crate::node) access: OnceLock<Access>,
@@ -84,12 +87,15 @@ pub(in crate::node) struct Live {
 impl Shared {
     pub(in crate::node) fn new(
         server: Arc<Inner>,
-        info: ConnectionInfo,
+        mut info: ConnectionInfo,
         back_end: Arc<dyn BackEnd>,
     ) -> Arc<Self> {
+        // Whoever holds the span holds its end back.
+        let opening = Opening::begin(info.opening.take().unwrap_or_else(Span::none));
         Arc::new(Self {
             server,
             info,
+            opening,
             back_end,
             access: OnceLock::new(),
             offered: Offered::default(),

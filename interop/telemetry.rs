@@ -1,0 +1,192 @@
+//! Traces of a whole cluster, as a collector of OpenTelemetry sees them.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Output;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use support::{Cluster, User, free_port, me, ok, refused, stderr, target, wait_for};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+
+/// A collector that remembers.
+#[derive(Clone, Default)]
+struct Collector {
+    spans: Arc<Mutex<Vec<(String, Span)>>>,
+}
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        let mut spans = self.spans.lock().unwrap();
+        for resource in request.into_inner().resource_spans {
+            let about = &resource.resource.as_ref().unwrap().attributes;
+            let name = about.iter().find(|attribute| attribute.key == "sallyport.services");
+            let name =
+                name.or_else(|| about.iter().find(|attribute| attribute.key == "service.name")).unwrap();
+            let Some(Value::StringValue(name)) = name.value.clone().unwrap().value else { panic!("no text") };
+            let found = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            spans.extend(found.map(|span| (name.clone(), span)));
+        }
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Collector {
+    /// One that listens, for as long as the runtime lives.
+    fn start(runtime: &tokio::runtime::Runtime) -> (Self, SocketAddr) {
+        let collector = Self::default();
+        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = TraceServiceServer::new(collector.clone());
+        runtime.spawn(async move {
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
+        });
+        (collector, address)
+    }
+
+    fn of_trace(&self, id: &str) -> Vec<(String, Span)> {
+        let spans = self.spans.lock().unwrap();
+        spans.iter().filter(|(_, span)| hex(&span.trace_id) == id).cloned().collect()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A cluster whose processes export, with a node and a user.
+fn traced(endpoint: &str, slow: &str) -> (Cluster, User) {
+    let section = format!("telemetry:\n  endpoint: {endpoint}\n  slow: {slow}\n");
+    let mut cluster = Cluster::with_proxy_settings(&section);
+    cluster.add_node("web-1", "env: prod");
+    let config = cluster.path("node-web-1.yaml");
+    let yaml = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{yaml}{section}")).unwrap();
+    cluster.node("web-1").kill_9();
+    wait_for("the node to be gone", || {
+        let output = cluster.admin(&["nodes", "ls", "--format", "json"]);
+        let nodes: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        (nodes[0]["online"] == false).then_some(())
+    });
+    cluster.restart_node("web-1");
+    cluster.wait_online("web-1");
+    let alice = cluster.add_user("alice", "access", &me());
+    (cluster, alice)
+}
+
+fn ssh(user: &User, endpoint: Option<&str>, arguments: &[&str]) -> Output {
+    let mut command = match endpoint {
+        Some(_) => user.command(&[&["ssh", "--trace=otlp"], arguments].concat()),
+        None => user.command(&[&["ssh"], arguments].concat()),
+    };
+    command.env("SALLYPORT_CONNECT", "off");
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.unwrap_or_default());
+    command.output().unwrap()
+}
+
+fn trace_id(output: &Output) -> String {
+    let said = stderr(output);
+    said.lines().find_map(|line| line.strip_prefix("trace ")).expect("a trace").to_owned()
+}
+
+#[test]
+fn one_trace_has_the_parts_of_client_proxy_authority_and_node() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (collector, address) = Collector::start(&runtime);
+    let endpoint = format!("http://{address}");
+    let (_cluster, alice) = traced(&endpoint, "1h");
+    // Selected by a label, so that the authority is asked as well.
+    let output = ok(ssh(&alice, Some(&endpoint), &["-l", &me(), "env=prod", "true"]));
+    let id = trace_id(&output);
+    let spans = wait_for("all parts of the trace", || {
+        let spans = collector.of_trace(&id);
+        let names: BTreeSet<&str> = spans.iter().map(|(_, span)| span.name.as_str()).collect();
+        let wanted = ["ssh", "proxy.connect", "authority.call", "node.connect"];
+        wanted.iter().all(|name| names.contains(name)).then_some(spans)
+    });
+    let by_id: BTreeMap<String, &Span> = spans.iter().map(|(_, span)| (hex(&span.span_id), span)).collect();
+    let above = |span: &Span| by_id.get(&hex(&span.parent_span_id)).map(|above| above.name.clone());
+    let find = |name: &str| &spans.iter().find(|(_, span)| span.name == name).unwrap().1;
+    for (name, parent) in [
+        ("dial", "ssh"),
+        ("stream", "ssh"),
+        ("proxy.connect", "stream"),
+        ("decision", "proxy.connect"),
+        ("tunnel", "proxy.connect"),
+        ("node.first_byte", "proxy.connect"),
+        ("node.connect", "proxy.connect"),
+        ("ssh.program", "node.connect"),
+    ] {
+        let found = spans.iter().any(|(_, span)| span.name == name && above(span).as_deref() == Some(parent));
+        assert!(
+            found,
+            "{name} under {parent}: {:#?}",
+            spans.iter().map(|(by, span)| (by, &span.name, above(span))).collect::<Vec<_>>()
+        );
+    }
+    // The names of calls are there, what ran is not.
+    assert!(find("ssh").parent_span_id.is_empty());
+    let services: BTreeSet<&str> = spans.iter().map(|(by, _)| by.as_str()).collect();
+    assert_eq!(services, BTreeSet::from(["sallyport-ssh", "auth,proxy", "node"]));
+    assert!(spans.iter().all(|(_, span)| span.end_time_unix_nano >= span.start_time_unix_nano));
+    assert!(!format!("{spans:?}").contains("env=prod"));
+}
+
+#[test]
+fn slow_and_failed_connections_are_exported_and_quick_ones_are_not() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (collector, address) = Collector::start(&runtime);
+    let (_cluster, alice) = traced(&format!("http://{address}"), "2s");
+    ok(ssh(&alice, None, &[&target("web-1"), "true"]));
+    // Up to the first byte or the end: this one takes its time.
+    ok(ssh(&alice, None, &[&target("web-1"), "sleep 2.5"]));
+    refused(&ssh(&alice, None, &[&target("nowhere"), "true"]), 255);
+    wait_for("the slow one and the failed one", || {
+        let spans = collector.spans.lock().unwrap();
+        let slow = spans.iter().filter(|(_, span)| span.name == "node.connect").count();
+        let failed =
+            spans.iter().filter(|(_, span)| span.status.as_ref().is_some_and(|s| s.code == 2)).count();
+        (slow == 1 && failed >= 1).then_some(())
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let spans = collector.spans.lock().unwrap();
+    let count = |name: &str| spans.iter().filter(|(_, span)| span.name == name).count();
+    assert_eq!(count("node.connect"), 1, "the quick one was exported");
+    let failed =
+        spans.iter().find(|(_, span)| span.status.as_ref().is_some_and(|status| status.code == 2)).unwrap();
+    assert!(failed.1.attributes.iter().any(|attribute| attribute.key == "error.type"), "{failed:?}");
+}
+
+#[test]
+fn a_collector_that_is_away_or_silent_slows_nothing() {
+    // One that takes connections and never answers, one that is not there.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    for address in [silent.local_addr().unwrap(), SocketAddr::from(([127, 0, 0, 1], free_port()))] {
+        let (cluster, alice) = traced(&format!("http://{address}"), "1ms");
+        let began = Instant::now();
+        for _ in 0..5 {
+            ok(ssh(&alice, None, &[&target("web-1"), "true"]));
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        drop(cluster);
+    }
+}
