@@ -20,6 +20,7 @@ pub mod node;
 mod pump;
 mod rsa_keys;
 pub mod session;
+pub mod native;
 pub mod sftp;
 
 /// Whether this build can ask PAM (the feature `pam`).

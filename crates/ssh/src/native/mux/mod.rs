@@ -1,0 +1,599 @@
+//! Channels on one stream.
+//!
+//! Each channel has a window each way and a short queue outward, from which the one task that writes takes in turn; so a
+//! channel that nobody reads at the far end holds up nobody else, and an echo does not wait behind more than one piece of each of the
+//! others. What comes is handed to whoever takes it on that channel ([`Taker`]), who never waits; it counts against the window that
+//! the far end was granted, and is granted anew when it was read. The lock is held for moments, and never across an await.
+
+mod batch;
+mod channel;
+mod driver;
+mod window;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::Notify;
+
+use super::frame::{Farewell, Frame, FrameError, MAX_DATA, Open, data_head};
+use batch::Batch;
+pub(crate) use channel::Channel;
+pub(crate) use driver::{Keepalive, Role, first_frame, run};
+use window::{Budget, Window};
+
+/// Data that waits on a channel to be sent, past which whoever sends waits.
+const QUEUE_BYTES: usize = 128 * 1024;
+/// Answers and other frames of the connection that wait to be sent, past which the far end has asked for too much without reading.
+const MAX_ANSWER_BYTES: usize = 256 * 1024;
+/// Frames that pass the data of a channel by.
+const MAX_URGENT: usize = 256;
+/// Bytes written at once.
+const BATCH_BYTES: usize = 128 * 1024;
+
+/// Takes what comes on one channel. None of these waits, or calls back into the mux.
+pub(crate) trait Taker: Send + Sync {
+    /// Data, within the window.
+    fn data(&self, errors: bool, bytes: Bytes);
+    /// No more of it comes.
+    fn eof(&self);
+    /// The far end is done with the channel, after all that came before.
+    fn closed(&self);
+    /// The far end does not let the channel in, for this reason; or (none) the connection is gone.
+    fn gone(&self, refused: Option<String>);
+    /// Another frame of this channel.
+    fn frame(&self, frame: Frame);
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct End {
+    /// What the far end said that it means; none when it said nothing.
+    pub(crate) told: Option<Farewell>,
+    /// In words, for a person; empty when nobody said any.
+    pub(crate) reason: String,
+}
+
+/// Which numbers are whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Node,
+}
+
+impl Side {
+    fn owns(self, id: u32) -> bool {
+        (id % 2 == 1) == (self == Self::Client)
+    }
+}
+
+/// The channels of one connection. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Mux(Arc<Inner>);
+
+struct Inner {
+    side: Side,
+    state: Mutex<State>,
+    /// There is something to write.
+    work: Notify,
+    /// The connection has ended, or all is said.
+    ended: Notify,
+    /// Something has come since this was last looked at.
+    heard: AtomicBool,
+}
+
+struct State {
+    channels: HashMap<u32, Chan>,
+    /// The next channel of our own.
+    next: u32,
+    /// The last one that the far end has opened.
+    last: u32,
+    /// Channels that have something to send, in turn.
+    ready: VecDeque<u32>,
+    /// Encoded frames of the connection, and answers.
+    control: BytesMut,
+    /// Nothing is written yet: more belongs into the first flight.
+    corked: bool,
+    /// What the far end may send on a new channel, and what we may.
+    first_in: u32,
+    first_out: u32,
+    budget: Budget,
+    /// The last frame, once it is known.
+    goodbye: Option<Goodbye>,
+    end: Option<End>,
+}
+
+/// What we say at the end, behind all that can still be sent.
+struct Goodbye {
+    frame: Bytes,
+    /// It was put among what is written, and was written.
+    given: bool,
+    written: bool,
+}
+
+/// What waits to be sent on a channel, in order.
+enum Out {
+    Data { errors: bool, bytes: Bytes },
+    Frame(Bytes),
+    /// The last one.
+    Close(Bytes),
+}
+
+/// One channel.
+struct Chan {
+    taker: Arc<dyn Taker>,
+    queue: VecDeque<Out>,
+    queued: usize,
+    /// What passes the queue by: the opening first of all.
+    urgent: VecDeque<Bytes>,
+    /// What may be sent.
+    credit: u64,
+    /// It is in the list of those that have something to send.
+    listed: bool,
+    /// Who waits to send.
+    waiting: Vec<Waker>,
+    window: Window,
+    /// Nothing more is sent by us; and that was said.
+    closed_here: bool,
+    close_sent: bool,
+    closed_there: bool,
+}
+
+impl Chan {
+    fn new(taker: Arc<dyn Taker>, first_in: u32, first_out: u32) -> Self {
+        Self {
+            taker,
+            queue: VecDeque::new(),
+            queued: 0,
+            urgent: VecDeque::new(),
+            credit: u64::from(first_out),
+            listed: false,
+            waiting: Vec::new(),
+            window: Window::new(first_in),
+            closed_here: false,
+            close_sent: false,
+            closed_there: false,
+        }
+    }
+
+    fn can_send(&self) -> bool {
+        if self.close_sent {
+            return false;
+        }
+        !self.urgent.is_empty()
+            || self.window.is_due()
+            || match self.queue.front() {
+                Some(Out::Data { .. }) => self.credit > 0,
+                Some(Out::Frame(_) | Out::Close(_)) => true,
+                None => false,
+            }
+    }
+
+    /// Drops the data that was to be sent.
+    fn forget_queue(&mut self) {
+        self.queue.retain(|out| !matches!(out, Out::Data { .. }));
+        self.queued = 0;
+    }
+}
+
+/// The far end broke a rule.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Breach {
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{0}")]
+    Rule(String),
+}
+
+impl Breach {
+    pub(crate) fn rule(what: impl Into<String>) -> Self {
+        Self::Rule(what.into())
+    }
+}
+
+/// Why a channel cannot be opened.
+#[derive(Debug)]
+pub(crate) enum NotOpened {
+    Gone,
+    TooLong(FrameError),
+}
+
+impl Mux {
+    /// Of this side; on new channels the far end may send `first_in` bytes, and we `first_out`. What is asked for on a `corked` one is
+    /// not written before the first channel or listener is.
+    pub(crate) fn new(side: Side, first_in: u32, first_out: u32, corked: bool) -> Self {
+        let state = State {
+            channels: HashMap::new(),
+            next: if side == Side::Client { 1 } else { 2 },
+            last: 0,
+            ready: VecDeque::new(),
+            control: BytesMut::new(),
+            corked,
+            first_in,
+            first_out,
+            budget: Budget::default(),
+            goodbye: None,
+            end: None,
+        };
+        Self(Arc::new(Inner { side, state: Mutex::new(state), work: Notify::new(), ended: Notify::new(), heard: AtomicBool::new(false) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What may be sent on channels from now on, as the far end has said.
+    pub(crate) fn set_first_out(&self, bytes: u32) {
+        self.state().first_out = bytes;
+    }
+
+    /// Channels that are open.
+    pub(crate) fn channels(&self) -> usize {
+        self.state().channels.len()
+    }
+
+    /// Sends a frame of the connection's.
+    ///
+    /// # Errors
+    /// When too many wait already: the far end asks and does not read.
+    pub(crate) fn answer(&self, frame: &Frame) -> Result<(), Breach> {
+        let mut state = self.state();
+        if state.control.len() > MAX_ANSWER_BYTES {
+            return Err(Breach::rule("more was asked for than answers are read"));
+        }
+        frame.encode(&mut state.control)?;
+        state.corked &= matches!(frame, Frame::Hello(_));
+        drop(state);
+        self.0.work.notify_one();
+        Ok(())
+    }
+
+    /// Opens a channel. Nothing is waited for.
+    pub(crate) fn open(&self, taker: Arc<dyn Taker>, what: Open) -> Result<Channel, NotOpened> {
+        let mut state = self.state();
+        if state.end.is_some() || state.goodbye.is_some() {
+            return Err(NotOpened::Gone);
+        }
+        let id = state.next;
+        let mut frame = BytesMut::new();
+        Frame::Open(id, what).encode(&mut frame).map_err(NotOpened::TooLong)?;
+        // After two thousand million channels the numbers of one connection are used up.
+        state.next = id.checked_add(2).ok_or(NotOpened::Gone)?;
+        let mut chan = Chan::new(taker, state.first_in, state.first_out);
+        chan.urgent.push_back(frame.freeze());
+        state.channels.insert(id, chan);
+        state.corked = false;
+        state.list(id);
+        drop(state);
+        self.0.work.notify_one();
+        Ok(Channel::new(self.clone(), id))
+    }
+
+    /// Lets in a channel that the far end has just opened.
+    pub(crate) fn admit(&self, id: u32, taker: Arc<dyn Taker>) -> Channel {
+        let mut state = self.state();
+        let chan = Chan::new(taker, state.first_in, state.first_out);
+        state.channels.insert(id, chan);
+        Channel::new(self.clone(), id)
+    }
+
+    /// Ends the connection, once what can be sent was. The first goodbye counts.
+    pub(crate) fn finish(&self, why: Farewell, reason: &str) {
+        let mut state = self.state();
+        if state.goodbye.is_none() {
+            let mut frame = BytesMut::new();
+            // A goodbye always fits: its reason is cut.
+            let _ = Frame::Goodbye { why, reason: reason.to_owned() }.encode(&mut frame);
+            state.goodbye = Some(Goodbye { frame: frame.freeze(), given: false, written: false });
+            state.corked = false;
+        }
+        drop(state);
+        self.0.work.notify_one();
+    }
+
+    /// How the connection ended, when it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.state().end.clone()
+    }
+
+    /// Waits until it has.
+    pub(crate) async fn ended(&self) -> End {
+        loop {
+            let ended = self.0.ended.notified();
+            if let Some(end) = self.end() {
+                return end;
+            }
+            ended.await;
+        }
+    }
+
+    /// The reader of a channel has taken so many bytes.
+    pub(crate) fn taken(&self, id: u32, bytes: usize) {
+        let mut state = self.state();
+        let State { channels, budget, .. } = &mut *state;
+        let Some(chan) = channels.get_mut(&id) else { return };
+        if chan.closed_there {
+            return;
+        }
+        chan.window.taken(bytes, budget);
+        if chan.window.is_due() {
+            state.list(id);
+            drop(state);
+            self.0.work.notify_one();
+        }
+    }
+
+    /// Waits until the goodbye was written, or the connection has ended.
+    pub(crate) async fn all_said(&self) {
+        loop {
+            let ended = self.0.ended.notified();
+            {
+                let state = self.state();
+                if state.end.is_some() || state.goodbye.as_ref().is_some_and(|goodbye| goodbye.written) {
+                    return;
+                }
+            }
+            ended.await;
+        }
+    }
+
+    fn said(&self) {
+        if let Some(goodbye) = &mut self.state().goodbye {
+            goodbye.written = true;
+        }
+        self.0.ended.notify_waiters();
+    }
+
+    fn uncork(&self) {
+        self.state().corked = false;
+    }
+
+    /// Takes a frame that has come.
+    fn dispatch(&self, frame: Frame, role: &mut impl Role) -> Result<(), Breach> {
+        match frame {
+            Frame::Ping(number) => self.answer(&Frame::Pong(number)),
+            Frame::Pong(_) => Ok(()),
+            Frame::Open(id, _) => {
+                self.state().opened(self.0.side, id)?;
+                role.frame(frame)
+            }
+            Frame::Data(id, bytes) => self.data(id, false, bytes),
+            Frame::Errors(id, bytes) => self.data(id, true, bytes),
+            Frame::Window(id, more) => self.granted(id, more),
+            Frame::Eof(id) => self.with(id, |taker| taker.eof()),
+            Frame::Close(id) => self.closed(id),
+            Frame::Refused(id, reason) => self.refused(id, reason),
+            Frame::Opened(id)
+            | Frame::Started(id, _)
+            | Frame::ExitStatus(id, _)
+            | Frame::ExitSignal { channel: id, .. }
+            | Frame::Resize(id, _)
+            | Frame::Signal(id, _) => self.with(id, |taker| taker.frame(frame)),
+            other => role.frame(other),
+        }
+    }
+
+    /// Hands something to whoever takes it on a channel, outside of the lock.
+    fn with(&self, id: u32, hand: impl FnOnce(&dyn Taker)) -> Result<(), Breach> {
+        let taker = {
+            let mut state = self.state();
+            let chan = state.known(self.0.side, id)?.filter(|chan| !chan.closed_there);
+            chan.map(|chan| chan.taker.clone())
+        };
+        if let Some(taker) = taker {
+            hand(taker.as_ref());
+        }
+        Ok(())
+    }
+
+    fn data(&self, id: u32, errors: bool, bytes: Bytes) -> Result<(), Breach> {
+        let taker = {
+            let mut state = self.state();
+            let Some(chan) = state.known(self.0.side, id)? else { return Ok(()) };
+            if !chan.window.came(bytes.len()) {
+                let length = bytes.len();
+                return Err(Breach::rule(format!("{length} bytes came on a channel, more than its window")));
+            }
+            // Nobody is there any more to read it.
+            if chan.closed_here || chan.closed_there || bytes.is_empty() {
+                return Ok(());
+            }
+            chan.taker.clone()
+        };
+        taker.data(errors, bytes);
+        Ok(())
+    }
+
+    fn granted(&self, id: u32, more: u32) -> Result<(), Breach> {
+        let mut state = self.state();
+        let Some(chan) = state.known(self.0.side, id)? else { return Ok(()) };
+        chan.credit = chan.credit.saturating_add(u64::from(more));
+        state.list(id);
+        drop(state);
+        self.0.work.notify_one();
+        Ok(())
+    }
+
+    fn closed(&self, id: u32) -> Result<(), Breach> {
+        let mut state = self.state();
+        let Some(chan) = state.known(self.0.side, id)? else { return Ok(()) };
+        if std::mem::replace(&mut chan.closed_there, true) {
+            return Ok(());
+        }
+        // It takes no more.
+        chan.forget_queue();
+        let (taker, woken) = (chan.taker.clone(), std::mem::take(&mut chan.waiting));
+        if chan.close_sent {
+            state.remove(id);
+        } else {
+            state.list(id);
+        }
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+        taker.closed();
+        self.0.work.notify_one();
+        Ok(())
+    }
+
+    fn refused(&self, id: u32, reason: String) -> Result<(), Breach> {
+        let mut state = self.state();
+        state.known(self.0.side, id)?;
+        let chan = state.remove(id);
+        drop(state);
+        if let Some(chan) = chan {
+            chan.waiting.into_iter().for_each(Waker::wake);
+            if !chan.closed_there {
+                chan.taker.gone(Some(reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection is over: everybody is told.
+    fn over(&self, end: End) {
+        let mut state = self.state();
+        if state.end.is_none() {
+            state.end = Some(end);
+        }
+        let channels = std::mem::take(&mut state.channels);
+        state.ready.clear();
+        drop(state);
+        for chan in channels.into_values() {
+            chan.waiting.into_iter().for_each(Waker::wake);
+            // Who has closed before has sent all there was; that still belongs to the reader.
+            if !chan.closed_there {
+                chan.taker.gone(None);
+            }
+        }
+        self.0.ended.notify_waiters();
+    }
+
+    /// Takes the next bytes to write; false when nothing will follow them.
+    fn gather(&self, batch: &mut Batch) -> bool {
+        let mut woken = Vec::new();
+        let mut state = self.state();
+        let more = state.gather(batch, &mut woken);
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+        more
+    }
+}
+
+impl State {
+    /// The far end opens a channel.
+    fn opened(&mut self, side: Side, id: u32) -> Result<(), Breach> {
+        if side.owns(id) || id <= self.last {
+            return Err(Breach::rule(format!("the channel {id} was opened, and {} before", self.last)));
+        }
+        self.last = id;
+        Ok(())
+    }
+
+    /// A channel that a frame is about; none for one that is no more.
+    fn known(&mut self, side: Side, id: u32) -> Result<Option<&mut Chan>, Breach> {
+        let was = if side.owns(id) { id < self.next } else { id <= self.last };
+        if !was {
+            return Err(Breach::rule(format!("a frame is about the channel {id}, which nobody has opened")));
+        }
+        Ok(self.channels.get_mut(&id))
+    }
+
+    fn list(&mut self, id: u32) {
+        if let Some(chan) = self.channels.get_mut(&id)
+            && !chan.listed
+            && chan.can_send()
+        {
+            chan.listed = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    fn gather(&mut self, batch: &mut Batch, woken: &mut Vec<Waker>) -> bool {
+        if self.corked {
+            return true;
+        }
+        batch.put(self.control.split().freeze());
+        while batch.len() < BATCH_BYTES {
+            let Some(id) = self.ready.pop_front() else { break };
+            let Some(chan) = self.channels.get_mut(&id) else { continue };
+            chan.listed = false;
+            let closed = chan.send(id, batch);
+            if chan.queued < QUEUE_BYTES && chan.urgent.len() < MAX_URGENT {
+                woken.append(&mut chan.waiting);
+            }
+            if closed && chan.closed_there {
+                // Both are done with it.
+                self.remove(id);
+            } else {
+                self.list(id);
+            }
+        }
+        match &mut self.goodbye {
+            // What waits for a window is not waited for.
+            Some(goodbye) if self.ready.is_empty() => {
+                if !std::mem::replace(&mut goodbye.given, true) {
+                    batch.put(goodbye.frame.clone());
+                }
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// A channel is over.
+    fn remove(&mut self, id: u32) -> Option<Chan> {
+        let chan = self.channels.remove(&id)?;
+        self.budget.give_back(&chan.window);
+        Some(chan)
+    }
+}
+
+impl Chan {
+    /// Puts what is its turn into the batch. True when that was the last of the channel.
+    fn send(&mut self, id: u32, batch: &mut Batch) -> bool {
+        for frame in self.urgent.drain(..) {
+            batch.put(frame);
+        }
+        if let Some(more) = self.window.grant() {
+            let mut frame = BytesMut::new();
+            // A number always fits.
+            let _ = Frame::Window(id, more).encode(&mut frame);
+            batch.put(frame.freeze());
+        }
+        let mut turn = MAX_DATA;
+        while let Some(out) = self.queue.front_mut() {
+            match out {
+                Out::Frame(frame) => {
+                    batch.put(std::mem::take(frame));
+                    self.queue.pop_front();
+                }
+                Out::Close(frame) => {
+                    batch.put(std::mem::take(frame));
+                    self.queue.pop_front();
+                    self.close_sent = true;
+                    return true;
+                }
+                Out::Data { errors, bytes } => {
+                    let most = usize::try_from(self.credit).unwrap_or(usize::MAX).min(turn);
+                    if most == 0 {
+                        return false;
+                    }
+                    let piece = bytes.split_to(bytes.len().min(most));
+                    batch.put_data(&data_head(id, *errors, piece.len()), &piece);
+                    self.credit = self.credit.saturating_sub(piece.len() as u64);
+                    self.queued = self.queued.saturating_sub(piece.len());
+                    turn -= piece.len();
+                    if bytes.is_empty() {
+                        self.queue.pop_front();
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;
