@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -63,7 +63,7 @@ impl Pressure {
     }
 
     /// The connection has ended.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.end.notify_waiters();
     }
@@ -119,7 +119,7 @@ pub(crate) enum InboxError {
 #[derive(Default)]
 struct State {
     requests: VecDeque<Incoming>,
-    memory: VecDeque<BytesMut>,
+    memory: VecDeque<Piece>,
     memory_bytes: usize,
     handed: usize,
     /// Pieces that the reader has taken, and how many when it was last waited for in vain.
@@ -134,6 +134,26 @@ struct State {
     cut: Option<String>,
 }
 
+/// Input that waits.
+enum Piece {
+    /// Small packets, put together.
+    Gathered(BytesMut),
+    /// As it came.
+    Whole(Bytes),
+}
+
+impl Piece {
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Gathered(bytes) => bytes.freeze(),
+            Self::Whole(bytes) => bytes,
+        }
+    }
+}
+
+/// Told how much a reader has taken, so that as much more may come.
+pub(crate) type Credit = Box<dyn Fn(usize) + Send + Sync>;
+
 /// The queue of one channel.
 pub(crate) struct Inbox {
     state: Mutex<State>,
@@ -141,6 +161,7 @@ pub(crate) struct Inbox {
     room: Notify,
     changed: Notify,
     pressure: Arc<Pressure>,
+    credit: Option<Credit>,
 }
 
 impl Drop for Inbox {
@@ -151,12 +172,22 @@ impl Drop for Inbox {
 
 impl Inbox {
     pub(crate) fn new(pressure: Arc<Pressure>) -> Arc<Self> {
+        Self::make(pressure, None)
+    }
+
+    /// Of a channel whose client may send more as soon as the reader has taken what came.
+    pub(crate) fn with_credit(pressure: Arc<Pressure>, credit: Credit) -> Arc<Self> {
+        Self::make(pressure, Some(credit))
+    }
+
+    fn make(pressure: Arc<Pressure>, credit: Option<Credit>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             arrived: Notify::new(),
             room: Notify::new(),
             changed: Notify::new(),
             pressure,
+            credit,
         })
     }
 
@@ -166,6 +197,18 @@ impl Inbox {
 
     /// Takes a packet of input.
     pub(super) fn accept(&self, bytes: &[u8]) -> Result<(), InboxError> {
+        self.keep(bytes, |bytes| Piece::Gathered(BytesMut::from(bytes)))
+    }
+
+    /// Takes a packet of input as it is, unless it is small.
+    pub(crate) fn accept_whole(&self, bytes: &Bytes) -> Result<(), InboxError> {
+        self.keep(bytes, |small| match small.len() {
+            0..=PIECE_BYTES => Piece::Gathered(BytesMut::from(small)),
+            _ => Piece::Whole(bytes.clone()),
+        })
+    }
+
+    fn keep(&self, bytes: &[u8], piece: impl FnOnce(&[u8]) -> Piece) -> Result<(), InboxError> {
         let length = bytes.len() as u64;
         let mut state = self.state();
         if state.gone || state.eof {
@@ -177,8 +220,10 @@ impl Inbox {
         }
         state.memory_bytes += bytes.len();
         match state.memory.back_mut() {
-            Some(last) if last.len() + bytes.len() <= PIECE_BYTES => last.extend_from_slice(bytes),
-            _ => state.memory.push_back(BytesMut::from(bytes)),
+            Some(Piece::Gathered(last)) if last.len() + bytes.len() <= PIECE_BYTES => {
+                last.extend_from_slice(bytes);
+            }
+            _ => state.memory.push_back(piece(bytes)),
         }
         self.arrived.notify_one();
         Ok(())
@@ -348,7 +393,12 @@ impl Inbox {
             match self.take() {
                 Taken::Nothing => arrived.await,
                 Taken::Gone => return None,
-                Taken::Some(incoming) => return Some(incoming),
+                Taken::Some(incoming) => {
+                    if let (Some(credit), Incoming::Data(bytes)) = (&self.credit, &incoming) {
+                        credit(bytes.len());
+                    }
+                    return Some(incoming);
+                }
             }
         }
     }
@@ -367,13 +417,14 @@ impl Inbox {
         if state.handed >= HANDED_BYTES {
             return Taken::Nothing;
         }
-        if let Some(bytes) = state.memory.pop_front() {
+        if let Some(piece) = state.memory.pop_front() {
+            let bytes = piece.into_bytes();
             state.memory_bytes -= bytes.len();
             state.handed += bytes.len();
             state.taken += 1;
             self.pressure.kept.fetch_sub(bytes.len() as u64, Ordering::AcqRel);
             self.room.notify_one();
-            return Taken::Some(Incoming::Data(bytes.freeze()));
+            return Taken::Some(Incoming::Data(bytes));
         }
         if state.eof && !state.eof_told {
             state.eof_told = true;

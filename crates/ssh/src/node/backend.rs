@@ -15,6 +15,15 @@ use super::forward::inward::Client;
 use crate::BoxedStream;
 use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
 
+/// How somebody has proven who they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Proof<'a> {
+    /// By SSH, with this certificate.
+    Ssh(&'a Certificate),
+    /// To whoever has brought the connection, which then carries no SSH.
+    Native,
+}
+
 /// Serves those who have been let in.
 #[async_trait]
 pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
@@ -25,7 +34,7 @@ pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
     async fn enter(
         &self,
         identity: &Identity,
-        certificate: &Certificate,
+        proof: Proof<'_>,
         permit: &Permit,
     ) -> Result<Arc<dyn Place>, String>;
 }
@@ -171,6 +180,14 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// The same, on the port that was allocated.
+    pub(crate) fn with_port(self, port: u16) -> Self {
+        match self {
+            Self::Port { host, .. } => Self::Port { host, port },
+            socket @ Self::Socket { .. } => socket,
+        }
+    }
+
     /// What is wrong with it, whoever asks.
     pub(crate) fn problem(&self) -> Option<String> {
         match self {

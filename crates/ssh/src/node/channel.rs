@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use russh::server::{Handle, Msg};
-use russh::{ChannelWriteHalf, Sig};
 use sallyport_access::SessionId;
 use sallyport_access::permit::Permit;
 use sallyport_audit::recording::SessionMetadata;
@@ -16,16 +14,14 @@ use tokio::time::timeout;
 
 use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared};
-use super::forward::inward::Client;
+use super::door::Door;
 use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
 use crate::helper::printable;
-use crate::inbound::{Inbox, ToClient};
-use crate::session::{Channel, Ended, Exit, Gone, Incoming, Input, Kind, Output, Terminal};
+use crate::inbound::Inbox;
+use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Terminal};
 
-/// Exit status for what the node did not let happen; ssh's own for its errors.
-const REFUSED_STATUS: u32 = 255;
 /// How long a client has to take the reason for the end of its session.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -39,99 +35,6 @@ pub(super) struct Wanted {
     /// The client has an agent for whoever needs it on the way.
     pub(super) lends_agent: bool,
     pub(super) display: Option<DisplayAsked>,
-}
-
-/// The client's side of a channel.
-#[derive(Clone)]
-pub(super) struct Door {
-    write: Arc<ChannelWriteHalf<Msg>>,
-    pub(super) handle: Handle,
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) shared: Arc<Shared>,
-    /// A person at a terminal is active when they type; a transfer, when bytes flow either way.
-    quiet: bool,
-}
-
-impl Door {
-    pub(super) fn new(
-        write: ChannelWriteHalf<Msg>,
-        handle: Handle,
-        inbox: Arc<Inbox>,
-        shared: Arc<Shared>,
-    ) -> Self {
-        Self { write: Arc::new(write), handle, inbox, shared, quiet: false }
-    }
-
-    pub(super) async fn send(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
-        self.shared.opening.over();
-        let _waiting = self.shared.pressure.enter();
-        let sent = match channel {
-            Channel::Stdout => self.write.data_bytes(bytes).await,
-            Channel::Stderr => self.write.extended_data_bytes(1, bytes).await,
-        };
-        if !self.quiet {
-            self.shared.touch();
-        }
-        sent.map_err(|_| Gone)
-    }
-
-    pub(super) async fn eof(&self) -> Result<(), Gone> {
-        self.write.eof().await.map_err(|_| Gone)
-    }
-
-    pub(super) async fn close(&self) {
-        let _ = self.write.close().await;
-    }
-
-    /// Tells the person something outside of their program's output, and ends the channel.
-    pub(super) async fn refuse(&self, message: &str) {
-        let text = format!("sallyport: {message}\r\n");
-        let _ = self.send(Channel::Stderr, Bytes::from(text)).await;
-        let _ = self.write.exit_status(REFUSED_STATUS).await;
-        let _ = self.eof().await;
-        self.close().await;
-    }
-}
-
-impl ToClient for Door {
-    fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
-
-    async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
-        Self::send(self, Channel::Stdout, bytes).await
-    }
-
-    async fn eof(&self) -> Result<(), Gone> {
-        Self::eof(self).await
-    }
-}
-
-#[async_trait]
-impl Output for Door {
-    async fn data(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
-        self.send(channel, bytes).await
-    }
-
-    fn consumed(&self, bytes: usize) {
-        self.inbox.consumed(bytes);
-    }
-
-    async fn exited(&self, exit: &Exit) -> Result<(), Gone> {
-        self.shared.opening.over();
-        match exit {
-            Exit::Status(status) => self.write.exit_status(*status).await.map_err(|_| Gone),
-            Exit::Signal { name, core } => self
-                .handle
-                .exit_signal_request(self.write.id(), wire_signal(name), *core, String::new(), String::new())
-                .await
-                .map_err(|()| Gone),
-        }
-    }
-
-    async fn finished(&self) -> Result<(), Gone> {
-        self.eof().await
-    }
 }
 
 struct FromClient(Arc<Inbox>);
@@ -175,7 +78,7 @@ async fn serve(mut door: Door, wanted: Wanted) {
         shared.refused(shared.event(Code::SessionRefused).message(&message));
         return door.refuse(&message).await;
     }
-    let client = || Client::new(door.handle.clone(), shared.clone());
+    let client = || door.client();
     if place.wants_agent()
         && let Err(message) = place.lend_agent(wanted.lends_agent.then(client)).await
     {
@@ -293,7 +196,7 @@ async fn reaches(
     agent: bool,
     display: &mut Option<DisplayAsked>,
 ) -> Vec<Reach> {
-    let client = || Client::new(door.handle.clone(), door.shared.clone());
+    let client = || door.client();
     let mut tried = Vec::new();
     if agent {
         tried.push(("agent", Code::SessionAgentForward, place.agent(client()).await));
@@ -403,24 +306,6 @@ fn copies_files(kind: &Kind) -> Option<&'static str> {
         "scp" if short(['t', 'f']) => Some("scp"),
         "rsync" if arguments.contains(&"--server") => Some("rsync"),
         _ => None,
-    }
-}
-
-fn wire_signal(name: &str) -> Sig {
-    match name {
-        "ABRT" => Sig::ABRT,
-        "ALRM" => Sig::ALRM,
-        "FPE" => Sig::FPE,
-        "HUP" => Sig::HUP,
-        "ILL" => Sig::ILL,
-        "INT" => Sig::INT,
-        "KILL" => Sig::KILL,
-        "PIPE" => Sig::PIPE,
-        "QUIT" => Sig::QUIT,
-        "SEGV" => Sig::SEGV,
-        "TERM" => Sig::TERM,
-        "USR1" => Sig::USR1,
-        other => Sig::Custom(other.to_owned()),
     }
 }
 

@@ -1,9 +1,11 @@
-//! One SSH connection, from its first byte to its last.
+//! One connection, from its first byte to its last.
 
 mod handler;
 mod limits;
 mod login;
+pub(super) mod native;
 mod shared;
+mod wishes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +15,7 @@ use russh::Disconnect;
 use russh::server::Config;
 use sallyport_audit::Code;
 use sallyport_sal::HybridKeyExchange;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 
 pub(super) use shared::{Live, Shared};
@@ -67,7 +69,7 @@ async fn greet(
     match demand {
         HybridKeyExchange::Preferred => supervise(Tap::along(line, &shared.offered), shared, config).await,
         HybridKeyExchange::Required => {
-            let heard = tokio::time::timeout(shared.server.config.login_timeout, hear_out(line)).await;
+            let heard = timeout(shared.server.config.login_timeout, hear_out(line)).await;
             match heard {
                 Ok(Ok(Heard::Fits(greeted))) => {
                     supervise(Tap::along(greeted, &shared.offered), shared, config).await;
@@ -87,8 +89,8 @@ async fn greet(
 async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Arc<Config>) {
     let connection = Connection::new(shared.clone());
     let login_timeout = shared.server.config.login_timeout;
-    let began = tokio::time::Instant::now();
-    let greeting = tokio::time::timeout(login_timeout, russh::server::run_stream(config, line, connection));
+    let began = Instant::now();
+    let greeting = timeout(login_timeout, russh::server::run_stream(config, line, connection));
     let mut session = match greeting.await {
         Ok(Ok(session)) => session,
         Ok(Err(error)) => return tracing::debug!(%error, "no SSH connection"),
@@ -96,6 +98,25 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
     };
     shared.opening.reached(Phase::KeyExchange);
     let handle = session.handle();
+    let goodbye = |reason| async move {
+        let _ = handle.disconnect(Disconnect::ByApplication, reason, String::new()).await;
+    };
+    if let Some(Err(error)) = hold(shared, began, &mut session, goodbye).await {
+        tracing::debug!(%error, "the connection ended");
+        if let Some(reason) = no_common_algorithm(&error) {
+            let _ = shared.no_common.set(reason);
+        }
+    }
+}
+
+/// Holds a connection to its limits until it ends, and gives how; or none after it was cut, with the reason told.
+async fn hold<T, F: Future<Output = ()>>(
+    shared: &Arc<Shared>,
+    began: Instant,
+    mut session: impl Future<Output = T> + Unpin,
+    goodbye: impl FnOnce(String) -> F,
+) -> Option<T> {
+    let login_timeout = shared.server.config.login_timeout;
     let login_deadline = tokio::time::sleep_until(began + login_timeout);
     tokio::pin!(login_deadline);
     let mut changes = shared.server.directory.changes();
@@ -112,15 +133,7 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
             Verdict::Fine(ask_again) => ask_again,
         };
         tokio::select! {
-            ended = &mut session => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "the connection ended");
-                    if let Some(reason) = no_common_algorithm(&error) {
-                        let _ = shared.no_common.set(reason);
-                    }
-                }
-                return;
-            }
+            ended = &mut session => return Some(ended),
             () = &mut login_deadline, if shared.access.get().is_none() => {
                 break format!("no login within {} s", login_timeout.as_secs());
             }
@@ -150,11 +163,12 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
             sleep(Duration::from_millis(20)).await;
         }
     };
-    let _ = tokio::time::timeout(LAST_WORDS, sessions_gone).await;
+    let _ = timeout(LAST_WORDS, sessions_gone).await;
     let goodbye = async {
-        let _ = handle.disconnect(Disconnect::ByApplication, reason, String::new()).await;
+        goodbye(reason).await;
         let _ = (&mut session).await;
     };
-    let _ = tokio::time::timeout(LAST_WORDS, goodbye).await;
+    let _ = timeout(LAST_WORDS, goodbye).await;
     shared.line.cancel();
+    None
 }

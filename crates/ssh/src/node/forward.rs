@@ -16,7 +16,7 @@ use sallyport_audit::{Code, Event};
 use uuid::Uuid;
 
 use super::backend::{Place, Target};
-use super::channel::Door;
+use super::door::Door;
 use super::connection::Shared;
 use crate::BoxedStream;
 use crate::inbound::{Counts, carry};

@@ -8,11 +8,10 @@ use std::task::Poll;
 use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_access::permit::Permit;
-use ssh_key::Certificate;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::agent::AgentSocket;
-use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Reach, Target};
+use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::forward::inward::Client;
 use super::x11::Display;
 use crate::BoxedStream;
@@ -89,7 +88,7 @@ const FIRST_FREE_PORT: u16 = 1024;
 
 #[async_trait]
 impl BackEnd for Local {
-    async fn enter(&self, _: &Identity, _: &Certificate, permit: &Permit) -> Result<Arc<dyn Place>, String> {
+    async fn enter(&self, _: &Identity, _: Proof<'_>, permit: &Permit) -> Result<Arc<dyn Place>, String> {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {

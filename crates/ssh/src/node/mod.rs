@@ -1,4 +1,4 @@
-//! The SSH server of a node.
+//! The server of a node: SSH, and the native protocol ([`crate::native`]) in front of the same sessions.
 //!
 //! A [`NodeServer`] serves SSH on any byte stream: a TCP connection, or a stream of the tunnel to the proxy. It takes
 //! user certificates of the cluster and nothing else, decides by the cluster's policy and locks at every session (not
@@ -17,6 +17,7 @@ mod backend;
 mod channel;
 mod config;
 mod connection;
+mod door;
 mod forward;
 mod joining;
 mod live;
@@ -35,7 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use russh::server::Config;
-use sallyport_access::{Lock, Node, Policies};
+use sallyport_access::{Identity, Lock, Node, Policies};
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::Trust;
@@ -170,6 +171,15 @@ pub struct ConnectionInfo {
     pub opening: Option<tracing::Span>,
 }
 
+/// Somebody who has proven who they are to whoever brings their connection.
+#[derive(Debug, Clone)]
+pub struct NativeLogin {
+    /// Who. Its end, locks and policy are checked here, now and at every session; that it is authentic is not.
+    pub identity: Identity,
+    /// What names the proof in the audit log when they are refused: the fingerprint or number of their certificate.
+    pub proof: String,
+}
+
 /// The SSH server. Cheap to clone; all clones are one server.
 #[derive(Clone)]
 pub struct NodeServer(Arc<Inner>);
@@ -250,17 +260,38 @@ impl NodeServer {
 
     /// Serves one connection to its end.
     pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
-        signals::default_for_sessions();
-        let back_end = Arc::new(Local {
-            helper: self.0.config.helper.clone(),
-            gateway_ports: self.0.config.gateway_ports,
-            login_records: self.0.config.login_records.clone(),
-            kill_orphans: self.0.config.kill_orphans,
-            pam_account: self.0.config.pam_account.clone(),
-            pam_session: self.0.config.pam_session,
-            from: info.client_addr.map(|address| address.ip()),
-        });
+        let back_end = self.local(&info);
         self.serve_before(back_end, stream, info).await;
+    }
+
+    /// Serves one connection to its end by the native protocol, for somebody who has proven themselves to the caller. What
+    /// comes is acted on at once: the caller sees to it that the stream cannot be played twice.
+    pub async fn serve_native(&self, stream: impl Stream + 'static, login: NativeLogin, info: ConnectionInfo) {
+        let back_end = self.local(&info);
+        let (shared, _listed) = self.enter(back_end, info);
+        connection::native::serve(stream, shared, login).await;
+    }
+
+    fn local(&self, info: &ConnectionInfo) -> Arc<dyn BackEnd> {
+        signals::default_for_sessions();
+        let config = &self.0.config;
+        Arc::new(Local {
+            helper: config.helper.clone(),
+            gateway_ports: config.gateway_ports,
+            login_records: config.login_records.clone(),
+            kill_orphans: config.kill_orphans,
+            pam_account: config.pam_account.clone(),
+            pam_session: config.pam_session,
+            from: info.client_addr.map(|address| address.ip()),
+        })
+    }
+
+    /// Lists a connection for as long as the second lives.
+    fn enter(&self, back_end: Arc<dyn BackEnd>, info: ConnectionInfo) -> (Arc<Shared>, Listed) {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let shared = Shared::new(self.0.clone(), info, back_end);
+        self.connections().insert(number, shared.clone());
+        (shared, Listed { server: self.0.clone(), number })
     }
 
     /// Serves one connection to its end, with a server elsewhere behind it.
@@ -279,10 +310,7 @@ impl NodeServer {
         stream: impl Stream + 'static,
         info: ConnectionInfo,
     ) {
-        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Shared::new(self.0.clone(), info, back_end);
-        self.connections().insert(number, shared.clone());
-        let _listed = Listed { server: self.0.clone(), number };
+        let (shared, _listed) = self.enter(back_end, info);
         let face = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
         // Asked for every connection, so that a change of suite is felt at once.
         let demand = self.0.directory.trust().suite().key_exchange();

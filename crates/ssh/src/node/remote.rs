@@ -20,7 +20,7 @@ use ssh_key::{Certificate, HashAlg};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Reach, Target};
+use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::forward::inward::Client;
 use crate::BoxedStream;
 use crate::agent::UserAgent;
@@ -127,9 +127,13 @@ impl BackEnd for Remote {
     async fn enter(
         &self,
         identity: &Identity,
-        certificate: &Certificate,
+        proof: Proof<'_>,
         permit: &Permit,
     ) -> Result<Arc<dyn Place>, String> {
+        // The server is shown what the user has shown, or a login that goes by it.
+        let Proof::Ssh(certificate) = proof else {
+            return Err(format!("{} is reached by SSH, and by nothing else; connect with SSH", self.0.name()));
+        };
         let place = RemotePlace {
             upstream: self.0.clone(),
             identity: identity.clone(),

@@ -12,7 +12,7 @@ mod window;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
@@ -72,6 +72,16 @@ impl Side {
 /// The channels of one connection. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Mux(Arc<Inner>);
+
+/// The same, for whoever is held by it.
+#[derive(Clone)]
+pub(crate) struct WeakMux(Weak<Inner>);
+
+impl WeakMux {
+    pub(crate) fn upgrade(&self) -> Option<Mux> {
+        self.0.upgrade().map(Mux)
+    }
+}
 
 struct Inner {
     side: Side,
@@ -250,8 +260,17 @@ impl Mux {
         Ok(())
     }
 
-    /// Opens a channel. Nothing is waited for.
-    pub(crate) fn open(&self, taker: Arc<dyn Taker>, what: Open) -> Result<Channel, NotOpened> {
+    /// For whoever is held by the connection itself.
+    pub(crate) fn weak(&self) -> WeakMux {
+        WeakMux(Arc::downgrade(&self.0))
+    }
+
+    /// Opens a channel. Nothing is waited for. `make` makes, for its number, who takes what comes, and what of it is given back.
+    pub(crate) fn open_with<T>(
+        &self,
+        what: Open,
+        make: impl FnOnce(u32) -> (Arc<dyn Taker>, T),
+    ) -> Result<(Channel, T), NotOpened> {
         let mut state = self.state();
         if state.end.is_some() || state.goodbye.is_some() {
             return Err(NotOpened::Gone);
@@ -261,6 +280,7 @@ impl Mux {
         Frame::Open(id, what).encode(&mut frame).map_err(NotOpened::TooLong)?;
         // After two thousand million channels the numbers of one connection are used up.
         state.next = id.checked_add(2).ok_or(NotOpened::Gone)?;
+        let (taker, made) = make(id);
         let mut chan = Chan::new(taker, state.first_in, state.first_out);
         chan.urgent.push_back(frame.freeze());
         state.channels.insert(id, chan);
@@ -268,7 +288,7 @@ impl Mux {
         state.list(id);
         drop(state);
         self.0.work.notify_one();
-        Ok(Channel::new(self.clone(), id))
+        Ok((Channel::new(self.clone(), id), made))
     }
 
     /// Lets in a channel that the far end has just opened.

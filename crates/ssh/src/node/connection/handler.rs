@@ -5,35 +5,21 @@ use std::sync::Arc;
 
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
-use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
 use ssh_key::Certificate;
 use tracing::Instrument;
 
 use super::login::authorise;
 use super::shared::Shared;
+use super::wishes::{Wishes, system_signal};
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
-use crate::node::channel::{self, Door};
-use crate::node::forward::inward::{self, Listening};
+use crate::node::channel;
+use crate::node::door::Door;
+use crate::node::forward::inward::{self, Client, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::opening::Phase;
-use crate::session::{Incoming, Kind, Signal, Size, Terminal};
-
-/// Variables that one session may set, and their bytes altogether.
-const MAX_VARIABLES: usize = 64;
-const MAX_VARIABLE_BYTES: usize = 32 * 1024;
-
-/// What a channel has asked for before it starts something.
-#[derive(Default)]
-struct Wishes {
-    variables: Vec<(String, String)>,
-    variable_bytes: usize,
-    terminal: Option<Terminal>,
-    agent: bool,
-    lends_agent: bool,
-    display: Option<DisplayAsked>,
-}
+use crate::session::{Incoming, Kind, Size, Terminal};
 
 /// A channel of the client's.
 struct Open {
@@ -91,8 +77,8 @@ impl Connection {
         let Some(open) = self.channels.get_mut(&id) else { return };
         open.carries = true;
         if let Some(write) = open.write.take() {
-            let door = Door::new(write, session.handle(), inbox, self.shared.clone());
-            tokio::spawn(outward::run(door, reply, granted, room, from).in_current_span());
+            let door = Door::ssh(write, session.handle(), inbox, self.shared.clone());
+            tokio::spawn(outward::run(door, Some(reply), granted, room, from).in_current_span());
         }
     }
 
@@ -100,22 +86,18 @@ impl Connection {
     /// place for it.
     async fn listen(&mut self, target: Target, session: &mut Session) -> Result<Option<u16>, russh::Error> {
         self.shared.touch();
-        let listening = if self.listening.len() >= inward::MAX_LISTENERS {
-            Err(format!("this connection listens on {} places already", inward::MAX_LISTENERS))
-        } else if self.listening.contains_key(&target) {
-            Err(format!("this connection listens on {target} already"))
-        } else {
-            inward::listen(session.handle(), &self.shared, target.clone()).await
+        let listening = match inward::has_room(self.listening.len(), self.listening.contains_key(&target), &target) {
+            Ok(()) => {
+                let client = Client::ssh(session.handle(), self.shared.clone());
+                inward::listen(client, target.clone()).await
+            }
+            Err(message) => Err(message),
         };
         match listening {
             Ok(listening) => {
                 let port = listening.port;
-                let named = match target {
-                    // What the client asked for as 0 it cancels by the port that it was told.
-                    Target::Port { host, .. } => Target::Port { host, port },
-                    socket @ Target::Socket { .. } => socket,
-                };
-                self.listening.insert(named, listening);
+                // What the client asked for as 0 it cancels by the port that it was told.
+                self.listening.insert(target.with_port(port), listening);
                 Ok(Some(port))
             }
             Err(message) => {
@@ -149,15 +131,8 @@ impl Connection {
         let inbox = open.inbox.clone();
         session.channel_success(id)?;
         self.shared.opening.reached(Phase::Program);
-        let door = Door::new(write, session.handle(), inbox, self.shared.clone());
-        let wanted = channel::Wanted {
-            kind,
-            terminal: wishes.terminal,
-            variables: wishes.variables,
-            agent: wishes.agent,
-            lends_agent: wishes.lends_agent,
-            display: wishes.display,
-        };
+        let door = Door::ssh(write, session.handle(), inbox, self.shared.clone());
+        let wanted = wishes.want(kind);
         tokio::spawn(channel::session(door, wanted).in_current_span());
         Ok(())
     }
@@ -382,16 +357,16 @@ impl Handler for Connection {
         modes: &[(Pty, u32)],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        match self.channels.get_mut(&id) {
-            Some(open) if open.write.is_some() && term.len() <= 256 && !term.contains('\0') => {
-                open.wishes.terminal = Some(Terminal {
-                    term: term.to_owned(),
-                    size: Size { columns, rows, width, height },
-                    modes: modes.iter().map(|(code, value)| (*code as u8, *value)).collect(),
-                });
-                session.channel_success(id)
-            }
-            _ => session.channel_failure(id),
+        let terminal = Terminal {
+            term: term.to_owned(),
+            size: Size { columns, rows, width, height },
+            modes: modes.iter().map(|(code, value)| (*code as u8, *value)).collect(),
+        };
+        let open = self.channels.get_mut(&id).filter(|open| open.write.is_some());
+        if open.is_some_and(|open| open.wishes.terminal(terminal)) {
+            session.channel_success(id)
+        } else {
+            session.channel_failure(id)
         }
     }
 
@@ -402,19 +377,12 @@ impl Handler for Connection {
         value: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        let accepted =
-            self.shared.server.config.accepts(name) && !value.contains('\0') && !name.contains(['\0', '=']);
-        match self.channels.get_mut(&id) {
-            Some(open)
-                if accepted
-                    && open.wishes.variables.len() < MAX_VARIABLES
-                    && open.wishes.variable_bytes + value.len() <= MAX_VARIABLE_BYTES =>
-            {
-                open.wishes.variable_bytes += value.len();
-                open.wishes.variables.push((name.to_owned(), value.to_owned()));
-                session.channel_success(id)
-            }
-            _ => session.channel_failure(id),
+        let config = &self.shared.server.config;
+        let open = self.channels.get_mut(&id);
+        if open.is_some_and(|open| open.wishes.variable(config, name, value)) {
+            session.channel_success(id)
+        } else {
+            session.channel_failure(id)
         }
     }
 
@@ -456,7 +424,7 @@ impl Handler for Connection {
     }
 
     async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
-        match system_signal(&signal) {
+        match system_signal(&signal_name(&signal)) {
             Some(signal) => self.request(id, Incoming::Signal(signal)),
             None => Ok(()),
         }
@@ -471,38 +439,18 @@ impl Handler for Connection {
         screen: u32,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        let shared = self.shared.clone();
         let Some(open) = self.channels.get_mut(&id) else { return session.channel_failure(id) };
-        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().x11_forwarding);
-        if !allowed && shared.granted().is_some() {
-            let message = "X11 forwarding: the roles do not allow it (options.permit_x11_forwarding)";
-            shared.refused(shared.event(Code::SessionRefused).message(message));
-        }
-        match DisplayAsked::read(single, protocol, cookie, screen) {
-            Some(asked) if allowed && open.write.is_some() => {
-                open.wishes.display = Some(asked);
-                session.channel_success(id)
-            }
-            _ => session.channel_failure(id),
+        let asked = DisplayAsked::read(single, protocol, cookie, screen);
+        if open.wishes.display(&self.shared, asked, open.write.is_some()) {
+            session.channel_success(id)
+        } else {
+            session.channel_failure(id)
         }
     }
 
     async fn agent_request(&mut self, id: ChannelId, _: &mut Session) -> Result<bool, Self::Error> {
-        let shared = self.shared.clone();
-        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().forward_agent);
-        let needed = shared.granted().is_some_and(|granted| granted.place.wants_agent());
         let Some(open) = self.channels.get_mut(&id) else { return Ok(false) };
-        if !allowed && !needed && shared.granted().is_some() {
-            shared.refused(
-                shared
-                    .event(Code::SessionRefused)
-                    .message("agent forwarding: the roles do not allow it (options.forward_agent)"),
-            );
-        }
-        let early = open.write.is_some();
-        open.wishes.agent = allowed && early;
-        open.wishes.lends_agent = needed && early;
-        Ok(open.wishes.agent || open.wishes.lends_agent)
+        Ok(open.wishes.agent(&self.shared, open.write.is_some()))
     }
 }
 
@@ -518,22 +466,10 @@ fn prohibited(message: &str) -> ChannelOpenFailure {
     }
 }
 
-/// The signals of RFC 4254 §6.10, and the one more that people use.
-fn system_signal(signal: &Sig) -> Option<Signal> {
-    Some(match signal {
-        Sig::ABRT => Signal::ABORT,
-        Sig::ALRM => Signal::ALARM,
-        Sig::FPE => Signal::FPE,
-        Sig::HUP => Signal::HUP,
-        Sig::ILL => Signal::ILL,
-        Sig::INT => Signal::INT,
-        Sig::KILL => Signal::KILL,
-        Sig::PIPE => Signal::PIPE,
-        Sig::QUIT => Signal::QUIT,
-        Sig::SEGV => Signal::SEGV,
-        Sig::TERM => Signal::TERM,
-        Sig::USR1 => Signal::USR1,
-        Sig::Custom(name) if name == "USR2" => Signal::USR2,
-        Sig::Custom(_) => return None,
-    })
+/// The signal's name without `SIG`.
+fn signal_name(signal: &Sig) -> String {
+    match signal {
+        Sig::Custom(name) => name.clone(),
+        known => format!("{known:?}"),
+    }
 }

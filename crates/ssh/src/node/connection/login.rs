@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use sallyport_access::Login;
+use sallyport_access::{Identity, Login, Principal};
 use sallyport_audit::Code;
 use ssh_key::{Certificate, HashAlg};
 use time::OffsetDateTime;
 
 use super::shared::{Access, Granted, Shared};
+use crate::node::backend::Proof;
 use crate::node::joining::JOIN_LOGIN;
 
 /// What the login `user` may do with `certificate`.
@@ -35,6 +36,13 @@ pub(super) async fn authorise(
         }
     };
     shared.saw(Some(&identity));
+    Ok(enter(shared, user, identity, Proof::Ssh(certificate)).await)
+}
+
+/// What the login `user` may do for an identity that is proven.
+pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof: Proof<'_>) -> Access {
+    let directory = &shared.server.directory;
+    let now = OffsetDateTime::now_utc();
     let span = tracing::Span::current();
     span.record("user", identity.display_name());
     span.record("login", user);
@@ -45,7 +53,7 @@ pub(super) async fn authorise(
             event = event.field("rule", rule);
         }
         shared.refused(event);
-        Ok(Access::Refused { message })
+        Access::Refused { message }
     };
     let login = match Login::new(user) {
         Ok(login) => login,
@@ -54,7 +62,7 @@ pub(super) async fn authorise(
     let node = directory.node();
     if user == JOIN_LOGIN {
         return match directory.policies().may_reach_to_join(&identity, &node, &directory.locks(), now) {
-            Ok(_) => Ok(Access::Joining(Box::new(identity))),
+            Ok(_) => Access::Joining(Box::new(identity)),
             Err(refusal) => refuse(refusal.public_message(), refusal.to_string(), refusal.rule()),
         };
     }
@@ -64,15 +72,20 @@ pub(super) async fn authorise(
             return refuse(refusal.public_message(), refusal.to_string(), refusal.rule());
         }
     };
-    if !certificate.valid_principals().iter().any(|principal| principal == user) {
+    let covered = match (proof, &identity.principal) {
+        (Proof::Ssh(certificate), _) => certificate.valid_principals().iter().any(|name| name == user),
+        (Proof::Native, Principal::User { logins, .. }) => logins.contains(&login),
+        (Proof::Native, Principal::Host { .. }) => false,
+    };
+    if !covered {
         let message = format!(
             "your certificate is not for the login {login}; log in again to get the logins that your roles have now"
         );
         return refuse(message.clone(), message, None);
     }
-    match shared.back_end.enter(&identity, certificate, &permit).await {
+    match shared.back_end.enter(&identity, proof, &permit).await {
         Ok(place) => {
-            Ok(Access::Granted(Box::new(Granted { identity, login, place, permit, since: Instant::now() })))
+            Access::Granted(Box::new(Granted { identity, login, place, permit, since: Instant::now() }))
         }
         Err(message) => refuse(message.clone(), message, None),
     }

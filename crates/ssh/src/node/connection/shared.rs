@@ -18,7 +18,7 @@ use super::limits::{self, Moment, Verdict};
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::inbound::{Gate, Inbox, Pressure};
 use crate::node::backend::{BackEnd, Place};
-use crate::node::channel::Door;
+use crate::node::door::Door;
 use crate::node::forward::inward::Slot;
 use crate::node::joining;
 use crate::node::opening::Opening;

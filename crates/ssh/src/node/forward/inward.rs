@@ -14,13 +14,16 @@ use tracing::Instrument;
 
 use super::{About, CONNECT_TIMEOUT, Passage, Room, check};
 use crate::BoxedStream;
+use crate::client::Endpoint;
 use crate::inbound::Inbox;
+use crate::native::frame::Open;
+use crate::native::mux::Mux;
 use crate::node::backend::{Listener, Target};
-use crate::node::channel::Door;
-use crate::node::connection::Shared;
+use crate::node::door::Door;
+use crate::node::connection::{Shared, native};
 
 /// Places where one SSH connection may have the node listen.
-pub(in crate::node) const MAX_LISTENERS: usize = 32;
+const MAX_LISTENERS: usize = 32;
 /// How long a client may take to let a connection in.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a connection that could not be taken: the process may be out of descriptors.
@@ -56,16 +59,27 @@ pub(crate) enum Opening {
     },
 }
 
+/// How channels are opened towards a client.
+#[derive(Clone)]
+enum Way {
+    Ssh(Handle),
+    Native(Mux),
+}
+
 /// The client of a connection, for whoever opens channels towards it.
 #[derive(Clone)]
 pub(crate) struct Client {
-    handle: Handle,
+    way: Way,
     shared: Arc<Shared>,
 }
 
 impl Client {
-    pub(in crate::node) fn new(handle: Handle, shared: Arc<Shared>) -> Self {
-        Self { handle, shared }
+    pub(in crate::node) fn ssh(handle: Handle, shared: Arc<Shared>) -> Self {
+        Self { way: Way::Ssh(handle), shared }
+    }
+
+    pub(in crate::node) fn native(mux: Mux, shared: Arc<Shared>) -> Self {
+        Self { way: Way::Native(mux), shared }
     }
 
     /// Connects a stream to the client and carries bytes until either has ended. What the client does not let in is
@@ -100,21 +114,47 @@ impl Client {
         passage.carry(&door, stream).await;
     }
 
-    async fn open(&self, opening: &Opening) -> Result<Door, russh::Error> {
-        let channel: russh::Channel<Msg> = match opening.clone() {
-            Opening::Agent => self.handle.channel_open_agent().await?,
-            Opening::X11 { from: (host, port), .. } => self.handle.channel_open_x11(host, port).await?,
-            Opening::Port { address, port, from: (host, from) } => {
-                self.handle.channel_open_forwarded_tcpip(address, port, host, from).await?
+    /// Opens a channel: by SSH when the client has let it in, natively at once. A client that does not let that in closes it.
+    async fn open(&self, opening: &Opening) -> Result<Door, String> {
+        match &self.way {
+            Way::Ssh(handle) => self.open_ssh(handle, opening).await.map_err(|error| error.to_string()),
+            Way::Native(mux) => {
+                let (channel, inbox) = native::open(mux, &self.shared, what(opening.clone()))?;
+                Ok(Door::native(channel, inbox, self.shared.clone()))
             }
-            Opening::Socket { path } => self.handle.channel_open_forwarded_streamlocal(path).await?,
+        }
+    }
+
+    async fn open_ssh(&self, handle: &Handle, opening: &Opening) -> Result<Door, russh::Error> {
+        let channel: russh::Channel<Msg> = match opening.clone() {
+            Opening::Agent => handle.channel_open_agent().await?,
+            Opening::X11 { from: (host, port), .. } => handle.channel_open_x11(host, port).await?,
+            Opening::Port { address, port, from: (host, from) } => {
+                handle.channel_open_forwarded_tcpip(address, port, host, from).await?
+            }
+            Opening::Socket { path } => handle.channel_open_forwarded_streamlocal(path).await?,
         };
         // What arrives goes to an inbox, as with the client's own channels: one that nobody reads may not hold up the
         // connection.
         let id = channel.id();
         let (_, write) = channel.split();
         let inbox = self.shared.inbox_of(id).await.ok_or(russh::Error::Disconnect)?;
-        Ok(Door::new(write, self.handle.clone(), inbox, self.shared.clone()))
+        Ok(Door::ssh(write, handle.clone(), inbox, self.shared.clone()))
+    }
+}
+
+fn what(opening: Opening) -> Open {
+    let origin = |(host, port): (String, u32)| (host, u16::try_from(port).unwrap_or_default());
+    match opening {
+        Opening::Agent => Open::Agent,
+        Opening::X11 { from, .. } => Open::X11 { from: origin(from) },
+        Opening::Port { address: host, port, from } => {
+            let port = u16::try_from(port).unwrap_or_default();
+            Open::Forwarded { at: Endpoint::Port { host, port }, from: origin(from) }
+        }
+        Opening::Socket { path } => {
+            Open::Forwarded { at: Endpoint::Socket { path }, from: (String::new(), 0) }
+        }
     }
 }
 
@@ -137,15 +177,29 @@ impl Drop for Listening {
     }
 }
 
+/// Whether a connection that listens on so many places may listen on one more.
+///
+/// # Errors
+/// What the person reads when not.
+pub(in crate::node) fn has_room(listening: usize, there: bool, target: &Target) -> Result<(), String> {
+    if listening >= MAX_LISTENERS {
+        Err(format!("this connection listens on {MAX_LISTENERS} places already"))
+    } else if there {
+        Err(format!("this connection listens on {target} already"))
+    } else {
+        Ok(())
+    }
+}
+
 /// Listens for a client.
 ///
 /// # Errors
 /// What the person reads when the roles or the system do not allow it.
 pub(in crate::node) async fn listen(
-    handle: Handle,
-    shared: &Arc<Shared>,
+    client: Client,
     target: Target,
 ) -> Result<Listening, String> {
+    let shared = &client.shared;
     let granted = check(shared, target, Direction::Remote)?;
     let asked = granted.target.clone();
     let event = |code| shared.event(code).field("direction", Direction::Remote.as_str());
@@ -161,15 +215,11 @@ pub(in crate::node) async fn listen(
         format!("cannot listen on {asked}: {reason}")
     })?;
     let port = listener.port();
-    let bound = match &asked {
-        Target::Port { host, .. } => Target::Port { host: host.clone(), port },
-        socket @ Target::Socket { .. } => socket.clone(),
-    };
+    let bound = asked.clone().with_port(port);
     let name = bound.to_string();
     let told = event(Code::SessionListen).field("target", name.as_str()).field("success", true);
     shared.server.sink.emit(told.message(format!("listening on {name}")));
     let end = End { shared: shared.clone(), target: name, connections: 0 };
-    let client = Client::new(handle, shared.clone());
     let task = tokio::spawn(accept(listener, client, bound, end).in_current_span());
     Ok(Listening { task: task.abort_handle(), port })
 }

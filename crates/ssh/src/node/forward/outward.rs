@@ -1,6 +1,5 @@
 //! Connections that a client asks the node to make (`ssh -L`, RFC 4254 §7.2; OpenSSH's PROTOCOL §2.4 for sockets).
 
-use russh::ChannelOpenFailure;
 use russh::server::ChannelOpenHandle;
 use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
@@ -8,13 +7,14 @@ use tokio::time::timeout;
 
 use super::{About, CONNECT_TIMEOUT, Granted, Passage, Room};
 use crate::node::backend::Connected;
-use crate::node::channel::Door;
+use crate::node::door::Door;
 
-/// Makes the connection and carries it to its end. `from` is where the client says that it came from.
+/// Makes the connection and carries it to its end. `reply` is what SSH answers with, `from` where the client says that it came
+/// from.
 #[tracing::instrument(name = "forward", skip_all, fields(target = %granted.target))]
 pub(in crate::node) async fn run(
     door: Door,
-    reply: ChannelOpenHandle,
+    reply: Option<ChannelOpenHandle>,
     granted: Granted,
     room: Room,
     from: Option<String>,
@@ -31,7 +31,7 @@ pub(in crate::node) async fn run(
         Ok(Connected { stream, peer }) => {
             about.peer = peer;
             let passage = Passage::open(shared, room, about).await;
-            reply.accept().await;
+            door.let_in(reply).await;
             passage.carry(&door, stream).await;
         }
         Err(reason) => {
@@ -42,9 +42,7 @@ pub(in crate::node) async fn run(
             shared.server.sink.emit(event);
             door.inbox.refuse();
             let reason = format!("cannot connect to {name}: {reason}");
-            reply
-                .reject(ChannelOpenFailure::Other { code: ChannelOpenFailure::ConnectFailed.code(), reason })
-                .await;
+            door.keep_out(reply, reason).await;
         }
     }
 }

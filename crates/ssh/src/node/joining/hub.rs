@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::node::channel::Door;
+use crate::node::door::Door;
 use crate::node::record::Record;
 use crate::session::{Channel, Exit, Gone, Incoming, Input, Output, Size};
 

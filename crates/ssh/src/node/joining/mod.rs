@@ -18,7 +18,8 @@ pub(super) use hub::Hub;
 use hub::Next;
 pub use hub::Participant;
 
-use super::channel::{Door, Wanted};
+use super::channel::Wanted;
+use super::door::Door;
 use super::live::Entry;
 use crate::helper::printable;
 use crate::session::{Channel, Exit, Incoming, Kind, Output};

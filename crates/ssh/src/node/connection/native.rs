@@ -1,0 +1,335 @@
+//! What a client asks for by the native protocol.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use sallyport_audit::Code;
+use sallyport_audit::recording::Direction;
+use tokio::time::{Instant, timeout};
+use tracing::Instrument;
+
+use super::shared::Shared;
+use super::wishes::{Wishes, system_signal};
+use super::{hold, login};
+use crate::Stream;
+use crate::client::{Endpoint, Program};
+use crate::inbound::{Inbox, Line};
+use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Lacks, Open, Session, VERSION};
+use crate::native::mux::{self, Breach, Keepalive, Mux, NotOpened, Role, Side, Taker};
+use crate::node::NativeLogin;
+use crate::node::backend::{DisplayAsked, Proof, Target};
+use crate::node::channel;
+use crate::node::door::Door;
+use crate::node::forward::inward::{self, Client, Listening};
+use crate::node::forward::{self, outward};
+use crate::session::{Incoming, Kind};
+
+/// The most that a client may have us send on a channel before it is heard of.
+const WIDEST_WINDOW: u32 = 16 << 20;
+
+/// Serves one connection to its end.
+pub(in crate::node) async fn serve(stream: impl Stream + 'static, shared: Arc<Shared>, login: NativeLogin) {
+    let span = tracing::info_span!(
+        "native",
+        peer = %shared.source(),
+        user = tracing::field::Empty,
+        login = tracing::field::Empty
+    );
+    let line = Line::new(stream, shared.line.clone(), shared.gate.clone());
+    greet(line, &shared, login).instrument(span).await;
+}
+
+async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) {
+    let began = Instant::now();
+    let mut begun = BytesMut::new();
+    let login_timeout = shared.server.config.login_timeout;
+    let first = timeout(login_timeout, mux::first_frame(&mut line, &mut begun)).await;
+    let hello = match first {
+        Ok(Ok(Frame::Hello(hello))) => Ok(hello),
+        Ok(Ok(_)) => Err("something else came first".to_owned()),
+        Ok(Err(reason)) => Err(reason),
+        Err(_) => Err(format!("nothing came within {} s", login_timeout.as_secs())),
+    };
+    let Hello { version, least, window, login: user } = match hello {
+        Ok(hello) => hello,
+        Err(reason) => {
+            tracing::debug!(%reason, "no hello");
+            let event = shared.event(Code::SessionRefused).user(login.identity.display_name());
+            let event = event.field("certificate", login.proof.as_str());
+            return shared.refused(event.message(format!("the client said no hello: {reason}")));
+        }
+    };
+    let window = window.clamp(FIRST_WINDOW, WIDEST_WINDOW);
+    let mux = Mux::new(Side::Node, FIRST_WINDOW, window, false);
+    // Older clients than this are not there yet, and newer ones know this version.
+    if least > VERSION || version < VERSION {
+        mux.finish(Farewell::UseSsh, &format!("this node speaks version {VERSION}, the client {least} to {version}"));
+    } else {
+        // Before the login is decided: nobody waits for it.
+        let _ = mux.answer(&Frame::Welcome { version: VERSION });
+        let access = login::enter(shared, &user, login.identity, Proof::Native).await;
+        let _ = shared.access.set(access);
+        shared.touch();
+    }
+    let face = Face { shared: shared.clone(), mux: mux.clone(), listening: Arc::default() };
+    let config = &shared.server.config;
+    let keepalive = Keepalive { interval: config.keepalive_interval, most: config.keepalive_max };
+    let running = Box::pin(mux::run(mux.clone(), line, begun, face, Some(keepalive)));
+    let goodbye = |reason: String| {
+        mux.finish(Farewell::Cut, &reason);
+        std::future::ready(())
+    };
+    if let Some(end) = hold(shared, began, running, goodbye).await {
+        tracing::debug!(reason = %end.reason, "the connection ended");
+    }
+    shared.pressure.end();
+}
+
+/// Opens a channel towards the client.
+///
+/// # Errors
+/// In words, why not.
+pub(in crate::node) fn open(
+    mux: &Mux,
+    shared: &Arc<Shared>,
+    what: Open,
+) -> Result<(mux::Channel, Arc<Inbox>), String> {
+    // The number is known when it is open; nothing can have come by then that was not counted.
+    let inbox_of = |id| inbox(mux, shared, id);
+    mux.open_with(what, |id| {
+        let inbox = inbox_of(id);
+        let taker = Taking { inbox: inbox.clone(), shared: shared.clone(), carries: true };
+        (Arc::new(taker) as Arc<dyn Taker>, inbox)
+    })
+    .map_err(|error| match error {
+        NotOpened::Gone => "the client is gone".to_owned(),
+        NotOpened::TooLong(error) => error.to_string(),
+    })
+}
+
+fn inbox(mux: &Mux, shared: &Arc<Shared>, id: u32) -> Arc<Inbox> {
+    let mux = mux.weak();
+    let credit = move |bytes| {
+        if let Some(mux) = mux.upgrade() {
+            mux.taken(id, bytes);
+        }
+    };
+    Inbox::with_credit(shared.pressure.clone(), Box::new(credit))
+}
+
+/// Takes what comes on a channel into its inbox.
+struct Taking {
+    inbox: Arc<Inbox>,
+    shared: Arc<Shared>,
+    /// It carries a connection, which gets all that the client has sent before it closed; the end of a session's
+    /// channel is a hang-up.
+    carries: bool,
+}
+
+impl Taker for Taking {
+    fn data(&self, errors: bool, bytes: Bytes) {
+        self.shared.touch();
+        // Nothing here reads what is no standard input; its window is not granted anew.
+        if !errors && let Err(error) = self.inbox.accept_whole(&bytes) {
+            self.inbox.cut(&error.to_string());
+        }
+    }
+
+    fn eof(&self) {
+        self.inbox.end();
+    }
+
+    fn closed(&self) {
+        if self.carries {
+            self.inbox.close();
+        } else {
+            self.inbox.leave();
+        }
+    }
+
+    fn gone(&self, _: Option<String>) {
+        self.inbox.leave();
+    }
+
+    fn frame(&self, frame: Frame) {
+        self.shared.touch();
+        let request = match frame {
+            Frame::Resize(_, size) => Some(Incoming::Resize(size)),
+            Frame::Signal(_, name) => system_signal(&name).map(Incoming::Signal),
+            _ => None,
+        };
+        if let Some(Err(error)) = request.map(|request| self.inbox.request(request)) {
+            self.inbox.cut(&error.to_string());
+        }
+    }
+}
+
+/// Where the node listens for the client, by what the client calls it; none while it is being made.
+type Listeners = Arc<Mutex<HashMap<Target, Option<Listening>>>>;
+
+/// The node's side of one connection.
+struct Face {
+    shared: Arc<Shared>,
+    mux: Mux,
+    listening: Listeners,
+}
+
+impl Role for Face {
+    fn frame(&mut self, frame: Frame) -> Result<(), Breach> {
+        match frame {
+            Frame::Open(id, what) => {
+                self.shared.touch();
+                self.opened(id, what)
+            }
+            Frame::Listen { request, at } => {
+                self.shared.touch();
+                self.listen(request, target(at))
+            }
+            Frame::Unlisten(at) => {
+                listeners(&self.listening).remove(&target(at));
+                Ok(())
+            }
+            _ => Err(Breach::rule("a frame that a client does not send, or not there")),
+        }
+    }
+}
+
+impl Face {
+    fn opened(&self, id: u32, what: Open) -> Result<(), Breach> {
+        let most = self.shared.max_sessions().saturating_add(self.shared.server.config.max_forwards);
+        if self.mux.channels() >= most {
+            return self.refuse(id, "too many channels are open on this connection; close some");
+        }
+        match what {
+            Open::Session(session) => self.session(id, *session),
+            Open::Direct { to, from } => self.direct(id, target(to), from),
+            Open::X11 { .. } => self.refuse(id, "X11 is not forwarded by this node"),
+            Open::Forwarded { .. } | Open::Agent => self.refuse(id, "a node takes no such connection"),
+        }
+    }
+
+    fn refuse(&self, id: u32, message: &str) -> Result<(), Breach> {
+        self.mux.answer(&Frame::Refused(id, format!("sallyport: {message}")))
+    }
+
+    fn admit(&self, id: u32, carries: bool) -> Door {
+        let inbox = inbox(&self.mux, &self.shared, id);
+        let taker = Taking { inbox: inbox.clone(), shared: self.shared.clone(), carries };
+        Door::native(self.mux.admit(id, Arc::new(taker)), inbox, self.shared.clone())
+    }
+
+    fn session(&self, id: u32, session: Session) -> Result<(), Breach> {
+        let Session { program, terminal, variables, agent, display } = session;
+        let kind = match program {
+            Program::Shell => Kind::Shell,
+            Program::Exec(line) if line.contains(&0) => {
+                return self.refuse(id, "a command line has no NUL byte");
+            }
+            Program::Exec(line) => Kind::Exec(line),
+            Program::Subsystem(name) if name == "sftp" => Kind::Sftp,
+            Program::Subsystem(_) => return self.refuse(id, "this node has no such subsystem"),
+        };
+        let (shared, mut wishes) = (&self.shared, Wishes::default());
+        let lacks = Lacks {
+            terminal: terminal.is_some_and(|terminal| !wishes.terminal(terminal)),
+            agent: agent && !wishes.agent(shared, true),
+            display: display.is_some_and(|offer| {
+                let asked = DisplayAsked::read(offer.single, &offer.protocol, &offer.cookie, offer.screen);
+                !wishes.display(shared, asked, true)
+            }),
+        };
+        for (name, value) in &variables {
+            wishes.variable(&shared.server.config, name, value);
+        }
+        let door = self.admit(id, false);
+        door.started(lacks);
+        tokio::spawn(channel::session(door, wishes.want(kind)).in_current_span());
+        Ok(())
+    }
+
+    /// Makes a connection for the client, when it may have it.
+    fn direct(&self, id: u32, target: Target, (host, port): (String, u16)) -> Result<(), Breach> {
+        let target = match target {
+            Target::Port { port: 0, .. } => Err("0 is not a port to connect to".to_owned()),
+            target => Ok(target),
+        };
+        let checked = target.and_then(|target| {
+            let granted = forward::check(&self.shared, target, Direction::Local)?;
+            let room = forward::Room::take(&self.shared, &granted.target.to_string())?;
+            Ok((granted, room))
+        });
+        let (granted, room) = match checked {
+            Ok(checked) => checked,
+            Err(message) => return self.refuse(id, &message),
+        };
+        let from = (!host.is_empty() && host.len() <= 64).then(|| format!("{host}:{port}"));
+        let door = self.admit(id, true);
+        tokio::spawn(outward::run(door, None, granted, room, from).in_current_span());
+        Ok(())
+    }
+
+    /// Listens for the client, when it may have that.
+    fn listen(&self, request: u32, target: Target) -> Result<(), Breach> {
+        {
+            let mut listening = listeners(&self.listening);
+            let (count, there) = (listening.len(), listening.contains_key(&target));
+            if let Err(message) = inward::has_room(count, there, &target) {
+                drop(listening);
+                let reason = format!("sallyport: {message}");
+                return self.mux.answer(&Frame::NotListening { request, reason });
+            }
+            listening.insert(target.clone(), None);
+        }
+        let (listening, mux) = (self.listening.clone(), self.mux.clone());
+        let client = Client::native(mux.clone(), self.shared.clone());
+        let listen = async move {
+            let made = inward::listen(client, target.clone()).await;
+            let answer = {
+                let mut listening = listeners(&listening);
+                let wanted = listening.remove(&target).is_some();
+                match made {
+                    Ok(made) if wanted => {
+                        let port = made.port;
+                        // What the client asked for as 0 it cancels by the port that it was told.
+                        listening.insert(target.with_port(port), Some(made));
+                        Frame::Listening { request, port }
+                    }
+                    Ok(_) => Frame::NotListening { request, reason: "it was cancelled".to_owned() },
+                    Err(message) => {
+                        Frame::NotListening { request, reason: format!("sallyport: {message}") }
+                    }
+                }
+            };
+            // When that cannot be said, the connection is as good as over.
+            let _ = mux.answer(&answer);
+        };
+        // The listeners end with the connection, however long it takes to make one.
+        let mux = self.mux.clone();
+        let while_there = async move {
+            tokio::select! {
+                () = listen => {}
+                _ = mux.ended() => {}
+            }
+        };
+        tokio::spawn(while_there.in_current_span());
+        Ok(())
+    }
+}
+
+impl Drop for Face {
+    fn drop(&mut self) {
+        listeners(&self.listening).clear();
+    }
+}
+
+fn listeners(of: &Listeners) -> MutexGuard<'_, HashMap<Target, Option<Listening>>> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn target(endpoint: Endpoint) -> Target {
+    match endpoint {
+        Endpoint::Port { host, port } => Target::Port { host, port },
+        Endpoint::Socket { path } => Target::Socket { path },
+    }
+}
