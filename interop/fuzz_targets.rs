@@ -35,6 +35,8 @@ mod inspect;
 mod ip_packet;
 #[path = "../fuzz/fuzz_targets/jwt.rs"]
 mod jwt;
+#[path = "../fuzz/fuzz_targets/native_frame.rs"]
+mod native_frame;
 #[path = "../fuzz/fuzz_targets/node_query.rs"]
 mod node_query;
 #[path = "../fuzz/fuzz_targets/postgres_message.rs"]
@@ -212,6 +214,22 @@ fn jwt_holds() {
         &[
             b"eyJhbGciOiJub25lIn0.eyJpc3MiOiJ4In0.",
             b"{\"alg\":\"ES256\"}\n{\"aud\":\"fuzz\",\"exp\":9999999999}\nsig",
+        ],
+    );
+}
+
+#[test]
+fn native_frame_holds() {
+    replay(
+        "native_frame",
+        native_frame::run,
+        &[
+            b"\x01\0\0\x12\0\0\0\0SPNS\0\x01\0\x01\0\x02\0\0\0\0\0\x04root",
+            b"\x10\0\0\x0d\0\0\0\x01\0\x01\0\0\0\x02id\0\0\0\0\0",
+            b"\x10\0\0\x12\0\0\0\x03\x01\0\0\0\0\x01h\0\x50\0\0\0\x01x\0\x05",
+            b"\x06\0\0\x0b\0\0\0\0\0\0\0\x07\x01\0\0\0\x02/s",
+            b"\x13\0\0\x02\0\0\0\x01hi\x17\0\0\x04\0\0\0\x01\0\0\x10\0\x1a\0\0\x09\0\0\0\x01\0\0\0\x04TERM\0",
+            b"\x99\0\0\x01\0\0\0\x01x\x16\0\0\0\0\0\0\x01\x03\0\0\x09\0\0\0\0\x01\0\0\0\x04away",
         ],
     );
 }

@@ -1,4 +1,5 @@
-//! The SSH client: one connection to a node over any byte stream, proven in both directions by certificates.
+//! The client: one connection to a node over any byte stream, by SSH, proven in both directions by certificates; or by the
+//! native protocol ([`crate::native`]), on a stream that is proven already. What is done on it is the same.
 //!
 //! The connection neither dials nor reads files: the caller brings the stream (the proxy's transport, a TCP socket)
 //! and the credentials. Host keys are never asked about: a host shows a certificate of the cluster's host CA for the
@@ -12,21 +13,26 @@ mod credentials;
 mod error;
 mod events;
 mod forward;
+mod native;
 mod phases;
 mod session;
 mod socks;
 mod x11;
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span, info_span};
 
@@ -49,6 +55,7 @@ use crate::pump::Slack;
 use crate::{BoxedStream, Stream};
 use events::{Events, Said};
 use forward::Remotes;
+use native::stream::NativeStream;
 
 /// How long to wait for the words that belong to a refused channel.
 const REFUSAL_TEXT_WAIT: Duration = Duration::from_secs(1);
@@ -95,12 +102,22 @@ pub struct Connection {
 }
 
 struct Inner {
-    handle: Handle<Events>,
+    line: Line,
     host: String,
     said: Arc<Said>,
+    remotes: Arc<Remotes>,
+}
+
+/// What a connection speaks.
+enum Line {
+    Ssh(SshLine),
+    Native(native::Line),
+}
+
+struct SshLine {
+    handle: Handle<Events>,
     refusals: Mutex<mpsc::UnboundedReceiver<String>>,
     slack: Slack,
-    remotes: Arc<Remotes>,
 }
 
 impl fmt::Debug for Connection {
@@ -191,14 +208,44 @@ where
         }
         debug!("authenticated");
         let refusals = Mutex::new(refusals);
-        let inner = Inner { handle, host: settings.host, said, refusals, slack, remotes };
+        let line = Line::Ssh(SshLine { handle, refusals, slack });
+        let inner = Inner { line, host: settings.host, said, remotes };
         Ok(Connection { inner: Arc::new(inner) })
     }
     .instrument(span)
     .await
 }
 
+/// Speaks the native protocol over a stream that is proven in both directions, and on which somebody has let this user in.
+///
+/// Nothing is waited for: the hello leaves with whatever is asked for first, and what the host has to say against the login is
+/// what the first session says on its standard error. Of the settings, the authorities are not asked. To be called where a
+/// runtime runs.
+pub fn connect_native<S: Stream + 'static>(stream: S, settings: Settings) -> Connection {
+    let said = Arc::new(Said::default());
+    let remotes = Arc::new(Remotes::default());
+    let line = Line::Native(native::begin(stream, &settings, &said, &remotes));
+    Connection { inner: Arc::new(Inner { line, host: settings.host, said, remotes }) }
+}
+
 impl Connection {
+    /// Whether this speaks the native protocol, and not SSH.
+    #[must_use]
+    pub fn is_native(&self) -> bool {
+        matches!(self.inner.line, Line::Native(_))
+    }
+
+    /// Waits until the host has said its first word. With SSH it has.
+    ///
+    /// # Errors
+    /// [`ClientError::NotNative`] when the host wants this login by SSH, [`ClientError::Lost`] when it is gone.
+    pub async fn welcomed(&self) -> Result<(), ClientError> {
+        match &self.inner.line {
+            Line::Native(line) if !line.welcomed().await => Err(self.lost()),
+            _ => Ok(()),
+        }
+    }
+
     /// Starts a shell, a command or a subsystem.
     ///
     /// The answers to the requests arrive as [`Output`], so that nothing waits for a round trip it need not.
@@ -212,10 +259,15 @@ impl Connection {
         if let Some(display) = &request.display {
             self.inner.said.offer_display(Arc::clone(display));
         }
-        let opening = self.inner.handle.channel_open_session();
-        let opened = opening.instrument(info_span!(target: PHASE, "ssh.channel")).await;
-        let channel = self.opened("a session", opened).await?;
-        session::start(self.clone(), channel, request).await
+        match &self.inner.line {
+            Line::Ssh(ssh) => {
+                let opening = ssh.handle.channel_open_session();
+                let opened = opening.instrument(info_span!(target: PHASE, "ssh.channel")).await;
+                let channel = self.opened(ssh, "a session", opened).await?;
+                session::start(self.clone(), channel, request).await
+            }
+            Line::Native(line) => session::start_native(self, line, request),
+        }
     }
 
     /// Opens a connection from the host to an address as the host sees it.
@@ -240,15 +292,19 @@ impl Connection {
         to: &Endpoint,
         origin: std::net::SocketAddr,
     ) -> Result<DirectStream, ClientError> {
-        Ok(DirectStream(self.direct_channel(to, origin).await?.into_stream()))
+        Ok(DirectStream(match &self.inner.line {
+            Line::Ssh(ssh) => Channelled::Ssh(self.direct_channel(ssh, to, origin).await?.into_stream()),
+            Line::Native(line) => Channelled::Native(self.native_stream(line, to, origin).await?),
+        }))
     }
 
     async fn direct_channel(
         &self,
+        ssh: &SshLine,
         to: &Endpoint,
         origin: std::net::SocketAddr,
     ) -> Result<Channel<Msg>, ClientError> {
-        let handle = &self.inner.handle;
+        let handle = &ssh.handle;
         let opened = match to {
             Endpoint::Port { host, port } => {
                 let (from, from_port) = (origin.ip().to_string(), u32::from(origin.port()));
@@ -256,40 +312,66 @@ impl Connection {
             }
             Endpoint::Socket { path } => handle.channel_open_direct_streamlocal(path.as_str()).await,
         };
-        self.opened(&format!("the connection to {to}"), opened).await
+        self.opened(ssh, &format!("the connection to {to}"), opened).await
     }
 
-    /// Opens the host's file transfer service.
+    /// Opens the host's file transfer service. By the native protocol nothing is waited for, and a refusal is what reading it
+    /// says.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when the host allows no file transfer, [`ClientError::Lost`] when it is gone.
     pub async fn sftp(&self) -> Result<SftpStream, ClientError> {
-        let opened = self.inner.handle.channel_open_session().await;
-        let mut channel = self.opened("a session", opened).await?;
+        let ssh = match &self.inner.line {
+            Line::Ssh(ssh) => ssh,
+            Line::Native(line) => return Ok(DirectStream(Channelled::Native(self.native_sftp(line)?))),
+        };
+        let opened = ssh.handle.channel_open_session().await;
+        let mut channel = self.opened(ssh, "a session", opened).await?;
         channel.request_subsystem(true, "sftp").await.map_err(|_| self.lost())?;
         session::wait_for_subsystem(self, &mut channel, "file transfer").await?;
-        Ok(DirectStream(channel.into_stream()))
+        Ok(DirectStream(Channelled::Ssh(channel.into_stream())))
     }
 
     /// Whether the connection has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.inner.handle.is_closed()
+        match &self.inner.line {
+            Line::Ssh(ssh) => ssh.handle.is_closed(),
+            Line::Native(line) => line.mux.end().is_some(),
+        }
     }
 
     /// Says farewell. Streams and sessions that are still open end.
     pub async fn disconnect(&self) {
-        let _ = self.inner.handle.disconnect(Disconnect::ByApplication, "", "").await;
+        match &self.inner.line {
+            Line::Ssh(ssh) => {
+                let _ = ssh.handle.disconnect(Disconnect::ByApplication, "", "").await;
+            }
+            Line::Native(line) => line.disconnect().await,
+        }
     }
 
     /// The error of a connection that is gone.
     fn lost(&self) -> ClientError {
-        ClientError::Lost { host: self.inner.host.clone(), reason: self.inner.said.end() }
+        let (host, reason) = (self.inner.host.clone(), self.end());
+        match &self.inner.line {
+            Line::Native(line) if line.wants_ssh() => ClientError::NotNative { host, reason },
+            _ => ClientError::Lost { host, reason },
+        }
+    }
+
+    /// Why it ended, as far as anyone said.
+    fn end(&self) -> String {
+        match &self.inner.line {
+            Line::Ssh(_) => self.inner.said.end(),
+            Line::Native(line) => line.end(),
+        }
     }
 
     /// Turns the library's answer to a channel request into ours, with the words of the host.
     async fn opened(
         &self,
+        ssh: &SshLine,
         what: &str,
         opened: Result<Channel<Msg>, russh::Error>,
     ) -> Result<Channel<Msg>, ClientError> {
@@ -298,7 +380,7 @@ impl Connection {
             Err(russh::Error::ChannelOpenFailure(failure)) => {
                 // The library reports the refusal first and its words in a callback. When several channels are
                 // refused at the same moment the words may be those of another one of them.
-                let text = async { self.inner.refusals.lock().await.recv().await };
+                let text = async { ssh.refusals.lock().await.recv().await };
                 let said = tokio::time::timeout(REFUSAL_TEXT_WAIT, text).await.ok().flatten();
                 let reason = said.filter(|text| !text.is_empty());
                 let reason = reason.unwrap_or_else(|| failure.description().to_owned());
@@ -311,7 +393,12 @@ impl Connection {
 }
 
 /// A byte stream on a channel.
-pub struct DirectStream(russh::ChannelStream<Msg>);
+pub struct DirectStream(Channelled);
+
+enum Channelled {
+    Ssh(russh::ChannelStream<Msg>),
+    Native(NativeStream),
+}
 
 /// The byte stream of the file transfer service.
 pub type SftpStream = DirectStream;
@@ -322,36 +409,35 @@ impl fmt::Debug for DirectStream {
     }
 }
 
-impl tokio::io::AsyncRead for DirectStream {
-    fn poll_read(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-        buffer: &mut tokio::io::ReadBuf<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        std::pin::Pin::new(&mut self.0).poll_read(cx, buffer)
+impl DirectStream {
+    fn stream(&mut self) -> Pin<&mut dyn Stream> {
+        match &mut self.0 {
+            Channelled::Ssh(stream) => Pin::new(stream),
+            Channelled::Native(stream) => Pin::new(stream),
+        }
     }
 }
 
-impl tokio::io::AsyncWrite for DirectStream {
-    fn poll_write(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-        data: &[u8],
-    ) -> std::task::Poll<std::io::Result<usize>> {
-        std::pin::Pin::new(&mut self.0).poll_write(cx, data)
+impl AsyncRead for DirectStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream().poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for DirectStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(cx, data)
     }
 
-    fn poll_flush(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        std::pin::Pin::new(&mut self.0).poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
     }
 
-    fn poll_shutdown(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(cx)
     }
 }

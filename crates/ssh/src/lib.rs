@@ -16,11 +16,11 @@ pub mod helper;
 mod inbound;
 pub mod jump;
 pub mod measure;
+pub mod native;
 pub mod node;
 mod pump;
 mod rsa_keys;
 pub mod session;
-pub mod native;
 pub mod sftp;
 
 /// Whether this build can ask PAM (the feature `pam`).

@@ -54,6 +54,14 @@ pub enum ClientError {
         /// What the host or the network said; empty when nothing did.
         reason: String,
     },
+    /// The host wants this login by SSH, and not by the native protocol.
+    #[error("{host} does not take this connection without SSH{}", said(.reason))]
+    NotNative {
+        /// The name that was asked for.
+        host: String,
+        /// What the host said; empty when it said nothing.
+        reason: String,
+    },
     /// The handshake did not get to its end.
     #[error("the SSH handshake with {host} failed")]
     Handshake {

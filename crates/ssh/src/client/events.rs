@@ -40,7 +40,7 @@ impl Said {
         *self.display.lock().unwrap_or_else(PoisonError::into_inner) = Some(display);
     }
 
-    fn display(&self) -> Option<Arc<Display>> {
+    pub(super) fn display(&self) -> Option<Arc<Display>> {
         self.display.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

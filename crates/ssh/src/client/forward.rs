@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use russh::client::{ChannelOpenHandle, Msg};
 use russh::{Channel, ChannelOpenFailure};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::debug;
 
-use super::{ClientError, Connection, socks};
+use super::native::ListenError;
+use super::native::lane::Lane;
+use super::{ClientError, Connection, Line, SshLine, socks};
 use crate::BoxedStream;
+use crate::native::frame::Frame;
+use crate::native::mux::Mux;
 use crate::pump::{Slack, pump};
 
 /// Connections of one listener at a time. More wait in the listener's queue.
@@ -162,6 +166,8 @@ impl Drop for Forward {
 /// Where the host listens for this side. Once dropped, no connection from there is let in.
 pub struct RemoteForward {
     remotes: Arc<Remotes>,
+    /// Who is told that it has ended.
+    mux: Option<Mux>,
     /// Where the host listens, the port as it was allocated.
     pub at: Endpoint,
 }
@@ -175,6 +181,10 @@ impl fmt::Debug for RemoteForward {
 impl Drop for RemoteForward {
     fn drop(&mut self) {
         self.remotes.wanted().remove(&self.at);
+        if let Some(mux) = &self.mux {
+            // A host that cannot be told is as good as gone.
+            let _ = mux.answer(&Frame::Unlisten(self.at.clone()));
+        }
     }
 }
 
@@ -186,11 +196,12 @@ impl Connection {
         let task = tokio::spawn(accept(listener.into(), move |stream, peer| {
             let (connection, to, report) = (connection.clone(), to.clone(), Arc::clone(&report));
             async move {
-                match connection.direct_channel(&to, peer).await {
-                    Ok(channel) => {
-                        pump(channel, stream, connection.inner.slack.clone()).await;
-                    }
-                    Err(error) => report(&in_words(&error)),
+                let carried = match connection.begin(&to, peer).await {
+                    Ok(begun) => begun.carry(&to, stream).await,
+                    Err(error) => Err(in_words(&error)),
+                };
+                if let Err(problem) = carried {
+                    report(&problem);
                 }
             }
         }));
@@ -210,12 +221,16 @@ impl Connection {
                     Err(_) => return report("a SOCKS client did not say where it wants to go"),
                 };
                 let to = Endpoint::Port { host: wanted.address.clone(), port: wanted.port };
-                match connection.direct_channel(&to, peer).await {
-                    Ok(channel) => {
+                let begun = match connection.begin(&to, peer).await {
+                    Ok(begun) => begun.stands(&connection, &to).await.map(|()| begun),
+                    Err(error) => Err(error),
+                };
+                match begun {
+                    Ok(begun) => {
                         if stream.write_all(&wanted.answer(true)).await.is_ok() {
-                            pump(channel, stream, connection.inner.slack.clone()).await;
+                            let _ = begun.carry(&to, stream).await;
                         } else {
-                            let _ = channel.close().await;
+                            begun.close().await;
                         }
                     }
                     Err(error) => {
@@ -252,16 +267,35 @@ impl Connection {
         let remotes = Arc::clone(&self.inner.remotes);
         // Known before the host is asked: the first connection may be quicker than the answer.
         remotes.wanted().insert(at.clone(), wanted.clone());
-        let mut forward = RemoteForward { remotes, at: at.clone() };
-        let asked = match &at {
-            Endpoint::Port { host, port } => {
-                self.inner.handle.tcpip_forward(host.as_str(), u32::from(*port)).await
-            }
-            Endpoint::Socket { path } => {
-                self.inner.handle.streamlocal_forward(path.as_str()).await.map(|()| 0)
+        let mut forward = RemoteForward { remotes, at: at.clone(), mux: None };
+        let allocated = match &self.inner.line {
+            Line::Ssh(ssh) => self.listen_ssh(ssh, &at).await?,
+            Line::Native(line) => {
+                let port = line.listen(at.clone()).await.map_err(|error| match error {
+                    ListenError::Gone => self.lost(),
+                    ListenError::Refused(reason) => {
+                        ClientError::Refused { what: format!("listening on {at}"), reason }
+                    }
+                })?;
+                forward.mux = Some(line.mux.clone());
+                u32::from(port)
             }
         };
-        let allocated = asked.map_err(|error| match error {
+        if let (Endpoint::Port { host, port: 0 }, Ok(port @ 1..)) = (&at, u16::try_from(allocated)) {
+            let known = Endpoint::Port { host: host.clone(), port };
+            forward.remotes.wanted().insert(known.clone(), wanted);
+            forward.remotes.wanted().remove(&at);
+            forward.at = known;
+        }
+        Ok(forward)
+    }
+
+    async fn listen_ssh(&self, ssh: &SshLine, at: &Endpoint) -> Result<u32, ClientError> {
+        let asked = match at {
+            Endpoint::Port { host, port } => ssh.handle.tcpip_forward(host.as_str(), u32::from(*port)).await,
+            Endpoint::Socket { path } => ssh.handle.streamlocal_forward(path.as_str()).await.map(|()| 0),
+        };
+        asked.map_err(|error| match error {
             russh::Error::RequestDenied => ClientError::Refused {
                 what: format!("listening on {at}"),
                 reason:
@@ -271,14 +305,53 @@ impl Connection {
             },
             russh::Error::Disconnect | russh::Error::SendError | russh::Error::HUP => self.lost(),
             other => ClientError::Ssh(other),
-        })?;
-        if let (Endpoint::Port { host, port: 0 }, Ok(port @ 1..)) = (&at, u16::try_from(allocated)) {
-            let known = Endpoint::Port { host: host.clone(), port };
-            forward.remotes.wanted().insert(known.clone(), wanted);
-            forward.remotes.wanted().remove(&at);
-            forward.at = known;
+        })
+    }
+
+    /// Begins a connection to somewhere that the host sees. By the native protocol it may not come about after all.
+    async fn begin(&self, to: &Endpoint, origin: SocketAddr) -> Result<Begun, ClientError> {
+        match &self.inner.line {
+            Line::Ssh(ssh) => {
+                let channel = self.direct_channel(ssh, to, origin).await?;
+                Ok(Begun::Ssh { channel, slack: ssh.slack.clone() })
+            }
+            Line::Native(line) => Ok(Begun::Native(self.native_lane(line, to, origin)?)),
         }
-        Ok(forward)
+    }
+}
+
+/// A connection to somewhere that the host sees.
+enum Begun {
+    Ssh { channel: Channel<Msg>, slack: Slack },
+    Native(Lane),
+}
+
+impl Begun {
+    async fn stands(&self, connection: &Connection, to: &Endpoint) -> Result<(), ClientError> {
+        match self {
+            Self::Ssh { .. } => Ok(()),
+            Self::Native(lane) => lane.stands(connection, to).await,
+        }
+    }
+
+    /// Carries a connection from here to its end.
+    ///
+    /// # Errors
+    /// In words, why there was none after all.
+    async fn carry(self, to: &Endpoint, stream: BoxedStream) -> Result<(), String> {
+        match self {
+            Self::Ssh { channel, slack } => {
+                pump(channel, stream, slack).await;
+                Ok(())
+            }
+            Self::Native(lane) => lane.forward(to, stream).await,
+        }
+    }
+
+    async fn close(self) {
+        if let Self::Ssh { channel, .. } = self {
+            let _ = channel.close().await;
+        }
     }
 }
 
@@ -287,7 +360,7 @@ impl Connection {
 pub(super) struct Remotes(Mutex<HashMap<Endpoint, Wanted>>);
 
 #[derive(Clone)]
-enum Wanted {
+pub(super) enum Wanted {
     /// They go somewhere here.
     Forwarded { to: Endpoint, report: Report },
     /// Somebody takes them.
@@ -320,6 +393,17 @@ impl Remotes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What was asked for there.
+    pub(super) fn find(&self, from: &Endpoint) -> Option<Wanted> {
+        let wanted = self.wanted();
+        let any = match from {
+            // The answer with the port may still be on its way.
+            Endpoint::Port { host, .. } => Some(Endpoint::Port { host: host.clone(), port: 0 }),
+            Endpoint::Socket { .. } => None,
+        };
+        wanted.get(from).or_else(|| any.and_then(|any| wanted.get(&any))).cloned()
+    }
+
     /// Lets a connection from the host in, if it was asked for.
     pub(super) async fn take(
         &self,
@@ -328,22 +412,12 @@ impl Remotes {
         reply: ChannelOpenHandle,
         slack: Slack,
     ) {
-        let found = {
-            let wanted = self.wanted();
-            let any = match &from {
-                // The answer with the port may still be on its way.
-                Endpoint::Port { host, .. } => Some(Endpoint::Port { host: host.clone(), port: 0 }),
-                Endpoint::Socket { .. } => None,
-            };
-            wanted.get(&from).or_else(|| any.and_then(|any| wanted.get(&any))).cloned()
-        };
-        let (to, report) = match found {
+        let (to, report) = match self.find(&from) {
             Some(Wanted::Forwarded { to, report }) => (to, report),
             Some(Wanted::Handed(taker)) => {
-                let (near, far) = tokio::io::duplex(HANDED_BYTES);
-                if taker.try_send(Box::new(near)).is_err() {
+                let Some(far) = handed(&taker) else {
                     return reply.reject(ChannelOpenFailure::ResourceShortage).await;
-                }
+                };
                 reply.accept().await;
                 tokio::spawn(pump(channel, far, slack));
                 return;
@@ -371,6 +445,12 @@ impl Remotes {
             }
         });
     }
+}
+
+/// Hands a connection to whoever takes it, and gives its other end; none when too many wait.
+pub(super) fn handed(taker: &mpsc::Sender<BoxedStream>) -> Option<DuplexStream> {
+    let (near, far) = tokio::io::duplex(HANDED_BYTES);
+    taker.try_send(Box::new(near)).is_ok().then_some(far)
 }
 
 async fn accept<F, W>(listener: Listener, serve: F)

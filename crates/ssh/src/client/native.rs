@@ -84,7 +84,9 @@ pub(super) fn begin<S: Stream + 'static>(
     let mux = Mux::new(Side::Client, WINDOW_BYTES, FIRST_WINDOW, true);
     let login = settings.login.clone();
     // The first of all, and a login that is too long for a frame is none: the host then says so.
-    if let Err(error) = mux.answer(&Frame::Hello(Hello { version: VERSION, least: VERSION, window: WINDOW_BYTES, login })) {
+    if let Err(error) =
+        mux.answer(&Frame::Hello(Hello { version: VERSION, least: VERSION, window: WINDOW_BYTES, login }))
+    {
         mux.finish(Farewell::Protocol, &error.to_string());
     }
     let (welcome, welcomed) = watch::channel(false);
@@ -184,7 +186,9 @@ impl Connection {
     pub(super) fn not_opened(&self, what: &str, error: NotOpened) -> ClientError {
         match error {
             NotOpened::Gone => self.lost(),
-            NotOpened::TooLong(error) => ClientError::Refused { what: what.to_owned(), reason: too_long(error) },
+            NotOpened::TooLong(error) => {
+                ClientError::Refused { what: what.to_owned(), reason: too_long(error) }
+            }
         }
     }
 
@@ -280,7 +284,9 @@ impl Role for Host {
                 self.welcome.send_replace(true);
                 Ok(())
             }
-            Frame::Welcome { version } => Err(Breach::rule(format!("version {version}, which was not offered"))),
+            Frame::Welcome { version } => {
+                Err(Breach::rule(format!("version {version}, which was not offered")))
+            }
             Frame::Listening { request, port } => self.questions.answer(request, Ok(port)),
             Frame::NotListening { request, reason } => self.questions.answer(request, Err(reason)),
             Frame::Open(id, what) => self.opened(id, what),
@@ -349,7 +355,8 @@ impl Host {
     }
 
     fn agent(&self, id: u32) -> Result<(), Breach> {
-        let Some(socket) = self.agent.clone().filter(|_| self.said.agent_wanted.load(Ordering::Acquire)) else {
+        let Some(socket) = self.agent.clone().filter(|_| self.said.agent_wanted.load(Ordering::Acquire))
+        else {
             warn!(host = %self.name, "the host asked for the SSH agent, which was not offered to it");
             return self.refuse(id, "no agent is forwarded");
         };

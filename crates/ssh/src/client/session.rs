@@ -9,8 +9,12 @@ use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty, Sig};
 use tracing::{Span, info_span};
 
+use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
-use super::{ClientError, Connection, Display};
+use super::{ClientError, Connection, Display, native};
+use crate::native::frame::{self, Frame, Lacks};
+use crate::native::mux;
+use crate::session::{self, Gone, Size};
 
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
 const STDERR: u32 = 1;
@@ -45,6 +49,13 @@ pub struct WindowSize {
 impl Default for WindowSize {
     fn default() -> Self {
         Self { columns: 80, rows: 24, width: 0, height: 0 }
+    }
+}
+
+impl From<WindowSize> for Size {
+    fn from(size: WindowSize) -> Self {
+        let WindowSize { columns, rows, width, height } = size;
+        Self { columns: columns.into(), rows: rows.into(), width: width.into(), height: height.into() }
     }
 }
 
@@ -169,8 +180,14 @@ impl Session {
 /// What goes into a session. Clones share it.
 #[derive(Clone)]
 pub struct SessionInput {
-    channel: Arc<ChannelWriteHalf<Msg>>,
+    channel: Writing,
     connection: Connection,
+}
+
+#[derive(Clone)]
+enum Writing {
+    Ssh(Arc<ChannelWriteHalf<Msg>>),
+    Native(Arc<mux::Channel>),
 }
 
 impl fmt::Debug for SessionInput {
@@ -185,7 +202,11 @@ impl SessionInput {
     /// # Errors
     /// [`ClientError::Lost`] when the connection is gone.
     pub async fn data(&self, data: impl Into<Bytes>) -> Result<(), ClientError> {
-        self.channel.data_bytes(data).await.map_err(|_| self.connection.lost())
+        let sent = match &self.channel {
+            Writing::Ssh(channel) => channel.data_bytes(data).await.map_err(|_| Gone),
+            Writing::Native(channel) => channel.data(false, data.into()).await,
+        };
+        sent.map_err(|_| self.connection.lost())
     }
 
     /// Ends standard input.
@@ -193,7 +214,11 @@ impl SessionInput {
     /// # Errors
     /// [`ClientError::Lost`] when the connection is gone.
     pub async fn eof(&self) -> Result<(), ClientError> {
-        self.channel.eof().await.map_err(|_| self.connection.lost())
+        let sent = match &self.channel {
+            Writing::Ssh(channel) => channel.eof().await.map_err(|_| Gone),
+            Writing::Native(channel) => channel.eof(),
+        };
+        sent.map_err(|_| self.connection.lost())
     }
 
     /// Tells the host the terminal's new size.
@@ -201,10 +226,16 @@ impl SessionInput {
     /// # Errors
     /// [`ClientError::Lost`] when the connection is gone.
     pub async fn resize(&self, size: WindowSize) -> Result<(), ClientError> {
-        self.channel
-            .window_change(size.columns.into(), size.rows.into(), size.width.into(), size.height.into())
-            .await
-            .map_err(|_| self.connection.lost())
+        let sent = match &self.channel {
+            Writing::Ssh(channel) => {
+                let WindowSize { columns, rows, width, height } = size;
+                let changed =
+                    channel.window_change(columns.into(), rows.into(), width.into(), height.into()).await;
+                changed.map_err(|_| Gone)
+            }
+            Writing::Native(channel) => channel.urgent(Frame::Resize(channel.id(), size.into())).await,
+        };
+        sent.map_err(|_| self.connection.lost())
     }
 
     /// Sends a signal to the program, by its name without `SIG`.
@@ -212,7 +243,11 @@ impl SessionInput {
     /// # Errors
     /// [`ClientError::Lost`] when the connection is gone.
     pub async fn signal(&self, name: &str) -> Result<(), ClientError> {
-        self.channel.signal(signal_named(name)).await.map_err(|_| self.connection.lost())
+        let sent = match &self.channel {
+            Writing::Ssh(channel) => channel.signal(signal_named(name)).await.map_err(|_| Gone),
+            Writing::Native(channel) => channel.urgent(Frame::Signal(channel.id(), name.to_owned())).await,
+        };
+        sent.map_err(|_| self.connection.lost())
     }
 
     /// Ends the session from this side.
@@ -220,19 +255,30 @@ impl SessionInput {
     /// # Errors
     /// [`ClientError::Lost`] when the connection is gone.
     pub async fn close(&self) -> Result<(), ClientError> {
-        self.channel.close().await.map_err(|_| self.connection.lost())
+        match &self.channel {
+            Writing::Ssh(channel) => channel.close().await.map_err(|_| self.connection.lost()),
+            Writing::Native(channel) => {
+                channel.abort();
+                Ok(())
+            }
+        }
     }
 }
 
 /// What comes out of a session.
 pub struct SessionOutput {
-    channel: ChannelReadHalf,
+    channel: Reading,
     connection: Connection,
     asked: VecDeque<Asked>,
     exit: Option<Exit>,
     ended: bool,
     /// What is waited for: the answer to the program, then its first byte, then nothing.
     phase: Span,
+}
+
+enum Reading {
+    Ssh(ChannelReadHalf),
+    Native(NativeOutput),
 }
 
 impl fmt::Debug for SessionOutput {
@@ -248,14 +294,23 @@ impl SessionOutput {
             return None;
         }
         loop {
-            let Some(message) = self.channel.wait().await else {
+            let message = match &mut self.channel {
+                Reading::Ssh(channel) => channel.wait().await,
+                Reading::Native(channel) => {
+                    let output = channel.next(&self.connection).await;
+                    self.ended = matches!(output, Output::Exit(_));
+                    self.phase = match output {
+                        Output::Started => info_span!(target: PHASE, "native.first_byte"),
+                        _ => Span::none(),
+                    };
+                    return Some(output);
+                }
+            };
+            let Some(message) = message else {
                 self.ended = true;
                 self.phase = Span::none();
-                let exit = self
-                    .exit
-                    .take()
-                    .unwrap_or_else(|| Exit::Lost { reason: self.connection.inner.said.end() });
-                return Some(Output::Exit(exit));
+                let lost = || Exit::Lost { reason: self.connection.end() };
+                return Some(Output::Exit(self.exit.take().unwrap_or_else(lost)));
             };
             if !matches!(
                 message,
@@ -352,9 +407,90 @@ pub(super) async fn start(
     send.await.map_err(|_| connection.lost())?;
     let (incoming, outgoing) = channel.split();
     Ok(Session {
-        input: SessionInput { channel: Arc::new(outgoing), connection: connection.clone() },
-        output: SessionOutput { channel: incoming, connection, asked, exit: None, ended: false, phase },
+        input: SessionInput { channel: Writing::Ssh(Arc::new(outgoing)), connection: connection.clone() },
+        output: SessionOutput {
+            channel: Reading::Ssh(incoming),
+            connection,
+            asked,
+            exit: None,
+            ended: false,
+            phase,
+        },
     })
+}
+
+/// Sends a session whole; nothing is waited for.
+pub(super) fn start_native(
+    connection: &Connection,
+    line: &native::Line,
+    request: SessionRequest,
+) -> Result<Session, ClientError> {
+    let SessionRequest { program, terminal, environment: variables, forward_agent: agent, display } = request;
+    let terminal = terminal.map(|Terminal { term, size, modes }| session::Terminal {
+        term,
+        size: size.into(),
+        modes: modes.into_iter().map(|(mode, value)| (mode as u8, value)).collect(),
+    });
+    let display = display.as_deref().map(native::offer);
+    let phase = info_span!(target: PHASE, "native.program");
+    let opened = line.session(frame::Session { program, terminal, variables, agent, display });
+    let (channel, queue) = opened.map_err(|error| connection.not_opened("a session", error))?;
+    let channel = Arc::new(channel);
+    let (asked, connection) = (VecDeque::new(), connection.clone());
+    let output = NativeOutput { queue, told: VecDeque::new(), _channel: channel.clone() };
+    Ok(Session {
+        input: SessionInput { channel: Writing::Native(channel), connection: connection.clone() },
+        output: SessionOutput {
+            channel: Reading::Native(output),
+            connection,
+            asked,
+            exit: None,
+            ended: false,
+            phase,
+        },
+    })
+}
+
+/// What comes out of a native session.
+struct NativeOutput {
+    queue: Arc<Queue>,
+    /// What is to be told next.
+    told: VecDeque<Output>,
+    /// The session is not ended while its output is read.
+    _channel: Arc<mux::Channel>,
+}
+
+impl NativeOutput {
+    async fn next(&mut self, connection: &Connection) -> Output {
+        loop {
+            if let Some(output) = self.told.pop_front() {
+                return output;
+            }
+            match self.queue.next().await {
+                Event::Started(Lacks { terminal, agent, display }) => {
+                    let lacks = [
+                        (agent, Output::AgentRefused),
+                        (display, Output::DisplayRefused),
+                        (terminal, Output::TerminalRefused),
+                    ];
+                    self.told.extend(lacks.into_iter().filter_map(|(lacks, output)| lacks.then_some(output)));
+                    self.told.push_back(Output::Started);
+                }
+                Event::Data { errors: false, bytes } => return Output::Stdout(bytes),
+                Event::Data { errors: true, bytes } => return Output::Stderr(bytes),
+                Event::Opened | Event::Eof => {}
+                Event::Closed(exit) => return Output::Exit(exit.unwrap_or(Exit::Unknown)),
+                Event::Refused(reason) => {
+                    self.told.push_back(Output::Exit(Exit::Refused));
+                    return Output::Stderr(format!("{reason}\r\n").into());
+                }
+                Event::Gone(exit) => {
+                    let lost = || Exit::Lost { reason: connection.end() };
+                    return Output::Exit(exit.unwrap_or_else(lost));
+                }
+            }
+        }
+    }
 }
 
 /// Waits for the answer to a subsystem request, and collects what the host says when it refuses.

@@ -134,6 +134,18 @@ struct State {
     cut: Option<String>,
 }
 
+impl State {
+    fn keep(&mut self, bytes: &[u8], piece: impl FnOnce(&[u8]) -> Piece) {
+        self.memory_bytes += bytes.len();
+        match self.memory.back_mut() {
+            Some(Piece::Gathered(last)) if last.len() + bytes.len() <= PIECE_BYTES => {
+                last.extend_from_slice(bytes);
+            }
+            _ => self.memory.push_back(piece(bytes)),
+        }
+    }
+}
+
 /// Input that waits.
 enum Piece {
     /// Small packets, put together.
@@ -197,18 +209,6 @@ impl Inbox {
 
     /// Takes a packet of input.
     pub(super) fn accept(&self, bytes: &[u8]) -> Result<(), InboxError> {
-        self.keep(bytes, |bytes| Piece::Gathered(BytesMut::from(bytes)))
-    }
-
-    /// Takes a packet of input as it is, unless it is small.
-    pub(crate) fn accept_whole(&self, bytes: &Bytes) -> Result<(), InboxError> {
-        self.keep(bytes, |small| match small.len() {
-            0..=PIECE_BYTES => Piece::Gathered(BytesMut::from(small)),
-            _ => Piece::Whole(bytes.clone()),
-        })
-    }
-
-    fn keep(&self, bytes: &[u8], piece: impl FnOnce(&[u8]) -> Piece) -> Result<(), InboxError> {
         let length = bytes.len() as u64;
         let mut state = self.state();
         if state.gone || state.eof {
@@ -218,15 +218,22 @@ impl Inbox {
             self.pressure.kept.fetch_sub(length, Ordering::AcqRel);
             return Err(InboxError::Full);
         }
-        state.memory_bytes += bytes.len();
-        match state.memory.back_mut() {
-            Some(Piece::Gathered(last)) if last.len() + bytes.len() <= PIECE_BYTES => {
-                last.extend_from_slice(bytes);
-            }
-            _ => state.memory.push_back(piece(bytes)),
-        }
+        state.keep(bytes, |bytes| Piece::Gathered(BytesMut::from(bytes)));
         self.arrived.notify_one();
         Ok(())
+    }
+
+    /// Takes a packet of input as it is, unless it is small. The channel's window has bounded it.
+    pub(crate) fn accept_whole(&self, bytes: &Bytes) {
+        let mut state = self.state();
+        if !state.gone && !state.eof {
+            self.pressure.kept.fetch_add(bytes.len() as u64, Ordering::AcqRel);
+            state.keep(bytes, |small| match small.len() {
+                0..=PIECE_BYTES => Piece::Gathered(BytesMut::from(small)),
+                _ => Piece::Whole(bytes.clone()),
+            });
+            self.arrived.notify_one();
+        }
     }
 
     /// Whether the connection is better not read for now: there is much, and it is being read.

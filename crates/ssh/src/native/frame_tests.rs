@@ -24,11 +24,10 @@ fn sessions() -> impl Strategy<Value = Session> {
         "[a-z]{0,10}".prop_map(Program::Subsystem),
     ];
     let modes = prop::collection::vec(any::<(u8, u32)>(), 0..8);
-    let terminal = ("\\PC{0,20}", sizes(), modes)
-        .prop_map(|(term, size, modes)| Terminal { term, size, modes });
-    let display = (any::<bool>(), "\\PC{0,20}", "[0-9a-f]{0,32}", any::<u32>()).prop_map(
-        |(single, protocol, cookie, screen)| DisplayOffer { single, protocol, cookie, screen },
-    );
+    let terminal =
+        ("\\PC{0,20}", sizes(), modes).prop_map(|(term, size, modes)| Terminal { term, size, modes });
+    let display = (any::<bool>(), "\\PC{0,20}", "[0-9a-f]{0,32}", any::<u32>())
+        .prop_map(|(single, protocol, cookie, screen)| DisplayOffer { single, protocol, cookie, screen });
     let variables = prop::collection::vec(("[A-Z]{1,8}", "\\PC{0,40}"), 0..8);
     let both = (prop::option::of(terminal), prop::option::of(display));
     (program, both, variables, any::<bool>()).prop_map(|(program, (terminal, display), variables, agent)| {
@@ -73,8 +72,11 @@ fn frames() -> impl Strategy<Value = Frame> {
             Frame::Started(channel, Lacks { terminal, agent, display })
         }),
         (channel(), any::<u32>()).prop_map(|(channel, status)| Frame::ExitStatus(channel, status)),
-        (channel(), "[A-Z0-9]{0,8}", any::<bool>())
-            .prop_map(|(channel, name, core)| Frame::ExitSignal { channel, name, core }),
+        (channel(), "[A-Z0-9]{0,8}", any::<bool>()).prop_map(|(channel, name, core)| Frame::ExitSignal {
+            channel,
+            name,
+            core
+        }),
         (channel(), sizes()).prop_map(|(channel, size)| Frame::Resize(channel, size)),
         (channel(), "[A-Z0-9]{0,8}").prop_map(|(channel, name)| Frame::Signal(channel, name)),
     ];
@@ -130,7 +132,10 @@ fn what_cannot_be_is_refused_by_its_head() {
         assert!(matches!(refused, Err(FrameError::TooLong { .. })), "{refused:?}");
     }
     // A frame of the connection on a channel, and one of a channel on none.
-    assert_eq!(decode(&[PING, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::Malformed(PING)));
+    assert_eq!(
+        decode(&[PING, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+        Err(FrameError::Malformed(PING))
+    );
     assert_eq!(decode(&[EOF, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::Malformed(EOF)));
     assert_eq!(decode(&[EOF, 0, 0, 0, 0, 0, 0, 1]), Ok(Some(Frame::Eof(1))));
 }
@@ -150,7 +155,9 @@ fn what_does_not_fit_is_not_written() {
     let reason = "é".repeat(MAX_REASON);
     Frame::Refused(3, reason).encode(&mut out).unwrap();
     let mut wire = out.split_off(6);
-    assert!(matches!(Frame::decode(&mut wire), Ok(Some(Frame::Refused(3, text))) if text.len() == MAX_REASON));
+    assert!(
+        matches!(Frame::decode(&mut wire), Ok(Some(Frame::Refused(3, text))) if text.len() == MAX_REASON)
+    );
 }
 
 #[test]

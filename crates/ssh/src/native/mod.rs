@@ -22,6 +22,6 @@
 //! - Frame types below [`frame::SKIPPED_FROM`] that are not known end the connection; those from it on are passed over. Bytes
 //!   behind the known fields of a frame are passed over. So later versions can add to this one without asking first.
 
-pub mod frame;
 pub(crate) mod fields;
+pub mod frame;
 pub(crate) mod mux;

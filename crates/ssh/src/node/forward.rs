@@ -16,8 +16,8 @@ use sallyport_audit::{Code, Event};
 use uuid::Uuid;
 
 use super::backend::{Place, Target};
-use super::door::Door;
 use super::connection::Shared;
+use super::door::Door;
 use crate::BoxedStream;
 use crate::inbound::{Counts, carry};
 

@@ -266,7 +266,12 @@ impl NodeServer {
 
     /// Serves one connection to its end by the native protocol, for somebody who has proven themselves to the caller. What
     /// comes is acted on at once: the caller sees to it that the stream cannot be played twice.
-    pub async fn serve_native(&self, stream: impl Stream + 'static, login: NativeLogin, info: ConnectionInfo) {
+    pub async fn serve_native(
+        &self,
+        stream: impl Stream + 'static,
+        login: NativeLogin,
+        info: ConnectionInfo,
+    ) {
         let back_end = self.local(&info);
         let (shared, _listed) = self.enter(back_end, info);
         connection::native::serve(stream, shared, login).await;

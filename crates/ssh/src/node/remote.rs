@@ -132,7 +132,10 @@ impl BackEnd for Remote {
     ) -> Result<Arc<dyn Place>, String> {
         // The server is shown what the user has shown, or a login that goes by it.
         let Proof::Ssh(certificate) = proof else {
-            return Err(format!("{} is reached by SSH, and by nothing else; connect with SSH", self.0.name()));
+            return Err(format!(
+                "{} is reached by SSH, and by nothing else; connect with SSH",
+                self.0.name()
+            ));
         };
         let place = RemotePlace {
             upstream: self.0.clone(),

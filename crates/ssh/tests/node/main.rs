@@ -1,4 +1,5 @@
-//! The node against stock OpenSSH: everything here is a real `ssh`, `scp`, `sftp` or `rsync`, over loopback.
+//! The node against stock OpenSSH: everything here is a real `ssh`, `scp`, `sftp` or `rsync`, over loopback; but for `doors`,
+//! which runs the same sessions through both front doors with our own client, and `native`.
 //!
 //! Logins are to the account that runs the tests. What needs root to become somebody else says so, and says when it was
 //! left out.
@@ -8,12 +9,14 @@ mod custody;
 mod denied;
 #[path = "../display/mod.rs"]
 mod display;
+mod doors;
 mod exchange;
 mod files;
 mod forward;
 mod joining;
 mod keys;
 mod limits;
+mod native;
 mod orphans;
 mod pam_session;
 mod running;

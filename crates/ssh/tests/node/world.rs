@@ -45,6 +45,12 @@ pub(crate) struct Cluster {
     pub(crate) seen: Mutex<Vec<Sighting>>,
 }
 
+impl Cluster {
+    pub(crate) fn trust_now(&self) -> Arc<Trust> {
+        self.trust.lock().unwrap().clone()
+    }
+}
+
 impl Directory for Cluster {
     fn trust(&self) -> Arc<Trust> {
         self.trust.lock().unwrap().clone()

@@ -18,7 +18,10 @@ const PIECE_BYTES: usize = 4096;
 pub(in crate::client) enum Event {
     Started(Lacks),
     Opened,
-    Data { errors: bool, bytes: Bytes },
+    Data {
+        errors: bool,
+        bytes: Bytes,
+    },
     Eof,
     /// With how the program has ended, when that was told.
     Closed(Option<Exit>),

@@ -44,7 +44,11 @@ impl NativeStream {
 }
 
 impl AsyncRead for NativeStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.current.is_empty() && !self.ended {
             match ready!(self.queue.poll_next(cx)) {
                 Event::Data { errors: false, bytes } => {

@@ -56,13 +56,17 @@ impl Channel {
         errors: bool,
         bytes: impl FnOnce() -> Bytes,
     ) -> Poll<Result<(), Gone>> {
-        self.poll_put(cx, |chan| chan.queued < QUEUE_BYTES, |chan| {
-            let bytes = bytes();
-            if !bytes.is_empty() {
-                chan.queued += bytes.len();
-                chan.queue.push_back(Out::Data { errors, bytes });
-            }
-        })
+        self.poll_put(
+            cx,
+            |chan| chan.queued < QUEUE_BYTES,
+            |chan| {
+                let bytes = bytes();
+                if !bytes.is_empty() {
+                    chan.queued += bytes.len();
+                    chan.queue.push_back(Out::Data { errors, bytes });
+                }
+            },
+        )
     }
 
     /// Sends a frame that passes the data by; waits while many do.

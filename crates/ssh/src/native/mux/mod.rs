@@ -125,7 +125,10 @@ struct Goodbye {
 
 /// What waits to be sent on a channel, in order.
 enum Out {
-    Data { errors: bool, bytes: Bytes },
+    Data {
+        errors: bool,
+        bytes: Bytes,
+    },
     Frame(Bytes),
     /// The last one.
     Close(Bytes),
@@ -227,16 +230,17 @@ impl Mux {
             goodbye: None,
             end: None,
         };
-        Self(Arc::new(Inner { side, state: Mutex::new(state), work: Notify::new(), ended: Notify::new(), heard: AtomicBool::new(false) }))
+        Self(Arc::new(Inner {
+            side,
+            state: Mutex::new(state),
+            work: Notify::new(),
+            ended: Notify::new(),
+            heard: AtomicBool::new(false),
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What may be sent on channels from now on, as the far end has said.
-    pub(crate) fn set_first_out(&self, bytes: u32) {
-        self.state().first_out = bytes;
     }
 
     /// Channels that are open.

@@ -86,13 +86,14 @@ impl Connection {
     /// place for it.
     async fn listen(&mut self, target: Target, session: &mut Session) -> Result<Option<u16>, russh::Error> {
         self.shared.touch();
-        let listening = match inward::has_room(self.listening.len(), self.listening.contains_key(&target), &target) {
-            Ok(()) => {
-                let client = Client::ssh(session.handle(), self.shared.clone());
-                inward::listen(client, target.clone()).await
-            }
-            Err(message) => Err(message),
-        };
+        let listening =
+            match inward::has_room(self.listening.len(), self.listening.contains_key(&target), &target) {
+                Ok(()) => {
+                    let client = Client::ssh(session.handle(), self.shared.clone());
+                    inward::listen(client, target.clone()).await
+                }
+                Err(message) => Err(message),
+            };
         match listening {
             Ok(listening) => {
                 let port = listening.port;

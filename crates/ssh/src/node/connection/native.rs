@@ -64,7 +64,10 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
     let mux = Mux::new(Side::Node, FIRST_WINDOW, window, false);
     // Older clients than this are not there yet, and newer ones know this version.
     if least > VERSION || version < VERSION {
-        mux.finish(Farewell::UseSsh, &format!("this node speaks version {VERSION}, the client {least} to {version}"));
+        mux.finish(
+            Farewell::UseSsh,
+            &format!("this node speaks version {VERSION}, the client {least} to {version}"),
+        );
     } else {
         // Before the login is decided: nobody waits for it.
         let _ = mux.answer(&Frame::Welcome { version: VERSION });
@@ -131,8 +134,8 @@ impl Taker for Taking {
     fn data(&self, errors: bool, bytes: Bytes) {
         self.shared.touch();
         // Nothing here reads what is no standard input; its window is not granted anew.
-        if !errors && let Err(error) = self.inbox.accept_whole(&bytes) {
-            self.inbox.cut(&error.to_string());
+        if !errors {
+            self.inbox.accept_whole(&bytes);
         }
     }
 
@@ -296,9 +299,7 @@ impl Face {
                         Frame::Listening { request, port }
                     }
                     Ok(_) => Frame::NotListening { request, reason: "it was cancelled".to_owned() },
-                    Err(message) => {
-                        Frame::NotListening { request, reason: format!("sallyport: {message}") }
-                    }
+                    Err(message) => Frame::NotListening { request, reason: format!("sallyport: {message}") },
                 }
             };
             // When that cannot be said, the connection is as good as over.

@@ -36,8 +36,8 @@ impl Wishes {
 
     pub(super) fn variable(&mut self, config: &NodeConfig, name: &str, value: &str) -> bool {
         let accepted = config.accepts(name) && !value.contains('\0') && !name.contains(['\0', '=']);
-        let fits = self.variables.len() < MAX_VARIABLES
-            && self.variable_bytes + value.len() <= MAX_VARIABLE_BYTES;
+        let fits =
+            self.variables.len() < MAX_VARIABLES && self.variable_bytes + value.len() <= MAX_VARIABLE_BYTES;
         if accepted && fits {
             self.variable_bytes += value.len();
             self.variables.push((name.to_owned(), value.to_owned()));

@@ -19,8 +19,8 @@ use crate::inbound::Inbox;
 use crate::native::frame::Open;
 use crate::native::mux::Mux;
 use crate::node::backend::{Listener, Target};
-use crate::node::door::Door;
 use crate::node::connection::{Shared, native};
+use crate::node::door::Door;
 
 /// Places where one SSH connection may have the node listen.
 const MAX_LISTENERS: usize = 32;
@@ -195,10 +195,7 @@ pub(in crate::node) fn has_room(listening: usize, there: bool, target: &Target) 
 ///
 /// # Errors
 /// What the person reads when the roles or the system do not allow it.
-pub(in crate::node) async fn listen(
-    client: Client,
-    target: Target,
-) -> Result<Listening, String> {
+pub(in crate::node) async fn listen(client: Client, target: Target) -> Result<Listening, String> {
     let shared = &client.shared;
     let granted = check(shared, target, Direction::Remote)?;
     let asked = granted.target.clone();
