@@ -191,9 +191,9 @@ fn command(line: &str) -> Open {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_breaks_the_rules_is_told_and_gone() {
     let world = World::new().await;
-    let data = |bytes: usize| Frame::Data(1, Bytes::from(vec![b'x'; bytes]));
-    let window = FIRST_WINDOW as usize;
-    let (half, more) = (window / 2, window / 2 + 1);
+    // More than any grant can have made of the window by then.
+    let mut flood = vec![Frame::Open(1, command("sleep 9"))];
+    flood.extend((0..80).map(|_| Frame::Data(1, Bytes::from(vec![b'x'; 64 * 1024]))));
     let cases = [
         (vec![Frame::Data(1, Bytes::from_static(b"x"))], "which nobody has opened"),
         (vec![Frame::Open(2, command("true"))], "the channel 2 was opened"),
@@ -337,6 +337,25 @@ async fn a_client_that_vanishes_hangs_up() {
     drop(raw);
     assert_eq!(world.event(&Code::SessionEnd).await.message, "the client went away");
     until("the end of the connection", || (world.server.connections_open() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_program_is_refused_and_the_connection_goes_on() {
+    let world = World::new().await;
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    serve(&world, far, identity(&world, "alice"));
+    let connection = connect_native(near, settings(&world, &world.own.name));
+    for program in [Program::Subsystem("other".to_owned()), Program::Exec(b"echo \0".to_vec())] {
+        let ran = run(&connection, SessionRequest::new(program), b"").await;
+        assert_eq!(ran.exit, Exit::Refused);
+        assert!(ran.stderr.starts_with("sallyport: "), "{}", ran.stderr);
+    }
+    let long = connection.start(SessionRequest::exec(vec![b'x'; 300_000])).await;
+    assert!(
+        matches!(&long, Err(ClientError::Refused { reason, .. }) if reason.contains("too long")),
+        "{long:?}"
+    );
+    assert_eq!(exec(&connection, "echo on").await.stdout, "on\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

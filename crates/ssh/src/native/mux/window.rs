@@ -114,7 +114,7 @@ mod tests {
         let (mut window, mut budget) = (Window::new(FIRST), Budget::default());
         assert!(window.came(FIRST as usize));
         assert!(!window.came(1));
-        for _ in 0..10 {
+        for _ in 0..8 {
             window.taken(8 * 1024, &mut budget);
         }
         let granted = window.grant().unwrap();
