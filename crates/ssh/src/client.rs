@@ -218,9 +218,9 @@ where
 
 /// Speaks the native protocol over a stream that is proven in both directions, and on which somebody has let this user in.
 ///
-/// Nothing is waited for: the hello leaves with whatever is asked for first, and what the host has to say against the login is
-/// what the first session says on its standard error. Of the settings, the authorities are not asked. To be called where a
-/// runtime runs.
+/// Nothing is waited for: the hello leaves with whatever is asked for first, and what the host has to say against the
+/// login is what the first session says on its standard error. Of the settings, the authorities are not asked. To be
+/// called where a runtime runs.
 pub fn connect_native<S: Stream + 'static>(stream: S, settings: Settings) -> Connection {
     let said = Arc::new(Said::default());
     let remotes = Arc::new(Remotes::default());
@@ -315,8 +315,8 @@ impl Connection {
         self.opened(ssh, &format!("the connection to {to}"), opened).await
     }
 
-    /// Opens the host's file transfer service. By the native protocol nothing is waited for, and a refusal is what reading it
-    /// says.
+    /// Opens the host's file transfer service. By the native protocol nothing is waited for, and a refusal is what
+    /// reading it says.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when the host allows no file transfer, [`ClientError::Lost`] when it is gone.

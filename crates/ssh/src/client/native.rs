@@ -39,19 +39,24 @@ const MAX_CHANNELS: usize = 1024;
 /// How long something that the host connects to here may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Questions to the host that wait for an answer, by number.
+/// The port where the host listens, or why it does not.
+type Answer = Result<u16, String>;
+/// Who waits for an answer, by the number of the question.
+type Askers = HashMap<u32, oneshot::Sender<Answer>>;
+
+/// Questions to the host that wait for an answer.
 #[derive(Default)]
 struct Questions {
     next: AtomicU32,
-    waiting: Mutex<HashMap<u32, oneshot::Sender<Result<u16, String>>>>,
+    waiting: Mutex<Askers>,
 }
 
 impl Questions {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Result<u16, String>>>> {
+    fn waiting(&self) -> MutexGuard<'_, Askers> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, request: u32, answer: Result<u16, String>) -> Result<(), Breach> {
+    fn answer(&self, request: u32, answer: Answer) -> Result<(), Breach> {
         let asker = self.waiting().remove(&request);
         let asker = asker.ok_or_else(|| Breach::rule("an answer to what nobody has asked"))?;
         // Who does not wait any more need not know.

@@ -13,14 +13,16 @@
 //! # Rules
 //!
 //! - The client's first frame is a hello, the node's a welcome or a goodbye. Everything else may follow the hello at once.
-//! - A channel is opened by either side, the client with odd numbers, the node with even ones, each in rising order. Data may
-//!   follow the opening frame at once: every channel begins with a window of [`frame::FIRST_WINDOW`] bytes each way. Whoever
-//!   is not let in has a `Refused` in place of an answer, and what is already under way is dropped.
+//! - A channel is opened by either side, the client with odd numbers, the node with even ones, each in rising order. Data
+//!   may follow the opening frame at once: every channel begins with a window of [`frame::FIRST_WINDOW`] bytes, and towards
+//!   the client with what its hello says. Whoever is not let in has a `Refused` in place of an answer, and what is already
+//!   under way is dropped.
 //! - Data counts against the window of its channel; `Window` frames grant more. Whoever sends past its window loses the
 //!   connection. All else is bounded by numbers: channels, listeners, requests that wait.
 //! - A channel is over when both sides have sent `Close` (or one of them `Refused`). No frame follows a side's `Close`.
-//! - Frame types below [`frame::SKIPPED_FROM`] that are not known end the connection; those from it on are passed over. Bytes
-//!   behind the known fields of a frame are passed over. So later versions can add to this one without asking first.
+//! - Frame types below [`frame::SKIPPED_FROM`] that are not known end the connection; those from it on are passed over.
+//!   Bytes behind the known fields of a frame are passed over. So later versions can add to this one without asking
+//!   first.
 
 pub(crate) mod fields;
 pub mod frame;

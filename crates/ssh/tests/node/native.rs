@@ -201,10 +201,7 @@ async fn who_breaks_the_rules_is_told_and_gone() {
             vec![Frame::Open(3, command("sleep 9")), Frame::Open(1, command("true"))],
             "the channel 1 was opened",
         ),
-        (
-            vec![Frame::Open(1, command("sleep 9")), data(half), data(more - 1), data(window)],
-            "more than its window",
-        ),
+        (flood, "more than its window"),
         (vec![Frame::Welcome { version: 1 }], "does not send"),
         (vec![Frame::Listening { request: 1, port: 1 }], "does not send"),
     ];

@@ -1,9 +1,10 @@
 //! Channels on one stream.
 //!
 //! Each channel has a window each way and a short queue outward, from which the one task that writes takes in turn; so a
-//! channel that nobody reads at the far end holds up nobody else, and an echo does not wait behind more than one piece of each of the
-//! others. What comes is handed to whoever takes it on that channel ([`Taker`]), who never waits; it counts against the window that
-//! the far end was granted, and is granted anew when it was read. The lock is held for moments, and never across an await.
+//! channel that nobody reads at the far end holds up nobody else, and an echo does not wait behind more than one piece of
+//! each of the others. What comes is handed to whoever takes it on that channel ([`Taker`]), who never waits; it counts
+//! against the window that the far end was granted, and is granted anew when it was read. The lock is held for moments,
+//! and never across an await.
 
 mod batch;
 mod channel;
@@ -26,7 +27,8 @@ use window::{Budget, Window};
 
 /// Data that waits on a channel to be sent, past which whoever sends waits.
 const QUEUE_BYTES: usize = 128 * 1024;
-/// Answers and other frames of the connection that wait to be sent, past which the far end has asked for too much without reading.
+/// Answers and other frames of the connection that wait to be sent, past which the far end has asked for too much without
+/// reading.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 /// Frames that pass the data of a channel by.
 const MAX_URGENT: usize = 256;
@@ -214,8 +216,8 @@ pub(crate) enum NotOpened {
 }
 
 impl Mux {
-    /// Of this side; on new channels the far end may send `first_in` bytes, and we `first_out`. What is asked for on a `corked` one is
-    /// not written before the first channel or listener is.
+    /// Of this side; on new channels the far end may send `first_in` bytes, and we `first_out`. What is asked for on a
+    /// `corked` one is not written before the first channel or listener is.
     pub(crate) fn new(side: Side, first_in: u32, first_out: u32, corked: bool) -> Self {
         let state = State {
             channels: HashMap::new(),
@@ -269,7 +271,8 @@ impl Mux {
         WeakMux(Arc::downgrade(&self.0))
     }
 
-    /// Opens a channel. Nothing is waited for. `make` makes, for its number, who takes what comes, and what of it is given back.
+    /// Opens a channel. Nothing is waited for. `make` makes, for its number, who takes what comes, and what of it is
+    /// given back.
     pub(crate) fn open_with<T>(
         &self,
         what: Open,

@@ -1,7 +1,8 @@
 //! How much the far end may send on a channel before it hears back.
 //!
-//! A window begins small and grows while its reader keeps up, so that a long line is filled; one whose reader does not stays as it is.
-//! What windows have beyond their beginning comes out of one budget of the connection, so that what may come together is bounded.
+//! A window begins small and grows while its reader keeps up, so that a long line is filled; one whose reader does not
+//! stays as it is. What windows have beyond their beginning comes out of one budget of the connection, so that what may
+//! come together is bounded.
 
 /// The widest window: at 100 ms, more than a gigabit a second.
 const WIDEST_BYTES: u32 = 16 << 20;

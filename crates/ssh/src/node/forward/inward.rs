@@ -114,7 +114,8 @@ impl Client {
         passage.carry(&door, stream).await;
     }
 
-    /// Opens a channel: by SSH when the client has let it in, natively at once. A client that does not let that in closes it.
+    /// Opens a channel: by SSH when the client has let it in, natively at once. A client that does not let that in closes
+    /// it.
     async fn open(&self, opening: &Opening) -> Result<Door, String> {
         match &self.way {
             Way::Ssh(handle) => self.open_ssh(handle, opening).await.map_err(|error| error.to_string()),

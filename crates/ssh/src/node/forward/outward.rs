@@ -9,8 +9,8 @@ use super::{About, CONNECT_TIMEOUT, Granted, Passage, Room};
 use crate::node::backend::Connected;
 use crate::node::door::Door;
 
-/// Makes the connection and carries it to its end. `reply` is what SSH answers with, `from` where the client says that it came
-/// from.
+/// Makes the connection and carries it to its end. `reply` is what SSH answers with, `from` where the client says that it
+/// came from.
 #[tracing::instrument(name = "forward", skip_all, fields(target = %granted.target))]
 pub(in crate::node) async fn run(
     door: Door,
