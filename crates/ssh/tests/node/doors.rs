@@ -575,7 +575,7 @@ async fn sessions_are_joined_across_the_doors() {
          join_sessions:\n      - roles: [dev]\n        modes: [observer, peer]\n"
     );
     for (owner, guest) in [(Way::Native, Way::Ssh), (Way::Ssh, Way::Native)] {
-        let world = World::with_roles(&[role.clone()], |_| {}).await;
+        let world = World::with_roles(std::slice::from_ref(&role), |_| {}).await;
         world.issue("bob", &world.card("bob"));
         let terminal =
             || Some(Terminal { term: "vt100".to_owned(), size: WindowSize::default(), modes: Vec::new() });

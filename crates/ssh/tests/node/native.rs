@@ -288,25 +288,16 @@ async fn another_version_is_sent_to_ssh() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_is_checked_when_it_comes() {
     let world = World::new().await;
-    let attempt = |change: &dyn Fn(&mut sallyport_access::Identity)| {
-        let mut identity = identity(&world, "alice");
-        change(&mut identity);
+    let mut over = identity(&world, "alice");
+    over.valid_before = OffsetDateTime::now_utc() - time::Duration::seconds(1);
+    let mut other_logins = identity(&world, "alice");
+    if let Principal::User { logins, .. } = &mut other_logins.principal {
+        logins.clear();
+    }
+    for (identity, words) in [(over, "expired"), (other_logins, "your certificate is not for the login")] {
         let (near, far) = tokio::io::duplex(64 * 1024);
         serve(&world, far, identity);
-        connect_native(near, settings(&world, &world.own.name))
-    };
-    let over = |identity: &mut sallyport_access::Identity| {
-        identity.valid_before = OffsetDateTime::now_utc() - time::Duration::seconds(1);
-    };
-    let other_logins = |identity: &mut sallyport_access::Identity| {
-        if let Principal::User { logins, .. } = &mut identity.principal {
-            logins.clear();
-        }
-    };
-    let cases: [(&dyn Fn(&mut sallyport_access::Identity), &str); 2] =
-        [(&over, "expired"), (&other_logins, "your certificate is not for the login")];
-    for (change, words) in cases {
-        let connection = attempt(change);
+        let connection = connect_native(near, settings(&world, &world.own.name));
         let ran = exec(&connection, "echo in").await;
         assert_eq!((ran.stdout.as_str(), ran.exit), ("", Exit::Status(255)));
         assert!(ran.stderr.contains(words), "{}", ran.stderr);
