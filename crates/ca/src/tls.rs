@@ -8,6 +8,7 @@
 //! * [`pinned_client_config`] for newcomers who were given the CA's pin, with a join token or an invite link.
 //! * [`danger::unverified_client_config`] for newcomers who were given nothing and ask a person.
 //! * [`database::database_client_config`] for agents, towards database servers.
+//! * [`node::NodeClient`] and [`node::node_server_config`] between a user's program and a node.
 //!
 //! Members and listeners follow the suite that the trust names: where it requires hybrid key exchange, they offer nothing
 //! else. Newcomers do not know the suite yet; they offer hybrid groups first.
@@ -16,7 +17,8 @@
 //! A client keeps tickets in its configuration, so connections made from one configuration resume; a renewed
 //! certificate means a new configuration and a full handshake. A resumed handshake does not verify the client's
 //! certificate again: the server keeps what it saw. That is why every connection goes through
-//! [`Trust::identify_peer`], which refuses a certificate that expired since. Early data is never accepted.
+//! [`Trust::identify_peer`], which refuses a certificate that expired since. Early data is accepted by nodes alone
+//! ([`node`]).
 //!
 //! A full handshake verifies the peer's signature over the handshake every time, and its chain only when the trust does
 //! not [remember](crate::Remember) it.
@@ -45,6 +47,7 @@ use crate::{CaError, Trust, trust};
 
 pub mod danger;
 pub mod database;
+pub mod node;
 pub mod page;
 
 /// Sessions a server remembers for resumption: about 2 KiB each.

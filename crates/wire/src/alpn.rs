@@ -12,3 +12,6 @@ pub const H2: &[u8] = b"h2";
 pub const HTTP11: &[u8] = b"http/1.1";
 /// PostgreSQL (its documentation, chapter 53.2.10).
 pub const POSTGRESQL: &[u8] = b"postgresql";
+/// A session with a node, from the user's program to the node. It travels inside what carries SSH, so that no listener
+/// ever chooses it.
+pub const NATIVE: &[u8] = b"sallyport-native/1";

@@ -1,0 +1,210 @@
+//! TLS from a user's program to a node, end to end inside whatever carries it.
+//!
+//! The user proves the certificate that the proxy knows too; the node proves its host certificate, as *this* node: the
+//! name that was asked for is one of those that its SSH certificate has.
+//!
+//! # Resumption and early data
+//! A node keeps its tickets itself and gives each out once ([`node_server_config`] has no store; whoever accepts gives
+//! one for each connection). So early data that comes a second time is never read: the ticket is gone (RFC 8446 §8.1). A
+//! client keeps the tickets of one node in its [`NodeClient`], for as long as the node's certificate is good. What
+//! resumption does not check, the server checks at every accept.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sallyport_access::{HostRole, Principal};
+use sallyport_sal::tls::provider_for;
+use sallyport_sal::tls::rustls::client::Resumption;
+use sallyport_sal::tls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::server::NoServerSessionStorage;
+use sallyport_sal::tls::rustls::{
+    self, ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme, version,
+};
+use time::OffsetDateTime;
+
+use super::{
+    ClientAuth, from_unix, identity, no_tls12, protocols, schemes, server_config, server_refused, unusable,
+    verify_handshake,
+};
+use crate::{CaError, Trust, server_name, trust};
+
+/// What a client may say before the handshake is over, in bytes: the beginning of a session and what follows at once,
+/// and no more than a node can keep for each of many who have not finished theirs.
+pub const EARLY_DATA_BYTES: u32 = 32 * 1024;
+/// Tickets that a node gives with each handshake. One is used up by the next connection, and connections that are over
+/// before their client has heard of new ones bring none.
+const TICKETS: usize = 4;
+/// Nodes that one client's store is for.
+const ONE_NODE: usize = 1;
+
+/// A node's configuration for its users, who must show a certificate. Chain and key in PEM. It remembers nothing until
+/// it is given a store of tickets, and answers a resumed handshake with data at once.
+///
+/// # Errors
+/// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.
+pub fn node_server_config(
+    trust: &Trust,
+    chain_pem: &str,
+    key_pem: &str,
+    alpn: &[u8],
+) -> Result<ServerConfig, CaError> {
+    let mut config = server_config(trust, chain_pem, key_pem, &[alpn], ClientAuth::Required)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = TICKETS;
+    config.max_early_data_size = EARLY_DATA_BYTES;
+    // A resumed handshake asks for no certificate, so that nothing more is to be learned by waiting.
+    config.send_half_rtt_data = true;
+    Ok(config)
+}
+
+/// How one user reaches one node, with the tickets that the node has given. Clones share them.
+#[derive(Clone)]
+pub struct NodeClient {
+    node: Arc<str>,
+    name: ServerName<'static>,
+    current: Arc<Mutex<Arc<ClientConfig>>>,
+    /// Until when the certificate is good that the tickets stand for.
+    until: Proven,
+}
+
+/// The end of the certificate that was verified last.
+type Proven = Arc<Mutex<Option<OffsetDateTime>>>;
+
+impl NodeClient {
+    /// For the node that is asked for by its name, its id, or one of them with `.CLUSTER` behind it. Shows a user's
+    /// certificate (chain and key in PEM).
+    ///
+    /// # Errors
+    /// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.
+    pub fn new(
+        trust: &Trust,
+        (chain_pem, key_pem): (&str, &str),
+        alpn: &[u8],
+        node: &str,
+    ) -> Result<Self, CaError> {
+        let until = Proven::default();
+        let verifier =
+            NodeVerifier { trust: trust.clone(), node: node.to_owned(), until: Arc::clone(&until) };
+        let (chain, key) = identity(chain_pem, key_pem)?;
+        let mut config = ClientConfig::builder_with_provider(provider_for(trust.suite().key_exchange()))
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(unusable)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_auth_cert(chain, key)
+            .map_err(unusable)?;
+        config.alpn_protocols = protocols(&[alpn]);
+        config.enable_early_data = true;
+        config.resumption = Resumption::in_memory_sessions(ONE_NODE);
+        let name = ServerName::try_from(server_name(HostRole::Node, trust.cluster()))
+            .map_err(|error| CaError::BadTlsIdentity { reason: error.to_string() })?;
+        let current = Arc::new(Mutex::new(Arc::new(config)));
+        Ok(Self { node: Arc::from(node), name, current, until })
+    }
+
+    /// The configuration for a connection now. Tickets of a node whose certificate has ended since are forgotten.
+    #[must_use]
+    pub fn config(&self, now: OffsetDateTime) -> Arc<ClientConfig> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if until.is_some_and(|until| now >= until) {
+            *until = None;
+            let mut fresh = ClientConfig::clone(&current);
+            fresh.resumption = Resumption::in_memory_sessions(ONE_NODE);
+            *current = Arc::new(fresh);
+        }
+        Arc::clone(&current)
+    }
+
+    /// The name to connect with.
+    #[must_use]
+    pub fn server_name(&self) -> ServerName<'static> {
+        self.name.clone()
+    }
+
+    /// The node as it was asked for.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+}
+
+impl fmt::Debug for NodeClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeClient").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct NodeVerifier {
+    trust: Trust,
+    node: String,
+    until: Proven,
+}
+
+impl NodeVerifier {
+    fn check(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        now: OffsetDateTime,
+    ) -> Result<OffsetDateTime, CaError> {
+        let verified = self.trust.identify_server(end_entity, intermediates, server_name, now)?;
+        trust::require_role(&verified.identity, HostRole::Node)?;
+        let Principal::Host { id, name, .. } = &verified.identity.principal else {
+            return Err(CaError::Refused { reason: "it is not a host's certificate".to_owned() });
+        };
+        // The principals of the SSH certificate that the same host has.
+        let cluster = self.trust.cluster();
+        let names =
+            [name.to_string(), id.to_string(), format!("{name}.{cluster}"), format!("{id}.{cluster}")];
+        let asked = self.node.trim_end_matches('.');
+        if names.iter().any(|name| name.eq_ignore_ascii_case(asked)) {
+            Ok(verified.identity.valid_before)
+        } else {
+            Err(CaError::WrongHost { asked: self.node.clone(), names: names.to_vec() })
+        }
+    }
+}
+
+impl ServerCertVerifier for NodeVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let until =
+            self.check(end_entity, intermediates, server_name, from_unix(now)?).map_err(server_refused)?;
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(no_tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_handshake(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        schemes()
+    }
+}
