@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sallyport_access::{ClusterName, HostId, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::tls::ClientAuth;
+use sallyport_ca::tls::node::node_server_config;
 use sallyport_ca::{CaError, CaKind, PublicKeys, RotationStatus, Trust, TrustBundle, rotation};
 use sallyport_sal::Suite;
 use sallyport_wire::convert::time_from_proto;
@@ -352,6 +353,14 @@ impl Credentials {
         clients: ClientAuth,
     ) -> Result<Arc<ServerConfig>, ServerError> {
         self.serve_by(sallyport_ca::tls::server_config, trust, alpn, clients)
+    }
+
+    /// Settings to accept a node's users with this identity.
+    pub(crate) fn node_server(&self, trust: &Trust, alpn: &[u8]) -> Result<Arc<ServerConfig>, ServerError> {
+        let identity = self.identity();
+        node_server_config(trust, &identity.tls_chain, identity.tls_key.expose(), alpn)
+            .map(Arc::new)
+            .map_err(|error| certificates("cannot use this host's certificate as a server", error))
     }
 
     /// The same for a listener that has guests from outside the cluster, who need not follow its suite.

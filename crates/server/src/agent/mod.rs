@@ -1,6 +1,7 @@
 //! The agent: a process that dials out and serves this machine's sessions through the proxy.
 
 mod databases;
+mod doors;
 pub(crate) mod gateway;
 mod heartbeat;
 mod labels;

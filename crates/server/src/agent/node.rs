@@ -1,4 +1,4 @@
-//! This machine's SSH server, fed by the tunnel.
+//! This machine's node, fed by the tunnel.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +8,15 @@ use sallyport_access::Node;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_ssh::door::Early;
 use sallyport_ssh::helper::pam_session;
-use sallyport_ssh::node::{ConnectionInfo, HostIdentity, LiveSessions, NodeConfig, NodeServer};
+use sallyport_ssh::node::{HostIdentity, LiveSessions, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Helper, LoginRecords};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use super::doors::{Doors, Native};
 use super::tunnel::ServeStream;
 use crate::ServerError;
 use crate::config::NodeSection;
@@ -47,6 +49,7 @@ pub(crate) struct Start<'a> {
 #[derive(Clone)]
 pub(crate) struct SshNode {
     server: NodeServer,
+    doors: Arc<Doors>,
     recorders: Recorders,
 }
 
@@ -130,6 +133,7 @@ impl SshNode {
             config.helper = Helper { program: program.clone(), ..Helper::default() };
         }
         let directory = Known { view: Arc::clone(&start.view), node: Arc::new(start.own), seen: start.seen };
+        let sink = Arc::clone(&start.sink);
         let server = NodeServer::new(
             config,
             &host(&start.credentials.identity())?,
@@ -137,7 +141,16 @@ impl SshNode {
             start.sink,
             recorders.clone(),
         );
-        let node = Self { server, recorders };
+        let doors = Arc::new(Doors {
+            server: server.clone(),
+            credentials: start.credentials.clone(),
+            view: Arc::clone(&start.view),
+            sink,
+            native_door: start.section.native_door,
+            early: if start.section.early_data { Early::AtOnce } else { Early::AfterHandshake },
+            native: Native::default(),
+        });
+        let node = Self { server, doors, recorders };
         let server = node.server.clone();
         start.credentials.present_with(Box::new(move |identity| {
             server.set_host(&host(identity)?);
@@ -195,13 +208,10 @@ impl SshNode {
 
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
-        let server = self.server.clone();
+        let doors = Arc::clone(&self.doors);
         Arc::new(move |stream, client, opening| {
-            let server = server.clone();
-            Box::pin(async move {
-                let info = ConnectionInfo { client_addr: Some(client), opening: Some(opening) };
-                server.serve(stream, info).await;
-            })
+            let doors = Arc::clone(&doors);
+            Box::pin(async move { doors.serve(stream, client, opening).await })
         })
     }
 }

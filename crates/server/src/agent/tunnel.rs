@@ -44,7 +44,7 @@ const UNUSED: Duration = Duration::from_secs(15);
 /// How often a tunnel is asked whether its proxy is leaving, and a retired one whether its last session has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Takes the SSH stream of one session. The span is around its beginning.
+/// Takes the stream of one connection to this node. The span is around its beginning.
 pub(crate) type ServeStream =
     Arc<dyn Fn(tunnel::Stream, SocketAddr, Span) -> BoxFuture<'static, ()> + Send + Sync>;
 

@@ -110,6 +110,10 @@ node:
   # allow_env: [LANG, LC_*]
   # Let ssh -R listen on other addresses than the loopback ones.
   # gateway_ports: false
+  # Serve sallyport ssh and scp by the native protocol, too: docs/openssh.md.
+  # native_door: true
+  # Begin what sallyport ssh asks with its first bytes, when it has a ticket of this node, a round trip earlier: docs/node.md.
+  # early_data: true
   # Enter sessions with a terminal into utmp, wtmp and lastlog, for who, last and lastlog.
   # login_records: true
   # End what a session left running (nohup, setsid, daemons) when it ends: docs/node.md.

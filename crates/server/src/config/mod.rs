@@ -294,6 +294,10 @@ pub struct NodeSection {
     pub allow_env: Vec<String>,
     /// Let clients of `ssh -R` say on which addresses the node listens for them. Default: loopback only.
     pub gateway_ports: bool,
+    /// Serve our own clients by the native protocol, too. Default: yes.
+    pub native_door: bool,
+    /// Begin what a client asks with its first bytes, when it has a ticket, before it has answered. Default: yes.
+    pub early_data: bool,
     /// Enter sessions with a terminal into utmp, wtmp and lastlog. Default: yes.
     pub login_records: bool,
     /// End what a session left running when it ends. Default: no.
@@ -324,6 +328,8 @@ impl Default for NodeSection {
             join: JoinConfig::default(),
             allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
             gateway_ports: false,
+            native_door: true,
+            early_data: true,
             login_records: true,
             kill_orphans: false,
             pam_account: None,

@@ -141,7 +141,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
             return record.finish(&refused).await;
         }
     };
-    announce(&record, &asked, permit);
+    announce(&record, &asked, permit, &door);
 
     let began = Instant::now();
     let ended = {
@@ -225,13 +225,14 @@ async fn reaches(
     reaches
 }
 
-fn announce(record: &Record, request: &Asked, permit: &Permit) {
+fn announce(record: &Record, request: &Asked, permit: &Permit, door: &Door) {
     let about = record.about();
     let mut start = record
         .event(Code::SessionStart)
         .message(about.kind.as_str())
         .field("kind", about.kind.as_str())
         .field("terminal", request.terminal.is_some())
+        .field("front", door.front())
         .field("rule", permit.rule());
     if let Some(command) = &about.command {
         start = start.field("command", command.as_str());

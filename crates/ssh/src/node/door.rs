@@ -48,6 +48,14 @@ impl Door {
         Self { way: Way::Native(Arc::new(channel)), inbox, shared, quiet: false }
     }
 
+    /// By which front door the client came, as events say it.
+    pub(super) fn front(&self) -> &'static str {
+        match &self.way {
+            Way::Ssh { .. } => "ssh",
+            Way::Native(_) => "native",
+        }
+    }
+
     /// The client, for whoever opens channels towards it.
     pub(super) fn client(&self) -> Client {
         match &self.way {
