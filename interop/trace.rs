@@ -20,10 +20,36 @@ fn names(trace: &Value) -> Vec<&str> {
     trace["phases"].as_array().unwrap().iter().map(|phase| phase["name"].as_str().unwrap()).collect()
 }
 
-/// With the resident helper's help, or without.
+/// With the resident helper's help, or without, by SSH.
 fn traced(user: &User, helper: &str, arguments: &[&str]) -> Output {
+    traced_by(user, "ssh", helper, arguments)
+}
+
+fn traced_by(user: &User, front: &str, helper: &str, arguments: &[&str]) -> Output {
     let all = [&["ssh", "--trace=json"], arguments].concat();
-    user.command(&all).env("SALLYPORT_CONNECT", helper).output().unwrap()
+    let mut command = user.command(&all);
+    command.env("SALLYPORT_CONNECT", helper).env("SALLYPORT_FRONT", front).output().unwrap()
+}
+
+#[test]
+fn the_native_door_takes_one_handshake_and_none_with_a_ticket() {
+    let (_cluster, alice) = Cluster::with_node();
+    let web = target("web-1");
+    let cold = ok(traced_by(&alice, "native", "off", &[&web, "echo out"]));
+    assert_eq!(stdout(&cold), "out\n");
+    let cold = told(&cold);
+    let seen = names(&cold);
+    for phase in ["dial", "tls", "stream", "decision", "tunnel", "native.handshake"] {
+        assert!(seen.contains(&phase), "{seen:?}");
+    }
+    assert!(!seen.contains(&"ssh.key_exchange"), "{seen:?}");
+    let trips = |trace: &Value| trace["round_trips"].as_u64().unwrap();
+    assert!(trips(&cold) < trips(&told(&ok(traced(&alice, "off", &[&web, "echo out"])))), "{cold:#}");
+    ok(traced_by(&alice, "native", "30s", &[&web, "true"]));
+    ok(traced_by(&alice, "native", "30s", &[&web, "true"]));
+    let warm = told(&ok(traced_by(&alice, "native", "30s", &[&web, "true"])));
+    ok(alice.run(&["connect", "--stop"]));
+    assert!(!names(&warm).contains(&"tls"), "{warm:#}");
 }
 
 #[test]
@@ -77,7 +103,8 @@ fn a_cold_connection_shows_every_phase_and_counts_round_trips() {
     assert!(starts.iter().all(|start| *start >= 0.0), "{trace:#}");
 
     let all = ["ssh", "--trace", web.as_str(), "true"];
-    let output = ok(alice.command(&all).env("SALLYPORT_CONNECT", "off").output().unwrap());
+    let mut command = alice.command(&all);
+    let output = ok(command.env("SALLYPORT_CONNECT", "off").env("SALLYPORT_FRONT", "ssh").output().unwrap());
     let said = stderr(&output);
     assert!(said.contains("start ms") && said.contains("ssh.key_exchange"), "{said}");
     assert!(said.contains(" round trips; one takes about "), "{said}");

@@ -13,6 +13,7 @@ mod crypto;
 mod db;
 mod error;
 mod follow;
+mod front;
 mod join;
 mod lab;
 mod login;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use sallyport_ssh::client::{
     ClientError, Connection, Credentials, Display, Endpoint, Forward, Listener, Program, RemoteForward,
-    Report, SessionRequest, Settings, connect,
+    Report, SessionRequest, Settings, connect, connect_native,
 };
 use sallyport_wire::v1::NodeInfo;
 use tokio_util::either::Either;
@@ -26,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
+use crate::front::{self, Asked, Front};
 use crate::ls::Wanted;
 use crate::profile::Stored;
 use crate::resident;
@@ -392,24 +393,44 @@ impl Link {
         limit: Duration,
     ) -> CliResult<Self> {
         let connecting = async {
-            let credentials =
-                Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
-                    .doing("use the stored SSH certificate")?;
-            let trust = Arc::new(stored.trust()?);
-            let (stream, ending) = match resident::open(stored, node, login) {
-                Some((stream, ending)) => (Either::Left(stream), ending),
-                None => {
-                    let channel = connect::proxy(stored).await?;
-                    let (stream, ending) = transport::open(channel, &Arc::new(stored.clone()), node, login);
-                    (Either::Right(stream), ending)
-                }
-            };
             let settings = Settings {
                 login: login.to_owned(),
                 host: node.to_owned(),
-                trust,
+                trust: Arc::new(stored.trust()?),
                 keepalive: (!keepalive.is_zero()).then_some(keepalive),
                 agent,
+            };
+            let mut channel = None;
+            let front = Front::wanted()?;
+            if front.may_be_native(login) {
+                match front::ask(stored, node, login).await? {
+                    Asked::Native(stream, ending) => {
+                        let connection = connect_native(stream, settings);
+                        return Ok(Self {
+                            connection,
+                            node: node.to_owned(),
+                            login: login.to_owned(),
+                            ending,
+                        });
+                    }
+                    Asked::SshAlone(_) if front == Front::Native => return Err(front::only_ssh(node)),
+                    Asked::SshAlone(made) => channel = made,
+                }
+            }
+            let credentials =
+                Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
+                    .doing("use the stored SSH certificate")?;
+            let helped = if channel.is_some() { None } else { resident::open(stored, node, login) };
+            let (stream, ending) = match helped {
+                Some((stream, ending)) => (Either::Left(stream), ending),
+                None => {
+                    let channel = match channel {
+                        Some(channel) => channel,
+                        None => connect::proxy(stored).await?,
+                    };
+                    let (stream, ending) = transport::open(channel, &Arc::new(stored.clone()), node, login);
+                    (Either::Right(stream), ending)
+                }
             };
             match connect(stream, &credentials, settings).await {
                 Ok(connection) => {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -128,7 +129,10 @@ pub(crate) type NodeStream = Carried<Ssh>;
 
 /// How the proxy ended a stream, readable while and after something else owns the stream.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending(Arc<Mutex<Option<Said>>>);
+pub(crate) struct Ending {
+    said: Arc<Mutex<Option<Said>>>,
+    reached: Arc<AtomicBool>,
+}
 
 #[derive(Debug)]
 enum Said {
@@ -139,17 +143,32 @@ enum Said {
 
 impl Ending {
     pub(crate) fn set(&self, status: Status) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Said::Status(status));
+        *self.said() = Some(Said::Status(status));
     }
 
     pub(crate) fn say(&self, error: CliError) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Said::Words(error));
+        *self.said() = Some(Said::Words(error));
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, Option<Said>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the proxy has opened the way to the other end, whatever came of it.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
     }
 
     /// Whether it was not the proxy that ended it, but the connection to the proxy.
     pub(crate) fn is_local(&self) -> bool {
-        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.said();
         matches!(&*slot, Some(Said::Status(status)) if std::error::Error::source(status).is_some())
+    }
+
+    /// Whether the proxy says that the target has nothing like what was asked for.
+    pub(crate) fn is_unimplemented(&self) -> bool {
+        let slot = self.said();
+        matches!(&*slot, Some(Said::Status(status)) if status.code() == tonic::Code::Unimplemented)
     }
 
     /// The proxy's words, with what to try next. `None` when the proxy did not complain.
@@ -163,7 +182,7 @@ impl Ending {
     }
 
     fn in_words(&self, explain: impl Fn(&Status) -> CliError) -> Option<CliError> {
-        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.said();
         slot.as_ref().map(|said| match said {
             Said::Status(status) => explain(status),
             Said::Words(error) => error.clone(),
@@ -225,14 +244,35 @@ fn explain_database(status: &Status, database: &str) -> CliError {
 /// Asks the proxy for a node. Returns at once: the first bytes travel together with the question. Where the proxy needs it
 /// for this login, the stored key signs.
 pub(crate) fn open(channel: Channel, stored: &Arc<Stored>, node: &str, login: &str) -> (NodeStream, Ending) {
+    open_to(channel, stored, node, login, false)
+}
+
+/// The same for the native door of a node. Whoever asks speaks TLS on the stream.
+pub(crate) fn open_native(
+    channel: Channel,
+    stored: &Arc<Stored>,
+    node: &str,
+    login: &str,
+) -> (NodeStream, Ending) {
+    open_to(channel, stored, node, login, true)
+}
+
+fn open_to(
+    channel: Channel,
+    stored: &Arc<Stored>,
+    node: &str,
+    login: &str,
+    native: bool,
+) -> (NodeStream, Ending) {
     let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
     let agent = StreamAgent::new(Arc::clone(stored), node, login, sender.downgrade());
     // Who names no login has none signed.
     let target = SshTarget {
         node: node.to_owned(),
         login: login.to_owned(),
-        agent: !login.is_empty(),
+        agent: !login.is_empty() && !native,
         timed: trace::recorder().is_some(),
+        native,
     };
     let first = ProxySshRequest { frame: Some(proxy_ssh_request::Frame::Target(target)) };
     let mut client = TransportClient::new(channel);
@@ -292,7 +332,10 @@ impl<P: Protocol> Carried<P> {
     pub(crate) fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Incoming::Opening(opening) = &mut self.incoming {
             match ready!(opening.as_mut().poll(cx)) {
-                Ok(response) => self.incoming = Incoming::Open(Box::new(response.into_inner())),
+                Ok(response) => {
+                    self.ending.reached.store(true, Ordering::Relaxed);
+                    self.incoming = Incoming::Open(Box::new(response.into_inner()));
+                }
                 Err(status) => return Poll::Ready(Err(self.fail(status))),
             }
         }

@@ -84,7 +84,8 @@ impl Databases {
             }
         };
         let target = Target::Database { name: database.to_owned() };
-        let splice = Splice { transports: &self.own, target, early, input, output, program: None };
+        let splice =
+            Splice { transports: &self.own, target, early, input, output, program: None, told: None };
         splice.run(stored).await
     }
 

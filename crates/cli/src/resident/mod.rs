@@ -8,6 +8,7 @@
 mod databases;
 mod door;
 mod log;
+mod native;
 mod quick;
 mod request;
 mod serve;
@@ -28,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 pub(crate) use self::databases::Databases;
 pub(crate) use self::quick::proxy_ssh;
 pub(crate) use self::socket::is_me;
-pub(crate) use self::stream::open;
+pub(crate) use self::stream::{HelperStream, Offered, open, open_native};
 
 use self::door::Door;
 use self::request::Request;

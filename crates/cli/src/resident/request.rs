@@ -17,6 +17,8 @@ pub(super) const LONGEST_BODY: usize = 12 * 1024;
 pub(super) enum Request {
     /// Connect the two descriptors that came along (input and output) to a node.
     Ssh { node: String, login: String },
+    /// Connect the two descriptors (of one socket) to the native door of a node.
+    Native { node: String, login: String },
     /// Connect the two descriptors (of one socket) to a database. What was read of the client already goes first.
     Database { name: String, early: Vec<u8> },
     /// Tell how it stands, as JSON.
@@ -42,12 +44,14 @@ const SSH: u8 = 1;
 const STATUS: u8 = 2;
 const STOP: u8 = 3;
 const DATABASE: u8 = 4;
+const NATIVE: u8 = 5;
 
 impl Request {
     /// The bytes of a request; `None` when a name is longer than any can be.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let (kind, body) = match self {
             Self::Ssh { node, login } => (SSH, format!("{login}\0{node}").into_bytes()),
+            Self::Native { node, login } => (NATIVE, format!("{login}\0{node}").into_bytes()),
             Self::Database { name, early } => (DATABASE, [name.as_bytes(), b"\0", early.as_slice()].concat()),
             Self::Status => (STATUS, Vec::new()),
             Self::Stop => (STOP, Vec::new()),
@@ -75,13 +79,14 @@ impl Request {
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
         match kind {
-            SSH => {
+            SSH | NATIVE => {
                 let text = std::str::from_utf8(body).map_err(|_| Malformed::Body)?;
                 let (login, node) = text.split_once('\0').ok_or(Malformed::Body)?;
                 if node.is_empty() || node.contains('\0') {
                     return Err(Malformed::Body);
                 }
-                Ok(Some(Self::Ssh { node: node.to_owned(), login: login.to_owned() }))
+                let (node, login) = (node.to_owned(), login.to_owned());
+                Ok(Some(if kind == SSH { Self::Ssh { node, login } } else { Self::Native { node, login } }))
             }
             DATABASE => {
                 let end = body.iter().position(|byte| *byte == 0).ok_or(Malformed::Body)?;
@@ -104,6 +109,10 @@ impl Request {
 pub(super) mod answer {
     /// The helper has the descriptors and the login. Until this, nothing was read from the input.
     pub(in crate::resident) const TAKEN: u8 = b'T';
+    /// After [`TAKEN`]: the node is proven, and the program may speak.
+    pub(in crate::resident) const READY: u8 = b'R';
+    /// After [`TAKEN`]: the node knows SSH alone. Nothing was read from the input.
+    pub(in crate::resident) const SSH_ALONE: u8 = b'N';
     /// Not by this helper: connect without it.
     pub(in crate::resident) const DIRECT: u8 = b'D';
     /// The connection has ended as it should.
@@ -142,7 +151,8 @@ mod tests {
         let nobody = Request::Ssh { node: "web-1".to_owned(), login: String::new() };
         let database = Request::Database { name: "prod".to_owned(), early: b"\0\0\0\x08\x04\xd2".to_vec() };
         let bare = Request::Database { name: "prod".to_owned(), early: Vec::new() };
-        for request in [ssh, nobody, database, bare, Request::Status, Request::Stop] {
+        let native = Request::Native { node: "web-1".to_owned(), login: "root".to_owned() };
+        for request in [ssh, nobody, native, database, bare, Request::Status, Request::Stop] {
             let bytes = request.encode().unwrap();
             for end in 0..bytes.len() {
                 assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());

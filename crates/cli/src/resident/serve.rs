@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use super::native::{Native, Nodes};
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
 use super::socket::{self, Place};
 use super::splice::{Ends, Splice, Target};
@@ -43,6 +44,8 @@ const DESCRIPTORS_ASIDE: u64 = 64;
 /// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
 /// the same.
 const HEARD_BESIDE: usize = 8;
+/// What a native stream takes of the room for streams.
+const NATIVE_ROOM: usize = 2;
 /// However many descriptors there may be.
 const MOST_STREAMS: u64 = 20_000;
 
@@ -54,6 +57,9 @@ struct Helper {
     started: OffsetDateTime,
     most: usize,
     open: Cell<usize>,
+    /// What is open, a native stream counted twice: it has two descriptors more, between TLS and its way.
+    room: Cell<usize>,
+    nodes: Nodes,
     served: Cell<u64>,
     /// Since when nothing is open.
     quiet: Cell<Instant>,
@@ -87,6 +93,8 @@ pub(super) async fn run(
         started: OffsetDateTime::now_utc(),
         most: most_streams(),
         open: Cell::new(0),
+        room: Cell::new(0),
+        nodes: Nodes::default(),
         served: Cell::new(0),
         quiet: Cell::new(Instant::now()),
         stop: Notify::new(),
@@ -171,6 +179,7 @@ async fn listen(
     drop(listener);
     info!(reason = why, open = tasks.len(), "the resident helper takes no more requests");
     helper.transports.forget();
+    helper.nodes.forget();
     tasks.close();
     tasks.wait().await;
     info!(served = helper.served.get(), "the resident helper has ended");
@@ -192,6 +201,7 @@ impl Helper {
             Request::Ssh { node, login } => {
                 self.carry(stream, Target::Ssh { node, login }, Vec::new(), descriptors).await;
             }
+            Request::Native { node, login } => self.native(stream, node, login, descriptors).await,
             Request::Database { name, early } => {
                 self.carry(stream, Target::Database { name }, early, descriptors).await;
             }
@@ -207,6 +217,7 @@ impl Helper {
 
     fn status(&self) -> Vec<u8> {
         let (transports, made) = self.transports.counts();
+        let (native, early) = self.nodes.counts();
         let status = json!({
             "pid": std::process::id(),
             "version": env!("CARGO_PKG_VERSION"),
@@ -215,6 +226,8 @@ impl Helper {
             "idle_seconds": self.idle.as_secs(),
             "streams": self.open.get(),
             "served": self.served.get(),
+            "native": native,
+            "early": early,
             "transports": transports,
             "transports_made": made,
         });
@@ -223,8 +236,25 @@ impl Helper {
         said
     }
 
+    async fn native(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        let native = Native { nodes: &self.nodes, transports: &self.transports, node, login, words: &stream };
+        let said = match native.run(stored, ends).await {
+            Ok(true) => vec![answer::ENDED],
+            Ok(false) => vec![answer::SSH_ALONE],
+            Err(error) => encode_error(&error),
+        };
+        let _ = stream.write_all(&said).await;
+    }
+
     async fn carry(&self, mut stream: UnixStream, target: Target, early: Vec<u8>, descriptors: Vec<OwnedFd>) {
-        let Some((ends, stored, _guard)) = self.accept(descriptors) else {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, 1) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
         };
@@ -236,7 +266,8 @@ impl Helper {
         let said = match ends.open() {
             Ok((input, output)) => {
                 let transports = &self.transports;
-                let splice = Splice { transports, target, early, input, output, program: Some(&stream) };
+                let program = Some(&stream);
+                let splice = Splice { transports, target, early, input, output, program, told: None };
                 splice.run(stored).await
             }
             Err(error) => Err(CliError::new(format!("the helper cannot wait for input and output: {error}"))
@@ -248,8 +279,8 @@ impl Helper {
     }
 
     /// Whether a stream can be taken; it counts from here on. What came with it was only looked at.
-    fn accept(&self, descriptors: Vec<OwnedFd>) -> Option<(Ends, Arc<Stored>, Begun<'_>)> {
-        if self.open.get() >= self.most {
+    fn accept(&self, descriptors: Vec<OwnedFd>, room: usize) -> Option<(Ends, Arc<Stored>, Begun<'_>)> {
+        if self.room.get() + room > self.most {
             debug!(open = self.open.get(), "as many streams as there can be");
             return None;
         }
@@ -261,25 +292,31 @@ impl Helper {
             }
         };
         match self.transports.login() {
-            Login::Valid(stored) => Some((ends, stored, self.begin())),
+            Login::Valid(stored) => Some((ends, stored, self.begin(room))),
             Login::Unusable => None,
         }
     }
 
-    fn begin(&self) -> Begun<'_> {
+    fn begin(&self, room: usize) -> Begun<'_> {
         self.open.set(self.open.get() + 1);
+        self.room.set(self.room.get() + room);
         self.served.set(self.served.get() + 1);
-        Begun(self)
+        Begun { helper: self, room }
     }
 }
 
 /// Counts a stream while it lasts.
-struct Begun<'a>(&'a Helper);
+struct Begun<'a> {
+    helper: &'a Helper,
+    room: usize,
+}
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get().saturating_sub(1));
-        self.0.quiet.set(Instant::now());
+        let helper = self.helper;
+        helper.open.set(helper.open.get().saturating_sub(1));
+        helper.room.set(helper.room.get().saturating_sub(self.room));
+        helper.quiet.set(Instant::now());
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
+use super::native::Told;
 use super::transports::{Seat, Transports};
 use crate::error::{CliError, CliResult, Exit};
 use crate::follow::Channel;
@@ -41,7 +42,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// The helper has one thread, which reads from one program at a time.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK_BYTES].into_boxed_slice());
+    pub(super) static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK_BYTES].into_boxed_slice());
 }
 
 /// Where a program's bytes come from: a pipe or a socket.
@@ -85,6 +86,11 @@ impl Ends {
             }
         }
         Ok(Self { input, output })
+    }
+
+    /// The one socket that both are.
+    pub(super) fn socket(self) -> io::Result<UnixStream> {
+        socket(self.input)
     }
 
     /// Makes both ready to be waited for. From here on they are the helper's.
@@ -235,6 +241,8 @@ impl Early {
 pub(super) enum Target {
     /// The SSH service of a node.
     Ssh { node: String, login: String },
+    /// The native door of a node; what is carried is TLS already.
+    Native { node: String, login: String },
     /// A database.
     Database { name: String },
 }
@@ -249,6 +257,8 @@ pub(super) struct Splice<'a> {
     pub(super) output: Output,
     /// Ends when the program does; none where the program is this one.
     pub(super) program: Option<&'a UnixStream>,
+    /// Who must know of what becomes of the way; TLS, where that is here.
+    pub(super) told: Option<&'a Told>,
 }
 
 /// A stream that the proxy has connected.
@@ -265,6 +275,12 @@ impl Splice<'_> {
         match &self.target {
             Target::Ssh { node, login } => {
                 self.carry(&stored, |channel, stored| transport::open(channel, stored, node, login)).await
+            }
+            Target::Native { node, login } => {
+                let begin = |channel: Channel, stored: &Arc<Stored>| {
+                    transport::open_native(channel, stored, node, login)
+                };
+                self.carry(&stored, begin).await
             }
             Target::Database { name } => {
                 self.carry(&stored, |channel, _| transport::open_database(channel, name)).await
@@ -325,13 +341,24 @@ impl Splice<'_> {
                 opened = opened => match opened {
                     Ok(()) => false,
                     Err(_) if !seat.fresh && ending.is_local() => true,
-                    Err(error) => return Err(self.explain(&ending, &error)),
+                    Err(error) => {
+                        if let Some(told) = self.told {
+                            told.ssh_alone.set(ending.is_unimplemented());
+                        }
+                        return Err(self.explain(&ending, &error));
+                    }
                 },
                 () = self.suspicious(&seat, stored) => true,
             };
             if lost {
                 seat.retire();
+                if let Some(told) = self.told {
+                    told.again();
+                }
                 continue;
+            }
+            if let Some(told) = self.told {
+                told.reached.set(true);
             }
             let Some((outgoing, incoming)) = stream.into_halves() else {
                 return Err(CliError::new("the connection was lost"));
@@ -408,6 +435,9 @@ impl Splice<'_> {
             match incoming.next().await {
                 // A program that does not listen any more: nobody is left to tell.
                 Ok(Some(bytes)) => {
+                    if let Some(told) = self.told {
+                        told.heard.set(true);
+                    }
                     if self.output.write_all(bytes).await.is_err() {
                         return Ok(());
                     }
@@ -424,7 +454,7 @@ impl Splice<'_> {
 
     fn explain(&self, ending: &Ending, error: &io::Error) -> CliError {
         let said = match &self.target {
-            Target::Ssh { node, login } => ending.error(node, login),
+            Target::Ssh { node, login } | Target::Native { node, login } => ending.error(node, login),
             Target::Database { name } => ending.database_error(name),
         };
         said.unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}")))
@@ -445,7 +475,7 @@ pub(super) fn refusal(error: &CliError) -> Vec<u8> {
 }
 
 /// Waits until the program has ended or hung up. It says nothing on this socket.
-async fn gone(program: Option<&UnixStream>) {
+pub(super) async fn gone(program: Option<&UnixStream>) {
     let Some(program) = program else { return std::future::pending().await };
     loop {
         if program.readable().await.is_err() {

@@ -5,12 +5,14 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tracing::info_span;
 
 use super::door::{self, Door, Taken};
+use super::request::{Request, answer};
 use super::{Setting, VARIABLE};
+use crate::error::CliResult;
 use crate::profile::Stored;
 use crate::trace::{self, Counted, PHASE};
 use crate::transport::Ending;
@@ -25,8 +27,41 @@ pub(crate) struct HelperStream {
     ending: Ending,
 }
 
+/// What a helper has to offer.
+#[derive(Debug)]
+pub(crate) enum Offered {
+    /// The native door of a node, which is proven.
+    Native(HelperStream, Ending),
+    /// Not that of this node, which has none.
+    SshAlone,
+    /// There is no helper to be had.
+    Nothing,
+}
+
 /// A stream of the helper, where there is one to be had. `None`: connect without it.
 pub(crate) fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperStream, Ending)> {
+    ask(stored, &Request::Ssh { node: node.to_owned(), login: login.to_owned() })
+}
+
+/// The same to the native door of a node, once the helper has proven it.
+pub(crate) async fn open_native(stored: &Stored, node: &str, login: &str) -> CliResult<Offered> {
+    let request = Request::Native { node: node.to_owned(), login: login.to_owned() };
+    let Some((mut stream, ending)) = ask(stored, &request) else { return Ok(Offered::Nothing) };
+    let mut first = [0];
+    let heard = stream.words.read(&mut first).await;
+    match heard.map(|count| first.get(..count).unwrap_or_default().first().copied()) {
+        Ok(Some(answer::READY)) => Ok(Offered::Native(stream, ending)),
+        Ok(Some(answer::SSH_ALONE)) => Ok(Offered::SshAlone),
+        Ok(other) => {
+            stream.said.extend(other);
+            let _ = stream.words.read_to_end(&mut stream.said).await;
+            door::understand(Some(&stream.said)).map(|()| Offered::Nothing)
+        }
+        Err(_) => door::understand(None).map(|()| Offered::Nothing),
+    }
+}
+
+fn ask(stored: &Stored, request: &Request) -> Option<(HelperStream, Ending)> {
     // The helper has chosen its cryptography already.
     if std::env::var_os("SALLYPORT_CRYPTO").is_some_and(|value| !value.is_empty()) {
         return None;
@@ -38,7 +73,7 @@ pub(crate) fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperSt
     let bytes = Counted::new(UnixStream::from_std(ours).ok()?);
     let before = trace::before_help(stored);
     let handing = info_span!(target: PHASE, "helper");
-    let Taken(words) = handing.in_scope(|| door.open(node, login, [theirs.as_fd(), theirs.as_fd()]))?;
+    let Taken(words) = handing.in_scope(|| door.ask(request, [theirs.as_fd(), theirs.as_fd()]))?;
     trace::helped(stored, before);
     let words = words
         .set_read_timeout(None)

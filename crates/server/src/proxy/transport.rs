@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::poll_fn;
 use metrics::{Counter, counter};
-use sallyport_access::{DatabaseName, Identity, Login};
+use sallyport_access::{DatabaseName, Identity, Login, NodeKind};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
 use sallyport_ssh::client::PHASE;
@@ -30,6 +30,7 @@ use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
 use super::watcher::Watcher;
 use super::way::{Way, WayError};
 use crate::telemetry;
+use crate::view::Resolved;
 
 /// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -145,6 +146,12 @@ impl Transport for TransportService {
             "" => None,
             login => Some(Login::new(login).map_err(|error| Status::invalid_argument(error.to_string()))?),
         };
+        if target.native
+            && let Resolved::One(node) = self.dialler.view.resolve(&target.node)
+            && !matches!(node.kind, NodeKind::Sallyport)
+        {
+            return Err(Status::unimplemented("this server speaks SSH alone"));
+        }
         let span = info_span!("proxy.session", user = %identity.display_name(), node = %target.node);
         let (agent, questions) = match target.agent {
             true => {

@@ -438,7 +438,13 @@ pub(crate) async fn exec(
 
 pub(crate) async fn open(channel: Channel, node: &str, login: &str) -> Result<NodeStream, Status> {
     let (send, receive) = tokio::sync::mpsc::channel(16);
-    let target = v1::SshTarget { node: node.to_owned(), login: login.to_owned(), agent: false, timed: false };
+    let target = v1::SshTarget {
+        node: node.to_owned(),
+        login: login.to_owned(),
+        agent: false,
+        timed: false,
+        native: false,
+    };
     send.send(v1::ProxySshRequest { frame: Some(Ask::Target(target)) }).await.unwrap();
     let mut client = TransportClient::new(channel);
     let mut answers = client.proxy_ssh(ReceiverStream::new(receive)).await?.into_inner();

@@ -404,7 +404,13 @@ pub(super) struct Call {
 }
 
 pub(super) async fn open(channel: Channel, node: &str, login: &str) -> Result<Call, Status> {
-    let target = v1::SshTarget { node: node.to_owned(), login: login.to_owned(), agent: false, timed: false };
+    let target = v1::SshTarget {
+        node: node.to_owned(),
+        login: login.to_owned(),
+        agent: false,
+        timed: false,
+        native: false,
+    };
     start(channel, vec![Ask::Target(target)]).await
 }
 

@@ -33,8 +33,13 @@ async fn bytes_go_through_in_both_directions_and_both_ends_can_finish() {
 async fn bytes_may_follow_the_target_at_once() {
     let rig = Rig::new().await;
     let (_, _tunnel) = rig.echo("web-1").await;
-    let target =
-        v1::SshTarget { node: "web-1".to_owned(), login: "alice".to_owned(), agent: false, timed: false };
+    let target = v1::SshTarget {
+        node: "web-1".to_owned(),
+        login: "alice".to_owned(),
+        agent: false,
+        timed: false,
+        native: false,
+    };
     let frames = vec![Ask::Target(target), Ask::Ssh(Bytes::from_static(b"SSH-2.0-x\r\n"))];
     let mut call = start(rig.channel(&rig.user("alice")).await, frames).await.unwrap();
     assert_eq!(call.read(11).await, b"SSH-2.0-x\r\n");
@@ -227,14 +232,24 @@ async fn agent_frames_and_a_second_target_are_refused_in_words() {
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("nobody has asked for"), "{}", status.message());
     // Nor does an agent that is there speak first.
-    let target =
-        v1::SshTarget { node: "web-1".to_owned(), login: "deploy".to_owned(), agent: true, timed: false };
+    let target = v1::SshTarget {
+        node: "web-1".to_owned(),
+        login: "deploy".to_owned(),
+        agent: true,
+        timed: false,
+        native: false,
+    };
     let frames = vec![Ask::Target(target), Ask::Agent(Bytes::from_static(b"\x0b"))];
     let mut call = start(rig.channel(&alice).await, frames).await.unwrap();
     assert_eq!(call.failure().await.code(), Code::FailedPrecondition);
     let mut call = rig.open(&alice, "web-1", "deploy").await.unwrap();
-    let target =
-        v1::SshTarget { node: "web-1".to_owned(), login: "deploy".to_owned(), agent: false, timed: false };
+    let target = v1::SshTarget {
+        node: "web-1".to_owned(),
+        login: "deploy".to_owned(),
+        agent: false,
+        timed: false,
+        native: false,
+    };
     call.frame(Ask::Target(target)).await;
     assert_eq!(call.failure().await.code(), Code::InvalidArgument);
     let (send, receive) = tokio::sync::mpsc::channel(1);

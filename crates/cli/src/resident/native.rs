@@ -1,0 +1,291 @@
+//! Streams to native front doors, with TLS in the helper: it keeps the nodes' tickets, so that what a program says first
+//! goes to the node as early data, on a connection to the proxy that is there already.
+//!
+//! Between TLS and the way to the node is a pair of sockets, so that the way is that of all other streams: what went out
+//! before the proxy has answered goes out again when a connection turns out to be lost. It is the same flight with the
+//! same ticket then, which a node takes once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::poll_fn;
+use sallyport_ca::tls::node::NodeClient;
+use sallyport_ssh::door::DoorStream;
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::UnixStream;
+use tracing::debug;
+
+use super::request::answer;
+use super::splice::{Ends, SCRATCH, Splice, Target, gone};
+use super::transports::Transports;
+use crate::error::{CliError, CliResult, Context, Exit};
+use crate::front;
+use crate::profile::Stored;
+
+/// From the first byte to a proven node.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
+/// When a program has gone, its node has so long to say what is left, which is where new tickets are.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Nodes that are remembered.
+const MOST_NODES: usize = 1024;
+
+/// What the helper knows of nodes.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    known: RefCell<HashMap<String, Known>>,
+    /// Streams that were begun, and those of them that had a ticket.
+    begun: Cell<(u64, u64)>,
+}
+
+#[derive(Debug)]
+enum Known {
+    /// How to connect, and the tickets that came of it, with the login that they are for.
+    Native(Arc<Stored>, NodeClient),
+    /// It knew SSH alone at this moment.
+    SshAlone(Instant),
+}
+
+impl Nodes {
+    /// `None`: the node knows SSH alone.
+    fn client(&self, stored: &Arc<Stored>, node: &str) -> CliResult<Option<NodeClient>> {
+        let mut nodes = self.known.borrow_mut();
+        match nodes.get(node) {
+            Some(Known::SshAlone(since)) if since.elapsed() < front::SSH_ALONE => return Ok(None),
+            // Another login is another certificate, and may be another trust.
+            Some(Known::Native(of, client)) if Arc::ptr_eq(of, stored) => return Ok(Some(client.clone())),
+            _ => {}
+        }
+        let client = front::client(stored, node)?;
+        if nodes.len() >= MOST_NODES {
+            nodes.clear();
+        }
+        nodes.insert(node.to_owned(), Known::Native(Arc::clone(stored), client.clone()));
+        Ok(Some(client))
+    }
+
+    fn is_ssh_alone(&self, node: &str) {
+        self.known.borrow_mut().insert(node.to_owned(), Known::SshAlone(Instant::now()));
+    }
+
+    /// Forgets the login and the tickets.
+    pub(super) fn forget(&self) {
+        self.known.borrow_mut().clear();
+    }
+
+    /// Streams so far, and how many of them began with early data.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        self.begun.get()
+    }
+
+    fn begins(&self, early: bool) {
+        let (all, with_ticket) = self.begun.get();
+        self.begun.set((all + 1, with_ticket + u64::from(early)));
+    }
+}
+
+/// What the way to the node tells TLS.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// What went out early went out again.
+    pub(super) repeated: Arc<AtomicBool>,
+    /// The proxy says that the target is no node of ours.
+    pub(super) ssh_alone: Cell<bool>,
+    /// The proxy has opened the way to the node.
+    pub(super) reached: Cell<bool>,
+    /// The node has said something.
+    pub(super) heard: Cell<bool>,
+}
+
+impl Told {
+    fn new(repeated: Arc<AtomicBool>) -> Self {
+        let no = || Cell::new(false);
+        Self { repeated, ssh_alone: no(), reached: no(), heard: no() }
+    }
+
+    pub(super) fn again(&self) {
+        self.repeated.store(true, Ordering::Release);
+    }
+}
+
+/// One program's stream to a native door.
+pub(super) struct Native<'a> {
+    pub(super) nodes: &'a Nodes,
+    pub(super) transports: &'a Transports,
+    pub(super) node: String,
+    pub(super) login: String,
+    /// Where the program is told how it went; it ends when the program does.
+    pub(super) words: &'a UnixStream,
+}
+
+/// Why a stream has ended before its time.
+enum Ended {
+    SshAlone,
+    Failed(CliError),
+}
+
+impl From<CliError> for Ended {
+    fn from(error: CliError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Native<'_> {
+    /// Carries a program's bytes to the node and back. `false`: the node knows SSH alone, and nothing was carried.
+    pub(super) async fn run(&self, stored: Arc<Stored>, ends: Ends) -> CliResult<bool> {
+        let Some(client) = self.nodes.client(&stored, &self.node)? else { return Ok(false) };
+        match self.carry(stored, client, ends).await {
+            Ok(()) => Ok(true),
+            Err(Ended::Failed(error)) => Err(error),
+            Err(Ended::SshAlone) => {
+                debug!(node = self.node, "the node knows SSH alone");
+                self.nodes.is_ssh_alone(&self.node);
+                Ok(false)
+            }
+        }
+    }
+
+    async fn carry(&self, stored: Arc<Stored>, client: NodeClient, ends: Ends) -> Result<(), Ended> {
+        let program = ends.socket().doing("wait for the program")?;
+        let (near, far) = std::os::unix::net::UnixStream::pair().doing("make a pair of sockets")?;
+        near.set_nonblocking(true).doing("set up a socket")?;
+        let near = UnixStream::from_std(near).doing("set up a socket")?;
+        let far = [far.try_clone().doing("share a socket")?, far].map(OwnedFd::from);
+        let (input, output) = Ends::new(far.into()).and_then(Ends::open).doing("set up a pair of sockets")?;
+        let mut tls = DoorStream::connect(near, &client, OffsetDateTime::now_utc()).doing("set up TLS")?;
+        let told = Told::new(tls.repeated());
+        let early = tls.is_early();
+        let target = Target::Native { node: self.node.clone(), login: self.login.clone() };
+        let splice = Splice {
+            transports: self.transports,
+            target,
+            early: Vec::new(),
+            input,
+            output,
+            program: None,
+            told: Some(&told),
+        };
+        // A way that has ended well has said everything; TLS sees the end by itself.
+        let way = splice.run(stored).then(|ended| async {
+            match ended {
+                Ok(()) => std::future::pending().await,
+                Err(error) => error,
+            }
+        });
+        let (mut way, mut talk) = (pin!(way), pin!(self.talk(tls, program)));
+        let ended = tokio::select! {
+            biased;
+            error = way.as_mut() => Err(Ended::Failed(error)),
+            ended = talk.as_mut() => match ended {
+                // Why the way has ended is the cause, and known in a moment if it has.
+                Err(Ended::Failed(error)) => {
+                    let cause = tokio::time::timeout(Duration::from_millis(50), way).await;
+                    Err(Ended::Failed(cause.unwrap_or(error)))
+                }
+                other => other,
+            },
+        };
+        // An SSH server may be gone before its greeting arrives, because it has not understood what came. Nothing of the
+        // program's was said then, unless there was a ticket.
+        let silent = ended.is_err() && !early && told.reached.get() && !told.heard.get();
+        if silent || told.ssh_alone.get() { Err(Ended::SshAlone) } else { ended }
+    }
+
+    /// The program's bytes inside TLS, until either has ended.
+    async fn talk(&self, mut tls: DoorStream<UnixStream>, program: UnixStream) -> Result<(), Ended> {
+        let failed = |error: &io::Error| match front::is_ssh_alone(error) {
+            true => Ended::SshAlone,
+            false => Ended::Failed(front::explain(&self.node, error)),
+        };
+        let early = tls.is_early();
+        if !early {
+            let handshake = tokio::select! {
+                handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => handshake,
+                () = gone(Some(self.words)) => return Ok(()),
+            };
+            let unanswered = || {
+                CliError::new(format!(
+                    "{} did not answer within {} s",
+                    self.node,
+                    HANDSHAKE_PATIENCE.as_secs()
+                ))
+                .hint("sallyport ls  (is it online?)")
+                .exit(Exit::Connection)
+            };
+            handshake.map_err(|_| unanswered())?.map_err(|error| failed(&error))?;
+        }
+        self.nodes.begins(early);
+        debug!(node = self.node, early, "a native stream begins");
+        if !say(self.words, &[answer::READY]) {
+            return Ok(());
+        }
+        let (mut from_node, mut to_node) = tokio::io::split(tls);
+        let (mut from_program, mut to_program) = program.into_split();
+        let upstream = async {
+            while let Ok(bytes) = next(&mut from_program).await {
+                if bytes.is_empty() || to_node.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+            // Waits for the end of the handshake, behind which tickets come.
+            let _ = to_node.shutdown().await;
+            std::future::pending::<()>().await;
+        };
+        let downstream = async {
+            let mut listening = true;
+            loop {
+                let bytes = next(&mut from_node).await?;
+                if bytes.is_empty() {
+                    break;
+                }
+                // A program that has gone hears no more; its node may have more to say to the helper.
+                listening = listening && to_program.write_all(&bytes).await.is_ok();
+            }
+            let _ = to_program.shutdown().await;
+            io::Result::Ok(())
+        };
+        let left = async {
+            gone(Some(self.words)).await;
+            tokio::time::sleep(LAST_WORDS).await;
+        };
+        tokio::select! {
+            ended = downstream => match ended {
+                Ok(()) => Ok(()),
+                Err(error) if front::is_ssh_alone(&error) => {
+                    // Said too late for this program, which has said something already.
+                    self.nodes.is_ssh_alone(&self.node);
+                    Err(front::changed(&self.node).into())
+                }
+                Err(error) => Err(failed(&error)),
+            },
+            () = upstream => Ok(()),
+            () = left => Ok(()),
+        }
+    }
+}
+
+/// The next bytes; none at the end. Whoever waits holds no buffer.
+async fn next(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
+    poll_fn(|context| {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut *reader).poll_read(context, &mut buffer))?;
+            Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
+        })
+    })
+    .await
+}
+
+/// Says something short to a program. `false`: it has gone.
+fn say(words: &UnixStream, bytes: &[u8]) -> bool {
+    words.try_write(bytes).is_ok_and(|count| count == bytes.len())
+}
