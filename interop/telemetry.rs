@@ -134,7 +134,8 @@ fn one_trace_has_the_parts_of_client_proxy_authority_and_node() {
         ("tunnel", "proxy.connect"),
         ("node.first_byte", "proxy.connect"),
         ("node.connect", "proxy.connect"),
-        ("ssh.program", "node.connect"),
+        ("native.hello", "node.connect"),
+        ("native.program", "node.connect"),
     ] {
         let found = spans.iter().any(|(_, span)| span.name == name && above(span).as_deref() == Some(parent));
         assert!(

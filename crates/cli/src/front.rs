@@ -79,8 +79,7 @@ pub(crate) fn client(stored: &Stored, node: &str) -> CliResult<NodeClient> {
 
 /// Connects to the native door of a node: through the resident helper where there is one, else alone.
 pub(crate) async fn ask(stored: &Stored, node: &str, login: &str) -> CliResult<Asked> {
-    let phase = || info_span!(target: PHASE, "native.handshake");
-    match resident::open_native(stored, node, login).instrument(phase()).await? {
+    match resident::open_native(stored, node, login).await? {
         Offered::Native(stream, ending) => return Ok(Asked::Native(Box::new(Either::Left(stream)), ending)),
         Offered::SshAlone => return Ok(Asked::SshAlone(None)),
         Offered::Nothing => {}
@@ -89,7 +88,7 @@ pub(crate) async fn ask(stored: &Stored, node: &str, login: &str) -> CliResult<A
     let client = client(stored, node)?;
     let (stream, ending) = transport::open_native(channel.clone(), &Arc::new(stored.clone()), node, login);
     let mut stream = DoorStream::connect(stream, &client, OffsetDateTime::now_utc()).doing("set up TLS")?;
-    match stream.handshake().instrument(phase()).await {
+    match stream.handshake().instrument(info_span!(target: PHASE, "native.handshake")).await {
         Ok(()) => Ok(Asked::Native(Box::new(Either::Right(stream)), ending)),
         // An SSH server may be gone before its greeting arrives, because it has not understood what came.
         Err(error)

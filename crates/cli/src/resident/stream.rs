@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tracing::info_span;
+use tracing::{Instrument, info_span};
 
 use super::door::{self, Door, Taken};
 use super::request::{Request, answer};
@@ -47,18 +47,22 @@ pub(crate) fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperSt
 pub(crate) async fn open_native(stored: &Stored, node: &str, login: &str) -> CliResult<Offered> {
     let request = Request::Native { node: node.to_owned(), login: login.to_owned() };
     let Some((mut stream, ending)) = ask(stored, &request) else { return Ok(Offered::Nothing) };
-    let mut first = [0];
-    let heard = stream.words.read(&mut first).await;
-    match heard.map(|count| first.get(..count).unwrap_or_default().first().copied()) {
-        Ok(Some(answer::READY)) => Ok(Offered::Native(stream, ending)),
-        Ok(Some(answer::SSH_ALONE)) => Ok(Offered::SshAlone),
-        Ok(other) => {
-            stream.said.extend(other);
-            let _ = stream.words.read_to_end(&mut stream.said).await;
-            door::understand(Some(&stream.said)).map(|()| Offered::Nothing)
+    async {
+        let mut first = [0];
+        let heard = stream.words.read(&mut first).await;
+        match heard.map(|count| first.get(..count).unwrap_or_default().first().copied()) {
+            Ok(Some(answer::READY)) => Ok(Offered::Native(stream, ending)),
+            Ok(Some(answer::SSH_ALONE)) => Ok(Offered::SshAlone),
+            Ok(other) => {
+                stream.said.extend(other);
+                let _ = stream.words.read_to_end(&mut stream.said).await;
+                door::understand(Some(&stream.said)).map(|()| Offered::Nothing)
+            }
+            Err(_) => door::understand(None).map(|()| Offered::Nothing),
         }
-        Err(_) => door::understand(None).map(|()| Offered::Nothing),
     }
+    .instrument(info_span!(target: PHASE, "native.handshake"))
+    .await
 }
 
 fn ask(stored: &Stored, request: &Request) -> Option<(HelperStream, Ending)> {

@@ -57,6 +57,7 @@ use crate::rsa_keys::{self, HostSigner};
 use backend::BackEnd;
 use connection::Shared;
 use local::Local;
+use opening::Phase;
 use remote::Remote;
 
 /// What the node knows of its cluster, and whom it tells of its clients. It answers from memory: the decision waits for
@@ -273,7 +274,7 @@ impl NodeServer {
         info: ConnectionInfo,
     ) {
         let back_end = self.local(&info);
-        let (shared, _listed) = self.enter(back_end, info);
+        let (shared, _listed) = self.enter(back_end, info, Phase::Hello);
         connection::native::serve(stream, shared, login).await;
     }
 
@@ -292,9 +293,9 @@ impl NodeServer {
     }
 
     /// Lists a connection for as long as the second lives.
-    fn enter(&self, back_end: Arc<dyn BackEnd>, info: ConnectionInfo) -> (Arc<Shared>, Listed) {
+    fn enter(&self, back_end: Arc<dyn BackEnd>, info: ConnectionInfo, first: Phase) -> (Arc<Shared>, Listed) {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Shared::new(self.0.clone(), info, back_end);
+        let shared = Shared::new(self.0.clone(), info, back_end, first);
         self.connections().insert(number, shared.clone());
         (shared, Listed { server: self.0.clone(), number })
     }
@@ -315,7 +316,7 @@ impl NodeServer {
         stream: impl Stream + 'static,
         info: ConnectionInfo,
     ) {
-        let (shared, _listed) = self.enter(back_end, info);
+        let (shared, _listed) = self.enter(back_end, info, Phase::Version);
         let face = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
         // Asked for every connection, so that a change of suite is felt at once.
         let demand = self.0.directory.trust().suite().key_exchange();

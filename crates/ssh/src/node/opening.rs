@@ -8,7 +8,7 @@ use tracing::{Span, info_span};
 
 use crate::client::PHASE;
 
-/// What the node waits for, in this order.
+/// What the node waits for, in this order: of SSH, and then of the native protocol, which begins with `Hello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Version,
@@ -16,6 +16,9 @@ pub(super) enum Phase {
     Authentication,
     Channel,
     Program,
+    /// The first words behind the handshake, and who may come in by them.
+    Hello,
+    NativeProgram,
 }
 
 struct Lasting {
@@ -37,9 +40,9 @@ impl fmt::Debug for Opening {
 }
 
 impl Opening {
-    pub(super) fn begin(whole: Span) -> Self {
+    pub(super) fn begin(whole: Span, phase: Phase) -> Self {
         let lasting = (!whole.is_disabled()).then(|| {
-            let (phase, _current) = (Phase::Version, span(Phase::Version, &whole));
+            let _current = span(phase, &whole);
             Lasting { whole, phase, _current }
         });
         Self { lasts: AtomicBool::new(lasting.is_some()), state: Mutex::new(lasting) }
@@ -85,6 +88,8 @@ fn span(phase: Phase, whole: &Span) -> Span {
         Phase::Authentication => info_span!(target: PHASE, parent: whole, "ssh.authentication"),
         Phase::Channel => info_span!(target: PHASE, parent: whole, "ssh.channel"),
         Phase::Program => info_span!(target: PHASE, parent: whole, "ssh.program"),
+        Phase::Hello => info_span!(target: PHASE, parent: whole, "native.hello"),
+        Phase::NativeProgram => info_span!(target: PHASE, parent: whole, "native.program"),
     }
 }
 
@@ -109,7 +114,8 @@ mod tests {
     fn phases_follow_each_other_once_and_end_with_the_first_byte() {
         let seen = Seen::default();
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(seen.clone()));
-        let opening = Opening::begin(info_span!("whole", "error.type" = tracing::field::Empty));
+        let opening =
+            Opening::begin(info_span!("whole", "error.type" = tracing::field::Empty), Phase::Version);
         for phase in [Phase::KeyExchange, Phase::Authentication, Phase::Authentication, Phase::KeyExchange] {
             opening.reached(phase);
         }
@@ -127,7 +133,7 @@ mod tests {
 
     #[test]
     fn without_a_span_nothing_lasts() {
-        let opening = Opening::begin(Span::none());
+        let opening = Opening::begin(Span::none(), Phase::Hello);
         opening.reached(Phase::Program);
         assert!(!opening.lasts.load(Ordering::Relaxed) && opening.state.lock().unwrap().is_none());
     }

@@ -23,6 +23,7 @@ use crate::node::channel;
 use crate::node::door::Door;
 use crate::node::forward::inward::{self, Client, Listening};
 use crate::node::forward::{self, outward};
+use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind};
 
 /// The most that a client may have us send on a channel before it is heard of.
@@ -38,6 +39,7 @@ pub(in crate::node) async fn serve(stream: impl Stream + 'static, shared: Arc<Sh
     );
     let line = Line::new(stream, shared.line.clone(), shared.gate.clone());
     greet(line, &shared, login).instrument(span).await;
+    shared.opening.failed("no_session");
 }
 
 async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) {
@@ -247,6 +249,7 @@ impl Face {
         }
         let door = self.admit(id, false);
         door.started(lacks);
+        shared.opening.reached(Phase::NativeProgram);
         tokio::spawn(channel::session(door, wishes.want(kind)).in_current_span());
         Ok(())
     }

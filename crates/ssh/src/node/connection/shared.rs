@@ -21,7 +21,7 @@ use crate::node::backend::{BackEnd, Place};
 use crate::node::door::Door;
 use crate::node::forward::inward::Slot;
 use crate::node::joining;
-use crate::node::opening::Opening;
+use crate::node::opening::{Opening, Phase};
 use crate::node::record::Record;
 use crate::node::{ConnectionInfo, Inner};
 use crate::session::Channel;
@@ -89,9 +89,10 @@ impl Shared {
         server: Arc<Inner>,
         mut info: ConnectionInfo,
         back_end: Arc<dyn BackEnd>,
+        first: Phase,
     ) -> Arc<Self> {
         // Whoever holds the span holds its end back.
-        let opening = Opening::begin(info.opening.take().unwrap_or_else(Span::none));
+        let opening = Opening::begin(info.opening.take().unwrap_or_else(Span::none), first);
         Arc::new(Self {
             server,
             info,
