@@ -23,6 +23,7 @@
 //! A full handshake verifies the peer's signature over the handshake every time, and its chain only when the trust does
 //! not [remember](crate::Remember) it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use sallyport_access::HostRole;
@@ -146,7 +147,7 @@ pub fn client_config(
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(ServerVerifier { trust: trust.clone() }));
+        .with_custom_certificate_verifier(Arc::new(Judged(ServerVerifier { trust: trust.clone() })));
     let mut config = match identity_pem {
         Some((chain_pem, key_pem)) => {
             let (chain, key) = identity(chain_pem, key_pem)?;
@@ -173,7 +174,7 @@ pub fn pinned_client_config(pin: &str, alpn: &[&[u8]]) -> Result<ClientConfig, C
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(PinnedVerifier { pins }))
+        .with_custom_certificate_verifier(Arc::new(Judged(PinnedVerifier { pins })))
         .with_no_client_auth();
     config.alpn_protocols = protocols(alpn);
     config.resumption = Resumption::disabled();
@@ -275,12 +276,22 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-#[derive(Debug)]
-struct ServerVerifier {
-    trust: Trust,
+/// Who a server is, by its certificates. What is the same for all servers of ours is [`Judged`]'s.
+trait Judge: fmt::Debug + Send + Sync {
+    fn judge(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), rustls::Error>;
 }
 
-impl ServerCertVerifier for ServerVerifier {
+/// Verifies servers by a [`Judge`]: TLS 1.3 alone, every signature, and no stapled answers.
+#[derive(Debug)]
+struct Judged<J>(J);
+
+impl<J: Judge> ServerCertVerifier for Judged<J> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -289,10 +300,7 @@ impl ServerCertVerifier for ServerVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.trust
-            .identify_server(end_entity, intermediates, server_name, from_unix(now)?)
-            .map(|_| ServerCertVerified::assertion())
-            .map_err(server_refused)
+        self.0.judge(end_entity, intermediates, server_name, now).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -315,6 +323,26 @@ impl ServerCertVerifier for ServerVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         schemes()
+    }
+}
+
+#[derive(Debug)]
+struct ServerVerifier {
+    trust: Trust,
+}
+
+impl Judge for ServerVerifier {
+    fn judge(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        self.trust
+            .identify_server(end_entity, intermediates, server_name, from_unix(now)?)
+            .map(drop)
+            .map_err(server_refused)
     }
 }
 
@@ -349,40 +377,15 @@ impl PinnedVerifier {
     }
 }
 
-impl ServerCertVerifier for PinnedVerifier {
-    fn verify_server_cert(
+impl Judge for PinnedVerifier {
+    fn judge(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        self.check(end_entity, intermediates, from_unix(now)?)
-            .map(|()| ServerCertVerified::assertion())
-            .map_err(server_refused)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_handshake(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
+    ) -> Result<(), rustls::Error> {
+        self.check(end_entity, intermediates, from_unix(now)?).map_err(server_refused)
     }
 }
 

@@ -5,13 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use sallyport_sal::tls::provider;
 use sallyport_sal::tls::rustls::client::Resumption;
-use sallyport_sal::tls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use sallyport_sal::tls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme, version};
+use sallyport_sal::tls::rustls::{self, ClientConfig, version};
 
-use super::{no_tls12, protocols, schemes, unusable, verify_handshake};
+use super::{Judge, Judged, protocols, unusable};
 use crate::CaError;
 use crate::x509::CaCertificate;
 
@@ -49,7 +46,7 @@ pub fn unverified_client_config(alpn: &[&[u8]]) -> Result<(ClientConfig, Seen), 
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer { seen: seen.clone() }))
+        .with_custom_certificate_verifier(Arc::new(Judged(AnyServer { seen: seen.clone() })))
         .with_no_client_auth();
     config.alpn_protocols = protocols(alpn);
     config.resumption = Resumption::disabled();
@@ -62,7 +59,7 @@ pub fn unverified_client_config(alpn: &[&[u8]]) -> Result<(ClientConfig, Seen), 
 /// # Errors
 /// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.
 pub fn unverified_database_config(identity_pem: Option<(&str, &str)>) -> Result<ClientConfig, CaError> {
-    super::database::with_verifier(Arc::new(AnyServer { seen: Seen::default() }), identity_pem)
+    super::database::with_verifier(Arc::new(Judged(AnyServer { seen: Seen::default() })), identity_pem)
 }
 
 #[derive(Debug)]
@@ -70,41 +67,18 @@ struct AnyServer {
     seen: Seen,
 }
 
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
+impl Judge for AnyServer {
+    fn judge(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<(), rustls::Error> {
         let chain =
             std::iter::once(end_entity).chain(intermediates).map(|der| der.clone().into_owned()).collect();
         // Only the first chain counts; a second connection over this configuration changes nothing.
         let _ = self.seen.0.set(chain);
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_handshake(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
+        Ok(())
     }
 }

@@ -15,19 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sallyport_access::{HostRole, Principal};
 use sallyport_sal::tls::provider_for;
 use sallyport_sal::tls::rustls::client::Resumption;
-use sallyport_sal::tls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sallyport_sal::tls::rustls::server::NoServerSessionStorage;
-use sallyport_sal::tls::rustls::{
-    self, ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme, version,
-};
+use sallyport_sal::tls::rustls::{self, ClientConfig, ServerConfig, version};
 use time::OffsetDateTime;
 
 use super::{
-    ClientAuth, from_unix, identity, no_tls12, protocols, schemes, server_config, server_refused, unusable,
-    verify_handshake,
+    ClientAuth, Judge, Judged, from_unix, identity, protocols, server_config, server_refused, unusable,
 };
 use crate::{CaError, Trust, server_name, trust};
 
@@ -93,7 +87,7 @@ impl NodeClient {
             .with_protocol_versions(&[&version::TLS13])
             .map_err(unusable)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_custom_certificate_verifier(Arc::new(Judged(verifier)))
             .with_client_auth_cert(chain, key)
             .map_err(unusable)?;
         config.alpn_protocols = protocols(&[alpn]);
@@ -171,40 +165,17 @@ impl NodeVerifier {
     }
 }
 
-impl ServerCertVerifier for NodeVerifier {
-    fn verify_server_cert(
+impl Judge for NodeVerifier {
+    fn judge(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<(), rustls::Error> {
         let until =
             self.check(end_entity, intermediates, server_name, from_unix(now)?).map_err(server_refused)?;
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_handshake(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
+        Ok(())
     }
 }
