@@ -24,6 +24,7 @@ mod pump;
 mod rsa_keys;
 pub mod session;
 pub mod sftp;
+mod signal_names;
 
 /// Whether this build can ask PAM (the feature `pam`).
 pub const HAS_PAM: bool = cfg!(feature = "pam");

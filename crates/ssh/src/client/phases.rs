@@ -2,12 +2,10 @@
 //!
 //! They have a target of their own, so that one filter takes them all. When nobody does, a span is one look at a flag.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncRead;
+use tokio_util::io::InspectReader;
 use tracing::{Span, info_span};
 
 /// The target of spans that are phases of a connection, here and in whatever makes the stream below.
@@ -32,8 +30,15 @@ impl Exchange {
     }
 
     /// A stream whose first bytes are noticed.
-    pub(super) fn watch<S>(&self, stream: S) -> Watched<S> {
-        Watched { stream, greeting: Some(self.clone()) }
+    pub(super) fn watch<S: AsyncRead>(&self, stream: S) -> InspectReader<S, impl FnMut(&[u8]) + use<S>> {
+        let mut greeting = Some(self.clone());
+        InspectReader::new(stream, move |came| {
+            if !came.is_empty()
+                && let Some(exchange) = greeting.take()
+            {
+                exchange.greeted();
+            }
+        })
     }
 
     fn greeted(&self) {
@@ -42,61 +47,6 @@ impl Exchange {
 
     fn become_span(&self, next: Span) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = next;
-    }
-}
-
-/// A stream that tells when the first bytes come.
-pub(super) struct Watched<S> {
-    stream: S,
-    /// Until then.
-    greeting: Option<Exchange>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.greeting.is_some()
-            && buffer.filled().len() > before
-            && let Some(exchange) = self.greeting.take()
-        {
-            exchange.greeted();
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use russh::client::Msg;
-use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty, Sig};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty};
 use tracing::{Span, info_span};
 
 use super::native::queue::{Event, Queue};
@@ -15,6 +15,7 @@ use super::{ClientError, Connection, Display, native};
 use crate::native::frame::{self, Frame, Lacks};
 use crate::native::mux;
 use crate::session::{self, Gone, Size};
+use crate::signal_names;
 
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
 const STDERR: u32 = 1;
@@ -244,7 +245,7 @@ impl SessionInput {
     /// [`ClientError::Lost`] when the connection is gone.
     pub async fn signal(&self, name: &str) -> Result<(), ClientError> {
         let sent = match &self.channel {
-            Writing::Ssh(channel) => channel.signal(signal_named(name)).await.map_err(|_| Gone),
+            Writing::Ssh(channel) => channel.signal(signal_names::named(name)).await.map_err(|_| Gone),
             Writing::Native(channel) => channel.urgent(Frame::Signal(channel.id(), name.to_owned())).await,
         };
         sent.map_err(|_| self.connection.lost())
@@ -340,7 +341,7 @@ impl SessionOutput {
                 }
                 ChannelMsg::ExitSignal { signal_name, core_dumped, error_message, .. } => {
                     self.exit = Some(Exit::Signal {
-                        name: signal_name_of(&signal_name),
+                        name: signal_names::name_of(&signal_name),
                         core_dumped,
                         message: error_message,
                     });
@@ -522,29 +523,4 @@ pub(super) async fn wait_for_subsystem(
     }
     let reason = String::from_utf8_lossy(&reason).trim().to_owned();
     Err(ClientError::Refused { what: what.to_owned(), reason })
-}
-
-fn signal_named(name: &str) -> Sig {
-    match name {
-        "ABRT" => Sig::ABRT,
-        "ALRM" => Sig::ALRM,
-        "FPE" => Sig::FPE,
-        "HUP" => Sig::HUP,
-        "ILL" => Sig::ILL,
-        "INT" => Sig::INT,
-        "KILL" => Sig::KILL,
-        "PIPE" => Sig::PIPE,
-        "QUIT" => Sig::QUIT,
-        "SEGV" => Sig::SEGV,
-        "TERM" => Sig::TERM,
-        "USR1" => Sig::USR1,
-        other => Sig::Custom(other.to_owned()),
-    }
-}
-
-fn signal_name_of(signal: &Sig) -> String {
-    match signal {
-        Sig::Custom(name) => name.clone(),
-        known => format!("{known:?}"),
-    }
 }

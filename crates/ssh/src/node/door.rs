@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use russh::server::{ChannelOpenHandle, Handle, Msg};
-use russh::{ChannelOpenFailure, ChannelWriteHalf, Sig};
+use russh::{ChannelOpenFailure, ChannelWriteHalf};
 
 use super::connection::Shared;
 use super::forward::inward::Client;
@@ -13,6 +13,7 @@ use crate::inbound::{Inbox, ToClient};
 use crate::native::frame::{Frame, Lacks};
 use crate::native::mux;
 use crate::session::{Channel, Exit, Gone, Output};
+use crate::signal_names;
 
 /// Exit status for what the node did not let happen; ssh's own for its errors.
 const REFUSED_STATUS: u32 = 255;
@@ -106,7 +107,13 @@ impl Door {
     async fn exit_signal(&self, name: &str, core: bool) -> Result<(), Gone> {
         match &self.way {
             Way::Ssh { write, handle } => handle
-                .exit_signal_request(write.id(), wire_signal(name), core, String::new(), String::new())
+                .exit_signal_request(
+                    write.id(),
+                    signal_names::named(name),
+                    core,
+                    String::new(),
+                    String::new(),
+                )
                 .await
                 .map_err(|()| Gone),
             Way::Native(native) => {
@@ -190,23 +197,5 @@ impl Output for Door {
 
     async fn finished(&self) -> Result<(), Gone> {
         self.eof().await
-    }
-}
-
-fn wire_signal(name: &str) -> Sig {
-    match name {
-        "ABRT" => Sig::ABRT,
-        "ALRM" => Sig::ALRM,
-        "FPE" => Sig::FPE,
-        "HUP" => Sig::HUP,
-        "ILL" => Sig::ILL,
-        "INT" => Sig::INT,
-        "KILL" => Sig::KILL,
-        "PIPE" => Sig::PIPE,
-        "QUIT" => Sig::QUIT,
-        "SEGV" => Sig::SEGV,
-        "TERM" => Sig::TERM,
-        "USR1" => Sig::USR1,
-        other => Sig::Custom(other.to_owned()),
     }
 }

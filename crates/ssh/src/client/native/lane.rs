@@ -23,13 +23,7 @@ pub(super) struct Arriving {
 
 impl Arriving {
     pub(super) fn new(mux: &Mux, pressure: &Arc<Pressure>, id: u32) -> Arc<Self> {
-        let mux = mux.weak();
-        let credit = move |bytes| {
-            if let Some(mux) = mux.upgrade() {
-                mux.taken(id, bytes);
-            }
-        };
-        let inbox = Inbox::with_credit(pressure.clone(), Box::new(credit));
+        let inbox = mux.inbox(pressure, id);
         Arc::new(Self { inbox, answer: OnceLock::new(), answered: Notify::new() })
     }
 

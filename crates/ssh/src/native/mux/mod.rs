@@ -20,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
 use super::frame::{Farewell, Frame, FrameError, MAX_DATA, Open, data_head};
+use crate::inbound::{Inbox, Pressure};
 use batch::Batch;
 pub(crate) use channel::Channel;
 pub(crate) use driver::{Keepalive, Role, first_frame, run};
@@ -334,6 +335,17 @@ impl Mux {
             }
             ended.await;
         }
+    }
+
+    /// An inbox for what comes on a channel: its window follows what is taken out of it.
+    pub(crate) fn inbox(&self, pressure: &Arc<Pressure>, id: u32) -> Arc<Inbox> {
+        let mux = self.weak();
+        let credit = move |bytes| {
+            if let Some(mux) = mux.upgrade() {
+                mux.taken(id, bytes);
+            }
+        };
+        Inbox::with_credit(pressure.clone(), Box::new(credit))
     }
 
     /// The reader of a channel has taken so many bytes.

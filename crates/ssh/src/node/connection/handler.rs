@@ -20,6 +20,7 @@ use crate::node::forward::inward::{self, Client, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind, Size, Terminal};
+use crate::signal_names;
 
 /// A channel of the client's.
 struct Open {
@@ -425,7 +426,7 @@ impl Handler for Connection {
     }
 
     async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
-        match system_signal(&signal_name(&signal)) {
+        match system_signal(&signal_names::name_of(&signal)) {
             Some(signal) => self.request(id, Incoming::Signal(signal)),
             None => Ok(()),
         }
@@ -464,13 +465,5 @@ fn prohibited(message: &str) -> ChannelOpenFailure {
     ChannelOpenFailure::Other {
         code: ChannelOpenFailure::AdministrativelyProhibited.code(),
         reason: format!("sallyport: {message}"),
-    }
-}
-
-/// The signal's name without `SIG`.
-fn signal_name(signal: &Sig) -> String {
-    match signal {
-        Sig::Custom(name) => name.clone(),
-        known => format!("{known:?}"),
     }
 }

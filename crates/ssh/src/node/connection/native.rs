@@ -101,9 +101,8 @@ pub(in crate::node) fn open(
     what: Open,
 ) -> Result<(mux::Channel, Arc<Inbox>), String> {
     // The number is known when it is open; nothing can have come by then that was not counted.
-    let inbox_of = |id| inbox(mux, shared, id);
     mux.open_with(what, |id| {
-        let inbox = inbox_of(id);
+        let inbox = mux.inbox(&shared.pressure, id);
         let taker = Taking { inbox: inbox.clone(), shared: shared.clone(), carries: true };
         (Arc::new(taker) as Arc<dyn Taker>, inbox)
     })
@@ -111,16 +110,6 @@ pub(in crate::node) fn open(
         NotOpened::Gone => "the client is gone".to_owned(),
         NotOpened::TooLong(error) => error.to_string(),
     })
-}
-
-fn inbox(mux: &Mux, shared: &Arc<Shared>, id: u32) -> Arc<Inbox> {
-    let mux = mux.weak();
-    let credit = move |bytes| {
-        if let Some(mux) = mux.upgrade() {
-            mux.taken(id, bytes);
-        }
-    };
-    Inbox::with_credit(shared.pressure.clone(), Box::new(credit))
 }
 
 /// Takes what comes on a channel into its inbox.
@@ -219,7 +208,7 @@ impl Face {
     }
 
     fn admit(&self, id: u32, carries: bool) -> Door {
-        let inbox = inbox(&self.mux, &self.shared, id);
+        let inbox = self.mux.inbox(&self.shared.pressure, id);
         let taker = Taking { inbox: inbox.clone(), shared: self.shared.clone(), carries };
         Door::native(self.mux.admit(id, Arc::new(taker)), inbox, self.shared.clone())
     }
