@@ -52,6 +52,16 @@ pub(crate) struct Table {
     /// a region.
     #[arg(long, value_name = "A-B=MS")]
     rtt: Vec<Setting>,
+    #[command(flatten)]
+    ways: Ways,
+    /// Show who waited for whom, packet by packet, each way with the proxy on the way.
+    #[arg(long)]
+    waterfalls: bool,
+}
+
+/// What becomes of packets on their ways.
+#[derive(Debug, Clone, clap::Args)]
+struct Ways {
     /// By how much a packet's way may be shorter or longer, in milliseconds; of one pair, or of all.
     #[arg(long, value_name = "[A-B=]MS")]
     jitter: Vec<Setting>,
@@ -64,9 +74,12 @@ pub(crate) struct Table {
     /// What losses and jitter are drawn from: the same number, the same fates.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Show who waited for whom, packet by packet, each way with the proxy on the way.
-    #[arg(long)]
-    waterfalls: bool,
+}
+
+impl Ways {
+    fn with(self, round_trips: Vec<Setting>) -> Settings {
+        Settings { round_trips, jitter: self.jitter, loss: self.loss, rates: self.rate }
+    }
 }
 
 /// What lies between regions.
@@ -76,22 +89,12 @@ struct Topology {
     /// pair that is not named is as far apart as the shortest way by others.
     #[arg(long, value_name = "A-B=MS")]
     rtt: Vec<Setting>,
-    /// By how much a packet's way may be shorter or longer, in milliseconds; of one pair, or of all.
-    #[arg(long, value_name = "[A-B=]MS")]
-    jitter: Vec<Setting>,
-    /// Packets that are lost, in percent; of one pair, or of all.
-    #[arg(long, value_name = "[A-B=]PERCENT")]
-    loss: Vec<Setting>,
-    /// Mbit/s each way; of one pair, or of all.
-    #[arg(long, value_name = "[A-B=]MBIT")]
-    rate: Vec<Setting>,
+    #[command(flatten)]
+    ways: Ways,
     /// A host, and the region that it stands in. May be given more than once. Default: one in each region, called like
     /// it.
     #[arg(long, value_name = "NAME=REGION")]
     host: Vec<Placed>,
-    /// What losses and jitter are drawn from: the same number, the same fates.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -131,9 +134,8 @@ pub(crate) struct Up {
 
 impl Topology {
     fn plan(self) -> CliResult<Plan> {
-        let settings =
-            Settings { round_trips: self.rtt, jitter: self.jitter, loss: self.loss, rates: self.rate };
-        Plan::of(self.host, &settings, self.seed).map_err(|error| CliError::new(error.to_string()))
+        let seed = self.ways.seed;
+        Plan::of(self.host, &self.ways.with(self.rtt), seed).map_err(|error| CliError::new(error.to_string()))
     }
 }
 
@@ -174,13 +176,8 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
             let settings = table::Settings {
                 rounds: table.rounds.unwrap_or(usual.rounds),
                 placements: table.placement,
-                figures: Settings {
-                    round_trips: table.rtt,
-                    jitter: table.jitter,
-                    loss: table.loss,
-                    rates: table.rate,
-                },
-                seed: table.seed,
+                seed: table.ways.seed,
+                figures: table.ways.with(table.rtt),
                 waterfalls: table.waterfalls,
                 csv: table.common.csv.clone(),
             };
