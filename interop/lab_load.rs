@@ -10,8 +10,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sallyport_sal::measure::certificate::{self, Role};
@@ -20,8 +20,15 @@ use sallyport_sal::tls::rustls::{self, ServerConfig, ServerConnection};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer};
 use support::{PROGRAM, ok, refused, stderr, stdout};
 
+/// Held by whoever measures: two that measure at once measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// By how much servers are slowed.
 const DELAY: Duration = Duration::from_millis(20);
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory for temporary files, in which nothing may be left, and no process that was started with it.
 struct Room(tempfile::TempDir);
@@ -207,6 +214,7 @@ fn finds_the_delay(urls: &[String; 3], authority: &str) -> Result<(), String> {
 
 #[test]
 fn a_server_slowed_by_a_known_amount_is_found() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (config, authority) = certified(directory.path());
     let tls = Some(config);
@@ -224,6 +232,7 @@ fn a_server_slowed_by_a_known_amount_is_found() {
 
 #[test]
 fn nginx_is_measured_with_every_certificate_and_without() {
+    let _alone = alone();
     let csv = tempfile::NamedTempFile::new().unwrap();
     let output = ok(load(&[
         "--quick",
@@ -237,7 +246,7 @@ fn nginx_is_measured_with_every_certificate_and_without() {
         "--most",
         "4",
         "--rounds",
-        "2",
+        "3",
         "--seconds",
         "0.2",
         "--budget",
@@ -361,6 +370,7 @@ fn what_cannot_be_measured_is_said_at_once() {
 
 #[test]
 fn a_ceiling_holds_and_a_server_that_dies_is_told() {
+    let _alone = alone();
     let plain = Slowed::default().start();
     let url = format!("http://{plain}/");
     let arguments = [
@@ -397,6 +407,7 @@ fn a_ceiling_holds_and_a_server_that_dies_is_told() {
 
 #[test]
 fn an_interrupted_measurement_shows_what_it_has() {
+    let _alone = alone();
     let room = Room::new();
     let mut command = room.command(&[
         "--quick",

@@ -20,8 +20,10 @@ const RAMP_SHARE: f64 = 0.5;
 const KNEE_SHARE: f64 = 0.85;
 /// Turns of a ceiling that a run has at least.
 const TURNS: u32 = 10;
-/// Times the first answer's that it has at least.
+/// Times an answer's that it has at least.
 const ANSWERS: u32 = 4;
+/// Requests that fall due in it at least, where they come by the clock.
+const DUE: u32 = 8;
 /// Steps that a ramp commonly has.
 const STEPS: usize = 5;
 
@@ -94,7 +96,7 @@ impl Bench<'_> {
                             processes: own.processes(),
                             ours: true,
                             ceiling: false,
-                            first: Duration::ZERO,
+                            takes: Duration::ZERO,
                             outcome: Outcome::default(),
                         });
                     }
@@ -134,7 +136,7 @@ impl Bench<'_> {
                     processes: target::listeners(door.address),
                     ours: true,
                     ceiling: false,
-                    first: Duration::ZERO,
+                    takes: Duration::ZERO,
                     outcome: Outcome::default(),
                 });
             }
@@ -162,7 +164,7 @@ impl Bench<'_> {
                 processes: target::listeners(address),
                 ours: false,
                 ceiling: self.ceiling.is_some(),
-                first: Duration::ZERO,
+                takes: Duration::ZERO,
                 outcome: Outcome::default(),
             });
         }
@@ -204,13 +206,13 @@ impl Bench<'_> {
             first = began.elapsed();
             connection.finish(&mut buffer);
         }
-        case.first = first;
+        case.takes = first;
         Ok(())
     }
 
     fn one(
         &self,
-        case: &Case,
+        case: &mut Case,
         concurrency: usize,
         length: Duration,
         rate: Option<f64>,
@@ -218,10 +220,16 @@ impl Bench<'_> {
         let ceiling = self.ceiling.as_ref().filter(|_| case.ceiling);
         // A window has some turns of a low ceiling, and some answers of a slow server, or nothing would be counted.
         let turns = ceiling.map_or(Duration::ZERO, |ceiling| ceiling.every * TURNS);
-        let length = length.max(turns).max(case.first * ANSWERS);
+        let mut length = length.max(turns).max(case.takes * ANSWERS);
+        if let Some(rate) = rate {
+            // And some requests that fall due, at a rate so low that they are seconds apart; as long as there is time.
+            let left = self.settings.budget.saturating_sub(self.began.elapsed());
+            let due = Duration::try_from_secs_f64(f64::from(DUE) / rate.max(f64::MIN_POSITIVE));
+            length = length.max(due.unwrap_or(Duration::MAX).min(left));
+        }
         let pressure = Pressure {
             concurrency,
-            warm_up: self.settings.warm_up.max(case.first),
+            warm_up: self.settings.warm_up.max(case.takes),
             length,
             keep_alive: case.mode == Mode::Kept,
             rate,
@@ -230,6 +238,7 @@ impl Bench<'_> {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = if case.ours { self.cores.server.len() } else { all };
         let run = Run::new(&pressed, self.cores.generator.len(), processors);
+        case.takes = case.takes.max(Duration::try_from_secs_f64(run.p50 / 1e3).unwrap_or_default());
         Ok((pressed, run))
     }
 

@@ -184,8 +184,8 @@ struct Case {
     /// Whether the lab started it, and so knows where it runs.
     ours: bool,
     ceiling: bool,
-    /// How long its first request took.
-    first: Duration,
+    /// How long a request took, at first or since: the longest median.
+    takes: Duration,
     outcome: Outcome,
 }
 

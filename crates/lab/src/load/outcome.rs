@@ -214,10 +214,11 @@ impl Outcome {
 
     /// The figures; ratios are to what took turns with it.
     pub(super) fn row(&self, name: &str, plain: Option<&Self>, rsa: Option<&Self>) -> Row {
-        // A round in which nothing was answered has a rate, and nothing else.
-        let answered: Vec<Run> = self.runs.iter().filter(|run| run.rate > 0.0).cloned().collect();
+        // A round in which nothing was answered has a rate, and nothing else; nor has one a latency in which nothing began.
+        let answered: Vec<Run> =
+            self.runs.iter().filter(|run| run.rate > 0.0 && run.p50 > 0.0).cloned().collect();
         let runs = answered.as_slice();
-        let paced: Vec<Run> = self.paced.iter().filter(|run| run.rate > 0.0).cloned().collect();
+        let paced: Vec<Run> = self.paced.iter().filter(|run| run.p50 > 0.0).cloned().collect();
         let bound = if self.generator_bound() { " (generator-bound: at least)" } else { "" };
         let ratio = |base: Option<&Self>| base.and_then(|base| self.rates().ratio_to(&base.rates()));
         #[allow(clippy::cast_precision_loss, reason = "a number of connections")]
