@@ -83,6 +83,22 @@ fn losses_are_the_same_every_time() {
 }
 
 #[test]
+fn a_schedule_is_kept() {
+    if may_not() {
+        return;
+    }
+    // Near at first, then far, then cut off.
+    let changes = ["--then", "1.5:rtt:a-b=60", "--then", "6:loss:100"];
+    let script = "ping -q -c 3 -i 0.1 b; sleep 2; ping -q -c 3 -i 0.1 b; sleep 5; ping -q -c 2 -i 0.1 -W 0.5 b || true";
+    let output = run(&[&["run", "--rtt", "a-b=2"][..], &changes, &["--", "sh", "-c", script]].concat());
+    let said = stdout(&ok(output));
+    let parts: Vec<&str> = said.split("PING").skip(1).collect();
+    assert!((2.0..10.0).contains(&pinged(parts[0]).0), "{said}");
+    assert!((60.0..70.0).contains(&pinged(parts[1]).0), "{said}");
+    assert!(parts[2].contains("100% packet loss"), "{said}");
+}
+
+#[test]
 fn the_exit_status_is_that_of_the_command() {
     if may_not() {
         return;

@@ -13,6 +13,7 @@ use crate::machine::Watch;
 use crate::report::{Aim, Csv, Report, Row};
 use crate::rig::{NODE, Rig, Way};
 use crate::statistics::Samples;
+use crate::wan::{self, sites};
 use crate::{AtFile, LabError, Talk};
 
 /// How often memory is looked at.
@@ -44,8 +45,20 @@ pub struct Settings {
     pub data: Data,
     /// How long a stalled end is watched.
     pub stalled: Duration,
+    /// What lies between client, proxy and host, which then stand in the regions a, b and c of a WAN; none: everything is
+    /// on loopback. On a WAN it is `scp` that is measured, and neither memory nor recordings are looked at.
+    pub far: Option<Far>,
     /// Where every sample goes.
     pub csv: Option<PathBuf>,
+}
+
+/// A WAN.
+#[derive(Debug, Clone)]
+pub struct Far {
+    /// What is between its regions; what is not given is as [`wan::table`] has it.
+    pub figures: wan::Settings,
+    /// What losses and jitter are drawn from.
+    pub seed: u64,
 }
 
 impl Settings {
@@ -54,7 +67,21 @@ impl Settings {
     pub fn of(quick: bool) -> Self {
         let (mebibytes, rounds, seconds) = if quick { (128, 1, 5) } else { (1024, 3, 30) };
         let stalled = Duration::from_secs(seconds);
-        Self { size: mebibytes << 20, rounds, data: Data::Mixed, stalled, csv: None }
+        Self { size: mebibytes << 20, rounds, data: Data::Mixed, stalled, far: None, csv: None }
+    }
+
+    /// The same far away, where a transfer takes as long as the way lets it.
+    #[must_use]
+    pub fn far(quick: bool, far: Far) -> Self {
+        let (mebibytes, rounds) = if quick { (2, 1) } else { (16, 5) };
+        Self {
+            size: mebibytes << 20,
+            rounds,
+            data: Data::Mixed,
+            stalled: Duration::ZERO,
+            far: Some(far),
+            csv: None,
+        }
     }
 }
 
@@ -73,6 +100,7 @@ enum Move {
 
 impl Move {
     const ALL: [Self; 4] = [Self::Down, Self::Up, Self::CopyDown, Self::CopyUp];
+    const COPIES: [Self; 2] = [Self::CopyDown, Self::CopyUp];
 
     fn name(self) -> &'static str {
         match self {
@@ -122,7 +150,9 @@ struct Lane {
 /// # Errors
 /// When something cannot be started, or a transfer fails.
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
-    let rig = Rig::start(program, talk)?;
+    let up = settings.far.as_ref().map(|far| sites::up(&far.figures, far.seed)).transpose()?;
+    let sites = up.as_ref().map(|(_, sites)| sites.clone()).unwrap_or_default();
+    let rig = Rig::start_at(program, &sites, false, talk)?;
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "kind,way,round,seconds,mib_per_second,proxy_cpu_s,node_cpu_s,authority_cpu_s,sshd_cpu_s,proxy_rss,node_rss,unlinked",
@@ -130,8 +160,10 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let file = rig.directory().join("data");
     talk.say(format!("writing {} MiB of data", settings.size >> 20));
     fill(&file, settings.size, settings.data)?;
-    let mut lanes: Vec<Lane> = Move::ALL
-        .into_iter()
+    let moves = if settings.far.is_some() { &Move::COPIES[..] } else { &Move::ALL[..] };
+    let mut lanes: Vec<Lane> = moves
+        .iter()
+        .copied()
         .flat_map(|what| Client::ALL.into_iter().map(move |client| (what, client)))
         .map(|(what, client)| Lane {
             what,
@@ -175,7 +207,11 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         stalls.push(stalled(&rig, "download, nobody reads", false, settings.stalled, &mut csv, talk)?);
         stalls.push(stalled(&rig, "upload, command does not read", true, settings.stalled, &mut csv, talk)?);
     }
-    Ok(report(&rig, settings, &lanes, &recorded, &stalls, idle, watch, talk))
+    let mut report = report(&rig, settings, &lanes, &recorded, &stalls, idle, watch, talk);
+    if let (Some((wan, _)), Some(far)) = (&up, &settings.far) {
+        report.conditions.push(sites::conditions(wan, far.seed));
+    }
+    Ok(report)
 }
 
 /// Writes the data: the same every time, so that runs can be compared.
@@ -281,7 +317,8 @@ fn transfer(
     forget_peak(node);
     let before = spent(rig);
     let began = Instant::now();
-    let mut child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+    let spawned = rig.cluster.sites().client.inside(|| command.spawn())?;
+    let mut child = spawned.map_err(|source| crate::rig::missing(&command, source))?;
     let sampling = Sampling::start(vec![proxy, node]);
     let received = match child.stdout.take() {
         Some(stdout) if down => swallow(stdout),
@@ -498,7 +535,7 @@ fn report(
         let name = format!("{}, {}", lane.what.name(), lane.client.name());
         rows.push(
             Row::new(name.clone())
-                .with("MiB/s", 0, lane.rates.median())
+                .with("MiB/s", if settings.far.is_some() { 2 } else { 0 }, lane.rates.median())
                 .with("spread %", 1, lane.rates.spread() * 100.0)
                 .with("x direct", 2, ratio)
                 .with("proxy s/GiB", 2, ours.then(|| lane.proxy.median()))
@@ -510,6 +547,9 @@ fn report(
         );
         if let (true, Some(ratio)) = (ours, ratio) {
             aims.push(Aim::at_least(&format!("rate, {name}"), ratio, 1.0, "x direct"));
+            if settings.far.is_some() {
+                continue;
+            }
             aims.push(Aim::at_most(
                 &format!("processor time of the proxy, {name}"),
                 lane.proxy.median(),

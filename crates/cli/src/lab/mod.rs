@@ -252,6 +252,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
                 data: args.data.into(),
                 stalled: args.stalled.map_or(usual.stalled, Duration::from_secs),
                 csv: args.common.csv.clone(),
+                ..usual
             };
             measure(&args.common, move |program, talk| bulk::run(program, &settings, talk)).await
         }

@@ -5,10 +5,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sallyport_lab::wan::{self, Host, Placed, Plan, Setting, Settings, Wan, table};
-use sallyport_lab::{LabError, Talk};
+use sallyport_lab::wan::{self, Change, Host, Placed, Plan, Setting, Settings, Wan, table};
+use sallyport_lab::{LabError, Talk, bulk};
 
-use super::{Common, at_least_one, measure, until_told};
+use super::{Common, DataArg, at_least_one, measure, until_told};
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
 
@@ -36,6 +36,49 @@ pub(crate) enum Command {
     /// Round trips from connect to the exit status of `true`, every way there is, where client, proxy and host stand in
     /// one, two or three regions.
     Table(Table),
+    /// How fast scp is between client and host in regions a and c, straight and through a proxy in b, on a long way that
+    /// loses packets.
+    Bulk(Bulk),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bulk {
+    #[command(flatten)]
+    common: Common,
+    /// MiB of one transfer. Default: 16, or 2 with --quick.
+    #[arg(long, value_name = "MIB")]
+    size: Option<u64>,
+    /// Rounds; each transfers once every way. Default: 5, or 1 with --quick.
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
+    rounds: Option<usize>,
+    /// What is transferred.
+    #[arg(long, value_enum, default_value = "mixed")]
+    data: DataArg,
+    /// Round trip between two of the regions a, b and c in milliseconds. Default: a-b=50, b-c=50, a-c=100.
+    #[arg(long, value_name = "A-B=MS")]
+    rtt: Vec<Setting>,
+    #[command(flatten)]
+    ways: Ways,
+}
+
+/// Losses and rates of a long way where none are given: the whole way from a to c loses 1 %, whichever way it goes.
+const LOSSES: [&str; 3] = ["a-b=0.5", "b-c=0.5", "a-c=1"];
+const RATE: &str = "1000";
+
+impl Bulk {
+    fn far(self) -> CliResult<bulk::Far> {
+        let (seed, mut figures) = (self.ways.seed, self.ways.with(self.rtt));
+        let given =
+            |texts: &[&str]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<_>, LabError>>();
+        let failed = |error: LabError| CliError::new(error.to_string());
+        if figures.loss.is_empty() {
+            figures.loss = given(&LOSSES).map_err(failed)?;
+        }
+        if figures.rates.is_empty() {
+            figures.rates = given(&[RATE]).map_err(failed)?;
+        }
+        Ok(bulk::Far { figures, seed })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,6 +134,10 @@ struct Topology {
     rtt: Vec<Setting>,
     #[command(flatten)]
     ways: Ways,
+    /// Another figure from some second on: rtt, jitter, loss or rate. May be given more than once. `5:loss:a-b=100` cuts
+    /// two regions off from each other.
+    #[arg(long, value_name = "SECONDS:FIGURE:[A-B=]VALUE")]
+    then: Vec<Change>,
     /// A host, and the region that it stands in. May be given more than once. Default: one in each region, called like
     /// it.
     #[arg(long, value_name = "NAME=REGION")]
@@ -135,7 +182,9 @@ pub(crate) struct Up {
 impl Topology {
     fn plan(self) -> CliResult<Plan> {
         let seed = self.ways.seed;
-        Plan::of(self.host, &self.ways.with(self.rtt), seed).map_err(|error| CliError::new(error.to_string()))
+        Plan::of(self.host, &self.ways.with(self.rtt), seed)
+            .and_then(|plan| plan.then(&self.then))
+            .map_err(|error| CliError::new(error.to_string()))
     }
 }
 
@@ -182,6 +231,18 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
                 csv: table.common.csv.clone(),
             };
             measure(&table.common, move |program, talk| table::run(program, &settings, talk)).await
+        }
+        Command::Bulk(args) => {
+            let (common, size, rounds, data) = (args.common.clone(), args.size, args.rounds, args.data);
+            let usual = bulk::Settings::far(common.quick, args.far()?);
+            let settings = bulk::Settings {
+                size: size.map_or(usual.size, |mebibytes| mebibytes.clamp(1, 1 << 20) << 20),
+                rounds: rounds.unwrap_or(usual.rounds),
+                data: data.into(),
+                csv: common.csv.clone(),
+                ..usual
+            };
+            measure(&common, move |program, talk| bulk::run(program, &settings, talk)).await
         }
         Command::Clean => {
             let removed = wan::clean().map_err(|error| CliError::new(error.to_string()))?;

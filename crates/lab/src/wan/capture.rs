@@ -19,8 +19,10 @@ pub struct Seen {
     pub to: usize,
     /// When it was sent, since the capture began.
     pub sent: Duration,
-    /// When it arrived; none for one that was lost, or is under way.
+    /// When it arrived; none for one that was lost, or was under way when the capture ended.
     pub arrived: Option<Duration>,
+    /// Whether it was lost on the way, or dropped before a full queue.
+    pub lost: bool,
     /// What it is.
     pub packet: Packet,
 }
@@ -45,7 +47,7 @@ pub struct Direction {
     pub with_data: usize,
     /// Bytes of payload, repeated ones as often as they were sent.
     pub bytes: usize,
-    /// Packets that did not arrive.
+    /// Packets that were lost or dropped on the way.
     pub lost: usize,
 }
 
@@ -136,7 +138,7 @@ fn flow(protocol: &'static str, packets: &[&Seen]) -> Option<(Duration, Flow)> {
         direction.packets += 1;
         direction.with_data += usize::from(payload > 0);
         direction.bytes += payload;
-        direction.lost += usize::from(seen.arrived.is_none());
+        direction.lost += usize::from(seen.lost);
     }
     let last = packets.iter().filter(|seen| seen.packet.payload() > 0).filter_map(|seen| seen.arrived).max();
     let whole = match first.packet.carries {

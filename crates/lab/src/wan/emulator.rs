@@ -1,7 +1,7 @@
 //! What carries packets from host to host, each when its time has come: one thread takes them, and one delivers them.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
@@ -97,6 +97,10 @@ struct State {
     addresses: HashMap<IpAddr, usize>,
     /// From host to host: the number of the one times how many there are, and the number of the other.
     lines: Vec<Line>,
+    /// What the lines are to be later, and when: since the plan began.
+    changes: VecDeque<(Duration, Vec<Conditions>)>,
+    /// When the plan began; none while everything is being set up.
+    plan_began: Option<u64>,
     queue: BinaryHeap<Reverse<UnderWay>>,
     order: u64,
     /// When the timer goes off; none while it is off.
@@ -137,7 +141,12 @@ impl std::fmt::Debug for Emulator {
 impl Emulator {
     /// Makes a device in each host's namespace, and carries packets between them. Conditions are those of all lines: from
     /// the first host to the first, the second and so on, then from the second.
-    pub(super) fn start(hosts: &[HostFacts], conditions: &[Conditions], seed: u64) -> Result<Self, LabError> {
+    pub(super) fn start(
+        hosts: &[HostFacts],
+        conditions: &[Conditions],
+        changes: VecDeque<(Duration, Vec<Conditions>)>,
+        seed: u64,
+    ) -> Result<Self, LabError> {
         let failed = |what: &str, error: &dyn std::fmt::Display| LabError::Failed {
             what: what.to_owned(),
             said: error.to_string(),
@@ -164,6 +173,8 @@ impl Emulator {
             devices,
             addresses,
             lines,
+            changes,
+            plan_began: None,
             queue: BinaryHeap::new(),
             order: 0,
             armed: None,
@@ -216,9 +227,14 @@ impl Emulator {
     /// From now on, for all lines, in the order of [`Self::start`].
     pub(super) fn change(&self, conditions: &[Conditions]) {
         let mut state = lock(&self.state);
-        for (line, conditions) in state.lines.iter_mut().zip(conditions) {
-            line.change(*conditions);
-        }
+        state.changes.clear();
+        state.change(conditions);
+    }
+
+    /// From now on the time runs to what the plan changes later.
+    pub(super) fn begin(&self) {
+        let mut state = lock(&self.state);
+        state.plan_began = Some(state.now());
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -357,9 +373,27 @@ impl State {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    fn change(&mut self, conditions: &[Conditions]) {
+        for (line, conditions) in self.lines.iter_mut().zip(conditions) {
+            line.change(*conditions);
+        }
+    }
+
+    /// Changes what is due. That nobody sends anything changes nothing.
+    fn keep_to_plan(&mut self, now: u64) {
+        let Some(began) = self.plan_began else { return };
+        let passed = Duration::from_nanos(now.saturating_sub(began));
+        while self.changes.front().is_some_and(|(after, _)| *after <= passed) {
+            if let Some((_, conditions)) = self.changes.pop_front() {
+                self.change(&conditions);
+            }
+        }
+    }
+
     /// A host has sent a packet.
     fn take(&mut self, from: usize, bytes: &[u8]) {
         let now = self.now();
+        self.keep_to_plan(now);
         let packet = Packet::parse(bytes);
         if packet.is_some_and(|packet| packet.destination == IpAddr::V4(NOBODY)) {
             self.probes.extend(self.probe.take().map(|sent| now.saturating_sub(sent)));
@@ -374,7 +408,8 @@ impl State {
         let number = from * self.devices.len() + to;
         let Some(line) = self.lines.get_mut(number) else { return };
         let fate = line.admit(now.saturating_sub(self.taking), bytes.len());
-        let seen = self.capture.as_mut().and_then(|recorder| recorder.add(from, to, now, packet));
+        let lost = !matches!(fate, Fate::Arrives(_));
+        let seen = self.capture.as_mut().and_then(|recorder| recorder.add((from, to), now, packet, lost));
         match fate {
             Fate::Arrives(at) => {
                 self.order += 1;
@@ -435,14 +470,20 @@ impl State {
 }
 
 impl Recorder {
-    fn add(&mut self, from: usize, to: usize, now: u64, packet: Packet) -> Option<(u64, usize)> {
+    fn add(
+        &mut self,
+        (from, to): (usize, usize),
+        now: u64,
+        packet: Packet,
+        lost: bool,
+    ) -> Option<(u64, usize)> {
         let index = self.capture.packets.len();
         if index >= PACKETS_MOST {
             self.capture.missed += 1;
             return None;
         }
         let sent = Duration::from_nanos(now.saturating_sub(self.began));
-        self.capture.packets.push(Seen { from, to, sent, arrived: None, packet });
+        self.capture.packets.push(Seen { from, to, sent, arrived: None, lost, packet });
         Some((self.number, index))
     }
 

@@ -324,7 +324,7 @@ mod tests {
             };
             let sent = Duration::from_secs_f64(at / 1e3);
             let arrived = Some(sent + Duration::from_millis(50));
-            self.0.push(Seen { from: host(from), to: host(to), sent, arrived, packet });
+            self.0.push(Seen { from: host(from), to: host(to), sent, arrived, lost: false, packet });
         }
 
         fn up(&mut self, at: f64, flags: u8, numbers: (u32, u32), payload: usize) {
@@ -414,7 +414,8 @@ mod tests {
         let mut story = Story::open();
         story.up(100.2, DATA, (1, 1), 10);
         story.down(150.3, DATA, (1, 11), 10);
-        story.0.last_mut().unwrap().arrived = None;
+        let packet = story.0.last_mut().unwrap();
+        (packet.arrived, packet.lost) = (None, true);
         story.down(400.0, DATA, (1, 11), 10);
         let flow = story.flow();
         assert_eq!((flow.round_trips(), flow.down.lost, flow.down.bytes), (2, 1, 20));

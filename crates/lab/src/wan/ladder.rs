@@ -118,16 +118,18 @@ pub fn svg(title: &str, capture: &Capture, journey: &Journey) -> String {
     for trip in &journey.trips {
         let (from, to) = (lane(trip.from), lane(trip.to));
         let stalled = trip.cause == Cause::Acknowledgement;
-        let rightwards = to >= from;
+        // Beside the outer hosts; beside others above the line that goes away, which comes from the other side.
+        let outer = trip.from == 0 || trip.from + 1 == capture.hosts.len();
+        let (left, up) = if outer { (trip.from == 0, -3.0) } else { (to < from, 4.0) };
         let _ = writeln!(
             body,
             r#"<line x1="{from:.1}" y1="{:.1}" x2="{to:.1}" y2="{:.1}" class="n {}"/><text x="{:.1}" y="{:.1}" text-anchor="{}" class="t">{}</text>"#,
             y(trip.sent),
             y(trip.arrived),
             if stalled { "l1" } else { "l0" },
-            if rightwards { from - 6.0 } else { from + 6.0 },
-            y(trip.sent) + 3.0,
-            if rightwards { "end" } else { "start" },
+            if left { from - 6.0 } else { from + 6.0 },
+            y(trip.sent) - up,
+            if left { "end" } else { "start" },
             plot::escape(&format!("{}{}", what(&trip.packet), if stalled { " after ACK" } else { "" })),
         );
     }
@@ -145,6 +147,7 @@ mod tests {
             to,
             sent: Duration::from_millis(sent),
             arrived: Some(Duration::from_millis(sent + 50)),
+            lost: false,
             packet: Packet::parse(&tcp(ends.0, ends.1, flags, (1, 1), payload)).unwrap(),
         };
         let (up, down) = (("10.0.0.1:7", "10.0.0.2:22"), ("10.0.0.2:22", "10.0.0.1:7"));

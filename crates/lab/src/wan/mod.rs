@@ -13,6 +13,7 @@ mod namespace;
 mod packet;
 mod plan;
 mod run;
+pub(crate) mod sites;
 pub mod table;
 
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ pub use flights::{Cause, Journey, Trip};
 pub use line::{Fate, Line};
 pub use namespace::{Namespace, clean};
 pub use packet::{Carries, Packet, Segment};
-pub use plan::{Conditions, HOSTS_MOST, Matrix, Name, Placed, Plan, Setting, Settings};
+pub use plan::{Change, Conditions, HOSTS_MOST, Matrix, Name, Placed, Plan, Setting, Settings};
 pub use run::{Ended, flows, run};
 
 use crate::LabError;
@@ -77,7 +78,9 @@ impl Wan {
                 v6: Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, u16::from(number)),
             });
         }
-        let emulator = Emulator::start(&hosts, &conditions(&hosts, &plan.matrix), plan.seed)?;
+        let changes =
+            plan.changes.iter().map(|(after, matrix)| (*after, conditions(&hosts, matrix))).collect();
+        let emulator = Emulator::start(&hosts, &conditions(&hosts, &plan.matrix), changes, plan.seed)?;
         let names = hosts.iter().fold(String::new(), |mut lines, host| {
             let _ = writeln!(lines, "{} {name}\n{} {name}", host.v4, host.v6, name = host.name);
             lines
@@ -96,6 +99,7 @@ impl Wan {
         if let Some(first) = hosts.first() {
             emulator.calibrate(first)?;
         }
+        emulator.begin();
         Ok(Self { emulator, claim, hosts, matrix: plan.matrix.clone() })
     }
 
@@ -132,7 +136,7 @@ impl Wan {
         }
     }
 
-    /// Puts a host into another region, from now on. What is under way arrives as it was going to.
+    /// Puts a host into another region, from now on, and forgets changes that the plan has for later. What is under way arrives as it was going to.
     pub fn place(&mut self, name: &str, region: &Name) {
         if let Some(host) = self.hosts.iter_mut().find(|host| host.name.as_str() == name) {
             host.region = region.clone();
@@ -140,7 +144,7 @@ impl Wan {
         self.emulator.change(&conditions(&self.hosts, &self.matrix));
     }
 
-    /// Changes what lies between regions, from now on.
+    /// Changes what lies between regions, from now on, and forgets changes that the plan has for later.
     pub fn change(&mut self, matrix: Matrix) {
         self.matrix = matrix;
         self.emulator.change(&conditions(&self.hosts, &self.matrix));

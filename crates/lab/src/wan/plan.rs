@@ -125,33 +125,37 @@ impl Matrix {
     pub fn of(regions: &[Name], settings: &Settings) -> Result<Self, LabError> {
         let mut matrix = Self::default();
         let mut known: Vec<Pair> = Vec::new();
-        for (setting, what) in settings
-            .round_trips
-            .iter()
-            .map(|setting| (setting, Figure::RoundTrip))
-            .chain(settings.jitter.iter().map(|setting| (setting, Figure::Jitter)))
-            .chain(settings.loss.iter().map(|setting| (setting, Figure::Loss)))
-            .chain(settings.rates.iter().map(|setting| (setting, Figure::Rate)))
-        {
-            let pairs = match &setting.pair {
-                Some(named) => {
-                    if let Some(unknown) = [&named.0, &named.1].into_iter().find(|one| !regions.contains(one))
-                    {
-                        return Err(LabError::Input(format!("no host stands in region {unknown}")));
-                    }
-                    vec![named.clone()]
-                }
-                None => every_pair(regions),
-            };
-            for one in pairs {
-                if what == Figure::RoundTrip {
-                    known.push(one.clone());
-                }
-                what.set(matrix.0.entry(one).or_default(), setting.value)?;
+        for setting in &settings.round_trips {
+            known.extend(matrix.set(regions, Figure::RoundTrip, setting)?);
+        }
+        for (settings, figure) in [
+            (&settings.jitter, Figure::Jitter),
+            (&settings.loss, Figure::Loss),
+            (&settings.rates, Figure::Rate),
+        ] {
+            for setting in settings {
+                matrix.set(regions, figure, setting)?;
             }
         }
         matrix.fill(regions, &known);
         Ok(matrix)
+    }
+
+    /// Sets a figure, and says for which pairs.
+    fn set(&mut self, regions: &[Name], figure: Figure, setting: &Setting) -> Result<Vec<Pair>, LabError> {
+        let pairs = match &setting.pair {
+            Some(named) => {
+                if let Some(unknown) = [&named.0, &named.1].into_iter().find(|one| !regions.contains(one)) {
+                    return Err(LabError::Input(format!("no host stands in region {unknown}")));
+                }
+                vec![named.clone()]
+            }
+            None => every_pair(regions),
+        };
+        for one in &pairs {
+            figure.set(self.0.entry(one.clone()).or_default(), setting.value)?;
+        }
+        Ok(pairs)
     }
 
     /// The same, with these conditions between two regions, or within one.
@@ -196,6 +200,45 @@ enum Figure {
     Jitter,
     Loss,
     Rate,
+}
+
+/// A figure that changes while the WAN is up: `10:rtt:a-b=300`, after ten seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    after: Duration,
+    figure: Figure,
+    setting: Setting,
+}
+
+impl FromStr for Change {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        /// Longest time to a change: a day.
+        const SECONDS_MOST: f64 = 86_400.0;
+        let wrong = |what: &str| {
+            LabError::Input(format!("{text:?}: {what}; expected SECONDS:rtt|jitter|loss|rate:A-B=VALUE"))
+        };
+        let mut parts = text.splitn(3, ':');
+        let (Some(seconds), Some(figure), Some(setting)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(wrong("is no change"));
+        };
+        let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.0..=SECONDS_MOST).contains(seconds));
+        let figure = match figure {
+            "rtt" => Figure::RoundTrip,
+            "jitter" => Figure::Jitter,
+            "loss" => Figure::Loss,
+            "rate" => Figure::Rate,
+            _ => return Err(wrong("names no figure")),
+        };
+        Ok(Self {
+            after: Duration::from_secs_f64(
+                seconds.ok_or_else(|| wrong("says no time of 0 to 86400 seconds"))?,
+            ),
+            figure,
+            setting: setting.parse()?,
+        })
+    }
 }
 
 impl Figure {
@@ -269,6 +312,8 @@ pub struct Plan {
     pub hosts: Vec<Placed>,
     /// What lies between their regions.
     pub matrix: Matrix,
+    /// What lies between them later, and how long after the WAN came up.
+    pub changes: Vec<(Duration, Matrix)>,
     /// What losses and jitter are drawn from: the same packets meet the same fate again.
     pub seed: u64,
 }
@@ -292,12 +337,33 @@ impl Plan {
                 return Err(LabError::Input(format!("host {} is there twice", one.host)));
             }
         }
-        let mut regions: Vec<Name> = hosts.iter().map(|placed| placed.region.clone()).collect();
-        regions.sort();
-        regions.dedup();
-        let matrix = Matrix::of(&regions, settings)?;
-        Ok(Self { hosts, matrix, seed })
+        let matrix = Matrix::of(&regions(&hosts), settings)?;
+        Ok(Self { hosts, matrix, changes: Vec::new(), seed })
     }
+
+    /// The same, with changes, each of which is on top of those before it.
+    ///
+    /// # Errors
+    /// [`LabError::Input`] as in [`Self::of`].
+    pub fn then(mut self, changes: &[Change]) -> Result<Self, LabError> {
+        let regions = regions(&self.hosts);
+        let mut in_order: Vec<&Change> = changes.iter().collect();
+        in_order.sort_by_key(|change| change.after);
+        let mut matrix = self.matrix.clone();
+        for change in in_order {
+            matrix.set(&regions, change.figure, &change.setting)?;
+            self.changes.push((change.after, matrix.clone()));
+        }
+        Ok(self)
+    }
+}
+
+/// The regions that hosts stand in.
+fn regions(hosts: &[Placed]) -> Vec<Name> {
+    let mut regions: Vec<Name> = hosts.iter().map(|placed| placed.region.clone()).collect();
+    regions.sort();
+    regions.dedup();
+    regions
 }
 
 /// A host for each region that a figure names.
@@ -360,6 +426,29 @@ mod tests {
         let hosts = ["client=a", "proxy=b", "host=b"].iter().map(|text| text.parse().unwrap()).collect();
         let plan = Plan::of(hosts, &settings(&["a-b=100"]), 1).unwrap();
         assert_eq!(plan.hosts[2].region, name("b"));
+    }
+
+    #[test]
+    fn changes_are_on_top_of_each_other_in_the_order_of_time() {
+        let changes: Vec<Change> = ["5:loss:100", "1.5:rtt:b-a=300", "9:loss:a-b=0"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        let plan = Plan::of(Vec::new(), &settings(&["a-b=100"]), 1).unwrap().then(&changes).unwrap();
+        let between = |matrix: &Matrix| {
+            let between = matrix.between(&name("a"), &name("b"));
+            (between.round_trip.as_millis(), between.loss > 0.5)
+        };
+        let all: Vec<_> = plan.changes.iter().map(|(at, matrix)| (at.as_millis(), between(matrix))).collect();
+        assert_eq!(all, [(1500, (300, false)), (5000, (300, true)), (9000, (300, false))]);
+        assert_eq!(between(&plan.matrix), (100, false));
+        for (text, why) in
+            [("5", "no change"), ("x:rtt:1", "no time"), ("1:mtu:1", "no figure"), ("1:rtt:ab=1", "no two")]
+        {
+            assert!(text.parse::<Change>().unwrap_err().to_string().contains(why), "{text}");
+        }
+        let plan = Plan::of(Vec::new(), &settings(&["a-b=100"]), 1).unwrap();
+        assert!(plan.then(&["1:rtt:a-c=1".parse().unwrap()]).unwrap_err().to_string().contains("region c"));
     }
 
     #[test]

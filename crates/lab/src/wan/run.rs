@@ -108,5 +108,5 @@ fn row(wan: &Wan, capture: &Capture, flow: &Flow) -> Row {
         .with("round trips", 0, flow.round_trips() as f64)
         .with("of them stalls", 0, stalls as f64)
         .with("ms", 1, took * 1e3)
-        .with("ms / round trip", 2, (round_trip > 0.0).then(|| took / round_trip))
+        .with("ms / RTT", 2, (round_trip > 0.0).then(|| took / round_trip))
 }

@@ -6,21 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::capture::Capture;
 use super::flights::Journey;
-use super::plan::{Matrix, Name, Placed, Plan, Settings as Figures};
+use super::plan::Settings as Figures;
+use super::sites::{self, HOSTS};
 use super::{Wan, ladder};
 use crate::machine::Watch;
 use crate::plot::{Bar, Bars};
 use crate::report::{Aim, Csv, Picture, Report, Row};
-use crate::rig::{Rig, Site, Sites, Way};
+use crate::rig::{Rig, Way};
 use crate::statistics::Samples;
 use crate::{LabError, Talk};
 
-/// The parts, which are the hosts of the WAN.
-const HOSTS: [&str; 3] = ["client", "proxy", "host"];
-/// The regions.
-const REGIONS: [&str; 3] = ["a", "b", "c"];
-/// Round trips where none are given: the proxy is on the way from the client to the host.
-const ROUND_TRIPS: [&str; 6] = ["a-b=50", "b-c=50", "a-c=100", "a-a=0.5", "b-b=0.5", "c-c=0.5"];
 /// Below it programs take longer than packets: chains of packets are then those of chance, and time tells nothing.
 const FAR: Duration = Duration::from_millis(5);
 /// How long services have to finish what a connection left them to do, beside two round trips.
@@ -174,11 +169,7 @@ struct Sample {
 /// When something is missing, cannot be started, or a connection fails.
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let placements = chosen(settings)?;
-    let mut wan = Wan::up(&plan(settings)?)?;
-    let site = |name: &str| {
-        wan.host(name).map(Site::from).ok_or_else(|| LabError::Input(format!("there is no host {name}")))
-    };
-    let sites = Sites { client: site("client")?, proxy: site("proxy")?, host: site("host")? };
+    let (mut wan, sites) = sites::up(&settings.figures, settings.seed)?;
     let rig = Rig::start_at(program, &sites, true, talk)?;
     let mut csv = Csv::create(
         settings.csv.as_deref(),
@@ -219,19 +210,6 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         measured.push((placement, direct, all));
     }
     Ok(report(&rig, &scenarios, &measured, settings, &wan, Report::of("wan table", &watch, talk)))
-}
-
-fn plan(settings: &Settings) -> Result<Plan, LabError> {
-    let names: Vec<Name> = REGIONS.iter().map(|region| region.parse()).collect::<Result<_, _>>()?;
-    let usual: Vec<_> = ROUND_TRIPS.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let mut figures = settings.figures.clone();
-    // What is given comes later, and stands.
-    figures.round_trips.splice(0..0, usual);
-    let matrix = Matrix::of(&names, &figures)?;
-    let region: Name = "a".parse()?;
-    let placed = |host: &&str| Ok::<_, LabError>(Placed { host: host.parse()?, region: region.clone() });
-    let hosts = HOSTS.iter().map(placed).collect::<Result<_, _>>()?;
-    Ok(Plan { hosts, matrix, seed: settings.seed })
 }
 
 fn round_trip(wan: &Wan, one: usize, other: usize) -> Duration {
@@ -377,21 +355,11 @@ fn report(
 }
 
 fn conditions(settings: &Settings, wan: &Wan) -> Vec<String> {
-    let mut pairs = Vec::new();
-    for (index, one) in REGIONS.iter().enumerate() {
-        for other in REGIONS.iter().skip(index) {
-            let names = (one.parse::<Name>(), other.parse::<Name>());
-            if let (Ok(one), Ok(other)) = names {
-                let far = wan.matrix().between(&one, &other).round_trip.as_secs_f64() * 1e3;
-                pairs.push(format!("{one}-{other} {far} ms"));
-            }
-        }
-    }
     vec![
         "a row is client/proxy/host by region, then the way; the authority is beside the proxy, the stock sshd beside the \
          node, and the stock bastion beside the proxy"
             .to_owned(),
-        format!("round trips: {}; seed {}", pairs.join(", "), settings.seed),
+        sites::conditions(wan, settings.seed),
         "counted: the longest chain of packets that each waited for the one before, in round trips between client and \
          host; on each link; and how many of its packets waited for a bare acknowledgement (stalls). Not where the round \
          trip is under 5 ms: there programs take longer than packets"
