@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::cost::{children_time, forget_peak, memory, processor_time, resident, unlinked_bytes};
 use crate::machine::Watch;
 use crate::report::{Aim, Csv, Report, Row};
-use crate::rig::{NODE, Rig, Way};
+use crate::rig::{Extras, NODE, Rig, Way};
 use crate::statistics::Samples;
 use crate::wan::{self, sites};
 use crate::{AtFile, LabError, Talk};
@@ -152,7 +152,7 @@ struct Lane {
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let up = settings.far.as_ref().map(|far| sites::up(&far.figures, far.seed)).transpose()?;
     let sites = up.as_ref().map(|(_, sites)| sites.clone()).unwrap_or_default();
-    let rig = Rig::start_at(program, &sites, false, talk)?;
+    let rig = Rig::start_at(program, &sites, Extras::default(), talk)?;
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "kind,way,round,seconds,mib_per_second,proxy_cpu_s,node_cpu_s,authority_cpu_s,sshd_cpu_s,proxy_rss,node_rss,unlinked",

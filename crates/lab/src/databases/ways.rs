@@ -17,12 +17,9 @@ use sallyport_sal::{Suite, tls::provider};
 use super::client::{Route, Tls};
 use crate::cost::{children_time, processor_time};
 use crate::rig::floors::Floor;
-use crate::rig::postgres::{HOST, Postgres, USER};
+use crate::rig::postgres::{DATABASE, HOST, Postgres, USER};
 use crate::rig::{CLUSTER, Cluster, Process, Shape};
 use crate::{AtFile, LabError};
-
-/// The database's name in every cluster.
-pub(super) const NAME: &str = "lab-db";
 
 /// What stands between the client and the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -208,31 +205,22 @@ impl Served {
         let kind = if published { "published" } else { "own" };
         let directory = directory.join(format!("{kind}-{}", suite.name()));
         fs::create_dir(&directory).at("make", &directory)?;
-        let ca: String = postgres.ca_pem.lines().map(|line| format!("          {line}\n")).collect();
-        let danger = if published { "  danger:\n    fresh_database_keys: true\n" } else { "" };
-        let shape = Shape {
+        let danger = if published {
+            "  danger:
+    fresh_database_keys: true
+"
+        } else {
+            ""
+        };
+        let shape = postgres.behind(Shape {
             suite: Some(suite),
             proxy: danger.to_owned(),
-            node: format!(
-                "{danger}  databases:\n    - name: {NAME}\n      labels:\n        env: lab\n      address: \
-                 {HOST}:{}\n      tls:\n        ca: |\n{ca}",
-                postgres.port
-            ),
-            allow: format!(
-                "    db_labels:\n      '*': '*'\n    db_names: [{USER}]\n    db_users: [{USER}]\n"
-            ),
+            node: danger.to_owned(),
             ledgers: true,
             ..Shape::default()
-        };
+        });
         let cluster = Cluster::start(program, &directory, login, &shape)?;
-        let authority = directory.join("db_client.pem");
-        crate::rig::output(
-            "exporting the db_client CA",
-            cluster
-                .admin(&["ca", "export", "--kind", "db_client", "--format", "tls", "--out"])
-                .arg(&authority),
-        )?;
-        postgres.trust(&[fs::read_to_string(&authority).at("read", &authority)?])?;
+        postgres.trust_cluster(&cluster)?;
         let mut served = Self { tunnel: None, cluster, suite, published };
         if !published {
             served.tunnel = Some(served.open_tunnel(&directory)?);
@@ -243,7 +231,7 @@ impl Served {
     fn open_tunnel(&self, directory: &Path) -> Result<(Process, u16), LabError> {
         let port = crate::rig::free_port()?;
         let mut command =
-            self.cluster.client(&["proxy", "db", NAME, "--tunnel", "--port", &port.to_string()]);
+            self.cluster.client(&["proxy", "db", DATABASE, "--tunnel", "--port", &port.to_string()]);
         let mut process = Process::start("tunnel", &mut command, directory)?;
         process.wait_until("sallyport proxy db", || std::net::TcpStream::connect((HOST, port)).ok())?;
         Ok((process, port))
@@ -265,7 +253,7 @@ impl Served {
             way
         };
         let mut parameters = login();
-        let options = format!("-c sallyport.database={NAME}");
+        let options = format!("-c sallyport.database={DATABASE}");
         parameters.push(("options", options.clone()));
         let export = &mut self.cluster.admin(&["ca", "export", "--kind", "host", "--format", "tls"]);
         let link = Link::Certificate {

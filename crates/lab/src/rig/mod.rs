@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 pub use cluster::{Cluster, Shape};
+use postgres::Postgres;
 pub use process::Process;
 pub use site::{Site, Sites};
 pub use sshd::Sshd;
@@ -56,6 +57,15 @@ pub enum Way {
     Jump,
 }
 
+/// What there may be beside.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// A stock server beside the proxy, to jump through.
+    pub bastion: bool,
+    /// A database behind the node.
+    pub postgres: Option<&'a Postgres>,
+}
+
 /// Everything that was started; ends with this value.
 #[derive(Debug)]
 pub struct Rig {
@@ -82,17 +92,17 @@ impl Rig {
     /// # Errors
     /// [`LabError`]: what is missing, or did not start, and its last words.
     pub fn start(program: &Path, talk: &Talk) -> Result<Self, LabError> {
-        Self::start_at(program, &Sites::default(), false, talk)
+        Self::start_at(program, &Sites::default(), Extras::default(), talk)
     }
 
-    /// The same, somewhere; with a stock server beside the proxy, to jump through, or without.
+    /// The same, somewhere, with more.
     ///
     /// # Errors
     /// As [`Self::start`].
     pub fn start_at(
         program: &Path,
         sites: &Sites,
-        with_bastion: bool,
+        extras: Extras<'_>,
         talk: &Talk,
     ) -> Result<Self, LabError> {
         let directory = tempfile::Builder::new()
@@ -101,11 +111,18 @@ impl Rig {
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, shell) = account()?;
         talk.say(format!("starting an authority, a proxy and a node in {}", directory.path().display()));
-        let shape = Shape { sites: sites.clone(), ..Shape::default() };
+        let mut shape = Shape { sites: sites.clone(), ..Shape::default() };
+        if let Some(postgres) = extras.postgres {
+            shape = postgres.behind(shape);
+        }
         let cluster = Cluster::start(program, directory.path(), &login, &shape)?;
         talk.say("starting a stock sshd that trusts the same user CA");
         let sshd = Sshd::start(directory.path(), &cluster, DIRECT, &sites.host)?;
-        let bastion = with_bastion
+        if let Some(postgres) = extras.postgres {
+            postgres.trust_cluster(&cluster)?;
+        }
+        let bastion = extras
+            .bastion
             .then(|| {
                 let directory = directory.path().join("bastion");
                 fs::create_dir(&directory).at("make", &directory)?;
@@ -175,6 +192,20 @@ impl Rig {
     #[must_use]
     pub fn own_ssh(&self, by_helper: bool) -> Command {
         let mut command = self.cluster.client(&["ssh", &format!("{}@{NODE}", self.login)]);
+        if !by_helper {
+            command.env(HELPER, "off");
+        }
+        command
+    }
+
+    /// `psql` through the cluster, with these arguments; by the resident helper or not.
+    #[must_use]
+    pub fn psql(&self, postgres: &Postgres, by_helper: bool, arguments: &[&str]) -> Command {
+        let program = postgres.program("psql");
+        let user = postgres::USER;
+        let mut command =
+            self.cluster.client(&["db", "connect", postgres::DATABASE, "-u", user, "-n", user, "--psql"]);
+        command.arg(program.get_program()).arg("--").args(arguments);
         if !by_helper {
             command.env(HELPER, "off");
         }

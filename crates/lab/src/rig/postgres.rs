@@ -1,6 +1,8 @@
 //! The machine's PostgreSQL, with a data directory, a port and authorities of its own.
 
+use std::fmt::Write as _;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -14,11 +16,13 @@ use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 
 use super::account::Account;
-use super::{Process, free_port, output, write_private};
+use super::{Cluster, Process, Shape, Site, output, write_private};
 use crate::{AtFile, LabError};
 
-/// The name that the server proves.
+/// The name that a server on loopback proves.
 pub const HOST: &str = "127.0.0.1";
+/// The database's name in clusters.
+pub const DATABASE: &str = "lab-db";
 /// The database user, and the database.
 pub const USER: &str = "lab";
 
@@ -39,7 +43,9 @@ const HINT: &str =
 pub struct Postgres {
     /// The postmaster; every connection has a child.
     pub process: Process,
-    /// Its port on loopback: TLS with a client certificate and nothing else.
+    /// Where it listens, which is the name that it proves.
+    pub address: IpAddr,
+    /// Its port there: TLS with a client certificate and nothing else.
     pub port: u16,
     /// Which release it is, as it says itself.
     pub version: String,
@@ -59,6 +65,15 @@ impl Postgres {
     /// # Errors
     /// [`LabError`]: what is missing, or did not start, and its last words.
     pub fn start() -> Result<Self, LabError> {
+        Self::start_at(&Site::default())
+    }
+
+    /// The same, somewhere.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(site: &Site) -> Result<Self, LabError> {
+        let address = site.address();
         let programs = programs()?;
         let account = Account::unprivileged("PostgreSQL", &ACCOUNTS)?;
         Account::enters_temporary(account, "PostgreSQL")?;
@@ -80,26 +95,25 @@ impl Postgres {
                 .arg(&data)
                 .current_dir("/"),
         )?;
-        let made = certify(directory.path())?;
+        let made = certify(directory.path(), address)?;
         let private = |path: &Path, text: &str| {
             write_private(path, text)?;
             account.map_or(Ok(()), |account| account.owns(path))
         };
-        let port = free_port()?;
+        let port = site.free_port()?;
         private(&data.join("server.crt"), &made.server.0)?;
         private(&data.join("server.key"), &made.server.1)?;
         private(&data.join("clients.pem"), &made.clients)?;
-        private(&data.join("pg_hba.conf"), HBA)?;
-        private(&data.join("postgresql.auto.conf"), &settings(port, directory.path()))?;
-        let mut process = Process::start(
-            "postgres",
-            program("postgres").arg("-D").arg(&data).current_dir("/"),
-            directory.path(),
-        )?
-        .ending_by(Signal::SIGINT);
-        process.wait_until("PostgreSQL", || std::net::TcpStream::connect((HOST, port)).ok())?;
+        private(&data.join("pg_hba.conf"), &host_access(address))?;
+        private(&data.join("postgresql.auto.conf"), &settings((address, port), directory.path()))?;
+        let mut command = program("postgres");
+        command.arg("-D").arg(&data).current_dir("/");
+        let process = site.inside(|| Process::start("postgres", &mut command, directory.path()))??;
+        let mut process = process.ending_by(Signal::SIGINT);
+        process.wait_until("PostgreSQL", || site.answers(port).then_some(()))?;
         let mut postgres = Self {
             process,
+            address,
             port,
             version: String::new(),
             ca_pem: made.authority,
@@ -159,6 +173,54 @@ impl Postgres {
         Ok(())
     }
 
+    /// `psql` straight to it, with a certificate whose files are made in `directory`, and with these arguments.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn psql(&self, directory: &Path, arguments: &[&str]) -> Result<Command, LabError> {
+        let mut command = self.program("psql");
+        command.args(arguments).env_remove("PGSERVICE");
+        command.env("PGHOST", self.address.to_string()).env("PGPORT", self.port.to_string());
+        command.env("PGUSER", USER).env("PGDATABASE", USER).env("PGSSLMODE", "verify-full");
+        let (chain, key) = &self.client_pem;
+        for (variable, name, text) in [
+            ("PGSSLROOTCERT", "db-ca.pem", &self.ca_pem),
+            ("PGSSLCERT", "db-cert.pem", chain),
+            ("PGSSLKEY", "db-key.pem", key),
+        ] {
+            let path = directory.join(name);
+            write_private(&path, text)?;
+            command.env(variable, path);
+        }
+        Ok(command)
+    }
+
+    /// A cluster that has it as [`DATABASE`], for its user.
+    #[must_use]
+    pub fn behind(&self, mut shape: Shape) -> Shape {
+        let ca: String = self.ca_pem.lines().map(|line| format!("          {line}\n")).collect();
+        let _ = write!(
+            shape.node,
+            "  databases:\n    - name: {DATABASE}\n      labels:\n        env: lab\n      address: {}:{}\n      tls:\n        \
+             ca: |\n{ca}",
+            self.address, self.port
+        );
+        let _ = write!(
+            shape.allow,
+            "    db_labels:\n      '*': '*'\n    db_names: [{USER}]\n    db_users: [{USER}]\n"
+        );
+        shape
+    }
+
+    /// Lets in whom a cluster lets in.
+    ///
+    /// # Errors
+    /// As [`Self::trust`], and when the cluster does not say which authority it has.
+    pub fn trust_cluster(&self, cluster: &Cluster) -> Result<(), LabError> {
+        let export = &mut cluster.admin(&["ca", "export", "--kind", "db_client", "--format", "tls"]);
+        self.trust(&[output("exporting the db_client CA", export)?])
+    }
+
     /// One of its programs (`pgbench`).
     #[must_use]
     pub fn program(&self, name: &str) -> Command {
@@ -190,11 +252,18 @@ impl Postgres {
 }
 
 /// Over TCP nothing but TLS with a certificate; the socket lies in a directory that others cannot enter.
-const HBA: &str = "local all all trust\nhostssl all all 127.0.0.1/32 cert\n";
-
-fn settings(port: u16, sockets: &Path) -> String {
+fn host_access(address: IpAddr) -> String {
+    let from = if address.is_loopback() { "127.0.0.1/32" } else { "samenet" };
     format!(
-        "port = {port}\nlisten_addresses = '{HOST}'\nunix_socket_directories = '{}'\nunix_socket_permissions = 0700\n\
+        "local all all trust
+hostssl all all {from} cert
+"
+    )
+}
+
+fn settings((address, port): (IpAddr, u16), sockets: &Path) -> String {
+    format!(
+        "port = {port}\nlisten_addresses = '{address}'\nunix_socket_directories = '{}'\nunix_socket_permissions = 0700\n\
          ssl = on\nssl_cert_file = 'server.crt'\nssl_key_file = 'server.key'\nssl_ca_file = 'clients.pem'\n\
          max_connections = {CONNECTIONS}\nshared_buffers = 128MB\nfsync = off\nsynchronous_commit = off\n\
          full_page_writes = off\nmax_wal_size = 4GB\nautovacuum = off\nlogging_collector = off\n",
@@ -212,7 +281,7 @@ struct Made {
 
 /// Certificates as a cluster would give them, from authorities of the lab's own: keys of the types that clusters use
 /// towards databases, whatever the suite.
-fn certify(directory: &Path) -> Result<Made, LabError> {
+fn certify(directory: &Path, address: IpAddr) -> Result<Made, LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Failed {
         what: "certifying the database".to_owned(),
         said: error.to_string(),
@@ -227,7 +296,7 @@ fn certify(directory: &Path) -> Result<Made, LabError> {
     let (servers, clients) = (authority(CaKind::Db)?, authority(CaKind::DbClient)?);
     let key = |purpose| TlsKey::generate_for(suite, purpose).map_err(|error| failed(&error));
     let (server_key, client_key) = (key(KeyPurpose::DatabaseServer)?, key(KeyPurpose::AgentToDatabase)?);
-    let names = [HOST.to_owned()];
+    let names = [address.to_string()];
     let request = DatabaseServerRequest { names: &names, tls_spki: server_key.spki_der() };
     let server = issue_database_server(&servers, &request, now, LIFETIME).map_err(|error| failed(&error))?;
     let client = issue_database_client(&clients, USER, client_key.spki_der(), now, LIFETIME)

@@ -1,4 +1,5 @@
-//! `lab wan table`: what a connection costs where client, proxy and host are far apart, every way there is.
+//! `lab wan table`: what a connection costs where client, proxy and host are far apart, every way there is, to a shell and
+//! to a database.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +13,8 @@ use super::{Wan, ladder};
 use crate::machine::Watch;
 use crate::plot::{Bar, Bars};
 use crate::report::{Aim, Csv, Picture, Report, Row};
-use crate::rig::{Rig, Way};
+use crate::rig::postgres::Postgres;
+use crate::rig::{Extras, Rig, Way};
 use crate::statistics::Samples;
 use crate::{LabError, Talk};
 
@@ -89,14 +91,23 @@ fn chosen(settings: &Settings) -> Result<Vec<Placement>, LabError> {
     Ok(PLACEMENTS.into_iter().filter(named).collect())
 }
 
+/// What is connected to.
+struct Parts {
+    // In the order in which they end.
+    rig: Rig,
+    postgres: Postgres,
+}
+
 /// A way to connect.
 struct Scenario {
     name: &'static str,
     /// What the picture of its waterfall is called, and its lines in the file of samples.
     file: &'static str,
-    command: fn(&Rig) -> Command,
+    command: fn(&Parts) -> Result<Command, LabError>,
     /// The numbers of the hosts that it leads over.
     hosts: &'static [usize],
+    /// The file of the way without a proxy, which it is compared with.
+    base: &'static str,
     aim: Option<AimAt>,
 }
 
@@ -109,36 +120,50 @@ enum AimAt {
     OfDirect(f64),
 }
 
-fn stock(rig: &Rig, way: Way) -> Command {
-    let mut command = rig.ssh(way);
+fn stock(parts: &Parts, way: Way) -> Result<Command, LabError> {
+    let mut command = parts.rig.ssh(way);
     command.arg("true");
-    command
+    Ok(command)
 }
 
-fn own(rig: &Rig, by_helper: bool) -> Command {
-    let mut command = rig.own_ssh(by_helper);
+fn own(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
+    let mut command = parts.rig.own_ssh(by_helper);
     command.arg("true");
-    command
+    Ok(command)
 }
 
-/// The direct way first: the others are compared with it.
+/// Until the database is ready for a query; no query is made.
+const READY: [&str; 3] = ["-X", "-c", "\\q"];
+
+fn psql(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
+    Ok(parts.rig.psql(&parts.postgres, by_helper, &READY))
+}
+
 fn scenarios() -> Vec<Scenario> {
     let all = &[0, 1, 2][..];
-    let scenario = |name, file, command, aim| Scenario { name, file, command, hosts: all, aim };
+    // What services do by themselves meanwhile is not of these ways.
+    let straight = &[0, 2][..];
+    let ssh = |name, file, command, aim| Scenario { name, file, command, hosts: all, base: "direct", aim };
+    let database = |scenario| Scenario { base: "psql-direct", ..scenario };
     vec![
-        // What services do by themselves meanwhile is not of this way.
-        Scenario { hosts: &[0, 2], ..scenario("ssh direct", "direct", |rig| stock(rig, Way::Direct), None) },
-        scenario("ssh -J, stock bastion", "bastion", |rig| stock(rig, Way::Bastion), None),
-        scenario(
-            "ssh -J, through the proxy",
-            "jump",
-            |rig| stock(rig, Way::Jump),
-            Some(AimAt::OfDirect(0.9)),
-        ),
-        scenario("sallyport ssh, cold", "cold", |rig| own(rig, false), Some(AimAt::RoundTrips(4.5))),
-        scenario("sallyport ssh, warm", "warm", |rig| own(rig, true), Some(AimAt::RoundTrips(1.5))),
-        scenario("ssh, helper", "helper", |rig| stock(rig, Way::Helper), Some(AimAt::RoundTrips(2.5))),
-        scenario("ssh, no helper", "proxycommand", |rig| stock(rig, Way::ProxyCommand), None),
+        Scenario { hosts: straight, ..ssh("ssh direct", "direct", |parts| stock(parts, Way::Direct), None) },
+        ssh("ssh -J, stock bastion", "bastion", |parts| stock(parts, Way::Bastion), None),
+        ssh("ssh -J, through the proxy", "jump", |parts| stock(parts, Way::Jump), Some(AimAt::OfDirect(0.9))),
+        ssh("sallyport ssh, cold", "cold", |parts| own(parts, false), Some(AimAt::RoundTrips(4.5))),
+        ssh("sallyport ssh, warm", "warm", |parts| own(parts, true), Some(AimAt::RoundTrips(1.5))),
+        ssh("ssh, helper", "helper", |parts| stock(parts, Way::Helper), Some(AimAt::RoundTrips(2.5))),
+        ssh("ssh, no helper", "proxycommand", |parts| stock(parts, Way::ProxyCommand), None),
+        Scenario {
+            hosts: straight,
+            ..database(ssh(
+                "psql direct",
+                "psql-direct",
+                |parts| parts.postgres.psql(parts.rig.directory(), &READY),
+                None,
+            ))
+        },
+        database(ssh("psql, cold", "psql-cold", |parts| psql(parts, false), Some(AimAt::RoundTrips(4.5)))),
+        database(ssh("psql, warm", "psql-warm", |parts| psql(parts, true), Some(AimAt::RoundTrips(1.5)))),
     ]
 }
 
@@ -170,7 +195,11 @@ struct Sample {
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let placements = chosen(settings)?;
     let (mut wan, sites) = sites::up(&settings.figures, settings.seed)?;
-    let rig = Rig::start_at(program, &sites, true, talk)?;
+    talk.say("starting PostgreSQL");
+    let postgres = Postgres::start_at(&sites.host)?;
+    let extras = Extras { bastion: true, postgres: Some(&postgres) };
+    let rig = Rig::start_at(program, &sites, extras, talk)?;
+    let parts = Parts { rig, postgres };
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "placement,way,round,milliseconds,round_trips,client_proxy,proxy_host,client_host,stalls",
@@ -197,7 +226,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
                 }
                 talk.progress(step, steps, format!("{}: {}", placement.label, scenario.name));
                 step += 1;
-                let sample = once(&wan, &rig, scenario)?;
+                let sample = once(&wan, &parts, scenario)?;
                 // The first one makes what is kept: trust, a resident helper.
                 if round > 0 {
                     samples.take(&wan, sample, |figures| {
@@ -209,7 +238,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         let direct = round_trip(&wan, 0, 2);
         measured.push((placement, direct, all));
     }
-    Ok(report(&rig, &scenarios, &measured, settings, &wan, Report::of("wan table", &watch, talk)))
+    Ok(report(&parts, &scenarios, &measured, settings, &wan, Report::of("wan table", &watch, talk)))
 }
 
 fn round_trip(wan: &Wan, one: usize, other: usize) -> Duration {
@@ -217,14 +246,14 @@ fn round_trip(wan: &Wan, one: usize, other: usize) -> Duration {
 }
 
 /// Connects once, and sees what was on the wire meanwhile.
-fn once(wan: &Wan, rig: &Rig, scenario: &Scenario) -> Result<Sample, LabError> {
+fn once(wan: &Wan, parts: &Parts, scenario: &Scenario) -> Result<Sample, LabError> {
     // What the one before left to do must not be in it.
     std::thread::sleep(SETTLE + wan.longest_round_trip() * 2);
     let failed = |said: String| LabError::Failed { what: format!("connecting: {}", scenario.name), said };
-    let mut command = (scenario.command)(rig);
+    let mut command = (scenario.command)(parts)?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let recording = wan.record();
-    let (began, ended, output) = rig.cluster.sites().client.inside(|| {
+    let (began, ended, output) = parts.rig.cluster.sites().client.inside(|| {
         let began = Instant::now();
         let output = command.output();
         (began, Instant::now(), output)
@@ -275,28 +304,31 @@ impl Samplings {
 }
 
 fn report(
-    rig: &Rig,
+    parts: &Parts,
     scenarios: &[Scenario],
     measured: &[(Placement, Duration, Vec<Samplings>)],
     settings: &Settings,
     wan: &Wan,
     mut report: Report,
 ) -> Report {
-    report.conditions = rig.conditions();
-    report.conditions.extend(conditions(settings, wan));
+    report.conditions = parts.rig.conditions();
+    report.conditions.extend(conditions(parts, settings, wan));
     let mut bars = Bars::new(
-        "From nothing to the exit status of true",
+        "From nothing to the exit status of true, or to a database that is ready",
         "round trips between client and host, counted; client/proxy/host by region",
     );
     for (placement, direct, all) in measured {
-        let base = all.first().map(|samples| samples.milliseconds.clone()).unwrap_or_default();
+        let base = |scenario: &Scenario| {
+            let (_, samples) = scenarios.iter().zip(all).find(|(one, _)| one.file == scenario.base)?;
+            Some(&samples.milliseconds)
+        };
         let mut group = Vec::new();
         for (scenario, samples) in
             scenarios.iter().zip(all).filter(|(_, samples)| !samples.round_trips.is_empty())
         {
             let far = *direct >= FAR;
             let in_time = samples.milliseconds.median() / 1e3 / direct.as_secs_f64();
-            let ratio = samples.milliseconds.ratio_to(&base);
+            let ratio = base(scenario).and_then(|base| samples.milliseconds.ratio_to(base));
             let link = |index: usize| {
                 let counted = samples.links.get(index).map(Samples::median);
                 counted.filter(|count| *count > 0.0 && samples.far.get(index) == Some(&true))
@@ -354,12 +386,17 @@ fn report(
     report
 }
 
-fn conditions(settings: &Settings, wan: &Wan) -> Vec<String> {
+fn conditions(parts: &Parts, settings: &Settings, wan: &Wan) -> Vec<String> {
     vec![
         "a row is client/proxy/host by region, then the way; the authority is beside the proxy, the stock sshd beside the \
          node, and the stock bastion beside the proxy"
             .to_owned(),
         sites::conditions(wan, settings.seed),
+        format!(
+            "psql: PostgreSQL {} beside the node, until it is ready for a query, which would be one round trip more on every \
+             way; directly by TLS with a client certificate",
+            parts.postgres.version
+        ),
         "counted: the longest chain of packets that each waited for the one before, in round trips between client and \
          host; on each link; and how many of its packets waited for a bare acknowledgement (stalls). Not where the round \
          trip is under 5 ms: there programs take longer than packets"
