@@ -366,16 +366,68 @@ fn the_table_counts_every_way() {
     let (cold, warm) =
         (figure("sallyport ssh, cold", "round trips"), figure("sallyport ssh, warm", "round trips"));
     assert!(cold.unwrap() <= 4.0 && warm.unwrap() <= 3.0, "{cold:?}, {warm:?}");
+    // TCP, the question for TLS, TLS and the login; to the proxy, half as far, two of them.
+    let psql = ["psql direct", "psql, cold", "psql, warm"].map(|way| figure(way, "round trips").unwrap());
+    assert!(psql[0] >= 4.0 && psql[1] <= 3.5 && psql[2] <= 1.5, "{psql:?}");
     // What is counted took place.
-    for way in ["ssh direct", "sallyport ssh, cold", "ssh, helper"] {
+    for way in ["ssh direct", "sallyport ssh, cold", "ssh, helper", "psql direct", "psql, warm"] {
         assert!(figure(way, "round trips").unwrap() <= figure(way, "ms / RTT").unwrap(), "{way}");
     }
     let lines = std::fs::read_to_string(&csv).unwrap();
-    assert_eq!(lines.lines().count(), 8, "{lines}");
+    assert_eq!(lines.lines().count(), 11, "{lines}");
     let pictures = std::fs::read_dir(&svg).unwrap().count();
-    assert_eq!(pictures, 8, "the round trips, and a waterfall for each way");
+    assert_eq!(pictures, 11, "the round trips, and a waterfall for each way");
     let notes = report["notes"].as_array().unwrap();
     assert!(
         notes[0].as_str().unwrap().contains("client -> proxy") || notes[0].as_str().unwrap().contains("SYN")
     );
+}
+
+#[test]
+fn copies_far_away_arrive_whole_every_way() {
+    if may_not() {
+        return;
+    }
+    let output =
+        wan(&["bulk", "--quick", "--size", "1", "--rtt", "a-b=10", "--rtt", "b-c=10", "--rtt", "a-c=20"])
+            .args(["--loss", "a-c=0.1", "--format", "json"])
+            .output()
+            .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&ok(output).stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
+    let ways = ["direct", "sallyport", "ssh, helper"];
+    let expected = ["scp down", "scp up"].map(|what| ways.map(|way| format!("{what}, {way}"))).concat();
+    assert_eq!(names, expected);
+    for row in rows {
+        let rate =
+            row["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == "MiB/s").unwrap();
+        assert!(rate["value"].as_f64().unwrap() > 0.0, "{row:#}");
+    }
+    let conditions = report["conditions"].to_string();
+    assert!(conditions.contains("a-c 20 ms losing 0.1 % at 1000 Mbit/s"), "{conditions}");
+}
+
+#[test]
+fn what_lies_between_changes_by_the_schedule() {
+    if may_not() {
+        return;
+    }
+    // Reached, cut off, and reached again.
+    let script = "ping -qc1 -W1 {b} && sleep 2 && ! ping -qc1 -W1 {b} && sleep 2 && ping -qc1 -W1 {b}";
+    let schedule = ["--then", "1:loss:a-b=100", "--then", "4:loss:a-b=0"];
+    let output =
+        wan(&["run", "--rtt", "a-b=10"]).args(schedule).args(["--", "sh", "-c", script]).output().unwrap();
+    let said = stdout(&ok(output));
+    let received: Vec<&str> = said.lines().filter(|line| line.contains("received")).collect();
+    assert_eq!(received.len(), 3, "{said}");
+    for (line, count) in received.iter().zip(["1 received", "0 received", "1 received"]) {
+        assert!(line.contains(count), "{said}");
+    }
+    for (change, why) in
+        [("1:mtu:5", "names no figure"), ("soon:rtt:5", "says no time"), ("5", "is no change")]
+    {
+        let output = wan(&["run", "--rtt", "a-b=1", "--then", change, "--", "true"]).output().unwrap();
+        assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));
+    }
 }

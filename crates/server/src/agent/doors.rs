@@ -1,5 +1,6 @@
 //! The two front doors of this machine's node: SSH, and the native one, which is mutual TLS from the user's program to
-//! here. The first byte of a stream tells them apart; the proxy sees ciphertext either way.
+//! here. The first byte of a stream tells them apart, where the proxy does not know that it is SSH: a node that has to wait
+//! for it greets half a round trip later. The proxy sees ciphertext either way.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +18,9 @@ use sallyport_wire::{alpn, tunnel};
 use time::OffsetDateTime;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio_rustls::rustls::ServerConfig;
-use tracing::{Span, debug, warn};
+use tracing::{debug, warn};
 
+use super::tunnel::Comer;
 use crate::ServerError;
 use crate::host::{Credentials, HostIdentity};
 use crate::view::ClusterView;
@@ -77,13 +79,17 @@ impl Native {
 
 impl Doors {
     /// Serves a stream of the tunnel to its end.
-    pub(super) async fn serve(&self, stream: tunnel::Stream, client: SocketAddr, opening: Span) {
+    pub(super) async fn serve(&self, stream: tunnel::Stream, comer: Comer) {
+        let Comer { client, ssh_alone, opening } = comer;
         let info = ConnectionInfo { client_addr: Some(client), opening: Some(opening) };
+        if ssh_alone || !self.native_door {
+            return self.serve_ssh(stream, info).await;
+        }
         // One byte is looked at; what follows is read past this buffer.
         let mut stream = BufReader::with_capacity(1, stream);
         let first = tokio::time::timeout(FIRST_BYTE_PATIENCE, stream.fill_buf()).await;
         match first {
-            Ok(Ok([TLS_HANDSHAKE, ..])) if self.native_door => {
+            Ok(Ok([TLS_HANDSHAKE, ..])) => {
                 counter!("sallyport_node_connections_total", "door" => "native").increment(1);
                 let accepted = Box::pin(self.prove(stream, client));
                 let Some((accepted, identity)) = accepted.await else { return };
@@ -93,11 +99,13 @@ impl Doors {
                 let stream = Parting::new(accepted.admit(until, self.early));
                 self.server.serve_native(stream, login, info).await;
             }
-            _ => {
-                counter!("sallyport_node_connections_total", "door" => "ssh").increment(1);
-                self.server.serve(stream, info).await;
-            }
+            _ => self.serve_ssh(stream, info).await,
         }
+    }
+
+    async fn serve_ssh(&self, stream: impl sallyport_ssh::Stream + 'static, info: ConnectionInfo) {
+        counter!("sallyport_node_connections_total", "door" => "ssh").increment(1);
+        self.server.serve(stream, info).await;
     }
 
     /// Whose connection it is. A ticket is no proof by itself: the certificates behind it are verified as they are now.

@@ -209,9 +209,9 @@ impl SshNode {
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
         let doors = Arc::clone(&self.doors);
-        Arc::new(move |stream, client, opening| {
+        Arc::new(move |stream, comer| {
             let doors = Arc::clone(&doors);
-            Box::pin(async move { doors.serve(stream, client, opening).await })
+            Box::pin(async move { doors.serve(stream, comer).await })
         })
     }
 }

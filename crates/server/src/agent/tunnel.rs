@@ -44,9 +44,19 @@ const UNUSED: Duration = Duration::from_secs(15);
 /// How often a tunnel is asked whether its proxy is leaving, and a retired one whether its last session has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Takes the stream of one connection to this node. The span is around its beginning.
-pub(crate) type ServeStream =
-    Arc<dyn Fn(tunnel::Stream, SocketAddr, Span) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Takes the stream of one connection to this node.
+pub(crate) type ServeStream = Arc<dyn Fn(tunnel::Stream, Comer) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What the proxy says of a connection to this node.
+#[derive(Debug)]
+pub(crate) struct Comer {
+    /// Where it comes from.
+    pub(crate) client: SocketAddr,
+    /// Whether it is SSH, whatever comes first.
+    pub(crate) ssh_alone: bool,
+    /// Around its beginning.
+    pub(crate) opening: Span,
+}
 
 /// Keeps one tunnel to the proxy.
 pub(crate) struct Dialling {
@@ -288,11 +298,11 @@ impl Dialling {
         let span = info_span!("node.connection", client = %header.client_addr);
         let serving = match (header.kind.as_str(), header.server, header.postgres.zip(self.databases.clone()))
         {
-            (KIND_SSH, ..) => (self.serve)(
-                stream,
-                header.client_addr,
-                opening(header.traceparent.as_deref(), header.client_addr),
-            ),
+            (KIND_SSH, ..) => {
+                let client = header.client_addr;
+                let opening = opening(header.traceparent.as_deref(), client);
+                (self.serve)(stream, Comer { client, ssh_alone: header.ssh_alone, opening })
+            }
             (KIND_SERVER, Some(server), _) => {
                 Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
             }

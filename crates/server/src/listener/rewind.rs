@@ -18,6 +18,11 @@ impl<T> Rewind<T> {
     pub(crate) fn new(ahead: Bytes, inner: T) -> Self {
         Self { ahead, inner }
     }
+
+    /// The stream below.
+    pub(crate) fn get_ref(&self) -> &T {
+        &self.inner
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {

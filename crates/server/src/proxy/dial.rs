@@ -41,6 +41,9 @@ pub(crate) struct StreamHeader {
     /// For [`KIND_SERVER`]: where the agent is to connect, and for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<ServerHeader>,
+    /// The client speaks SSH and nothing else: the node need not wait for its first byte to know, and greets at once.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub(crate) ssh_alone: bool,
     /// The trace that the stream is part of, as the header of the same name has it. Older agents do not look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) traceparent: Option<String>,
@@ -133,6 +136,8 @@ pub(crate) struct Traveller<'a> {
     pub(crate) client: SocketAddr,
     /// Their agent, where they bring one.
     pub(crate) agent: Option<&'a UserAgent>,
+    /// Whether SSH is all that they speak.
+    pub(crate) ssh_alone: bool,
     /// Around all that is done for them until they are there, for traces. Never entered: what is spawned meanwhile would
     /// keep it.
     pub(crate) opening: &'a Span,
@@ -457,6 +462,7 @@ fn header(traveller: Traveller<'_>, user: &UserName, server: Option<ServerHeader
         client_addr: traveller.client,
         user: user.as_str().to_owned(),
         server,
+        ssh_alone: traveller.ssh_alone,
         traceparent: sallyport_telemetry::context(traveller.opening).map(|context| context.to_string()),
         postgres: None,
     };

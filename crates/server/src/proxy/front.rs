@@ -472,6 +472,7 @@ impl Upstream for Behind {
             proof: &self.proof,
             client: self.client,
             agent: None,
+            ssh_alone: true,
             opening: &untraced,
         };
         let (node, server) = (&self.node, &self.server);

@@ -17,6 +17,7 @@ use sallyport_ssh::client::PHASE;
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
@@ -25,6 +26,7 @@ use super::gateway::ServeSsh;
 use super::watcher::Watcher;
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
+use crate::listener::Rewind;
 use crate::seen::Seen;
 
 /// Finds and opens nodes for the SSH face.
@@ -59,7 +61,8 @@ impl Dial for JumpDial {
             network.protocol.name = "ssh",
             "error.type" = Empty
         );
-        let traveller = Traveller { identity, proof: &proof, client, agent: None, opening: &opening };
+        let traveller =
+            Traveller { identity, proof: &proof, client, agent: None, ssh_alone: true, opening: &opening };
         let dialled =
             self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
         Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.dialler)))
@@ -130,6 +133,59 @@ impl AsyncWrite for Watched {
     }
 }
 
+/// Acknowledges at once what a client says in the beginning. Stock clients leave Nagle's algorithm on until they are logged
+/// in: they keep their next packet for as long as the one before is not acknowledged, for which the system otherwise takes
+/// 40 ms.
+struct Prompt {
+    stream: Rewind<TcpStream>,
+    /// Reads that are still part of the beginning.
+    left: u8,
+}
+
+impl Prompt {
+    /// More than logging in takes, with a few keys that do not fit.
+    const READS: u8 = 24;
+
+    fn new(stream: Rewind<TcpStream>) -> Self {
+        Self { stream, left: Self::READS }
+    }
+}
+
+impl AsyncRead for Prompt {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.left > 0 && read.is_ready() {
+            self.left -= 1;
+            // The system forgets it with every answer. Without it everything works, only later.
+            #[cfg(target_os = "linux")]
+            let _ = self.stream.get_ref().set_quickack(true);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Prompt {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 /// The face, with this proxy's host key.
 pub(crate) fn face(
     dialler: Dialler,
@@ -152,7 +208,7 @@ pub(crate) fn serve(jump: Arc<Jump>) -> ServeSsh {
     Arc::new(move |stream, client| {
         let jump = Arc::clone(&jump);
         Box::pin(async move {
-            if let Err(error) = jump.serve(stream, client).await {
+            if let Err(error) = jump.serve(Prompt::new(stream), client).await {
                 info!(%error, "SSH connection ended");
             }
         })

@@ -177,6 +177,7 @@ impl Transport for TransportService {
             proof: &proof,
             client,
             agent: agent.as_ref(),
+            ssh_alone: !target.native,
             opening: &opening,
         };
         let dialled = self

@@ -231,6 +231,7 @@ impl Databases {
             client_addr: guest.client,
             user: permit.user().to_string(),
             server: None,
+            ssh_alone: false,
             traceparent: None,
             postgres: Some(PostgresHeader {
                 database: Some(asked.clone()),
@@ -327,6 +328,7 @@ impl Databases {
             client_addr: client,
             user: found.permit.user().to_string(),
             server: None,
+            ssh_alone: false,
             traceparent: None,
             postgres: Some(PostgresHeader {
                 database: None,

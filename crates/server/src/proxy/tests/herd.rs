@@ -67,7 +67,7 @@ fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &TaskTracker
         proxy: HostPort::from(rig.address),
         credentials: Credentials::new(format!("/nonexistent/{number}").into(), identity),
         view,
-        serve: Arc::new(|_, _, _| Box::pin(async {})),
+        serve: Arc::new(|_, _| Box::pin(async {})),
         gateway,
         health: Health::new(),
         drain: CancellationToken::new(),
