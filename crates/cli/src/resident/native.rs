@@ -36,6 +36,8 @@ use crate::profile::Stored;
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
 /// When a program has gone, its node has so long to say what is left, which is where new tickets are.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// When one side of a stream has ended, the other has so long to say what it knows of the cause.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(50);
 /// Nodes that are remembered.
 const MOST_NODES: usize = 1024;
 
@@ -184,11 +186,15 @@ impl Native<'_> {
         let (mut way, mut talk) = (pin!(way), pin!(self.talk(tls, program)));
         let ended = tokio::select! {
             biased;
-            error = way.as_mut() => Err(Ended::Failed(error)),
+            // What came before the end is the node's greeting, if it knows SSH alone and has not understood what we said.
+            error = way.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, talk).await {
+                Ok(Err(Ended::SshAlone)) => Err(Ended::SshAlone),
+                _ => Err(Ended::Failed(error)),
+            },
             ended = talk.as_mut() => match ended {
                 // Why the way has ended is the cause, and known in a moment if it has.
                 Err(Ended::Failed(error)) => {
-                    let cause = tokio::time::timeout(Duration::from_millis(50), way).await;
+                    let cause = tokio::time::timeout(CAUSE_PATIENCE, way).await;
                     Err(Ended::Failed(cause.unwrap_or(error)))
                 }
                 other => other,
