@@ -30,6 +30,14 @@ fn begin(user: &User) -> (Child, String) {
 }
 
 #[test]
+fn sessions_have_nothing_open_that_the_node_was_started_with() {
+    let (_cluster, alice) = Cluster::with_node();
+    let output = ok(alice.run(&["ssh", &target("web-1"), "ls /proc/self/fd"]));
+    // Its own three, and the directory.
+    assert_eq!(stdout(&output), "0\n1\n2\n3\n");
+}
+
+#[test]
 fn sessions_are_listed_and_ended_by_those_who_may() {
     let (mut cluster, alice) = Cluster::with_node();
     ok(cluster.create(

@@ -389,10 +389,10 @@ impl Cluster {
     }
 
     pub fn spawn_node(&self, name: &str, config: &Path) -> Process {
-        Process::spawn(
-            Command::new(PROGRAM).args(["start", "-c"]).arg(config),
-            self.path(&format!("node-{name}.log")),
-        )
+        // By somebody who has left a file open.
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec 9</dev/null; exec \"$@\"", "sh", PROGRAM, "start", "-c"]).arg(config);
+        Process::spawn(&mut command, self.path(&format!("node-{name}.log")))
     }
 
     /// Joins a node with a fresh token and waits until it is online.

@@ -14,6 +14,7 @@ mod db;
 mod error;
 mod follow;
 mod front;
+mod inherited;
 mod join;
 mod lab;
 mod login;
@@ -152,8 +153,10 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = Cli::parse();
-    if matches!(&cli.command, Command::Connect(args) if args.becomes_helper()) {
-        resident::detach();
+    match &cli.command {
+        Command::Connect(args) if args.becomes_helper() => resident::detach(),
+        Command::Start(_) => inherited::close(),
+        _ => {}
     }
     logging(&cli);
     match crypto::configure(&cli.global, &cli.command).and_then(|()| run(cli)) {

@@ -96,14 +96,7 @@ impl Args {
 
 /// Leaves the terminal, the session and the descriptors of whoever started this process. Nothing may be open yet.
 pub(crate) fn detach() {
-    let listed = std::fs::read_dir("/proc/self/fd");
-    let open: Vec<i32> = listed
-        .map(|listed| listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-        .unwrap_or_default();
-    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // That of the list itself is closed already.
-        let _ = nix::unistd::close(descriptor);
-    }
+    crate::inherited::close();
     // A session of its own has no terminal, and so no Ctrl-C.
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");

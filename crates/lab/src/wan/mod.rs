@@ -13,7 +13,7 @@ mod namespace;
 mod packet;
 mod plan;
 mod run;
-pub(crate) mod sites;
+pub mod sites;
 pub mod table;
 
 use std::fmt::Write as _;

@@ -14,14 +14,13 @@ const REGIONS: [&str; 3] = ["a", "b", "c"];
 /// Round trips where none are given: the proxy is on the way from the client to the host.
 const ROUND_TRIPS: [&str; 6] = ["a-b=50", "b-c=50", "a-c=100", "a-a=0.5", "b-b=0.5", "c-c=0.5"];
 
-/// Brings it up, with one part in each region; `figures` are what is not as in [`ROUND_TRIPS`].
-pub(crate) fn up(figures: &Settings, seed: u64) -> Result<(Wan, Sites), LabError> {
-    let names: Vec<Name> = REGIONS.iter().map(|region| region.parse()).collect::<Result<_, _>>()?;
-    let usual: Vec<_> = ROUND_TRIPS.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let mut figures = figures.clone();
-    // What is given comes later, and stands.
-    figures.round_trips.splice(0..0, usual);
-    let matrix = Matrix::of(&names, &figures)?;
+/// Brings it up, with one part in each region; `figures` are what is not as usual, which is 50 ms from a to b and from b to
+/// c, 100 ms from a to c, and 0.5 ms within a region.
+///
+/// # Errors
+/// As [`Wan::up`], and for figures that make no sense.
+pub fn up(figures: &Settings, seed: u64) -> Result<(Wan, Sites), LabError> {
+    let (names, matrix) = (regions()?, matrix(figures)?);
     let placed = |(host, region): (&&str, &Name)| {
         Ok::<_, LabError>(Placed { host: host.parse()?, region: region.clone() })
     };
@@ -32,6 +31,22 @@ pub(crate) fn up(figures: &Settings, seed: u64) -> Result<(Wan, Sites), LabError
     };
     let sites = Sites { client: site("client")?, proxy: site("proxy")?, host: site("host")? };
     Ok((wan, sites))
+}
+
+fn regions() -> Result<Vec<Name>, LabError> {
+    REGIONS.iter().map(|region| region.parse()).collect()
+}
+
+/// What lies between the regions with these figures.
+///
+/// # Errors
+/// For figures that make no sense.
+pub fn matrix(figures: &Settings) -> Result<Matrix, LabError> {
+    let usual: Vec<_> = ROUND_TRIPS.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let mut figures = figures.clone();
+    // What is given comes later, and stands.
+    figures.round_trips.splice(0..0, usual);
+    Matrix::of(&regions()?, &figures)
 }
 
 /// What lies between the regions, in words.

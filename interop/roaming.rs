@@ -1,0 +1,133 @@
+//! Ways that fail under a session: what is short is lived through with nothing lost, what lasts ends the session on both
+//! sides and says so, and then everything works again. The cluster stands on a WAN of namespaces, which needs root.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr, reason = "what a failing test says")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use sallyport_lab::Talk;
+use sallyport_lab::rig::{Extras, Rig, Way};
+use sallyport_lab::wan::{Matrix, Settings, Wan, sites};
+use support::{PROGRAM, is_root, stderr, stdout, wait_for};
+
+/// Three regions, 20 ms apart, with a cluster.
+struct Far {
+    // In the order in which they end.
+    rig: Rig,
+    wan: Wan,
+}
+
+fn between(loss: &str) -> Settings {
+    let figures = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    let round_trips = figures(&["a-b=20", "b-c=20", "a-c=40"]);
+    Settings { round_trips, loss: figures(&[loss]), ..Settings::default() }
+}
+
+impl Far {
+    fn new() -> Self {
+        let (wan, sites) = sites::up(&between("0"), 1).unwrap();
+        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &Talk::silent()).unwrap();
+        Self { rig, wan }
+    }
+
+    /// Every way there is, with a name.
+    fn ways(&self, remote: &str) -> Vec<(&'static str, Command)> {
+        // Stock ssh looks whether anybody is still there only when it is told to.
+        let stock = |way| {
+            let mut command = self.rig.openssh("ssh", way);
+            command
+                .args(["-o", "ServerAliveInterval=10", "-o", "LogLevel=INFO"])
+                .arg(self.rig.destination(way));
+            command
+        };
+        let mut ways = vec![
+            ("sallyport ssh, helper", self.rig.own_ssh(true)),
+            ("sallyport ssh, alone", self.rig.own_ssh(false)),
+            ("ssh, helper", stock(Way::Helper)),
+            ("ssh -J", stock(Way::Jump)),
+        ];
+        for (_, command) in &mut ways {
+            command.arg(remote).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        ways
+    }
+
+    fn start(&self, mut command: Command) -> Child {
+        self.rig.cluster.sites().client.inside(|| command.spawn()).unwrap().unwrap()
+    }
+
+    /// What lies between the regions, from now on.
+    fn now(&mut self, loss: &str) {
+        let matrix: Matrix = sites::matrix(&between(loss)).unwrap();
+        self.wan.change(matrix);
+    }
+}
+
+fn ended(child: Child) -> Output {
+    child.wait_with_output().unwrap()
+}
+
+/// Processes whose command line has this in it.
+fn processes(what: &str) -> usize {
+    let all = stdout(&Command::new("ps").args(["-eo", "args"]).output().unwrap());
+    all.lines().filter(|line| line.contains(what) && line.starts_with("sleep")).count()
+}
+
+#[test]
+fn a_gap_is_lived_through_and_a_dead_way_ends_the_session() {
+    if !is_root() {
+        eprintln!("left out: only root can make network namespaces");
+        return;
+    }
+    let mut far = Far::new();
+    // A tunnel under a hill: six seconds without a packet, in the middle of what a command says.
+    let remote = "for i in $(seq 60); do echo $i; sleep 0.2; done; exit 3";
+    let children: Vec<_> =
+        far.ways(remote).into_iter().map(|(name, command)| (name, far.start(command))).collect();
+    std::thread::sleep(Duration::from_secs(4));
+    far.now("100");
+    std::thread::sleep(Duration::from_secs(6));
+    far.now("0");
+    let expected: String = (1..=60).map(|number| format!("{number}\n")).collect();
+    for (name, child) in children {
+        let output = ended(child);
+        assert_eq!(output.status.code(), Some(3), "{name}: {}", stderr(&output));
+        assert_eq!(stdout(&output), expected, "{name}: {}", stderr(&output));
+    }
+
+    // A laptop that is closed: the other side is not heard of any more.
+    let lasting = format!("sleep 6{:05}", std::process::id() % 100_000);
+    let children: Vec<_> =
+        far.ways(&lasting).into_iter().map(|(name, command)| (name, far.start(command))).collect();
+    let all = children.len();
+    wait_for("the commands", || (processes(&lasting) == all).then_some(()));
+    far.now("100");
+    let began = Instant::now();
+    for (name, child) in children {
+        let output = ended(child);
+        assert_eq!(output.status.code(), Some(255), "{name}: {}", stderr(&output));
+        assert!(!stderr(&output).trim().is_empty(), "{name} says why");
+        assert!(began.elapsed() < Duration::from_secs(100), "{name}: {:?}", began.elapsed());
+    }
+    // Nobody told the node: it finds out as well.
+    while processes(&lasting) > 0 {
+        assert!(began.elapsed() < Duration::from_secs(150), "the node's sessions go on");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+
+    // It is opened again: the node comes back by itself, and everything goes as before.
+    far.now("0");
+    wait_for("the node to be back", || {
+        let (_, command) = far.ways("echo back").swap_remove(0);
+        let output = ended(far.start(command));
+        (stdout(&output) == "back\n").then_some(())
+    });
+    for (name, command) in far.ways("echo back") {
+        let output = ended(far.start(command));
+        assert_eq!(stdout(&output), "back\n", "{name}: {}", stderr(&output));
+    }
+}
