@@ -33,6 +33,7 @@ use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span, info_span};
 
@@ -40,6 +41,7 @@ pub use credentials::Credentials;
 pub use error::ClientError;
 pub(crate) use forward::RemoteListener;
 pub use forward::{Endpoint, Forward, Listener, RemoteForward, Report};
+pub(crate) use native::Extras as NativeExtras;
 pub use phases::PHASE;
 /// A terminal mode of RFC 4254 §8.
 pub use russh::Pty as TerminalMode;
@@ -84,6 +86,17 @@ pub struct Settings {
 pub(crate) trait AgentSource: Send + Sync + fmt::Debug {
     /// A connection to the agent.
     async fn open(&self) -> std::io::Result<BoxedStream>;
+}
+
+/// An agent that listens here.
+#[derive(Debug)]
+struct AgentSocket(PathBuf);
+
+#[async_trait]
+impl AgentSource for AgentSocket {
+    async fn open(&self) -> io::Result<BoxedStream> {
+        Ok(Box::new(UnixStream::connect(&self.0).await?))
+    }
 }
 
 /// What a program between a user and a server needs besides [`Settings`].
@@ -222,9 +235,19 @@ where
 /// login is what the first session says on its standard error. Of the settings, the authorities are not asked. To be
 /// called where a runtime runs.
 pub fn connect_native<S: Stream + 'static>(stream: S, settings: Settings) -> Connection {
+    let agent = settings.agent.clone().map(|socket| Arc::new(AgentSocket(socket)) as Arc<dyn AgentSource>);
+    connect_native_with(stream, settings, NativeExtras { agent, ..NativeExtras::default() })
+}
+
+/// The same for a program between the user and the node.
+pub(crate) fn connect_native_with<S: Stream + 'static>(
+    stream: S,
+    settings: Settings,
+    extras: NativeExtras,
+) -> Connection {
     let said = Arc::new(Said::default());
     let remotes = Arc::new(Remotes::default());
-    let line = Line::Native(native::begin(stream, &settings, &said, &remotes));
+    let line = Line::Native(native::begin(stream, &settings, extras, &said, &remotes));
     Connection { inner: Arc::new(Inner { line, host: settings.host, said, remotes }) }
 }
 
@@ -338,6 +361,14 @@ impl Connection {
         match &self.inner.line {
             Line::Ssh(ssh) => ssh.handle.is_closed(),
             Line::Native(line) => line.mux.end().is_some(),
+        }
+    }
+
+    /// Waits until a native connection has ended, and says why as far as anyone did. With SSH the sessions say it.
+    pub(crate) async fn ended(&self) -> String {
+        match &self.inner.line {
+            Line::Ssh(_) => std::future::pending().await,
+            Line::Native(line) => line.ended().await,
         }
     }
 

@@ -6,20 +6,20 @@ pub(super) mod stream;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{Instrument, debug, debug_span, warn};
 
 use super::events::Said;
 use super::forward::{Remotes, Wanted, handed};
-use super::{ClientError, Connection, Display, Endpoint, KEEPALIVES_UNANSWERED, Program, Settings};
+use super::{
+    AgentSource, ClientError, Connection, Display, Endpoint, KEEPALIVES_UNANSWERED, Program, Settings,
+};
 use crate::inbound::Pressure;
 use crate::native::frame::{
     DisplayOffer, FIRST_WINDOW, Farewell, Frame, FrameError, Hello, Open, Session, VERSION,
@@ -79,14 +79,28 @@ impl Drop for Line {
     }
 }
 
+/// What a program between a user and a node needs besides [`Settings`].
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// The agent.
+    pub(crate) agent: Option<Arc<dyn AgentSource>>,
+    /// Many connections are held at once, so that one keeps no more for its readers than SSH would.
+    pub(crate) one_of_many: bool,
+}
+
 /// Begins to speak. Nothing is waited for.
 pub(super) fn begin<S: Stream + 'static>(
     stream: S,
     settings: &Settings,
+    extras: Extras,
     said: &Arc<Said>,
     remotes: &Arc<Remotes>,
 ) -> Line {
+    let Extras { agent, one_of_many } = extras;
     let mux = Mux::new(Side::Client, WINDOW_BYTES, FIRST_WINDOW, true);
+    if one_of_many {
+        mux.keep_windows();
+    }
     let login = settings.login.clone();
     // The first of all, and a login that is too long for a frame is none: the host then says so.
     if let Err(error) =
@@ -100,7 +114,7 @@ pub(super) fn begin<S: Stream + 'static>(
     let host = Host {
         mux: mux.clone(),
         name: settings.host.clone(),
-        agent: settings.agent.clone(),
+        agent,
         said: Arc::clone(said),
         remotes: Arc::clone(remotes),
         questions: questions.clone(),
@@ -124,6 +138,11 @@ impl Line {
     /// Why the connection ended, as far as anyone said.
     pub(super) fn end(&self) -> String {
         self.mux.end().map(|end| end.reason).unwrap_or_default()
+    }
+
+    /// Waits until the connection has ended, and says why as far as anyone did.
+    pub(super) async fn ended(&self) -> String {
+        self.mux.ended().await.reason
     }
 
     /// The host wants this login by SSH.
@@ -274,7 +293,7 @@ pub(super) fn offer(display: &Display) -> DisplayOffer {
 struct Host {
     mux: Mux,
     name: String,
-    agent: Option<PathBuf>,
+    agent: Option<Arc<dyn AgentSource>>,
     said: Arc<Said>,
     remotes: Arc<Remotes>,
     questions: Arc<Questions>,
@@ -360,19 +379,19 @@ impl Host {
     }
 
     fn agent(&self, id: u32) -> Result<(), Breach> {
-        let Some(socket) = self.agent.clone().filter(|_| self.said.agent_wanted.load(Ordering::Acquire))
+        let Some(source) = self.agent.clone().filter(|_| self.said.agent_wanted.load(Ordering::Acquire))
         else {
             warn!(host = %self.name, "the host asked for the SSH agent, which was not offered to it");
             return self.refuse(id, "no agent is forwarded");
         };
         let lane = self.admit(id);
         tokio::spawn(async move {
-            match UnixStream::connect(&socket).await {
+            match source.open().await {
                 Ok(agent) => {
-                    let _ = lane.carry(Box::new(agent)).await;
+                    let _ = lane.carry(agent).await;
                 }
                 Err(error) => {
-                    debug!(socket = %socket.display(), %error, "no SSH agent to forward");
+                    debug!(?source, %error, "no SSH agent to forward");
                     lane.refuse("the agent does not answer");
                 }
             }

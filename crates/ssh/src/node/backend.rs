@@ -37,6 +37,22 @@ pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
         proof: Proof<'_>,
         permit: &Permit,
     ) -> Result<Arc<dyn Place>, String>;
+
+    /// Whether who may enter is decided here, by what they prove. Otherwise somebody behind decides, and whoever brought the
+    /// connection knows whose it is; see [`BackEnd::undecided`]. Default: here.
+    fn is_decided_here(&self) -> bool {
+        true
+    }
+
+    /// The place of a login for which nothing is decided here, where there is one. Default: there is none.
+    fn undecided(&self, _user: &str) -> Option<Arc<dyn Place>> {
+        None
+    }
+
+    /// Waits until there is nothing to go to any more, and says why. Default: there is always something.
+    async fn gone(&self) -> String {
+        std::future::pending().await
+    }
 }
 
 /// What one login can have done for it. Every check is behind whoever calls.

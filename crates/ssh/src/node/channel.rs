@@ -13,17 +13,18 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::backend::{Asked, DisplayAsked, Place, Reach};
-use super::connection::{Live, Shared};
+use super::connection::{Live, Shared, Word};
 use super::door::Door;
 use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
+use super::relay;
 use crate::helper::printable;
 use crate::inbound::Inbox;
 use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Terminal};
 
 /// How long a client has to take the reason for the end of its session.
-const GOODBYE: Duration = Duration::from_secs(1);
+pub(super) const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What a channel asks to start.
 pub(super) struct Wanted {
@@ -37,7 +38,7 @@ pub(super) struct Wanted {
     pub(super) display: Option<DisplayAsked>,
 }
 
-struct FromClient(Arc<Inbox>);
+pub(super) struct FromClient(pub(super) Arc<Inbox>);
 
 #[async_trait]
 impl Input for FromClient {
@@ -67,7 +68,8 @@ async fn serve(mut door: Door, wanted: Wanted) {
         return door.refuse(&shared.too_many_sessions()).await;
     }
     let (place, permit) = match shared.decide() {
-        Ok(decided) => decided,
+        Ok((place, Word::Ours(permit))) => (place, permit),
+        Ok((place, Word::Theirs)) => return relay::session(door, wanted, place.as_ref()).await,
         Err(message) => return door.refuse(&message).await,
     };
     if let Some(what) = copies_files(&wanted.kind)
@@ -100,7 +102,10 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let options = permit.options();
     let how =
         How { policy: options.record_session, mode: options.recording, input: server.config.record_input };
-    let record = match Record::begin(about, &server.recorders, how, server.sink.clone()).await {
+    let Some(recorders) = &server.recorders else {
+        return door.refuse("nothing can be recorded here, so nothing runs here").await;
+    };
+    let record = match Record::begin(about, recorders, how, server.sink.clone()).await {
         Ok(record) => record,
         Err(stop) => {
             shared.refused(shared.event(Code::SessionRefused).message(stop.to_string()));

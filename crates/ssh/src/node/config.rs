@@ -89,7 +89,7 @@ impl NodeConfig {
             auth_rejection_time: Duration::ZERO,
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![host.key.clone()],
-            certificates: vec![host.certificate.clone()],
+            certificates: host.certificate.iter().cloned().collect(),
             limits: algorithms::server_limits(),
             window_size: inbound::FIRST_WINDOW_BYTES,
             maximum_packet_size: 32 * 1024,

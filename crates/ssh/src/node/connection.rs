@@ -18,7 +18,7 @@ use sallyport_sal::HybridKeyExchange;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 
-pub(super) use shared::{Live, Shared};
+pub(super) use shared::{Live, Shared, Word};
 
 use crate::Stream;
 use crate::capabilities::{Heard, Tap, hear_out, no_common_algorithm};
@@ -122,9 +122,10 @@ async fn hold<T, F: Future<Output = ()>>(
     let mut changes = shared.server.directory.changes();
     let mut changes_end = false;
     let mut warned = false;
-    let reason = loop {
+    let mut nowhere_to_go = shared.back_end.gone();
+    let (reason, is_ours) = loop {
         let ask_again = match shared.limits(warned) {
-            Verdict::Over(reason) => break reason,
+            Verdict::Over(reason) => break (reason, true),
             Verdict::Warn(told) => {
                 warned = true;
                 shared.tell_terminals(&told);
@@ -135,28 +136,33 @@ async fn hold<T, F: Future<Output = ()>>(
         tokio::select! {
             ended = &mut session => return Some(ended),
             () = &mut login_deadline, if shared.access.get().is_none() => {
-                break format!("no login within {} s", login_timeout.as_secs());
+                break (format!("no login within {} s", login_timeout.as_secs()), true);
             }
             () = shared.wake.notified() => {
                 if let Some(reason) = shared.cut_reason() {
-                    break reason;
+                    break (reason, true);
                 }
             }
             changed = changes.changed(), if !changes_end => {
                 changes_end = changed.is_err();
                 if let Some(reason) = shared.locked() {
-                    break reason;
+                    break (reason, true);
                 }
             }
+            reason = &mut nowhere_to_go => break (reason, false),
             () = sleep(ask_again) => {}
         }
     };
     tracing::info!(%reason, "cutting a connection");
-    let sessions = shared.sessions_running();
-    if shared.access.get().is_some() {
-        shared.server.sink.emit(shared.event(Code::SessionCut).message(&reason).field("sessions", sessions));
+    if is_ours {
+        let sessions = shared.sessions_running();
+        if shared.access.get().is_some() {
+            let event = shared.event(Code::SessionCut).message(&reason);
+            shared.server.sink.emit(event.field("sessions", sessions));
+        }
+        // Otherwise whoever was there has told the sessions, or they find that nobody is.
+        shared.cut(&reason);
     }
-    shared.cut(&reason);
     // The sessions say it on their standard error; when they have, or have had their time, the line goes.
     let sessions_gone = async {
         while shared.sessions_running() > 0 {

@@ -16,7 +16,7 @@ use crate::session::{Channel, Exit, Gone, Output};
 use crate::signal_names;
 
 /// Exit status for what the node did not let happen; ssh's own for its errors.
-const REFUSED_STATUS: u32 = 255;
+pub(super) const REFUSED_STATUS: u32 = 255;
 
 /// How a channel's client is reached.
 #[derive(Clone)]

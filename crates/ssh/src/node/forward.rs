@@ -16,7 +16,7 @@ use sallyport_audit::{Code, Event};
 use uuid::Uuid;
 
 use super::backend::{Place, Target};
-use super::connection::Shared;
+use super::connection::{Shared, Word};
 use super::door::Door;
 use crate::BoxedStream;
 use crate::inbound::{Counts, carry};
@@ -28,6 +28,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Granted {
     pub(super) target: Target,
     place: Arc<dyn Place>,
+    /// Otherwise whoever is behind the place says in words of their own what is wrong.
+    decided_here: bool,
 }
 
 /// Whether the roles allow it now.
@@ -35,10 +37,14 @@ pub(super) struct Granted {
 /// # Errors
 /// What the person reads when not.
 pub(super) fn check(shared: &Shared, target: Target, direction: Direction) -> Result<Granted, String> {
-    let (place, permit) = shared.decide()?;
+    let (place, word) = shared.decide()?;
     if let Some(problem) = target.problem() {
         return Err(refuse(shared, &target.to_string(), problem));
     }
+    let permit = match word {
+        Word::Ours(permit) => permit,
+        Word::Theirs => return Ok(Granted { target, place, decided_here: false }),
+    };
     let options: &SessionOptions = permit.options();
     let (what, option, allowed) = match target {
         Target::Port { .. } => ("port forwarding", "options.port_forwarding", options.port_forwarding),
@@ -52,7 +58,7 @@ pub(super) fn check(shared: &Shared, target: Target, direction: Direction) -> Re
         Direction::Remote => remote,
         Direction::X11 => options.x11_forwarding,
     } {
-        return Ok(Granted { target, place });
+        return Ok(Granted { target, place, decided_here: true });
     }
     let way = match (direction, local || remote) {
         (Direction::Remote, true) => " from the node to you (-R)",

@@ -24,6 +24,7 @@ mod live;
 mod local;
 mod opening;
 mod record;
+mod relay;
 mod remote;
 mod signals;
 mod x11;
@@ -49,6 +50,7 @@ use tokio::sync::{Notify, watch};
 pub use config::NodeConfig;
 pub use joining::{JOIN_LOGIN, Participant};
 pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
+pub use relay::Relay;
 pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 
 use crate::Stream;
@@ -97,7 +99,8 @@ impl<'a> From<&'a SshKeyPair> for HostKey<'a> {
 #[derive(Clone)]
 pub struct HostIdentity {
     key: PrivateKey,
-    certificate: Certificate,
+    /// None for a key that is believed by itself.
+    certificate: Option<Certificate>,
     /// Keeps an RSA key signing.
     signer: Option<Arc<HostSigner>>,
 }
@@ -122,13 +125,23 @@ impl HostIdentity {
         }
         let (key, signer) = rsa_keys::host_key(key)
             .map_err(|error| NodeError::HostCertificate { reason: error.to_string() })?;
-        Ok(Self { key, certificate, signer })
+        Ok(Self { key, certificate: Some(certificate), signer })
+    }
+
+    /// A key that is believed by itself: its clients know it beforehand.
+    ///
+    /// # Errors
+    /// [`NodeError::HostKey`] when it cannot sign here.
+    pub fn plain(key: &SshKeyPair) -> Result<Self, NodeError> {
+        let (key, signer) =
+            rsa_keys::host_key(key).map_err(|error| NodeError::HostKey { reason: error.to_string() })?;
+        Ok(Self { key, certificate: None, signer })
     }
 
     /// When the certificate ends.
     #[must_use]
     pub fn valid_before(&self) -> Option<OffsetDateTime> {
-        i64::try_from(self.certificate.valid_before())
+        i64::try_from(self.certificate.as_ref()?.valid_before())
             .ok()
             .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
     }
@@ -137,7 +150,7 @@ impl HostIdentity {
 impl fmt::Debug for HostIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostIdentity")
-            .field("certificate", &self.certificate.key_id())
+            .field("certificate", &self.certificate.as_ref().map(Certificate::key_id))
             .finish_non_exhaustive()
     }
 }
@@ -152,6 +165,12 @@ pub enum NodeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The host key is not usable.
+    #[error("the host key is not usable: {reason}")]
+    HostKey {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The host key is in a custody that does not give it out.
     #[error(
         "the {algorithm} host key is not in memory, and russh signs with host keys from memory only; keep the host key in a file, and the user and CA keys in the token"
@@ -159,6 +178,12 @@ pub enum NodeError {
     HostKeyHeld {
         /// Its type.
         algorithm: KeyAlgorithm,
+    },
+    /// Ourselves: something that is built in does not work.
+    #[error("what is built in does not work: {reason}")]
+    Internal {
+        /// What.
+        reason: String,
     },
 }
 
@@ -190,7 +215,8 @@ struct Inner {
     ssh: RwLock<Face>,
     directory: Arc<dyn Directory>,
     sink: Arc<dyn Sink>,
-    recorders: Recorders,
+    /// None where nothing runs that would be recorded.
+    recorders: Option<Recorders>,
     connections: Mutex<HashMap<u64, Arc<Shared>>>,
     live: LiveSessions,
     next: AtomicU64,
@@ -238,6 +264,17 @@ impl NodeServer {
         directory: Arc<dyn Directory>,
         sink: Arc<dyn Sink>,
         recorders: Recorders,
+        live: LiveSessions,
+    ) -> Self {
+        Self::of(config, host, directory, sink, Some(recorders), live)
+    }
+
+    fn of(
+        config: NodeConfig,
+        host: &HostIdentity,
+        directory: Arc<dyn Directory>,
+        sink: Arc<dyn Sink>,
+        recorders: Option<Recorders>,
         live: LiveSessions,
     ) -> Self {
         let ssh = RwLock::new(Face::new(&config, host));
@@ -317,14 +354,24 @@ impl NodeServer {
         info: ConnectionInfo,
     ) {
         let (shared, _listed) = self.enter(back_end, info, Phase::Version);
-        let face = self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
-        // Asked for every connection, so that a change of suite is felt at once.
+        // Keeps an RSA key signing.
+        let face = self.face();
+        let (config, demand) = self.manner(&face);
+        connection::serve(stream, shared, config, demand).await;
+    }
+
+    fn face(&self) -> Face {
+        self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How a connection begins. Asked for every one, so that a change of suite is felt at once.
+    fn manner(&self, face: &Face) -> (Arc<Config>, HybridKeyExchange) {
         let demand = self.0.directory.trust().suite().key_exchange();
         let config = match demand {
             HybridKeyExchange::Preferred => face.any.clone(),
             HybridKeyExchange::Required => face.hybrid.clone(),
         };
-        connection::serve(stream, shared, config, demand).await;
+        (config, demand)
     }
 
     /// The sessions that run, to be listed and ended.

@@ -22,13 +22,13 @@ use tokio::time::timeout;
 
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::forward::inward::Client;
-use crate::BoxedStream;
 use crate::agent::UserAgent;
 use crate::client::{
-    self, Connection, Credentials, Display, Endpoint, Extras, Program, RemoteListener, SessionInput,
-    SessionRequest, Settings, WindowSize,
+    self, ClientError, Connection, Credentials, Display, Endpoint, Extras, NativeExtras, Program,
+    RemoteListener, SessionInput, SessionRequest, Settings, WindowSize,
 };
 use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
+use crate::{BoxedStream, Stream};
 use carry::{Files, carry};
 use lent::{Lent, LentDisplay, agent_of};
 
@@ -138,11 +138,13 @@ impl BackEnd for Remote {
             ));
         };
         let place = RemotePlace {
-            upstream: self.0.clone(),
-            identity: identity.clone(),
-            certificate: certificate.clone(),
-            login: permit.login().clone(),
             name: self.0.name(),
+            way: Some(Way {
+                upstream: self.0.clone(),
+                identity: identity.clone(),
+                certificate: certificate.clone(),
+                login: permit.login().clone(),
+            }),
             connection: OnceCell::new(),
             agent: Arc::default(),
             display: Arc::default(),
@@ -169,19 +171,42 @@ fn describe(error: &dyn std::error::Error) -> String {
 
 /// One login on the server.
 #[derive(Debug)]
-struct RemotePlace {
-    upstream: Arc<dyn Upstream>,
-    identity: Identity,
-    certificate: Certificate,
-    login: Login,
+pub(super) struct RemotePlace {
     name: String,
+    /// How to get there; none where somebody was there when this was made.
+    way: Option<Way>,
     /// Not there until somebody can sign.
     connection: OnceCell<Connection>,
     agent: Arc<Lent>,
     display: Arc<Lent>,
 }
 
+/// How somebody is logged in on a server.
+#[derive(Debug)]
+struct Way {
+    upstream: Arc<dyn Upstream>,
+    identity: Identity,
+    certificate: Certificate,
+    login: Login,
+}
+
 impl RemotePlace {
+    /// The place of a login on a node that speaks the native protocol, on a proven stream.
+    pub(super) fn native(stream: impl Stream + 'static, settings: Settings) -> Self {
+        let (name, agent) = (settings.host.clone(), Arc::<Lent>::default());
+        let extras = NativeExtras { agent: Some(agent.clone()), one_of_many: true };
+        let connection = client::connect_native_with(stream, settings, extras);
+        let connection = OnceCell::new_with(Some(connection));
+        Self { name, way: None, connection, agent, display: Arc::default() }
+    }
+
+    /// Waits until the connection has ended, and says why.
+    pub(super) async fn ended(&self) -> String {
+        let Some(connection) = self.connection.get() else { return std::future::pending().await };
+        let reason = connection.ended().await;
+        if reason.is_empty() { format!("the connection to {} was lost", self.name) } else { reason }
+    }
+
     /// Logs in, once.
     async fn enter(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<(), String> {
         let log_in = || async {
@@ -194,37 +219,28 @@ impl RemotePlace {
     }
 
     async fn log_in(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<Connection, String> {
+        let Some(Way { upstream, identity, certificate, login }) = &self.way else {
+            return Err(format!("the connection to {} was lost", self.name));
+        };
         let by_agent = agent.is_some();
         let (credentials, stream) = match agent {
-            Some(agent) => {
-                (Credentials::of_agent(agent, self.certificate.clone()), self.upstream.dial().await?)
-            }
+            Some(agent) => (Credentials::of_agent(agent, certificate.clone()), upstream.dial().await?),
             None => {
-                let line = self.certificate.to_openssh().map_err(|error| error.to_string())?;
-                let credentials = self.upstream.credentials(&self.identity, &line, &self.login);
+                let line = certificate.to_openssh().map_err(|error| error.to_string())?;
+                let credentials = upstream.credentials(identity, &line, login);
                 // Neither waits for the other: on a first connection both ask somebody.
-                tokio::try_join!(credentials, self.upstream.dial())?
+                tokio::try_join!(credentials, upstream.dial())?
             }
         };
-        let ServerProof { name, trust, pinned } = self.upstream.proof();
-        let settings = Settings {
-            login: self.login.to_string(),
-            host: name,
-            trust,
-            keepalive: Some(KEEPALIVE),
-            agent: None,
-        };
+        let ServerProof { name, trust, pinned } = upstream.proof();
+        let settings =
+            Settings { login: login.to_string(), host: name, trust, keepalive: Some(KEEPALIVE), agent: None };
         let extras = Extras { pinned, agent: Some(self.agent.clone()) };
         let connection = client::connect_with(stream, &credentials, settings, extras)
             .await
             .map_err(|error| describe(&error))?;
         if by_agent {
-            self.upstream.signed(&AgentLogin {
-                identity: &self.identity,
-                login: &self.login,
-                certificate: &self.certificate,
-                forwarded,
-            });
+            upstream.signed(&AgentLogin { identity, login, certificate, forwarded });
         }
         Ok(connection)
     }
@@ -264,12 +280,14 @@ impl Place for RemotePlace {
         output: Arc<dyn Output>,
         tap: Arc<dyn Tap>,
     ) -> Ended {
-        let files = (session.kind == Kind::Sftp).then_some(Files { hashes: session.hash_files });
         let cut = |problem| Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(problem) };
         let connection = match self.connection() {
             Ok(connection) => connection,
             Err(problem) => return cut(problem),
         };
+        // A node of ours tells of its files itself.
+        let observed = session.kind == Kind::Sftp && !connection.is_native();
+        let files = observed.then_some(Files { hashes: session.hash_files });
         match connection.start(self.request(session)).await {
             Ok(session) => carry(session, connection, files, &self.name, input, output, tap).await,
             Err(error) => cut(describe(&error)),
@@ -300,8 +318,14 @@ impl Place for RemotePlace {
     async fn connect(&self, target: &Target) -> io::Result<Connected> {
         let to = endpoint(target);
         let origin = SocketAddr::from(([127, 0, 0, 1], 0));
-        let opened = self.connection().map_err(io::Error::other)?.open_to(&to, origin).await;
-        let stream = opened.map_err(|error| io::Error::other(describe(&error)))?;
+        let connection = self.connection().map_err(io::Error::other)?;
+        let stream = connection.open_to(&to, origin).await.map_err(|error| {
+            io::Error::other(match error {
+                // A node of ours says what it was.
+                ClientError::Refused { reason, .. } if connection.is_native() => reason,
+                error => describe(&error),
+            })
+        })?;
         Ok(Connected { stream: Box::new(stream), peer: None })
     }
 
@@ -337,7 +361,7 @@ impl Listener for There {
 }
 
 /// Asks for the client's agent.
-const AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
+pub(super) const AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 /// Variables that sshd sets itself, of its own connection.
 const OWN_VARIABLES: [&str; 2] = ["SSH_CONNECTION", "SSH_CLIENT"];
 

@@ -248,9 +248,14 @@ impl World {
         self.write_key(name, &key.private_openssh(), &certificate);
     }
 
+    /// A fresh key that proves itself as the node's.
+    pub(crate) fn host(&self) -> HostIdentity {
+        identity(self.suite, &self.host_ca, &self.cluster.node)
+    }
+
     /// The node proves itself by a fresh key from the next connection on.
     pub(crate) fn renew_host(&self) {
-        self.server.set_host(&identity(self.suite, &self.host_ca, &self.cluster.node));
+        self.server.set_host(&self.host());
     }
 
     /// A certificate over a public key.

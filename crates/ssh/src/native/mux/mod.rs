@@ -348,6 +348,11 @@ impl Mux {
         Inbox::with_credit(pressure.clone(), Box::new(credit))
     }
 
+    /// Windows stay as wide as they begin: for a process that holds many connections. To be said before any is opened.
+    pub(crate) fn keep_windows(&self) {
+        self.state().budget = Budget::NONE;
+    }
+
     /// The reader of a channel has taken so many bytes.
     pub(crate) fn taken(&self, id: u32, bytes: usize) {
         let mut state = self.state();

@@ -23,6 +23,9 @@ impl Default for Budget {
 }
 
 impl Budget {
+    /// Windows stay as wide as they begin.
+    pub(super) const NONE: Self = Self(0);
+
     fn take(&mut self, bytes: u32) -> u32 {
         let taken = bytes.min(self.0);
         self.0 -= taken;

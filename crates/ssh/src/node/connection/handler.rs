@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use sallyport_audit::recording::Direction;
 use ssh_key::Certificate;
@@ -147,6 +147,11 @@ impl Connection {
         })
     }
 
+    /// Whether somebody comes in without a proof; see [`BackEnd::undecided`](crate::node::backend::BackEnd::undecided).
+    fn undecided(&self, user: &str) -> Auth {
+        if self.shared.let_in_undecided(user) { Auth::Accept } else { Auth::reject() }
+    }
+
     fn request(&mut self, id: ChannelId, request: Incoming) -> Result<(), russh::Error> {
         self.shared.touch();
         if let Some(open) = self.channels.get(&id)
@@ -161,12 +166,23 @@ impl Connection {
 impl Handler for Connection {
     type Error = russh::Error;
 
+    async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
+        Ok(self.undecided(user))
+    }
+
+    async fn auth_publickey(&mut self, user: &str, _: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
+        Ok(self.undecided(user))
+    }
+
     async fn auth_openssh_certificate(
         &mut self,
         user: &str,
         certificate: &Certificate,
     ) -> Result<Auth, Self::Error> {
         self.shared.opening.reached(Phase::Authentication);
+        if !self.shared.back_end.is_decided_here() {
+            return Ok(self.undecided(user));
+        }
         match authorise(&self.shared, user, certificate).await {
             Ok(access) => {
                 // Once authenticated, a client cannot come back here (RFC 4252 §5.1).

@@ -34,7 +34,20 @@ pub(in crate::node) enum Access {
     Joining(Box<Identity>),
     /// An authentic certificate, and no right to enter: reads why, and nothing else.
     Refused { message: String },
+    /// Whoever it is: the node behind this place decides, limits and records.
+    Elsewhere(Arc<dyn Place>),
 }
+
+/// Whose word it is that something may be done.
+pub(in crate::node) enum Word {
+    /// This server's, within these limits.
+    Ours(Permit),
+    /// That of the node behind the place.
+    Theirs,
+}
+
+/// Sessions on one connection of which another server has the say: for as long as memory is there.
+const MOST_SESSIONS_ELSEWHERE: usize = 1000;
 
 /// Who is on a connection, and what they may.
 pub(in crate::node) struct Granted {
@@ -71,7 +84,7 @@ pub(in crate::node) struct Shared {
     pub(super) refused: AtomicBool,
     cut: Mutex<Option<String>>,
     pub(super) wake: tokio::sync::Notify,
-    pub(super) line: CancellationToken,
+    pub(in crate::node) line: CancellationToken,
     /// Whether the connection is read.
     pub(super) gate: Arc<Gate>,
 }
@@ -285,9 +298,24 @@ impl Shared {
         self.granted().map(|granted| &granted.identity)
     }
 
+    /// Whether another server decides, and this one hands on.
+    pub(in crate::node) fn is_decided_elsewhere(&self) -> bool {
+        matches!(self.access.get(), Some(Access::Elsewhere(_)))
+    }
+
+    /// Lets somebody in of whom another server decides, where that is so.
+    pub(super) fn let_in_undecided(&self, user: &str) -> bool {
+        let place = self.back_end.undecided(user);
+        place.is_some_and(|place| self.access.set(Access::Elsewhere(place)).is_ok())
+    }
+
     /// Sessions that may run on this connection at once.
     pub(in crate::node) fn max_sessions(&self) -> usize {
-        self.granted().map_or(1, |granted| granted.permit.options().max_sessions)
+        match self.access.get() {
+            Some(Access::Granted(granted)) => granted.permit.options().max_sessions,
+            Some(Access::Elsewhere(_)) => MOST_SESSIONS_ELSEWHERE,
+            _ => 1,
+        }
     }
 
     /// One session more is refused: the event, and what the person reads.
@@ -299,7 +327,7 @@ impl Shared {
     }
 
     /// Decides again: roles, locks and the certificate's end may have changed since.
-    pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Permit), String> {
+    pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Word), String> {
         match self.access.get() {
             Some(Access::Granted(granted)) => {
                 let Granted { identity, login, place, .. } = granted.as_ref();
@@ -312,7 +340,7 @@ impl Shared {
                     OffsetDateTime::now_utc(),
                 );
                 match decision {
-                    Ok(permit) => Ok((place.clone(), permit)),
+                    Ok(permit) => Ok((place.clone(), Word::Ours(permit))),
                     Err(refusal) => {
                         let mut event = self.event(Code::SessionRefused).message(refusal.to_string());
                         if let Some(rule) = refusal.rule() {
@@ -323,6 +351,7 @@ impl Shared {
                     }
                 }
             }
+            Some(Access::Elsewhere(place)) => Ok((place.clone(), Word::Theirs)),
             Some(Access::Refused { message }) => Err(message.clone()),
             Some(Access::Joining(_)) => Err(format!(
                 "the login {} is for joining sessions, and for nothing else",
@@ -337,7 +366,7 @@ impl Shared {
         let (identity, login) = match self.access.get()? {
             Access::Granted(granted) => (&granted.identity, Some(&granted.login)),
             Access::Joining(identity) => (identity.as_ref(), None),
-            Access::Refused { .. } => return None,
+            Access::Refused { .. } | Access::Elsewhere(_) => return None,
         };
         let directory = &self.server.directory;
         directory

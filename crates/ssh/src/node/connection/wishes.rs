@@ -47,7 +47,8 @@ impl Wishes {
 
     /// `early` is true before the program was started.
     pub(super) fn display(&mut self, shared: &Shared, asked: Option<DisplayAsked>, early: bool) -> bool {
-        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().x11_forwarding);
+        let allowed = shared.is_decided_elsewhere()
+            || shared.granted().is_some_and(|granted| granted.permit.options().x11_forwarding);
         if !allowed && shared.granted().is_some() {
             let message = "X11 forwarding: the roles do not allow it (options.permit_x11_forwarding)";
             shared.refused(shared.event(Code::SessionRefused).message(message));
@@ -62,7 +63,8 @@ impl Wishes {
 
     /// `early` is true before the program was started.
     pub(super) fn agent(&mut self, shared: &Shared, early: bool) -> bool {
-        let allowed = shared.granted().is_some_and(|granted| granted.permit.options().forward_agent);
+        let allowed = shared.is_decided_elsewhere()
+            || shared.granted().is_some_and(|granted| granted.permit.options().forward_agent);
         let needed = shared.granted().is_some_and(|granted| granted.place.wants_agent());
         if !allowed && !needed && shared.granted().is_some() {
             let message = "agent forwarding: the roles do not allow it (options.forward_agent)";

@@ -41,7 +41,8 @@ pub(in crate::node) async fn run(
                 .field("success", false);
             shared.server.sink.emit(event);
             door.inbox.refuse();
-            let reason = format!("cannot connect to {name}: {reason}");
+            let reason =
+                if granted.decided_here { format!("cannot connect to {name}: {reason}") } else { reason };
             door.keep_out(reply, reason).await;
         }
     }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::again::again;
 use super::{HangUp, window};
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
+use crate::node::door::REFUSED_STATUS;
 use crate::session::{Channel, Early, Ended, Exit, Happening, Incoming, Input, Output, Signal, Stop, Tap};
 use crate::sftp::observe::{Observer, Seen};
 use crate::sftp::passing::Passed;
@@ -207,6 +208,8 @@ impl Carrying<'_> {
                 client::Output::TerminalRefused => {
                     self.say("the server gives no terminal; going on without one").await?;
                 }
+                // A stock client does not ask whether it was taken, so a node that goes by it says nothing either.
+                client::Output::AgentRefused if self.connection.is_native() => {}
                 client::Output::AgentRefused => {
                     self.say("the server takes no agent; going on without one").await?;
                 }
@@ -233,6 +236,8 @@ impl Carrying<'_> {
             client::Exit::Status(status) => Exit::Status(status),
             client::Exit::Signal { name, core_dumped, .. } => Exit::Signal { name, core: core_dumped },
             client::Exit::Unknown => return Ok(()),
+            // Natively its words have come as output.
+            client::Exit::Refused if self.connection.is_native() => Exit::Status(REFUSED_STATUS),
             client::Exit::Refused => {
                 return Err(Early::Cut(format!("{} refused to run this", self.name)));
             }

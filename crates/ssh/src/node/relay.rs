@@ -1,0 +1,186 @@
+//! SSH in front of a node that is reached by the native protocol ([`crate::native`]): for stock clients, on their own
+//! machine.
+//!
+//! A [`Relay`] is the node's SSH server with everything taken away that a node decides, limits or records: the node does
+//! that behind it, and what it says comes out here in its own words. Whoever brings a connection has to know whose it is:
+//! it is let in with any proof or none, since all that it gets is the stream that was brought along with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sallyport_access::permit::Permit;
+use sallyport_access::{HostId, Identity, Labels, Lock, Node, NodeKind, NodeName, Policies};
+use sallyport_audit::{Event, Sink};
+use sallyport_ca::Trust;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::backend::{Asked, BackEnd, Place, Proof};
+use super::channel::{FromClient, GOODBYE, Wanted};
+use super::door::Door;
+use super::opening::Phase;
+use super::remote::{AGENT_VARIABLE, RemotePlace};
+use super::{
+    ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeError, NodeServer, connection,
+};
+use crate::Stream;
+use crate::client::Settings;
+use crate::session::{Happening, Stop, Tap};
+
+/// Connections that one client may have forwarded at once. The node has its own, smaller limit.
+const MOST_FORWARDS: usize = 1000;
+/// A client on the same machine that is gone has closed its end; one that is stopped (Ctrl-Z) is no dead one.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// SSH servers in front of nodes that are reached natively. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Relay(NodeServer);
+
+impl Relay {
+    /// Proves itself to clients by `host`. What the cluster asks of key exchanges is asked here, too.
+    ///
+    /// # Errors
+    /// [`NodeError::Internal`] when its own rules cannot be read.
+    pub fn new(host: &HostIdentity, trust: Arc<Trust>) -> Result<Self, NodeError> {
+        let internal = |error: &dyn std::fmt::Display| NodeError::Internal { reason: error.to_string() };
+        let config = NodeConfig {
+            // The node takes what it accepts.
+            accept_env: vec!["*".to_owned()],
+            keepalive_interval: NEVER,
+            max_forwards: MOST_FORWARDS,
+            login_records: None,
+            ..NodeConfig::default()
+        };
+        let directory = Nowhere {
+            trust,
+            policies: Arc::new(Policies::compile(&[]).map_err(|error| internal(&error))?),
+            node: Arc::new(Node {
+                id: HostId::new(),
+                name: NodeName::new("relay").map_err(|error| internal(&error))?,
+                labels: Labels::default(),
+                kind: NodeKind::Sallyport,
+            }),
+            changes: watch::channel(0).0,
+        };
+        let (directory, sink) = (Arc::new(directory), Arc::new(Nobody));
+        Ok(Self(NodeServer::of(config, host, directory, sink, None, LiveSessions::default())))
+    }
+
+    /// Serves an SSH client over `client` to its end, as `settings.login` and nobody else. `node` is a stream to a node's
+    /// native door that is proven in both directions, for the same user; it is dropped when all is said. When this is
+    /// dropped, the client's connection ends.
+    pub async fn serve(
+        &self,
+        client: impl Stream + 'static,
+        node: impl Stream + 'static,
+        settings: Settings,
+    ) {
+        let login = settings.login.clone();
+        let onward = Onward { login, place: Arc::new(RemotePlace::native(node, settings)) };
+        let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
+        let _cut = shared.line.clone().drop_guard();
+        let face = self.0.face();
+        let (config, demand) = self.0.manner(&face);
+        connection::serve(client, shared, config, demand).await;
+    }
+}
+
+/// The way on to a node.
+#[derive(Debug)]
+struct Onward {
+    login: String,
+    place: Arc<RemotePlace>,
+}
+
+#[async_trait]
+impl BackEnd for Onward {
+    async fn enter(&self, _: &Identity, _: Proof<'_>, _: &Permit) -> Result<Arc<dyn Place>, String> {
+        Err(format!("this connection is for the login {}", self.login))
+    }
+
+    fn is_decided_here(&self) -> bool {
+        false
+    }
+
+    fn undecided(&self, user: &str) -> Option<Arc<dyn Place>> {
+        (user == self.login).then(|| self.place.clone() as Arc<dyn Place>)
+    }
+
+    async fn gone(&self) -> String {
+        self.place.ended().await
+    }
+}
+
+/// Hands a session on, and its end back.
+pub(super) async fn session(door: Door, wanted: Wanted, place: &dyn Place) {
+    let Wanted { kind, terminal, variables: mut environment, agent, mut display, .. } = wanted;
+    // That would ask for the agent; see `RemotePlace::agent`.
+    environment.retain(|(name, _)| name != AGENT_VARIABLE);
+    let mut reaches = Vec::new();
+    if agent {
+        reaches.extend(place.agent(door.client()).await);
+    }
+    if let Some(asked) = &display {
+        match place.display(door.client(), asked).await {
+            Ok(reach) => reaches.push(reach),
+            Err(_) => display = None,
+        }
+    }
+    environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
+    let asked = Asked { kind, terminal, environment, hash_files: false, from: None, display };
+    let input = Box::new(FromClient(door.inbox.clone()));
+    let ended = place.run(asked, None, input, Arc::new(door.clone()), Arc::new(Nobody)).await;
+    drop(reaches);
+    if let Some(reason) = &ended.cut {
+        // A client that takes nothing is not waited for.
+        let _ = timeout(GOODBYE, door.refuse(reason)).await;
+    }
+    door.close().await;
+}
+
+/// Whom what happens is told: the node tells it.
+#[derive(Debug)]
+struct Nobody;
+
+impl Sink for Nobody {
+    fn emit(&self, _: Event) {}
+}
+
+#[async_trait]
+impl Tap for Nobody {
+    async fn happened(&self, _: Happening) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+/// A cluster in which nobody may do anything: whatever is decided here, by mistake, is refused.
+#[derive(Debug)]
+struct Nowhere {
+    trust: Arc<Trust>,
+    policies: Arc<Policies>,
+    node: Arc<Node>,
+    changes: watch::Sender<u64>,
+}
+
+impl Directory for Nowhere {
+    fn trust(&self) -> Arc<Trust> {
+        self.trust.clone()
+    }
+
+    fn policies(&self) -> Arc<Policies> {
+        self.policies.clone()
+    }
+
+    fn locks(&self) -> Arc<[Lock]> {
+        Arc::from([])
+    }
+
+    fn node(&self) -> Arc<Node> {
+        self.node.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
