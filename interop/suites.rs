@@ -26,11 +26,21 @@ fn stock_ssh_is_hybrid() -> bool {
     stdout(&kex).contains("mlkem768x25519-sha256")
 }
 
+/// Stock `ssh` to the node. One that ends in the resident helper does not leave the machine, and no suite is asked of it.
+fn end_to_end(alice: &User, arguments: &[&str]) -> Output {
+    let mut command = ssh_command(&alice.ssh_config(&[]));
+    command.args(arguments).env("SALLYPORT_FRONT", "ssh").output().expect("run ssh")
+}
+
 /// `ssh -v`, until the host shows a key of this type.
 fn wait_host_key(alice: &User, wanted: &str) {
     let config = alice.ssh_config(&[]);
     wait_for(&format!("a host key of {wanted}"), || {
-        let ran = ssh_command(&config).args(["-v", &target("web-1"), "true"]).output().unwrap();
+        let ran = ssh_command(&config)
+            .args(["-v", &target("web-1"), "true"])
+            .env("SALLYPORT_FRONT", "ssh")
+            .output()
+            .unwrap();
         stderr(&ran).contains(&format!("kex: host key algorithm: {wanted}")).then_some(())
     });
 }
@@ -44,7 +54,7 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
     let (mut cluster, alice) = cluster("balanced-v1");
     let web = target("web-1");
     let own = format!("{}@web-1", me());
-    assert_eq!(stdout(&ok(alice.ssh(&[&web, "echo hello"]))), "hello\n");
+    assert_eq!(stdout(&ok(end_to_end(&alice, &[&web, "echo hello"]))), "hello\n");
     ok(alice.run(&["ssh", &own, "true"]));
 
     // Before anything changes: the client by name, with what it lacks, whose it is and who saw it.
@@ -87,7 +97,7 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
     ok(cluster.admin(&["suite", "set", "pq-v1", "--yes"]));
     assert_eq!(current(&cluster), "pq-v1");
     let said = wait_for("stock ssh to be sent away", || {
-        let ran = alice.ssh(&[&web, "true"]);
+        let ran = end_to_end(&alice, &[&web, "true"]);
         (ran.status.code() == Some(255)).then(|| stderr(&ran))
     });
     assert!(
@@ -95,6 +105,7 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
         "{said}"
     );
     assert!(said.contains("or: sallyport ssh"), "{said}");
+    ok(alice.ssh(&[&web, "true"]));
     cluster.wait_event("session.refused", |event| {
         event["message"].as_str().is_some_and(|message| message.contains("offers no mlkem768x25519-sha256"))
             && event["fields"]["client"].as_str().is_some_and(|client| client.starts_with("OpenSSH_"))
@@ -118,7 +129,9 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
 
     // And back: nobody breaks, so nobody is asked.
     ok(cluster.admin(&["suite", "set", "balanced-v1"]));
-    wait_for("stock ssh to work again", || alice.ssh(&[&web, "true"]).status.success().then_some(()));
+    wait_for("stock ssh to work again", || {
+        end_to_end(&alice, &[&web, "true"]).status.success().then_some(())
+    });
     ok(alice.run(&["ssh", &own, "true"]));
     let changes: Vec<(Value, Value)> = cluster
         .events()
@@ -145,11 +158,11 @@ fn a_cluster_leaves_legacy_and_comes_back() {
             ok(cluster.admin(&["suite", "set", suite]));
             // The login from before the change works on.
             ok(alice.run(&["ssh", &own, "true"]));
-            ok(alice.ssh(&[&web, "true"]));
+            ok(end_to_end(&alice, &[&web, "true"]));
         }
         wait_host_key(&alice, host_key);
         ok(alice.login(&[]));
-        assert_eq!(stdout(&ok(alice.ssh(&[&web, "echo hello"]))), "hello\n", "{suite}");
+        assert_eq!(stdout(&ok(end_to_end(&alice, &[&web, "echo hello"]))), "hello\n", "{suite}");
         ok(alice.run(&["ssh", &own, "true"]));
     }
 }

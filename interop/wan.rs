@@ -369,6 +369,9 @@ fn the_table_counts_every_way() {
     // TCP, the question for TLS, TLS and the login; to the proxy, half as far, two of them.
     let psql = ["psql direct", "psql, cold", "psql, warm"].map(|way| figure(way, "round trips").unwrap());
     assert!(psql[0] >= 4.0 && psql[1] <= 3.5 && psql[2] <= 1.5, "{psql:?}");
+    // SSH ends beside the client, and the helper goes on with a ticket.
+    let helped = figure("ssh, helper", "round trips").unwrap();
+    assert!(helped <= 2.0, "{helped}");
     // What is counted took place.
     for way in ["ssh direct", "sallyport ssh, cold", "ssh, helper", "psql direct", "psql, warm"] {
         assert!(figure(way, "round trips").unwrap() <= figure(way, "ms / RTT").unwrap(), "{way}");

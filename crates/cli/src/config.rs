@@ -18,6 +18,10 @@ pub(crate) struct Args {
 pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
     let stored = profile::load(global)?;
     let command = std::env::current_exe().doing("find the path of this program")?;
+    if !args.jump {
+        // The helper has ssh go end to end where this does not work.
+        let _ = stored.local_host_key();
+    }
     ui::raw(render(&stored, args, &command.to_string_lossy()).as_bytes())
 }
 
@@ -62,7 +66,7 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
             shell_word(&stored.directory.parent().unwrap_or(&stored.directory).to_string_lossy()),
         ]);
         words.extend(["--proxy".to_owned(), shell_word(&profile.proxy)]);
-        text.push_str(&format!("    ProxyCommand {} proxy ssh %r@%h:%p\n\n", words.join(" ")));
+        text.push_str(&format!("    ProxyCommand {} proxy ssh --native %r@%h:%p\n\n", words.join(" ")));
     }
     // Under a name of its own: the same machine may well run an sshd that this must not shadow.
     text.push_str(&format!(

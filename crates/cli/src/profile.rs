@@ -9,9 +9,12 @@
 //!                        tls_key.pem, tls_cert.pem
 //!                        tls_key.pk8, tls_ca.pem   the same key as JDBC wants it, and who certifies proxies: for
 //!                                                  clients of databases
+//!                        local_host_key            see `profile::host_key`
 //!                        known_hosts
 //!                        db/                       see `db::choice`
 //! ```
+
+mod host_key;
 
 use std::fs;
 use std::io::Write;
@@ -20,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
 use sallyport_access::{ClusterName, Login, RoleName, UserName};
+use sallyport_ca::keys::SshKeyPair;
 use sallyport_ca::{CaKind, Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -241,7 +245,7 @@ pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) 
     private_directory(&directory)?;
     let stored = Stored { profile: profile.clone(), directory };
     let trust = Trust::from_bundle(material.trust).doing("understand the cluster's certificates")?;
-    let known_hosts = known_hosts(profile, &trust);
+    let known_hosts = known_hosts(profile, &trust, &host_key::host_key(&stored.directory, trust.suite())?);
     let trust_json = serde_json::to_string_pretty(material.trust).doing("encode the trust bundle")?;
     let profile_json = serde_json::to_string_pretty(profile).doing("encode the profile")?;
     write_private_bytes(&stored.directory.join(TLS_KEY_DER), &key_der(material.tls_key_pem)?)?;
@@ -274,7 +278,8 @@ pub(crate) fn update(
 ) -> CliResult {
     let trust = Trust::from_bundle(bundle).doing("understand the cluster's certificates")?;
     let trust_json = serde_json::to_string_pretty(bundle).doing("encode the trust bundle")?;
-    let known_hosts = known_hosts(&stored.profile, &trust);
+    let host_key = host_key::host_key(&stored.directory, trust.suite())?;
+    let known_hosts = known_hosts(&stored.profile, &trust, &host_key);
     let tls_ca = trust.tls_certificates_pem(CaKind::Host);
     let mut files = vec![
         ("trust.json", trust_json.as_str()),
@@ -292,14 +297,14 @@ pub(crate) fn update(
     Ok(())
 }
 
-fn known_hosts(profile: &Profile, trust: &Trust) -> String {
+fn known_hosts(profile: &Profile, trust: &Trust, local: &SshKeyPair) -> String {
     let host = profile.proxy.rsplit_once(':').map_or(profile.proxy.as_str(), |(host, _)| host);
     let port = profile.proxy.rsplit_once(':').map_or("", |(_, port)| port);
     let host = host.trim_matches(['[', ']']);
     // As ssh writes it: the port only where it is not the default one.
     let address = if port == "22" { host.to_owned() } else { format!("[{host}]:{port}") };
     let patterns = [format!("*.{}", profile.cluster), profile.cluster.to_string(), address];
-    sallyport_ca::known_hosts_lines(trust, &patterns)
+    sallyport_ca::known_hosts_lines(trust, &patterns) + &host_key::line(profile, local)
 }
 
 /// Removes a login's files.

@@ -30,6 +30,10 @@ pub(crate) struct Args {
     /// Use the stored login to this cluster.
     #[arg(long)]
     cluster: Option<String>,
+    /// Let the resident helper end SSH here and go on by the node's own protocol, which takes fewer round trips. Without a
+    /// helper, with nodes that know SSH alone, and with SALLYPORT_FRONT=ssh, SSH goes end to end as without this.
+    #[arg(long)]
+    native: bool,
     /// LOGIN@NODE:PORT as ssh's %r@%h:%p gives it. The port is ignored: a node has one SSH service.
     target: String,
 }
@@ -61,8 +65,10 @@ pub(crate) fn stored(global: &Global, cluster: Option<&str>) -> CliResult<Stored
 }
 
 async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
-    let target = target::parse(&args.target)?;
-    let stored = stored(global, args.cluster.as_deref())?;
+    // Whatever comes this way goes by SSH end to end.
+    let Args { cluster, native: _, target } = args;
+    let target = target::parse(&target)?;
+    let stored = stored(global, cluster.as_deref())?;
     let channel = connect::proxy(&stored).await?;
     let login = target.login.unwrap_or_default();
     let (stream, ending) = transport::open(channel, &Arc::new(stored), &target.host, &login);

@@ -37,12 +37,8 @@ pub(crate) struct Door<'a> {
 pub(crate) struct Taken(pub(super) UnixStream);
 
 impl Door<'_> {
-    /// Has the helper connect input and output to a node. `None`: nothing was read from the input, so go without it.
-    pub(crate) fn open(&self, node: &str, login: &str, ends: [BorrowedFd<'_>; 2]) -> Option<Taken> {
-        self.ask(&Request::Ssh { node: node.to_owned(), login: login.to_owned() }, ends)
-    }
-
-    /// The same with a request of either kind.
+    /// Has the helper connect input and output to what a request names. `None`: nothing was read from the input, so go
+    /// without it.
     pub(super) fn ask(&self, request: &Request, ends: [BorrowedFd<'_>; 2]) -> Option<Taken> {
         let place = Place::of(self.directory);
         let stream = match place.connect() {

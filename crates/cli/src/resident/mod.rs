@@ -10,6 +10,7 @@ mod door;
 mod log;
 mod native;
 mod quick;
+mod relay;
 mod request;
 mod serve;
 mod socket;

@@ -16,17 +16,17 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::poll_fn;
 use sallyport_ca::tls::node::NodeClient;
 use sallyport_ssh::door::DoorStream;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::sync::Notify;
 use tracing::debug;
 
 use super::request::answer;
-use super::splice::{Ends, SCRATCH, Splice, Target, gone};
+use super::splice::{Ends, Input, Output, SCRATCH, Splice, Target, gone};
 use super::transports::Transports;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::front;
@@ -35,9 +35,9 @@ use crate::profile::Stored;
 /// From the first byte to a proven node.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
 /// When a program has gone, its node has so long to say what is left, which is where new tickets are.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// When one side of a stream has ended, the other has so long to say what it knows of the cause.
-const CAUSE_PATIENCE: Duration = Duration::from_millis(50);
+pub(super) const CAUSE_PATIENCE: Duration = Duration::from_millis(50);
 /// Nodes that are remembered.
 const MOST_NODES: usize = 1024;
 
@@ -51,32 +51,48 @@ pub(super) struct Nodes {
 
 #[derive(Debug)]
 enum Known {
-    /// How to connect, and the tickets that came of it, with the login that they are for.
-    Native(Arc<Stored>, NodeClient),
+    /// How to connect, and the tickets that came of it, with the login that they are for; and whether it was connected to.
+    Native(Arc<Stored>, NodeClient, bool),
     /// It knew SSH alone at this moment.
     SshAlone(Instant),
 }
 
 impl Nodes {
     /// `None`: the node knows SSH alone.
-    fn client(&self, stored: &Arc<Stored>, node: &str) -> CliResult<Option<NodeClient>> {
+    pub(super) fn client(&self, stored: &Arc<Stored>, node: &str) -> CliResult<Option<NodeClient>> {
         let mut nodes = self.known.borrow_mut();
         match nodes.get(node) {
             Some(Known::SshAlone(since)) if since.elapsed() < front::SSH_ALONE => return Ok(None),
             // Another login is another certificate, and may be another trust.
-            Some(Known::Native(of, client)) if Arc::ptr_eq(of, stored) => return Ok(Some(client.clone())),
+            Some(Known::Native(of, client, _)) if Arc::ptr_eq(of, stored) => return Ok(Some(client.clone())),
             _ => {}
         }
         let client = front::client(stored, node)?;
         if nodes.len() >= MOST_NODES {
             nodes.clear();
         }
-        nodes.insert(node.to_owned(), Known::Native(Arc::clone(stored), client.clone()));
+        nodes.insert(node.to_owned(), Known::Native(Arc::clone(stored), client.clone(), false));
         Ok(Some(client))
     }
 
-    fn is_ssh_alone(&self, node: &str) {
+    pub(super) fn is_ssh_alone(&self, node: &str) {
         self.known.borrow_mut().insert(node.to_owned(), Known::SshAlone(Instant::now()));
+    }
+
+    /// Whether this helper was connected to the node's native door, with the login that is in force.
+    pub(super) fn have_met(&self, node: &str) -> bool {
+        matches!(self.known.borrow().get(node), Some(Known::Native(_, _, true)))
+    }
+
+    fn meet(&self, node: &str) {
+        if let Some(Known::Native(_, _, met)) = self.known.borrow_mut().get_mut(node) {
+            *met = true;
+        }
+    }
+
+    /// Forgets what is known of a node, which does not do by that what it did.
+    pub(super) fn part(&self, node: &str) {
+        self.known.borrow_mut().remove(node);
     }
 
     /// Forgets the login and the tickets.
@@ -89,7 +105,7 @@ impl Nodes {
         self.begun.get()
     }
 
-    fn begins(&self, early: bool) {
+    pub(super) fn begins(&self, early: bool) {
         let (all, with_ticket) = self.begun.get();
         self.begun.set((all + 1, with_ticket + u64::from(early)));
     }
@@ -106,16 +122,23 @@ pub(super) struct Told {
     pub(super) reached: Cell<bool>,
     /// The node has said something.
     pub(super) heard: Cell<bool>,
+    /// There is a connection to the proxy, by which the way goes.
+    pub(super) seated: Notify,
 }
 
 impl Told {
-    fn new(repeated: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(repeated: Arc<AtomicBool>) -> Self {
         let no = || Cell::new(false);
-        Self { repeated, ssh_alone: no(), reached: no(), heard: no() }
+        Self { repeated, ssh_alone: no(), reached: no(), heard: no(), seated: Notify::new() }
     }
 
     pub(super) fn again(&self) {
         self.repeated.store(true, Ordering::Release);
+    }
+
+    /// An SSH server may be gone before its greeting arrives, because it has not understood what came.
+    pub(super) fn was_left_silently(&self) -> bool {
+        self.reached.get() && !self.heard.get()
     }
 }
 
@@ -130,7 +153,7 @@ pub(super) struct Native<'a> {
 }
 
 /// Why a stream has ended before its time.
-enum Ended {
+pub(super) enum Ended {
     SshAlone,
     Failed(CliError),
 }
@@ -158,32 +181,10 @@ impl Native<'_> {
 
     async fn carry(&self, stored: Arc<Stored>, client: NodeClient, ends: Ends) -> Result<(), Ended> {
         let program = ends.socket().doing("wait for the program")?;
-        let (near, far) = std::os::unix::net::UnixStream::pair().doing("make a pair of sockets")?;
-        near.set_nonblocking(true).doing("set up a socket")?;
-        let near = UnixStream::from_std(near).doing("set up a socket")?;
-        let far = [far.try_clone().doing("share a socket")?, far].map(OwnedFd::from);
-        let (input, output) = Ends::new(far.into()).and_then(Ends::open).doing("set up a pair of sockets")?;
-        let mut tls = DoorStream::connect(near, &client, OffsetDateTime::now_utc()).doing("set up TLS")?;
+        let (mut tls, far) = connect(&client)?;
         let told = Told::new(tls.repeated());
         let early = tls.is_early();
-        let target = Target::Native { node: self.node.clone(), login: self.login.clone() };
-        let splice = Splice {
-            transports: self.transports,
-            target,
-            early: Vec::new(),
-            input,
-            output,
-            program: None,
-            told: Some(&told),
-        };
-        // A way that has ended well has said everything; TLS sees the end by itself.
-        let way = splice.run(stored).then(|ended| async {
-            match ended {
-                Ok(()) => std::future::pending().await,
-                Err(error) => error,
-            }
-        });
-        let (mut way, mut talk) = (pin!(way), pin!(self.talk(tls, program)));
+        let (mut way, mut talk) = (pin!(self.way(stored, far, &told)), pin!(self.talk(tls, program)));
         let ended = tokio::select! {
             biased;
             // What came before the end is the node's greeting, if it knows SSH alone and has not understood what we said.
@@ -200,34 +201,63 @@ impl Native<'_> {
                 other => other,
             },
         };
-        // An SSH server may be gone before its greeting arrives, because it has not understood what came. Nothing of the
-        // program's was said then, unless there was a ticket.
-        let silent = ended.is_err() && !early && told.reached.get() && !told.heard.get();
-        if silent || told.ssh_alone.get() { Err(Ended::SshAlone) } else { ended }
+        let silent = ended.is_err() && told.was_left_silently();
+        if silent && early {
+            // Something of the program's was said: what the node is now the next one finds out.
+            self.nodes.part(&self.node);
+        }
+        if (silent && !early) || told.ssh_alone.get() { Err(Ended::SshAlone) } else { ended }
+    }
+
+    /// The way to the node, up to what is wrong with it. One that has ended well has said everything; TLS sees the end by
+    /// itself.
+    pub(super) async fn way(
+        &self,
+        stored: Arc<Stored>,
+        (input, output): (Input, Output),
+        told: &Told,
+    ) -> CliError {
+        let target = Target::Native { node: self.node.clone(), login: self.login.clone() };
+        let (transports, early) = (self.transports, Vec::new());
+        let splice = Splice { transports, target, early, input, output, program: None, told: Some(told) };
+        match splice.run(stored).await {
+            Ok(()) => std::future::pending().await,
+            Err(error) => error,
+        }
+    }
+
+    /// Waits for a proven node. `None`: the program has gone.
+    pub(super) async fn handshake(&self, tls: &mut DoorStream<UnixStream>) -> Option<Result<(), Ended>> {
+        let handshake = tokio::select! {
+            handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => handshake,
+            () = gone(Some(self.words)) => return None,
+        };
+        Some(match handshake {
+            Ok(Ok(())) => {
+                self.nodes.meet(&self.node);
+                Ok(())
+            }
+            Ok(Err(error)) if front::is_ssh_alone(&error) => Err(Ended::SshAlone),
+            Ok(Err(error)) => Err(front::explain(&self.node, &error).into()),
+            Err(_) => Err(CliError::new(format!(
+                "{} did not answer within {} s",
+                self.node,
+                HANDSHAKE_PATIENCE.as_secs()
+            ))
+            .hint("sallyport ls  (is it online?)")
+            .exit(Exit::Connection)
+            .into()),
+        })
     }
 
     /// The program's bytes inside TLS, until either has ended.
     async fn talk(&self, mut tls: DoorStream<UnixStream>, program: UnixStream) -> Result<(), Ended> {
-        let failed = |error: &io::Error| match front::is_ssh_alone(error) {
-            true => Ended::SshAlone,
-            false => Ended::Failed(front::explain(&self.node, error)),
-        };
         let early = tls.is_early();
         if !early {
-            let handshake = tokio::select! {
-                handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => handshake,
-                () = gone(Some(self.words)) => return Ok(()),
-            };
-            let unanswered = || {
-                CliError::new(format!(
-                    "{} did not answer within {} s",
-                    self.node,
-                    HANDSHAKE_PATIENCE.as_secs()
-                ))
-                .hint("sallyport ls  (is it online?)")
-                .exit(Exit::Connection)
-            };
-            handshake.map_err(|_| unanswered())?.map_err(|error| failed(&error))?;
+            match self.handshake(&mut tls).await {
+                Some(shaken) => shaken?,
+                None => return Ok(()),
+            }
         }
         self.nodes.begins(early);
         debug!(node = self.node, early, "a native stream begins");
@@ -271,12 +301,23 @@ impl Native<'_> {
                     self.nodes.is_ssh_alone(&self.node);
                     Err(front::changed(&self.node).into())
                 }
-                Err(error) => Err(failed(&error)),
+                Err(error) => Err(front::explain(&self.node, &error).into()),
             },
             () = upstream => Ok(()),
             () = left => Ok(()),
         }
     }
+}
+
+/// Begins TLS with a node; and the ends of the way there.
+pub(super) fn connect(client: &NodeClient) -> CliResult<(DoorStream<UnixStream>, (Input, Output))> {
+    let (near, far) = std::os::unix::net::UnixStream::pair().doing("make a pair of sockets")?;
+    near.set_nonblocking(true).doing("set up a socket")?;
+    let near = UnixStream::from_std(near).doing("set up a socket")?;
+    let far = [far.try_clone().doing("share a socket")?, far].map(OwnedFd::from);
+    let far = Ends::new(far.into()).and_then(Ends::open).doing("set up a pair of sockets")?;
+    let tls = DoorStream::connect(near, client, OffsetDateTime::now_utc()).doing("set up TLS")?;
+    Ok((tls, far))
 }
 
 /// The next bytes; none at the end. Whoever waits holds no buffer.

@@ -12,14 +12,16 @@ use std::process::ExitCode;
 use rustix::fs::FileType;
 
 use super::door::{self, Door};
+use super::request::Request;
 use super::{Setting, VARIABLE};
 use crate::error::Exit;
+use crate::front::Front;
 use crate::ssh::target::{self, Target};
 use crate::{Global, profile, ui};
 
 /// Does what the command line asks, if it is a plain `proxy ssh` and a helper can take it. `None`: go the long way.
 pub(crate) fn proxy_ssh(arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    let (global, target) = understand(arguments, |name| std::env::var_os(name))?;
+    let Asked { global, target, native } = understand(arguments, |name| std::env::var_os(name))?;
     let Setting::On { idle } = Setting::of(std::env::var_os(VARIABLE).as_deref()) else { return None };
     if !can_be_handed_over(std::io::stdin()) || !can_be_handed_over(std::io::stdout()) {
         return None;
@@ -27,13 +29,16 @@ pub(crate) fn proxy_ssh(arguments: impl Iterator<Item = OsString>) -> Option<Exi
     let proxy = profile::current_proxy(&global).ok()?;
     let directory = profile::directory_of(&global, &proxy).ok()?;
     let door = Door { directory: &directory, proxy: &proxy, idle };
-    run(&door, &target)
+    let Target { login, host: node, .. } = target;
+    let login = login.unwrap_or_default();
+    // The account's name is what the node is told; where none is known yet, SSH itself says it.
+    let relay = native && !login.is_empty() && Front::wanted().ok()?.may_be_native(&login);
+    run(&door, &if relay { Request::Relay { node, login } } else { Request::Ssh { node, login } })
 }
 
-fn run(door: &Door<'_>, target: &Target) -> Option<ExitCode> {
-    let login = target.login.as_deref().unwrap_or_default();
+fn run(door: &Door<'_>, request: &Request) -> Option<ExitCode> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
-    let taken = door.open(&target.host, login, [input.as_fd(), output.as_fd()])?;
+    let taken = door.ask(request, [input.as_fd(), output.as_fd()])?;
     Some(match door::wait(taken) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -49,12 +54,19 @@ fn can_be_handed_over(descriptor: impl AsFd) -> bool {
         .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::Socket))
 }
 
-/// Reads `[--home DIR] [--proxy HOST:PORT] proxy ssh TARGET`, as `sallyport config` writes it. `None` for anything
-/// more.
+/// What a command line asks for.
+struct Asked {
+    global: Global,
+    target: Target,
+    native: bool,
+}
+
+/// Reads `[--home DIR] [--proxy HOST:PORT] proxy ssh [--native] TARGET`, as `sallyport config` writes it. `None` for
+/// anything more.
 fn understand(
     arguments: impl Iterator<Item = OsString>,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Option<(Global, Target)> {
+) -> Option<Asked> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     // A log is written where the work is done, and the helper has chosen its cryptography already.
     if set("SALLYPORT_LOG").is_some() || set("SALLYPORT_CRYPTO").is_some() {
@@ -62,12 +74,13 @@ fn understand(
     }
     let mut home = set("SALLYPORT_HOME").map(PathBuf::from);
     let mut proxy = set("SALLYPORT_PROXY").map(OsString::into_string).transpose().ok()?;
-    let mut words = Vec::new();
+    let (mut words, mut native) = (Vec::new(), false);
     let mut arguments = arguments.skip(1);
     while let Some(argument) = arguments.next() {
         match argument.to_str()? {
             "--home" => home = Some(PathBuf::from(arguments.next()?)),
             "--proxy" => proxy = Some(arguments.next()?.into_string().ok()?),
+            "--native" if words.len() == 2 => native = true,
             option if option.starts_with('-') => return None,
             _ => words.push(argument.into_string().ok()?),
         }
@@ -83,18 +96,22 @@ fn understand(
     if home.as_deref().is_some_and(|home| home == Path::new("")) {
         return None;
     }
-    Some((Global { home, proxy, log: None }, target))
+    Some(Asked { global: Global { home, proxy, log: None }, target, native })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(line: &[&str], variables: &[(&str, &str)]) -> Option<(Option<PathBuf>, Option<String>, String)> {
+    fn understood(line: &[&str], variables: &[(&str, &str)]) -> Option<Asked> {
         let variable = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
         };
-        let (global, target) = understand(line.iter().map(OsString::from), variable)?;
+        understand(line.iter().map(OsString::from), variable)
+    }
+
+    fn read(line: &[&str], variables: &[(&str, &str)]) -> Option<(Option<PathBuf>, Option<String>, String)> {
+        let Asked { global, target, .. } = understood(line, variables)?;
         Some((global.home, global.proxy, format!("{}@{}", target.login.unwrap_or_default(), target.host)))
     }
 
@@ -109,6 +126,9 @@ mod tests {
         assert_eq!(read(&short, &[]), some(None, None));
         let variables = [("SALLYPORT_HOME", "/e"), ("SALLYPORT_PROXY", "e:1")];
         assert_eq!(read(&short, &variables), some(Some("/e"), Some("e:1")));
+        let native = ["sallyport", "--proxy", "h:1", "proxy", "ssh", "--native", "root@web-1.c:22"];
+        assert_eq!(read(&native, &[]), some(None, Some("h:1")));
+        assert!(understood(&native, &[]).unwrap().native && !understood(&full, &[]).unwrap().native);
         assert_eq!(read(&full, &variables), some(Some("/a b"), Some("h:1")));
         assert_eq!(read(&short, &[("SALLYPORT_LOG", "")]), some(None, None));
         for variables in [("SALLYPORT_LOG", "debug"), ("SALLYPORT_CRYPTO", "preset")] {
@@ -118,6 +138,7 @@ mod tests {
             &["sallyport", "proxy", "ssh"][..],
             &["sallyport", "proxy", "ssh", "--help"],
             &["sallyport", "proxy", "ssh", "--cluster", "c", "root@web-1"],
+            &["sallyport", "proxy", "--native", "ssh", "root@web-1"],
             &["sallyport", "--log", "debug", "proxy", "ssh", "root@web-1"],
             &["sallyport", "proxy", "ssh", "root@web-1", "more"],
             &["sallyport", "proxy", "ssh", "root@"],

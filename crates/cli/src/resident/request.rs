@@ -19,6 +19,9 @@ pub(super) enum Request {
     Ssh { node: String, login: String },
     /// Connect the two descriptors (of one socket) to the native door of a node.
     Native { node: String, login: String },
+    /// Connect the two descriptors that came along (input and output), which speak SSH, to a node by its native door where
+    /// it has one, and as they are where it has none.
+    Relay { node: String, login: String },
     /// Connect the two descriptors (of one socket) to a database. What was read of the client already goes first.
     Database { name: String, early: Vec<u8> },
     /// Tell how it stands, as JSON.
@@ -45,6 +48,7 @@ const STATUS: u8 = 2;
 const STOP: u8 = 3;
 const DATABASE: u8 = 4;
 const NATIVE: u8 = 5;
+const RELAY: u8 = 6;
 
 impl Request {
     /// The bytes of a request; `None` when a name is longer than any can be.
@@ -52,6 +56,7 @@ impl Request {
         let (kind, body) = match self {
             Self::Ssh { node, login } => (SSH, format!("{login}\0{node}").into_bytes()),
             Self::Native { node, login } => (NATIVE, format!("{login}\0{node}").into_bytes()),
+            Self::Relay { node, login } => (RELAY, format!("{login}\0{node}").into_bytes()),
             Self::Database { name, early } => (DATABASE, [name.as_bytes(), b"\0", early.as_slice()].concat()),
             Self::Status => (STATUS, Vec::new()),
             Self::Stop => (STOP, Vec::new()),
@@ -79,14 +84,18 @@ impl Request {
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
         match kind {
-            SSH | NATIVE => {
+            SSH | NATIVE | RELAY => {
                 let text = std::str::from_utf8(body).map_err(|_| Malformed::Body)?;
                 let (login, node) = text.split_once('\0').ok_or(Malformed::Body)?;
                 if node.is_empty() || node.contains('\0') {
                     return Err(Malformed::Body);
                 }
                 let (node, login) = (node.to_owned(), login.to_owned());
-                Ok(Some(if kind == SSH { Self::Ssh { node, login } } else { Self::Native { node, login } }))
+                Ok(Some(match kind {
+                    SSH => Self::Ssh { node, login },
+                    NATIVE => Self::Native { node, login },
+                    _ => Self::Relay { node, login },
+                }))
             }
             DATABASE => {
                 let end = body.iter().position(|byte| *byte == 0).ok_or(Malformed::Body)?;
@@ -152,7 +161,8 @@ mod tests {
         let database = Request::Database { name: "prod".to_owned(), early: b"\0\0\0\x08\x04\xd2".to_vec() };
         let bare = Request::Database { name: "prod".to_owned(), early: Vec::new() };
         let native = Request::Native { node: "web-1".to_owned(), login: "root".to_owned() };
-        for request in [ssh, nobody, native, database, bare, Request::Status, Request::Stop] {
+        let relay = Request::Relay { node: "web-1".to_owned(), login: "root".to_owned() };
+        for request in [ssh, nobody, native, relay, database, bare, Request::Status, Request::Stop] {
             let bytes = request.encode().unwrap();
             for end in 0..bytes.len() {
                 assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());

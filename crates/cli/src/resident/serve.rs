@@ -22,11 +22,12 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use super::native::{Native, Nodes};
+use super::relay::{self, Relays};
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
 use super::socket::{self, Place};
 use super::splice::{Ends, Splice, Target};
 use super::transports::{Login, Transports};
-use crate::error::{CliError, CliResult, Context, Exit};
+use crate::error::{CliResult, Context};
 use crate::profile::Stored;
 use crate::{Global, ui};
 
@@ -60,6 +61,7 @@ struct Helper {
     /// What is open, a native stream counted twice: it has two descriptors more, between TLS and its way.
     room: Cell<usize>,
     nodes: Nodes,
+    relays: Relays,
     served: Cell<u64>,
     /// Since when nothing is open.
     quiet: Cell<Instant>,
@@ -95,10 +97,16 @@ pub(super) async fn run(
         open: Cell::new(0),
         room: Cell::new(0),
         nodes: Nodes::default(),
+        relays: Relays::default(),
         served: Cell::new(0),
         quiet: Cell::new(Instant::now()),
         stop: Notify::new(),
     };
+    if let Login::Valid(stored) = helper.transports.login()
+        && let Err(error) = helper.relays.of(&stored)
+    {
+        warn!(%error, "ssh goes end to end");
+    }
     info!(pid = std::process::id(), ?idle, streams = helper.most, "the resident helper takes requests");
     ready();
     let tasks = tokio::task::LocalSet::new();
@@ -180,6 +188,7 @@ async fn listen(
     info!(reason = why, open = tasks.len(), "the resident helper takes no more requests");
     helper.transports.forget();
     helper.nodes.forget();
+    helper.relays.forget();
     tasks.close();
     tasks.wait().await;
     info!(served = helper.served.get(), "the resident helper has ended");
@@ -202,6 +211,7 @@ impl Helper {
                 self.carry(stream, Target::Ssh { node, login }, Vec::new(), descriptors).await;
             }
             Request::Native { node, login } => self.native(stream, node, login, descriptors).await,
+            Request::Relay { node, login } => self.relay(stream, node, login, descriptors).await,
             Request::Database { name, early } => {
                 self.carry(stream, Target::Database { name }, early, descriptors).await;
             }
@@ -262,17 +272,50 @@ impl Helper {
         if stream.write_all(&[answer::TAKEN]).await.is_err() {
             return;
         }
+        let said = self.splice(&stream, target, early, ends, stored).await;
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
+        let _ = stream.write_all(&said).await;
+    }
+
+    /// Carries bytes as they are.
+    async fn splice(
+        &self,
+        program: &UnixStream,
+        target: Target,
+        early: Vec<u8>,
+        ends: Ends,
+        stored: Arc<Stored>,
+    ) -> CliResult {
         debug!(?target, "a stream begins");
-        let said = match ends.open() {
-            Ok((input, output)) => {
-                let transports = &self.transports;
-                let program = Some(&stream);
-                let splice = Splice { transports, target, early, input, output, program, told: None };
-                splice.run(stored).await
+        let (input, output) = ends.open().map_err(|error| relay::cannot_wait(&error))?;
+        let (transports, program) = (&self.transports, Some(program));
+        Splice { transports, target, early, input, output, program, told: None }.run(stored).await
+    }
+
+    /// Ends SSH here where the node has a native door, else carries it.
+    async fn relay(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        let (nodes, transports) = (&self.nodes, &self.transports);
+        let native = Native { nodes, transports, node: node.clone(), login: login.clone(), words: &stream };
+        let carried = match self.relays.of(&stored) {
+            Ok(relay) => native.relay(stored.clone(), &relay, ends).await,
+            Err(error) => {
+                warn!(%error, "ssh goes end to end");
+                Ok(Some(ends))
             }
-            Err(error) => Err(CliError::new(format!("the helper cannot wait for input and output: {error}"))
-                .hint("connect again with SALLYPORT_CONNECT=off, which goes without it")
-                .exit(Exit::Connection)),
+        };
+        let said = match carried {
+            Ok(None) => Ok(()),
+            Ok(Some(ends)) => {
+                self.splice(&stream, Target::Ssh { node, login }, Vec::new(), ends, stored).await
+            }
+            Err(error) => Err(error),
         };
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
         let _ = stream.write_all(&said).await;

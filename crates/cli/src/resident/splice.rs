@@ -16,9 +16,11 @@ use futures::FutureExt;
 use futures::future::poll_fn;
 use rustix::fs::{FileType, OFlags};
 use sallyport_databases::postgres::error::{Refusal, SqlState};
+use sallyport_ssh::Stream;
 use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
+use tokio_util::either::Either;
 
 use super::native::Told;
 use super::transports::{Seat, Transports};
@@ -86,6 +88,20 @@ impl Ends {
             }
         }
         Ok(Self { input, output })
+    }
+
+    /// The input and the output as one stream.
+    pub(super) fn stream(self) -> io::Result<impl Stream + 'static> {
+        let (input, output) = self.open()?;
+        let input = match input {
+            Input::Pipe(pipe) => Either::Left(pipe),
+            Input::Socket(socket) => Either::Right(socket),
+        };
+        let output = match output {
+            Output::Pipe(pipe) => Either::Left(pipe),
+            Output::Socket(socket) => Either::Right(socket),
+        };
+        Ok(tokio::io::join(input, output))
     }
 
     /// The one socket that both are.
@@ -334,6 +350,9 @@ impl Splice<'_> {
     ) -> CliResult<Open<P>> {
         loop {
             let seat = self.transports.seat(stored).await?;
+            if let Some(told) = self.told {
+                told.seated.notify_one();
+            }
             let (mut stream, ending) = begin(seat.channel(), stored);
             early.sent = 0;
             let opened = poll_fn(|context| early.poll(&mut stream, &self.input, context));

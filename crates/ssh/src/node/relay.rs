@@ -13,6 +13,7 @@ use sallyport_access::permit::Permit;
 use sallyport_access::{HostId, Identity, Labels, Lock, Node, NodeKind, NodeName, Policies};
 use sallyport_audit::{Event, Sink};
 use sallyport_ca::Trust;
+use sallyport_sal::HybridKeyExchange;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -38,7 +39,7 @@ const NEVER: Duration = Duration::from_secs(365 * 86_400);
 pub struct Relay(NodeServer);
 
 impl Relay {
-    /// Proves itself to clients by `host`. What the cluster asks of key exchanges is asked here, too.
+    /// Proves itself to clients by `host`.
     ///
     /// # Errors
     /// [`NodeError::Internal`] when its own rules cannot be read.
@@ -80,9 +81,9 @@ impl Relay {
         let onward = Onward { login, place: Arc::new(RemotePlace::native(node, settings)) };
         let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
         let _cut = shared.line.clone().drop_guard();
+        // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not see.
         let face = self.0.face();
-        let (config, demand) = self.0.manner(&face);
-        connection::serve(client, shared, config, demand).await;
+        connection::serve(client, shared, face.any.clone(), HybridKeyExchange::Preferred).await;
     }
 }
 
