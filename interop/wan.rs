@@ -330,7 +330,7 @@ fn the_table_counts_every_way() {
     let svg = directory.path().join("svg");
     let room = directory.path().join("tmp");
     std::fs::create_dir(&room).unwrap();
-    let output = wan(&["table", "--rounds", "1", "--placement", "a/b/c", "--format", "json", "--waterfalls"])
+    let output = wan(&["table", "--rounds", "3", "--placement", "a/b/c", "--format", "json", "--waterfalls"])
         .arg("--csv")
         .arg(&csv)
         .arg("--svg")
@@ -368,7 +368,7 @@ fn the_table_counts_every_way() {
     assert!(cold.unwrap() <= 4.0 && warm.unwrap() <= 3.0, "{cold:?}, {warm:?}");
     // TCP, the question for TLS, TLS and the login; to the proxy, half as far, two of them.
     let psql = ["psql direct", "psql, cold", "psql, warm"].map(|way| figure(way, "round trips").unwrap());
-    assert!(psql[0] >= 4.0 && psql[1] <= 3.5 && psql[2] <= 1.5, "{psql:?}");
+    assert!(psql[0] >= 4.0 && psql[1] <= 3.5 && psql[2] <= 2.0, "{psql:?}");
     // SSH ends beside the client, and the helper goes on with a ticket.
     let helped = figure("ssh, helper", "round trips").unwrap();
     assert!(helped <= 2.0, "{helped}");
@@ -377,7 +377,7 @@ fn the_table_counts_every_way() {
         assert!(figure(way, "round trips").unwrap() <= figure(way, "ms / RTT").unwrap(), "{way}");
     }
     let lines = std::fs::read_to_string(&csv).unwrap();
-    assert_eq!(lines.lines().count(), 11, "{lines}");
+    assert_eq!(lines.lines().count(), 31, "{lines}");
     let pictures = std::fs::read_dir(&svg).unwrap().count();
     assert_eq!(pictures, 11, "the round trips, and a waterfall for each way");
     let notes = report["notes"].as_array().unwrap();
