@@ -356,6 +356,7 @@ fn what_cannot_be_measured_is_said_at_once() {
     let wrong =
         refused(&load(&[&ca[..], &[&format!("https://[::ffff:127.0.0.1]:{}/", tls.port())]].concat()), 1);
     assert!(wrong.contains("not valid for name"), "{wrong}");
+    let _alone = alone();
     let right = ["--keep-alive", "on", "--most", "1", "--rounds", "1", "--seconds", "0.1"];
     ok(load(&[&ca[..], &[&format!("https://localhost:{}/", tls.port())], &right[..]].concat()));
     let key = refused(&load(&["--quick", "--key", "rsa-1"]), 2);

@@ -129,7 +129,7 @@ fn a_recording_plays_back() {
 fn who_goes_away_hangs_up() {
     let (cluster, alice) = with_node();
     let web = target("web-1");
-    let marks = ["int", "helper"].map(|name| cluster.path(name));
+    let marks = ["term", "helper"].map(|name| cluster.path(name));
     let gone = |mark: &Path| {
         wait_for("the end of the command", || {
             let pid = fs::read_to_string(mark).unwrap();
@@ -143,7 +143,8 @@ fn who_goes_away_hangs_up() {
         child
     };
     let mut child = begin(&marks[0]);
-    ok(Command::new("kill").args(["-INT", &child.id().to_string()]).output().unwrap());
+    // Not an interrupt, which whoever runs the tests in the background may have had ignored.
+    ok(Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap());
     child.wait().unwrap();
     gone(&marks[0]);
     let child = begin(&marks[1]);
@@ -323,7 +324,10 @@ fn ssh_goes_end_to_end_where_it_has_to() {
     cluster.restart_node("web-1");
     wait_for("the node to be back", || ssh(&before, &[&web, "true"]).status.success().then_some(()));
     let output = ssh(&config, &[&web, "true"]);
-    assert!(output.status.success() || stderr(&output).contains("has no native door any more"), "{output:?}");
+    // Its greeting may not arrive before it has hung up on what it does not understand.
+    let said = stderr(&output);
+    let told = ["has no native door any more", "was lost"].iter().any(|words| said.contains(words));
+    assert!(output.status.success() || (output.status.code() == Some(255) && told), "{output:?}");
     ok(alice.0.run(&["connect", "--stop"]));
     for _ in 0..2 {
         let output = fed(alice.spawn(&[&web, "cat; exit 4"]), b"all of it");

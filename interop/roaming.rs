@@ -51,7 +51,9 @@ impl Far {
             ("ssh -J", stock(Way::Jump)),
         ];
         for (_, command) in &mut ways {
-            command.arg(remote).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.arg(remote);
+            *command = with_usual_signals(command);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         ways
     }
@@ -65,6 +67,20 @@ impl Far {
         let matrix: Matrix = sites::matrix(&between(loss)).unwrap();
         self.wan.change(matrix);
     }
+}
+
+/// The same command, whatever signals whoever runs the tests has had ignored (nohup, a job in the background): ssh ends the
+/// one by which it jumps with a hangup.
+fn with_usual_signals(command: &Command) -> Command {
+    let mut usual = Command::new("env");
+    usual.arg("--default-signal=HUP,INT,QUIT").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => usual.env(name, value),
+            None => usual.env_remove(name),
+        };
+    }
+    usual
 }
 
 fn ended(child: Child) -> Output {

@@ -6,22 +6,32 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 /// `inner` with `ahead` in front of what it will still give.
 #[derive(Debug)]
 pub(crate) struct Rewind<T> {
     ahead: Bytes,
     inner: T,
+    /// Reads after which something is done still, and what.
+    after: (u8, fn(&T)),
 }
 
 impl<T> Rewind<T> {
     pub(crate) fn new(ahead: Bytes, inner: T) -> Self {
-        Self { ahead, inner }
+        Self { ahead, inner, after: (0, |_| ()) }
     }
+}
 
-    /// The stream below.
-    pub(crate) fn get_ref(&self) -> &T {
-        &self.inner
+impl Rewind<TcpStream> {
+    /// The same, with so many reads whose bytes are acknowledged at once.
+    pub(crate) fn prompt(self, reads: u8) -> Self {
+        // The system forgets it with every answer. Without it everything works, only later.
+        let acknowledge = |_tcp: &TcpStream| {
+            #[cfg(target_os = "linux")]
+            let _ = _tcp.set_quickack(true);
+        };
+        Self { after: (reads, acknowledge), ..self }
     }
 }
 
@@ -32,7 +42,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            return Pin::new(&mut self.inner).poll_read(context, buffer);
+            let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+            if read.is_ready() && self.after.0 > 0 {
+                self.after.0 -= 1;
+                (self.after.1)(&self.inner);
+            }
+            return read;
         }
         let take = self.ahead.len().min(buffer.remaining());
         let (Some(part), true) = (self.ahead.get(..take), take > 0) else { return Poll::Ready(Ok(())) };

@@ -17,7 +17,6 @@ use sallyport_ssh::client::PHASE;
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
@@ -26,8 +25,12 @@ use super::gateway::ServeSsh;
 use super::watcher::Watcher;
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
-use crate::listener::Rewind;
 use crate::seen::Seen;
+
+/// Reads that logging in takes at most, with a few keys that do not fit. They are acknowledged at once: stock clients leave
+/// Nagle's algorithm on until they are logged in, and keep their next packet for as long as the one before is not
+/// acknowledged, for which the system otherwise takes 40 ms.
+const LOGIN_READS: u8 = 24;
 
 /// Finds and opens nodes for the SSH face.
 struct JumpDial {
@@ -133,59 +136,6 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// Acknowledges at once what a client says in the beginning. Stock clients leave Nagle's algorithm on until they are logged
-/// in: they keep their next packet for as long as the one before is not acknowledged, for which the system otherwise takes
-/// 40 ms.
-struct Prompt {
-    stream: Rewind<TcpStream>,
-    /// Reads that are still part of the beginning.
-    left: u8,
-}
-
-impl Prompt {
-    /// More than logging in takes, with a few keys that do not fit.
-    const READS: u8 = 24;
-
-    fn new(stream: Rewind<TcpStream>) -> Self {
-        Self { stream, left: Self::READS }
-    }
-}
-
-impl AsyncRead for Prompt {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.left > 0 && read.is_ready() {
-            self.left -= 1;
-            // The system forgets it with every answer. Without it everything works, only later.
-            #[cfg(target_os = "linux")]
-            let _ = self.stream.get_ref().set_quickack(true);
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Prompt {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 /// The face, with this proxy's host key.
 pub(crate) fn face(
     dialler: Dialler,
@@ -208,7 +158,7 @@ pub(crate) fn serve(jump: Arc<Jump>) -> ServeSsh {
     Arc::new(move |stream, client| {
         let jump = Arc::clone(&jump);
         Box::pin(async move {
-            if let Err(error) = jump.serve(Prompt::new(stream), client).await {
+            if let Err(error) = jump.serve(stream.prompt(LOGIN_READS), client).await {
                 info!(%error, "SSH connection ended");
             }
         })
