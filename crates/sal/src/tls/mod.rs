@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use rustls;
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom};
-use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite};
+use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite, quic};
 pub use signing::signing_key;
 
 use crate::algorithm::{AeadAlgorithm, KexGroup};
@@ -152,8 +152,22 @@ fn suite(selection: &'static Selection, algorithm: AeadAlgorithm) -> Result<Supp
             Some(suite) => suite.aead_alg,
             None => adapters::aead(ciphers, algorithm),
         },
-        quic: None,
+        quic: packet_protection(selection, algorithm, cipher_suite),
     }))))
+}
+
+/// Protection of QUIC's packets (RFC 9001 §5). Only rustls' own suites have that of headers, so it is the first source's
+/// with one; without any, the suite serves TCP alone.
+fn packet_protection(
+    selection: &'static Selection,
+    algorithm: AeadAlgorithm,
+    cipher_suite: Option<&'static Tls13CipherSuite>,
+) -> Option<&'static dyn quic::Algorithm> {
+    cipher_suite.and_then(|suite| suite.quic).or_else(|| {
+        let ranking = selection.ranking(Primitive::Aead(algorithm));
+        let usable = ranking.iter().filter(|place| place.obstacle.is_none());
+        usable.filter_map(|place| place.provider.tls13_suite(algorithm)).find_map(|suite| suite.quic)
+    })
 }
 
 #[derive(Debug)]
