@@ -9,7 +9,8 @@
 //! What lets a packet go is what has arrived at the same host on any connection: data, and beginnings and ends of
 //! connections. A bare acknowledgement lets go only of what had to wait for it (a small packet behind one that is not
 //! acknowledged, by Nagle's algorithm (RFC 896), or a full one behind the window), which shows in that it is sent as soon as
-//! the acknowledgement is there.
+//! the acknowledgement is there. Acknowledgements of QUIC are encrypted: a packet that has no room for anything else counts
+//! as one, and lets nothing go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -93,14 +94,14 @@ impl Journey {
 pub(super) fn journey(packets: &[&Seen], client: usize, until: Duration) -> Option<Journey> {
     let sweep = Sweep::over(packets, client, until);
     let in_time = |seen: &Seen| seen.arrived.is_some_and(|at| at <= until);
-    let got = |seen: &Seen| seen.to == client && seen.packet.payload() > 0 && in_time(seen);
+    let got = |seen: &Seen| seen.to == client && seen.packet.says_something() && in_time(seen);
     sweep.chain(sweep.longest(got)?)
 }
 
 /// The chain that ends anywhere, for a client that gets nothing back.
 pub(super) fn one_way(packets: &[&Seen], client: usize) -> Option<Journey> {
     let sweep = Sweep::over(packets, client, Duration::MAX);
-    sweep.chain(sweep.longest(|seen| seen.packet.payload() > 0)?)
+    sweep.chain(sweep.longest(|seen| seen.packet.says_something())?)
 }
 
 /// How long a chain was on the wire, and how many ways it has.
@@ -254,7 +255,7 @@ impl State {
     /// Takes in what was sent: whether it moves the other side on, and whether it acknowledges something new.
     fn note(&mut self, packet: &Packet, ends: Option<Way>) -> (bool, bool) {
         let (Carries::Tcp(segment), Some(way)) = (packet.carries, ends) else {
-            return (packet.payload() > 0 || matches!(packet.carries, Carries::Other { .. }), false);
+            return (packet.says_something() || matches!(packet.carries, Carries::Other { .. }), false);
         };
         let back = (way.1, way.0);
         if segment.syn && segment.acknowledged.is_some() {

@@ -6,6 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// A packet of QUIC with a short header (RFC 9000 §17.3.1): the first byte, an identifier of 8 bytes, a number and 16 bytes of
+/// tag. An acknowledgement of one range fits beside them; the shortest data of HTTP/2, a frame's header in a stream's frame,
+/// does not.
+const QUIC_BARE_BYTES: usize = 37;
 
 /// One IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Carries {
         destination_port: u16,
         /// Bytes of payload.
         payload: usize,
+        /// It looks like a packet of QUIC that has room for an acknowledgement and not for anybody's data.
+        bare: bool,
     },
     /// Another protocol, a later fragment, or one that is cut off.
     Other {
@@ -96,6 +102,12 @@ impl Packet {
             Carries::Other { .. } => return None,
         };
         Some((SocketAddr::new(self.source, source), SocketAddr::new(self.destination, destination)))
+    }
+
+    /// Whether it has a payload that can be somebody's data.
+    #[must_use]
+    pub fn says_something(&self) -> bool {
+        self.payload() > 0 && !matches!(self.carries, Carries::Udp { bare: true, .. })
     }
 
     /// Bytes of payload of TCP or UDP.
@@ -193,11 +205,17 @@ fn carried(protocol: u8, bytes: &[u8]) -> Option<Carries> {
                 payload: bytes.len().checked_sub(header)?,
             }))
         }
-        UDP => Some(Carries::Udp {
-            source_port: short(bytes, 0)?,
-            destination_port: short(bytes, 2)?,
-            payload: usize::from(short(bytes, 4)?).checked_sub(8)?.min(bytes.len().checked_sub(8)?),
-        }),
+        UDP => {
+            let payload = usize::from(short(bytes, 4)?).checked_sub(8)?.min(bytes.len().checked_sub(8)?);
+            // The form of the header, and the bit that is always set.
+            let is_short = byte(bytes, 8).is_some_and(|first| first & 0xc0 == 0x40);
+            Some(Carries::Udp {
+                source_port: short(bytes, 0)?,
+                destination_port: short(bytes, 2)?,
+                payload,
+                bare: is_short && (25..=QUIC_BARE_BYTES).contains(&payload),
+            })
+        }
         _ => None,
     }
 }
@@ -298,7 +316,19 @@ pub(super) mod tests {
         let (from, to) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let datagram = [0x12, 0x34, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
         let read = Packet::parse(&ip(from, to, UDP, &datagram)).unwrap();
-        assert_eq!(read.carries, Carries::Udp { source_port: 0x1234, destination_port: 53, payload: 4 });
+        assert_eq!(
+            read.carries,
+            Carries::Udp { source_port: 0x1234, destination_port: 53, payload: 4, bare: false }
+        );
+        // Of QUIC, what has room for data, and what has none.
+        for (first, length, bare) in
+            [(0x40, 34, true), (0x7f, 37, true), (0x40, 38, false), (0xc0, 34, false), (0x07, 34, false)]
+        {
+            let mut datagram = vec![0x12, 0x34, 0, 53, 0, 8 + length, 0, 0];
+            datagram.extend(std::iter::once(first).chain(std::iter::repeat_n(0, usize::from(length) - 1)));
+            let read = Packet::parse(&ip(from, to, UDP, &datagram)).unwrap();
+            assert_eq!(read.says_something(), !bare, "{first:#x}, {length}");
+        }
         assert_eq!(Packet::parse(&ip(from, to, 1, &[8, 0])).unwrap().carries, Carries::Other { protocol: 1 });
         let cut = Packet::parse(&ip(from, to, TCP, &[0; 12])).unwrap();
         assert_eq!(cut.carries, Carries::Other { protocol: TCP });
