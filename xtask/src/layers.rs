@@ -79,6 +79,8 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("totp-rs", &["sal"], "primitives come from the abstraction layer"),
     ("rustls", &["sal", "ca", "server", "cli"], "TLS configurations are made in ca; services only use them"),
     ("tokio-rustls", &["ca", "databases", "server", "cli"], "only what opens connections needs TLS streams"),
+    ("quinn", &["wire"], "QUIC is spoken in one place"),
+    ("quinn-proto", &["wire"], "QUIC is spoken in one place"),
     ("x509-parser", &["ca"], "certificates are read in one place"),
     (
         "ssh-key",

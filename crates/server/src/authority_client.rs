@@ -33,7 +33,7 @@ use crate::telemetry;
 use crate::view::ClusterView;
 
 /// Name resolution, TCP and TLS together. A working path needs three round trips.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 pings that find out whether the authority is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);

@@ -131,7 +131,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 28] = [
+const METRICS: [(Shape, &str, &str); 29] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -141,13 +141,18 @@ const METRICS: [(Shape, &str, &str); 28] = [
     ),
     (
         Shape::Counter,
+        "sallyport_quic_retries_total",
+        "Connections by QUIC that were asked to prove their address first.",
+    ),
+    (
+        Shape::Counter,
         "sallyport_first_bytes_dropped_total",
         "Connections dropped before their protocol was known (`reason`).",
     ),
     (
         Shape::Counter,
         "sallyport_handshake_failures_total",
-        "TLS handshakes that failed or showed a bad certificate.",
+        "Handshakes by TLS or QUIC that failed or showed a bad certificate.",
     ),
     (Shape::Counter, "sallyport_sessions_total", "Attempts to reach a node (`result`)."),
     (Shape::Gauge, "sallyport_sessions_open", "Open ways to nodes."),

@@ -1,6 +1,6 @@
 //! Starting, watching and stopping the services of one process.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::config::{Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
 use crate::crypto;
 use crate::files;
 use crate::health::{self, Health};
-use crate::listener::bind;
+use crate::listener::{bind, bind_udp};
 use crate::proxy::{self, LocalAuthority};
 use crate::{ServerError, local, logging, open_files, telemetry};
 
@@ -187,6 +187,8 @@ impl Running {
 /// The listening sockets, taken before any state is made: a port in use should leave no trace.
 struct Sockets {
     proxy: Option<TcpListener>,
+    /// The proxy's port by UDP.
+    quic: Option<UdpSocket>,
     auth: Option<TcpListener>,
     diag: Option<TcpListener>,
 }
@@ -194,6 +196,14 @@ struct Sockets {
 impl Sockets {
     fn bind(config: &Config) -> Result<Self, ServerError> {
         let proxy = config.proxy.as_ref().map(|proxy| bind("the proxy", proxy.listen)).transpose()?;
+        let quic = match (&config.proxy, proxy.as_ref().map(TcpListener::local_addr)) {
+            (Some(section), Some(Ok(address))) if section.quic => bind_udp(address)
+                .inspect_err(|error| {
+                    warn!(%address, %error, "cannot bind the UDP port: no QUIC, clients and agents come by TCP alone");
+                })
+                .ok(),
+            _ => None,
+        };
         let auth = match &config.auth {
             Some(auth) => match (auth.listen, &config.proxy) {
                 (Some(address), _) => Some(address),
@@ -204,7 +214,7 @@ impl Sockets {
         };
         let auth = auth.map(|address| bind("the authority", address)).transpose()?;
         let diag = config.diag_addr.map(|address| bind("diagnostics", address)).transpose()?;
-        Ok(Self { proxy, auth, diag })
+        Ok(Self { proxy, quic, auth, diag })
     }
 
     fn addresses(&self) -> Addresses {
@@ -313,6 +323,7 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
             section: section.clone(),
             directory: config.data_dir.join("proxy"),
             listener,
+            udp: sockets.quic,
             public_addr: public,
             authority: here.clone(),
             health: running.health.clone(),

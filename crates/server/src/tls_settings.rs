@@ -6,13 +6,15 @@ use sallyport_access::Identity;
 use sallyport_ca::Trust;
 use sallyport_ca::tls::ClientAuth;
 use sallyport_ca::tls::page::show_to_others;
+use sallyport_ca::tls::without_resumption;
 use sallyport_wire::alpn;
+use sallyport_wire::carrier::ServerSettings;
 use time::OffsetDateTime;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::ServerError;
-use crate::host::{Credentials, HostIdentity};
+use crate::host::{Credentials, HostIdentity, certificates};
 use crate::proxy::PublicPage;
 
 /// What a TLS connection is accepted for.
@@ -37,6 +39,8 @@ struct Built {
     tunnel: Arc<ServerConfig>,
     relay: Arc<ServerConfig>,
     postgres: Arc<ServerConfig>,
+    /// Made when somebody comes by QUIC.
+    quic: Option<ServerSettings>,
 }
 
 /// The settings in force.
@@ -64,9 +68,42 @@ impl TlsSettings {
         trust: &Arc<Trust>,
         purpose: Purpose,
     ) -> Result<Arc<ServerConfig>, ServerError> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = self.up_to_date(&mut built, trust)?;
+        Ok(Arc::clone(match purpose {
+            Purpose::Http => &built.http,
+            Purpose::Tunnel => &built.tunnel,
+            Purpose::Relay => &built.relay,
+            Purpose::Postgres => &built.postgres,
+        }))
+    }
+
+    /// The settings for one QUIC connection, of a member of the cluster: the suite says how keys are agreed on, and a
+    /// certificate is required. Nothing is resumed, so that every connection proves itself in full.
+    pub(crate) fn quic(&self, trust: &Arc<Trust>) -> Result<ServerSettings, ServerError> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = self.up_to_date(&mut built, trust)?;
+        if let Some(quic) = &built.quic {
+            return Ok(quic.clone());
+        }
+        let protocols = [alpn::H2_BY_QUIC, alpn::TUNNEL];
+        let mut config = self.credentials.server(trust, &protocols, ClientAuth::Required)?;
+        // Just made, and nobody else's yet.
+        if let Some(config) = Arc::get_mut(&mut config) {
+            without_resumption(config);
+        }
+        let quic = ServerSettings::new(config).map_err(|error| certificates("cannot serve QUIC", error))?;
+        built.quic = Some(quic.clone());
+        Ok(quic)
+    }
+
+    fn up_to_date<'a>(
+        &self,
+        built: &'a mut Option<Built>,
+        trust: &Arc<Trust>,
+    ) -> Result<&'a mut Built, ServerError> {
         let identity = self.credentials.identity();
         let page_version = self.page.as_ref().map_or(0, |page| page.version());
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = match built.as_ref() {
             Some(old) => {
                 !Arc::ptr_eq(&old.identity, &identity)
@@ -104,15 +141,10 @@ impl TlsSettings {
                 tunnel: make(&[alpn::TUNNEL], ClientAuth::Required)?,
                 relay: make(&[alpn::RELAY], ClientAuth::Required)?,
                 postgres,
+                quic: None,
             });
         }
-        let Some(built) = built.as_ref() else { return Err(ServerError::Stopped("the TLS settings")) };
-        Ok(Arc::clone(match purpose {
-            Purpose::Http => &built.http,
-            Purpose::Tunnel => &built.tunnel,
-            Purpose::Relay => &built.relay,
-            Purpose::Postgres => &built.postgres,
-        }))
+        built.as_mut().ok_or(ServerError::Stopped("the TLS settings"))
     }
 }
 

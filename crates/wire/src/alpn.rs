@@ -8,6 +8,9 @@ pub const TUNNEL: &[u8] = b"sallyport-tunnel/1";
 pub const RELAY: &[u8] = b"sallyport-relay/1";
 /// gRPC and HTTPS.
 pub const H2: &[u8] = b"h2";
+/// gRPC of the cluster's members on the one stream of a QUIC connection. Not HTTP/3, which `h3` is: what the stream
+/// carries is what TLS carries with [`H2`].
+pub const H2_BY_QUIC: &[u8] = b"sallyport-h2/1";
 /// HTTPS.
 pub const HTTP11: &[u8] = b"http/1.1";
 /// PostgreSQL (its documentation, chapter 53.2.10).

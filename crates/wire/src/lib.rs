@@ -1,6 +1,7 @@
-//! The protobuf API, first-bytes detection and tunnel framing.
+//! The protobuf API, first-bytes detection, tunnel framing and QUIC as a carrier.
 
 pub mod alpn;
+pub mod carrier;
 pub mod client_hello;
 pub mod codec;
 pub mod convert;

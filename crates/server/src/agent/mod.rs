@@ -223,6 +223,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
     let dialling = Dialling {
         proxy,
+        carrier: section.carrier,
         gateway: Gateway {
             id: identity.id,
             name: identity.name.clone(),

@@ -9,11 +9,15 @@ use futures::future::BoxFuture;
 use sallyport_access::HostRole;
 use sallyport_ssh::client::PHASE;
 use sallyport_telemetry::Trust;
+use sallyport_wire::carrier::{self, Winner};
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
 use sallyport_wire::{READ_AHEAD_BYTES, alpn};
 use tokio::io::BufReader;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::field::Empty;
@@ -21,9 +25,9 @@ use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::databases::AgentDatabases;
 use super::gateway::Gateway;
-use crate::authority_client::{dial, handshake};
+use crate::authority_client::{CONNECT_TIMEOUT, dial, handshake};
 use crate::backoff::Backoff;
-use crate::config::HostPort;
+use crate::config::{HostPort, TunnelCarrier};
 use crate::health::Health;
 use crate::host::Credentials;
 use crate::proxy::dial::{KIND_POSTGRES, KIND_POSTGRES_CANCEL, KIND_SERVER, KIND_SSH, StreamHeader};
@@ -61,6 +65,7 @@ pub(crate) struct Comer {
 /// Keeps one tunnel to the proxy.
 pub(crate) struct Dialling {
     pub(crate) proxy: HostPort,
+    pub(crate) carrier: TunnelCarrier,
     pub(crate) credentials: Credentials,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) serve: ServeStream,
@@ -160,10 +165,38 @@ impl Dialling {
         let chain = self.credentials.identity().tls_chain.clone();
         let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
         let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
-        let stream = BufReader::with_capacity(READ_AHEAD_BYTES, dial(&self.proxy).await?);
-        let tls = handshake(stream, config, &server).await?;
-        let (handle, incoming) = Tunnel::client(tls, tunnel::Config::default());
+        let (handle, incoming) = match self.carry(config, &server).await? {
+            Winner::Tcp(tls) => Tunnel::client(tls, tunnel::Config::default()),
+            Winner::Quic(stream) => Tunnel::client(stream, tunnel::Config::default()),
+        };
         Ok(Dialled { handle, incoming, chain })
+    }
+
+    /// The proxy, proven, by the carrier that is asked for.
+    async fn carry(
+        &self,
+        config: Arc<ClientConfig>,
+        server: &str,
+    ) -> io::Result<Winner<TlsStream<BufReader<TcpStream>>, carrier::Stream>> {
+        let by_quic = ClientConfig::clone(&config);
+        let shake = |stream| handshake(BufReader::with_capacity(READ_AHEAD_BYTES, stream), config, server);
+        if self.carrier == TunnelCarrier::Tcp {
+            return shake(dial(&self.proxy).await?).await.map(Winner::Tcp);
+        }
+        let looking = tokio::net::lookup_host((self.proxy.host.as_str(), self.proxy.port));
+        let Some(first) = looking.await?.next() else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the proxy's name has no address"));
+        };
+        let quic = async {
+            let connecting = carrier::connect(first, server, by_quic);
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer by UDP");
+            let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)?;
+            connected.map_err(io::Error::other)
+        };
+        match self.carrier {
+            TunnelCarrier::Quic => quic.await.map(Winner::Quic),
+            _ => carrier::race(dial(&self.proxy), shake, quic, first).await,
+        }
     }
 
     /// A tunnel with the certificate that has just been renewed. The old one serves until this one is there; when it

@@ -75,6 +75,8 @@ proxy:
   # listen: 0.0.0.0:3080
   # What users and agents type; several are allowed as a list. Default: the listen address or this machine's name.
   public_addr: proxy.example.com:3080
+  # Clients far away come by QUIC, on the same port by UDP, where networks let it through: docs/carriers.md.
+  # quic: true
   # limits:
   #   connections: 20000
   #   connections_per_address: 1000
@@ -102,6 +104,7 @@ node:
   #   - { name: kernel-flags, command: [cat, /proc/cmdline], period: 10m, timeout: 10s }
   # The proxy's public address. Default: the proxy in this process.
   # proxy_server: proxy.example.com:3080
+  # carrier: tcp                           # or auto, or quic: docs/carriers.md
   # Only for the first start; not needed when authority and node share a process.
   # join:
   #   token_file: /etc/sallyport/node.token      # sallyport admin tokens add --role node

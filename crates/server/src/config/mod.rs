@@ -228,7 +228,10 @@ pub struct ProxySection {
     /// What users and agents dial; the first is shown to people. Empty: the bound address, or this machine's name
     /// when every address is bound.
     pub public_addr: Vec<HostPort>,
-    /// Bounds of the listener.
+    /// Whether clients may come by QUIC, too, on the same port number by UDP. Default true; what stands in its way is
+    /// logged, and everybody comes by TCP.
+    pub quic: bool,
+    /// Bounds of the listener, for both together.
     pub limits: Limits,
     /// The authority, when it runs in another process.
     pub auth_server: Option<HostPort>,
@@ -255,6 +258,7 @@ impl Default for ProxySection {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PROXY_PORT),
             public_addr: Vec::new(),
+            quic: true,
             limits: Limits::default(),
             auth_server: None,
             join: JoinConfig::default(),
@@ -277,6 +281,18 @@ pub struct LabelCommand {
     pub timeout: Duration,
 }
 
+/// What carries an agent's tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TunnelCarrier {
+    /// TLS on TCP, which costs less for each byte, and whose end the system tells when the agent is killed.
+    #[default]
+    Tcp,
+    /// QUIC where the proxy is far and UDP comes through: the tunnel lives on when the machine changes its address.
+    Auto,
+    /// QUIC or nothing.
+    Quic,
+}
+
 /// The node service: an agent that serves SSH on this machine through the proxy.
 #[derive(Debug, Clone)]
 pub struct NodeSection {
@@ -288,6 +304,8 @@ pub struct NodeSection {
     pub commands: Vec<LabelCommand>,
     /// The proxy's public address. Unset: the proxy in this process.
     pub proxy_server: Option<HostPort>,
+    /// What carries the tunnel to the proxy. Default TCP.
+    pub carrier: TunnelCarrier,
     /// For the first contact.
     pub join: JoinConfig,
     /// Environment variables that clients may set; `*` at the end matches the rest. Default `LANG`, `LC_*`.
@@ -325,6 +343,7 @@ impl Default for NodeSection {
             labels: Labels::default(),
             commands: Vec::new(),
             proxy_server: None,
+            carrier: TunnelCarrier::default(),
             join: JoinConfig::default(),
             allow_env: vec!["LANG".to_owned(), "LC_*".to_owned()],
             gateway_ports: false,

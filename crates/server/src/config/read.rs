@@ -11,8 +11,8 @@ use sallyport_access::{ClusterName, Database, DatabaseName, Labels, NodeName};
 use super::danger::Danger;
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
-    LogFormat, NodeSection, ProxySection, SecondFactor, Secret, ca_keys, check_pin, crypto, lifetimes,
-    telemetry,
+    LogFormat, NodeSection, ProxySection, SecondFactor, Secret, TunnelCarrier, ca_keys, check_pin, crypto,
+    lifetimes, telemetry,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -32,7 +32,7 @@ const TOP: &[&str] = &[
 const LOG: &[&str] = &["level", "format"];
 const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys", "lifetimes"];
 const PROXY: &[&str] =
-    &["enabled", "listen", "public_addr", "limits", "auth_server", "join", "https", "danger"];
+    &["enabled", "listen", "public_addr", "quic", "limits", "auth_server", "join", "https", "danger"];
 const HTTPS: &[&str] = &["certificate", "key"];
 const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
 const LABEL_COMMAND: &[&str] = &["name", "command", "period", "timeout"];
@@ -44,6 +44,7 @@ const NODE: &[&str] = &[
     "labels",
     "commands",
     "proxy_server",
+    "carrier",
     "join",
     "allow_env",
     "gateway_ports",
@@ -277,6 +278,7 @@ fn proxy(section: &Section<'_>, authority_here: bool, problems: &mut Problems) -
         https,
         listen: address(section, "listen", problems).unwrap_or(default.listen),
         public_addr: section.several("public_addr", HOST_PORT, problems, str::parse::<HostPort>),
+        quic: section.boolean("quic", problems).unwrap_or(default.quic),
         limits,
         auth_server,
         join,
@@ -303,6 +305,13 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         commands: label_commands(section, &labels, problems),
         labels,
         proxy_server,
+        carrier: section
+            .choice(
+                "carrier",
+                &[("tcp", TunnelCarrier::Tcp), ("auto", TunnelCarrier::Auto), ("quic", TunnelCarrier::Quic)],
+                problems,
+            )
+            .unwrap_or_default(),
         join,
         allow_env: if section.place("allow_env") == section.at() { default.allow_env } else { allow_env },
         native_door: section.boolean("native_door", problems).unwrap_or(default.native_door),

@@ -1,11 +1,13 @@
-//! One TCP port for everything: accepting, limits and telling protocols apart.
+//! One port for everything, by TCP and by UDP: accepting, limits and telling protocols apart.
 
 mod accept;
 mod first;
 mod limits;
+mod quic;
 mod rewind;
 
 pub(crate) use accept::{Acceptance, accept_loop, bind};
 pub(crate) use first::{Dropped, First, Wants, classify};
 pub(crate) use limits::{Limiter, Slot};
+pub(crate) use quic::{Caller, bind_udp, quic_loop};
 pub(crate) use rewind::Rewind;

@@ -94,11 +94,11 @@ pub(crate) struct Gateway {
     pub(crate) stop: CancellationToken,
 }
 
-fn known(kind: &'static str) {
+pub(super) fn known(kind: &'static str) {
     counter!("sallyport_connections_total", "kind" => kind).increment(1);
 }
 
-fn dropped(reason: &'static str) {
+pub(super) fn dropped(reason: &'static str) {
     counter!("sallyport_first_bytes_dropped_total", "reason" => reason).increment(1);
     debug!(reason, "connection dropped before it was known");
 }
@@ -289,6 +289,17 @@ impl Gateway {
         let Some((tls, Some(identity))) = self.accept(&hello, stream, peer, Purpose::Tunnel).await else {
             return;
         };
+        self.serve_tunnel(hub, tls, identity, peer).await;
+    }
+
+    /// A tunnel of whoever has proved this identity.
+    pub(super) async fn serve_tunnel(
+        &self,
+        hub: &Hub,
+        stream: impl Io + 'static,
+        identity: Identity,
+        peer: SocketAddr,
+    ) {
         let Principal::Host { id, name, role: HostRole::Node } = &identity.principal else {
             warn!(identity = %identity.display_name(), "only nodes may open tunnels");
             return;
@@ -300,7 +311,7 @@ impl Gateway {
             counter!("sallyport_tunnels_refused_total").increment(1);
             return warn!(%reason, "a node that is locked may not open a tunnel");
         }
-        let (handle, mut incoming) = Tunnel::server(tls, tunnel::Config::default());
+        let (handle, mut incoming) = Tunnel::server(stream, tunnel::Config::default());
         if self.drain.is_cancelled() {
             handle.drain("the proxy is shutting down");
         }
@@ -375,7 +386,9 @@ impl Gateway {
     }
 
     async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
-        let Some(router) = self.router.clone() else { return dropped("http_not_served") };
+        if self.router.is_none() {
+            return dropped("http_not_served");
+        }
         // Boxed, so that the room for the handshake does not last as long as the connection.
         let accepted = Box::pin(self.accept(&hello, stream, peer, Purpose::Http)).await;
         let Some((tls, identity)) = accepted else { return };
@@ -396,8 +409,17 @@ impl Gateway {
         let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let proof = leaf.map(|leaf| Proof::tls(leaf));
         let peer = Peer { address: peer, identity: identity.map(Arc::new), proof, unfit };
+        self.serve_http(tls, peer, Some(guest)).await;
+    }
+
+    /// HTTP with whoever it is. What its TLS offered is told of `guest`, when it is known.
+    pub(super) async fn serve_http(&self, stream: impl Io + 'static, peer: Peer, guest: Option<Arc<Guest>>) {
+        let Some(router) = self.router.clone() else { return dropped("http_not_served") };
+        let anonymous = peer.identity.is_none();
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
-            guest.asks(request.headers());
+            if let Some(guest) = &guest {
+                guest.asks(request.headers());
+            }
             request.extensions_mut().insert(peer.clone());
             request.map(axum::body::Body::new)
         });
@@ -419,7 +441,7 @@ impl Gateway {
             .max_pending_accept_reset_streams(if anonymous { STRANGERS_RESETS } else { MEMBERS_RESETS })
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let connection = builder.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
+        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let mut connection = std::pin::pin!(connection);
         let lifetime = async {
             if anonymous {

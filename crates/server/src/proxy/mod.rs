@@ -8,6 +8,7 @@ pub(crate) mod hub;
 pub(crate) mod jump;
 pub(crate) mod page;
 mod public;
+mod quic;
 pub(crate) mod relay;
 pub(crate) mod transport;
 pub(crate) mod watcher;
@@ -18,6 +19,7 @@ mod well_known;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;
 
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +49,7 @@ use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Issue, Membership, Renewal, Spread, load_or_issue, load_or_join};
-use crate::listener::{Limiter, accept_loop};
+use crate::listener::{Limiter, accept_loop, quic_loop};
 use crate::reporting::Reporter;
 use crate::seen::Seen;
 use crate::sessions::Sessions;
@@ -84,6 +86,8 @@ pub(crate) struct Start {
     /// The proxy's own part of the data directory.
     pub(crate) directory: PathBuf,
     pub(crate) listener: TcpListener,
+    /// The same port by UDP, when QUIC is spoken.
+    pub(crate) udp: Option<UdpSocket>,
     /// What people type to reach it.
     pub(crate) public_addr: Vec<HostPort>,
     pub(crate) authority: Option<LocalAuthority>,
@@ -143,8 +147,19 @@ fn name_of(public_addr: &[HostPort]) -> Result<NodeName, ServerError> {
 
 /// Starts the proxy service.
 pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
-    let Start { cluster, section, directory, listener, public_addr, authority, health, drain, stop, tasks } =
-        start;
+    let Start {
+        cluster,
+        section,
+        directory,
+        listener,
+        udp,
+        public_addr,
+        authority,
+        health,
+        drain,
+        stop,
+        tasks,
+    } = start;
     let claim = files::claim(&directory)?;
     health.waiting(PART, "has not heard from the authority yet");
     let membership = Membership {
@@ -278,9 +293,16 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         seen,
         handshake_timeout: section.limits.handshake_timeout,
         drain: drain.clone(),
-        stop,
+        stop: stop.clone(),
     });
     let limiter = Limiter::new(section.limits.connections, section.limits.connections_per_address);
+    if let Some(listener) = udp.and_then(|socket| quic::listen(socket, &gateway, &directory)) {
+        let (serving, ends) = (tasks.clone(), (drain.clone(), stop));
+        let gateway = Arc::clone(&gateway);
+        tasks.spawn(quic_loop(listener, limiter.clone(), serving, ends, move |caller| {
+            Arc::clone(&gateway).serve_quic(caller)
+        }));
+    }
     let serving = tasks.clone();
     tasks.spawn(accept_loop(listener, limiter, serving, drain, move |acceptance| {
         Arc::clone(&gateway).serve(acceptance)

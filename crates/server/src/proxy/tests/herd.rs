@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::rig::Rig;
 use crate::agent::gateway::Gateway;
 use crate::agent::tunnel::Dialling;
-use crate::config::{HostPort, Limits};
+use crate::config::{HostPort, Limits, TunnelCarrier};
 use crate::health::Health;
 use crate::host::Credentials;
 
@@ -65,6 +65,7 @@ fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &TaskTracker
     let dialling = Dialling {
         databases: None,
         proxy: HostPort::from(rig.address),
+        carrier: TunnelCarrier::Tcp,
         credentials: Credentials::new(format!("/nonexistent/{number}").into(), identity),
         view,
         serve: Arc::new(|_, _| Box::pin(async {})),

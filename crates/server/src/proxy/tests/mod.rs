@@ -2,5 +2,6 @@
 
 mod herd;
 mod listening;
+mod quic;
 mod rig;
 mod sessions;

@@ -18,6 +18,7 @@ use sallyport_ca::{
 };
 use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_wire::carrier::{self, CarrierError, Stream};
 use sallyport_wire::convert::time_to_proto;
 use sallyport_wire::tunnel::{self, Handle, Incoming, Tunnel};
 use sallyport_wire::v1::proxy_ssh_request::Frame as Ask;
@@ -25,7 +26,7 @@ use sallyport_wire::v1::proxy_ssh_response::Frame as Answer;
 use sallyport_wire::v1::transport_client::TransportClient;
 use sallyport_wire::{alpn, v1};
 use time::OffsetDateTime;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
@@ -152,6 +153,7 @@ impl Rig {
             section: ProxySection { limits: limits.clone(), ..ProxySection::default() },
             directory: directory.path().join("proxy"),
             listener,
+            udp: crate::listener::bind_udp(address).ok(),
             public_addr: vec![crate::config::HostPort::from(address)],
             authority: Some(authority(&cas, &asked)),
             health: Health::new(),
@@ -288,6 +290,22 @@ impl Rig {
         TlsConnector::from(Arc::new(self.tls(pair, alpn))).connect(name, tcp).await
     }
 
+    /// A connection by QUIC.
+    pub(super) async fn quic(&self, pair: Option<&Pair>, alpn: &[&[u8]]) -> Result<Stream, CarrierError> {
+        self.quic_at(self.address, pair, alpn).await
+    }
+
+    /// The same, to whatever stands before the proxy.
+    pub(super) async fn quic_at(
+        &self,
+        address: SocketAddr,
+        pair: Option<&Pair>,
+        alpn: &[&[u8]],
+    ) -> Result<Stream, CarrierError> {
+        let name = server_name(HostRole::Proxy, &self.cluster);
+        carrier::connect(address, &name, self.tls(pair, alpn)).await
+    }
+
     /// A tunnel that is in the hub.
     pub(super) async fn tunnel(&self, id: HostId, name: &str) -> (Handle, Incoming) {
         let pair = self.host(id, name, HostRole::Node);
@@ -329,7 +347,10 @@ impl Rig {
     }
 }
 
-pub(super) async fn channel(stream: TlsStream<TcpStream>) -> Result<Channel, tonic::transport::Error> {
+pub(super) async fn channel<S>(stream: S) -> Result<Channel, tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let stream = std::sync::Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
         let taken = stream.lock().unwrap().take();

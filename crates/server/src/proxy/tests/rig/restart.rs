@@ -33,6 +33,7 @@ impl Rig {
             section: ProxySection { limits: self.limits.clone(), ..ProxySection::default() },
             directory: self.directory.path().join("proxy-again"),
             listener,
+            udp: None,
             public_addr: vec![HostPort::from(self.address)],
             authority: Some(authority(&self.cas, &self.asked)),
             health: Health::new(),

@@ -1,0 +1,138 @@
+//! Connections that come by QUIC: members of the cluster alone, with what TLS would carry on TCP.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+
+use metrics::{counter, gauge};
+use sallyport_access::Identity;
+use sallyport_sal::algorithm::HashAlgorithm;
+use sallyport_sal::hash::Hmac;
+use sallyport_sal::random;
+use sallyport_wire::alpn;
+use sallyport_wire::carrier::{self, Arriving, Sealer, Stream, Told};
+use time::OffsetDateTime;
+use tracing::{Instrument, info, info_span, warn};
+
+use super::dial::Proof;
+use super::gateway::{Gateway, dropped, known};
+use super::transport::Peer;
+use crate::ServerError;
+use crate::files;
+use crate::host::certificates;
+use crate::listener::Caller;
+
+/// Where the key is kept by which clients are told that this is no longer the process that they were connected with.
+const RESET_KEY: &str = "quic_reset_key";
+const RESET_KEY_BYTES: usize = 32;
+
+/// QUIC on a bound socket. Whatever is in its way, clients have TCP.
+pub(super) fn listen(socket: UdpSocket, gateway: &Gateway, directory: &Path) -> Option<carrier::Listener> {
+    let listening = || -> Result<_, ServerError> {
+        let settings = gateway.settings.quic(&gateway.view.trust())?;
+        let sealer = sealer(directory)?;
+        carrier::bind(socket, &settings, Some(sealer))
+            .map_err(|error| certificates("cannot set up the UDP socket", error))
+    };
+    listening()
+        .inspect_err(|error| {
+            warn!(error = %ServerError::chain(error), "no QUIC: clients and agents come by TCP alone");
+        })
+        .ok()
+}
+
+/// By a key that is made once for this proxy. Whoever has it can end connections, and no more.
+fn sealer(directory: &Path) -> Result<Arc<Sealer>, ServerError> {
+    let path = directory.join(RESET_KEY);
+    let stored = files::read_private(&path)?.filter(|key| key.len() == RESET_KEY_BYTES);
+    let key = match stored {
+        Some(key) => key,
+        None => {
+            let fresh: [u8; RESET_KEY_BYTES] =
+                random::bytes().map_err(|error| certificates("cannot make a key for QUIC", error))?;
+            files::write_private(&path, &fresh)?;
+            fresh.to_vec()
+        }
+    };
+    let key = Hmac::new(HashAlgorithm::Sha256, &key)
+        .map_err(|error| certificates("cannot use the key for QUIC", error))?;
+    Ok(Arc::new(move |data| {
+        let mut sealed = [0; 32];
+        key.sign(&[data], &mut sealed);
+        sealed
+    }))
+}
+
+impl Gateway {
+    /// Serves one connection to its end.
+    pub(crate) async fn serve_quic(self: Arc<Self>, caller: Caller) {
+        let Caller { arriving, slot, half_open } = caller;
+        gauge!("sallyport_connections_open").increment(1);
+        let stop = self.stop.clone();
+        let serving = async {
+            let peer = arriving.peer();
+            let accepted = Box::pin(self.accept_quic(arriving)).await;
+            drop(half_open);
+            if let Some((stream, identity, told)) = accepted {
+                Box::pin(self.route_quic(stream, identity, told, peer)).await;
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = stop.cancelled() => {}
+        }
+        gauge!("sallyport_connections_open").decrement(1);
+        drop(slot);
+    }
+
+    /// A handshake with the far end proven.
+    async fn accept_quic(&self, arriving: Arriving) -> Option<(Stream, Identity, Told)> {
+        let trust = self.view.trust();
+        let settings = match self.settings.quic(&trust) {
+            Ok(settings) => settings,
+            Err(error) => {
+                warn!(error = %ServerError::chain(&error), "cannot accept QUIC connections");
+                return None;
+            }
+        };
+        let stream = match tokio::time::timeout(self.handshake_timeout, arriving.accept(&settings)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if error.is_farewell() => {
+                dropped("quic_not_taken");
+                return None;
+            }
+            Ok(Err(error)) => {
+                counter!("sallyport_handshake_failures_total").increment(1);
+                info!(%error, "QUIC handshake failed");
+                return None;
+            }
+            Err(_) => {
+                dropped("handshake_timeout");
+                return None;
+            }
+        };
+        let told = stream.told();
+        match trust.identify_peer(&told.certificates, OffsetDateTime::now_utc()) {
+            Ok(identity) => Some((stream, identity, told)),
+            Err(error) => {
+                counter!("sallyport_handshake_failures_total").increment(1);
+                info!(%error, "certificate refused");
+                None
+            }
+        }
+    }
+
+    async fn route_quic(&self, stream: Stream, identity: Identity, told: Told, peer: SocketAddr) {
+        if told.protocol == alpn::TUNNEL {
+            let Some(hub) = &self.hub else { return dropped("tunnel_not_served") };
+            known("quic_tunnel");
+            let span = info_span!("tunnel", node = tracing::field::Empty);
+            return self.serve_tunnel(hub, stream, identity, peer).instrument(span).await;
+        }
+        known("quic_http");
+        let proof = told.certificates.first().map(|leaf| Proof::tls(leaf));
+        // The suite's key exchange was all that was on offer, so nobody is unfit.
+        let peer = Peer { address: peer, identity: Some(Arc::new(identity)), proof, unfit: None };
+        self.serve_http(stream, peer, None).instrument(info_span!("http")).await;
+    }
+}

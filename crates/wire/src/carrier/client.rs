@@ -1,0 +1,51 @@
+//! The side that dials.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::rustls;
+use quinn::{ClientConfig, Endpoint, TokioRuntime};
+
+use super::{CarrierError, Stream, endpoint, transport};
+
+/// Connects, and opens the stream. It is there when the server has been verified; what is written first tells the server
+/// of the stream.
+///
+/// Each connection has a socket of its own, bound to no address: the system chooses the sender's address for every packet,
+/// so that a machine that moves to another network goes on from there, and the server follows (RFC 9000 §9).
+///
+/// # Errors
+/// [`CarrierError`]; a network that drops UDP gives none before the idle timeout, so that the caller bounds the time.
+pub async fn connect(
+    server: SocketAddr,
+    name: &str,
+    tls: rustls::ClientConfig,
+) -> Result<Stream, CarrierError> {
+    let crypto = QuicClientConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport(true, 0));
+    let socket = UdpSocket::bind(unspecified(server))?;
+    let endpoint = Endpoint::new(endpoint(), None, socket, Arc::new(TokioRuntime))?;
+    let connection = endpoint.connect_with(config, server, name)?.await?;
+    let (send, receive) = connection.open_bi().await?;
+    Ok(Stream::new(connection, send, receive))
+}
+
+/// From where packets to `server` would leave now. Nothing is sent.
+///
+/// # Errors
+/// When there is no way there.
+pub(super) fn local_address(server: SocketAddr) -> io::Result<IpAddr> {
+    let socket = UdpSocket::bind(unspecified(server))?;
+    socket.connect(server)?;
+    socket.local_addr().map(|address| address.ip())
+}
+
+fn unspecified(server: SocketAddr) -> SocketAddr {
+    match server.ip() {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}

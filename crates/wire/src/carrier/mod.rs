@@ -1,0 +1,97 @@
+//! QUIC as a carrier: one connection with one stream, which carries what the plaintext of one TLS connection would.
+//!
+//! Everything above sees bytes that come and go in order ([`Stream`]), and does not know what carries them. What QUIC brings
+//! is one round trip less before the first byte (RFC 9001 §4: keys are agreed on while the connection is made), loss that
+//! is repaired by more than TCP tells, and connections that survive a change of address (RFC 9000 §9).
+//!
+//! * Certificates are verified by the same TLS configurations as on TCP. There is no resumption and no early data: who
+//!   comes proves itself in full every time, so that a first flight that is sent again by somebody else begins nothing.
+//! * A connection has one stream, which the client opens. Others, and datagrams, are refused.
+//! * Congestion control is CUBIC: quinn has BBR, too, and calls it experimental.
+
+mod client;
+mod race;
+mod reset;
+mod server;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use client::connect;
+use client::local_address;
+use quinn::congestion::CubicConfig;
+use quinn::{ConnectionError, EndpointConfig, IdleTimeout, TransportConfig, TransportErrorCode, VarInt};
+pub use race::{Winner, race};
+pub use reset::Sealer;
+pub use server::{Arriving, Listener, ServerSettings, bind};
+pub use stream::{Farewell, Stream, Told};
+
+/// What one side may have on its way: 100 ms of 1 Gbit/s. It bounds what a connection may fill of the other side's memory.
+const WINDOW_BYTES: u32 = 12_500_000;
+/// What waits for acknowledgement here; as much as the other side takes.
+const SEND_WINDOW_BYTES: u64 = 12_500_000;
+/// A peer that vanished without a word is noticed after this long: no kernel says that its process is gone.
+const IDLE_TIMEOUT_MS: u32 = 30_000;
+/// How often who dialled shows that it is there: three times in [`IDLE_TIMEOUT_MS`], so that two may be lost. It also is
+/// what address translators want to see, which forget a UDP flow after as little as 30 s (RFC 4787 §4.3 asks for 2 minutes).
+const KEEP_ALIVE: Duration = Duration::from_secs(8);
+/// A handshake with two ML-DSA certificates is some 17 KiB.
+const HANDSHAKE_BYTES: usize = 64 * 1024;
+
+/// Why there is no connection, or no longer one.
+#[derive(Debug, thiserror::Error)]
+pub enum CarrierError {
+    /// The configuration cannot be used for QUIC.
+    #[error("the TLS configuration cannot carry QUIC: {0}")]
+    Unfit(String),
+    /// The address or the name cannot be dialled.
+    #[error("cannot dial by QUIC: {0}")]
+    Dial(#[from] quinn::ConnectError),
+    /// The connection ended, or never was.
+    #[error("the QUIC connection ended: {0}")]
+    Ended(#[from] ConnectionError),
+    /// No socket.
+    #[error("no UDP socket: {0}")]
+    Socket(#[from] std::io::Error),
+}
+
+impl CarrierError {
+    /// Whether the peer has gone by its own wish, as one does for whom TCP was quicker.
+    #[must_use]
+    pub fn is_farewell(&self) -> bool {
+        match self {
+            Self::Ended(ConnectionError::ApplicationClosed(_)) => true,
+            // The same before the handshake is done (RFC 9000 §10.2.3).
+            Self::Ended(ConnectionError::ConnectionClosed(close)) => {
+                close.error_code == TransportErrorCode::APPLICATION_ERROR
+            }
+            _ => false,
+        }
+    }
+}
+
+/// With the bit set by which firewalls, and whoever measures, tell QUIC from other datagrams (RFC 9287 lets it be hidden).
+fn endpoint() -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    config.grease_quic_bit(false);
+    config
+}
+
+fn transport(keep_alive: bool, streams: u8) -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(streams.into())
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(VarInt::from_u32(WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(WINDOW_BYTES))
+        .send_window(SEND_WINDOW_BYTES)
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_TIMEOUT_MS))))
+        .keep_alive_interval(keep_alive.then_some(KEEP_ALIVE))
+        .crypto_buffer_size(HANDSHAKE_BYTES)
+        // It would tell whoever watches the line how long a round trip is, and nobody here asks.
+        .allow_spin(false)
+        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+    Arc::new(transport)
+}

@@ -1,0 +1,130 @@
+//! The side that is dialled.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::rustls;
+use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt};
+
+use super::{CarrierError, Sealer, Stream, endpoint, reset, transport};
+
+/// First packets that wait to be looked at. The loop that takes them does nothing else, so more is a flood.
+const WAITING: usize = 1_024;
+/// What may come of one connection while its first packet waits: a ClientHello with room to spare,
+const WAITING_BYTES: u64 = 16 * 1024;
+/// and of all.
+const ALL_WAITING_BYTES: u64 = 4 * 1024 * 1024;
+/// How long a stopping service answers those who have not heard that it stops.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
+/// What connections are accepted with.
+#[derive(Clone)]
+pub struct ServerSettings(Arc<ServerConfig>);
+
+impl fmt::Debug for ServerSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerSettings")
+    }
+}
+
+impl ServerSettings {
+    /// By a TLS configuration, which must require certificates and remember no sessions.
+    ///
+    /// # Errors
+    /// [`CarrierError::Unfit`] when no source here protects QUIC's packets.
+    pub fn new(tls: Arc<rustls::ServerConfig>) -> Result<Self, CarrierError> {
+        let crypto =
+            QuicServerConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
+        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+        config
+            .transport_config(transport(false, 1))
+            .migration(true)
+            .max_incoming(WAITING)
+            .incoming_buffer_size(WAITING_BYTES)
+            .incoming_buffer_size_total(ALL_WAITING_BYTES);
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// A UDP port.
+#[derive(Debug)]
+pub struct Listener(Endpoint);
+
+/// Listens on a bound socket. Call it inside the runtime. By `sealer` it tells peers of connections that an earlier process
+/// with the same one had, and that it knows nothing of, to begin anew (RFC 9000 §10.3); else they find out by silence.
+///
+/// # Errors
+/// When the system refuses the socket its options.
+pub fn bind(
+    socket: UdpSocket,
+    settings: &ServerSettings,
+    sealer: Option<Arc<Sealer>>,
+) -> io::Result<Listener> {
+    let config = ServerConfig::clone(&settings.0);
+    let mut endpoint = endpoint();
+    if let Some(sealer) = sealer {
+        reset::outlive(&mut endpoint, sealer);
+    }
+    Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime)).map(Listener)
+}
+
+impl Listener {
+    /// The next who wants a connection; `None` after [`Listener::close`].
+    pub async fn next(&self) -> Option<Arriving> {
+        self.0.accept().await.map(Arriving)
+    }
+
+    /// Takes no more connections; those that are open go on.
+    pub fn drain(&self) {
+        self.0.set_server_config(None);
+    }
+
+    /// Ends every connection, with a word to each peer, which is said once more to those who have not heard it.
+    pub async fn close(&self) {
+        self.0.close(VarInt::from_u32(0), b"the proxy stops");
+        let _ = tokio::time::timeout(LAST_WORD, self.0.wait_idle()).await;
+    }
+}
+
+/// Somebody whose first packet came. Dropped, it is refused.
+#[derive(Debug)]
+pub struct Arriving(Incoming);
+
+impl Arriving {
+    /// Whence it came, or claims to.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.0.remote_address()
+    }
+
+    /// Whether it has shown that it gets what is sent there (RFC 9000 §8.1).
+    #[must_use]
+    pub fn validated(&self) -> bool {
+        self.0.remote_address_validated()
+    }
+
+    /// Asks it to show that, and forgets it until then. Costs it a round trip.
+    pub fn ask_again(self) {
+        // It cannot have been asked before: then it would be refused, here by the drop.
+        let _ = self.0.retry();
+    }
+
+    /// Sends it away.
+    pub fn refuse(self) {
+        self.0.refuse();
+    }
+
+    /// The handshake, and the stream that the client opens after it. The caller bounds the time.
+    ///
+    /// # Errors
+    /// [`CarrierError::Ended`].
+    pub async fn accept(self, settings: &ServerSettings) -> Result<Stream, CarrierError> {
+        let connection = self.0.accept_with(Arc::clone(&settings.0))?.await?;
+        let (send, receive) = connection.accept_bi().await?;
+        Ok(Stream::new(connection, send, receive))
+    }
+}

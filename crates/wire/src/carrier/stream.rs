@@ -1,0 +1,166 @@
+//! The one stream of a connection.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use quinn::crypto::rustls::HandshakeData;
+use quinn::rustls::pki_types::CertificateDer;
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How long what was written last may take to arrive once nobody holds the stream any more.
+const LINGER: Duration = Duration::from_secs(5);
+/// How long it may take to put the last packet on the line, which on a busy machine is long, and how often that is looked at.
+const LAST_WORD: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_micros(200);
+const ENDED: VarInt = VarInt::from_u32(0);
+
+/// Bytes both ways. Dropped, it says what was written and ends the connection.
+#[derive(Debug)]
+pub struct Stream {
+    connection: Connection,
+    /// Always there until the drop.
+    send: Option<SendStream>,
+    receive: RecvStream,
+}
+
+/// What the handshake told of the peer.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// The protocol that both have chosen (RFC 7301).
+    pub protocol: Vec<u8>,
+    /// What the peer has proved that it is, the leaf first.
+    pub certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Stream {
+    pub(super) fn new(connection: Connection, send: SendStream, receive: RecvStream) -> Self {
+        Self { connection, send: Some(send), receive }
+    }
+
+    /// What the handshake told.
+    #[must_use]
+    pub fn told(&self) -> Told {
+        let data = self.connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        let shown = self.connection.peer_identity();
+        let shown = shown.and_then(|shown| shown.downcast::<Vec<CertificateDer<'static>>>().ok());
+        Told {
+            protocol: data.and_then(|data| data.protocol).unwrap_or_default(),
+            certificates: shown.map(|shown| *shown).unwrap_or_default(),
+        }
+    }
+
+    /// Where the peer is now. It may move.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
+    /// To end the connection by when the process ends.
+    #[must_use]
+    pub fn farewell(&self) -> Farewell {
+        Farewell(self.connection.clone())
+    }
+
+    fn sending(&mut self) -> io::Result<Pin<&mut SendStream>> {
+        self.send.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let (connection, send) = (self.connection.clone(), self.send.take());
+        let Some(mut send) = send else { return };
+        let unsaid = send.finish().is_ok() && connection.close_reason().is_none();
+        match tokio::runtime::Handle::try_current() {
+            // The system would send what is left of a TCP connection; here it is us.
+            Ok(runtime) if unsaid => {
+                runtime.spawn(async move {
+                    let _ = tokio::time::timeout(LINGER, send.stopped()).await;
+                    connection.close(ENDED, b"");
+                });
+            }
+            _ => connection.close(ENDED, b""),
+        }
+    }
+}
+
+/// Ends a connection when its process does, which the system does for TCP and nobody for UDP.
+#[derive(Debug, Clone)]
+pub struct Farewell(Connection);
+
+impl Farewell {
+    /// Whether the connection is over already.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        self.0.close_reason().is_some()
+    }
+
+    /// Ends the connection and waits, shortly, until the peer has been told.
+    pub async fn say(&self) {
+        self.0.close(ENDED, b"");
+        let began = Instant::now();
+        while self.0.stats().frame_tx.connection_close == 0 && began.elapsed() < LAST_WORD {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.receive).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(self.sending()?, context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(self.sending()?, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(self.sending()?, context)
+    }
+
+    /// Whoever frames writes a head and a body: both go into one packet.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut written = 0;
+        for slice in slices.iter().filter(|slice| !slice.is_empty()) {
+            match AsyncWrite::poll_write(self.sending()?, context, slice) {
+                Poll::Ready(Ok(count)) => {
+                    written += count;
+                    if count < slice.len() {
+                        break;
+                    }
+                }
+                Poll::Ready(Err(error)) if written == 0 => return Poll::Ready(Err(error)),
+                Poll::Pending if written == 0 => return Poll::Pending,
+                // The next write meets it again.
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
