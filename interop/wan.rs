@@ -350,9 +350,13 @@ fn the_table_counts_every_way() {
     let direct = figure("ssh direct", "round trips").unwrap();
     assert!((9.0..=18.0).contains(&direct) && direct.fract() == 0.0, "{direct}");
     assert_eq!(figure("ssh direct", "client-host"), Some(direct));
-    for way in
-        ["ssh -J, stock bastion", "ssh -J, through the proxy", "sallyport ssh, cold", "sallyport ssh, warm"]
-    {
+    for way in [
+        "ssh -J, stock bastion",
+        "ssh -J, through the proxy",
+        "sallyport ssh, cold",
+        "sallyport ssh, cold, QUIC",
+        "sallyport ssh, warm",
+    ] {
         for link in ["client-proxy", "proxy-host"] {
             let counted = figure(way, link).unwrap();
             assert!(counted >= 1.0 && counted.fract() == 0.0, "{way}, {link}: {counted}");
@@ -372,14 +376,24 @@ fn the_table_counts_every_way() {
     // SSH ends beside the client, and the helper goes on with a ticket.
     let helped = figure("ssh, helper", "round trips").unwrap();
     assert!(helped <= 2.0, "{helped}");
+    // By QUIC the handshake with the proxy is one.
+    let quic = figure("sallyport ssh, cold, QUIC", "round trips").unwrap();
+    assert!(quic <= 3.5, "{quic}");
     // What is counted took place.
-    for way in ["ssh direct", "sallyport ssh, cold", "ssh, helper", "psql direct", "psql, warm"] {
+    for way in [
+        "ssh direct",
+        "sallyport ssh, cold",
+        "sallyport ssh, cold, QUIC",
+        "ssh, helper",
+        "psql direct",
+        "psql, warm",
+    ] {
         assert!(figure(way, "round trips").unwrap() <= figure(way, "ms / RTT").unwrap(), "{way}");
     }
     let lines = std::fs::read_to_string(&csv).unwrap();
-    assert_eq!(lines.lines().count(), 31, "{lines}");
+    assert_eq!(lines.lines().count(), 34, "{lines}");
     let pictures = std::fs::read_dir(&svg).unwrap().count();
-    assert_eq!(pictures, 11, "the round trips, and a waterfall for each way");
+    assert_eq!(pictures, 12, "the round trips, and a waterfall for each way");
     let notes = report["notes"].as_array().unwrap();
     assert!(
         notes[0].as_str().unwrap().contains("client -> proxy") || notes[0].as_str().unwrap().contains("SYN")

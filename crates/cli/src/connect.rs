@@ -1,5 +1,6 @@
 //! Connections to the authority (through the proxy, encrypted end to end) and to the proxy itself.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,18 +17,20 @@ use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
-use sallyport_wire::{FRAME_BYTES, READ_AHEAD_BYTES, alpn};
+use sallyport_wire::{FRAME_BYTES, READ_AHEAD_BYTES, alpn, carrier};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::either::Either;
 use tonic::transport::{self, Endpoint, Uri};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, info_span};
 
 use crate::Global;
+use crate::carrier::{ANSWER, Wanted, explain as explain_quic, quic};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::follow::Channel;
 use crate::profile::{self, Stored};
@@ -64,28 +67,39 @@ pub(crate) struct AuthorityArgs {
 /// A TLS connection to the cluster.
 type Secured = TlsStream<BufReader<Counted<TcpStream>>>;
 
-/// Opens TCP to the cluster's address.
-pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
-    let failed = |why: String| {
-        CliError::new(format!("cannot connect to {proxy}: {why}"))
-            .hint("check the address and that the cluster is up: sallyport status --proxy HOST:PORT")
-            .exit(Exit::Connection)
-    };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect_tcp(proxy))
-        .await
-        .map_err(|_| failed(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))?
-        .map_err(|error| failed(error.to_string()))?;
-    stream.set_nodelay(true).doing("set up the connection")?;
-    Ok(stream)
+/// A connection to the proxy, by whichever carrier.
+type Carried = Either<Secured, Counted<carrier::Stream>>;
+
+fn unreached(proxy: &str, why: &str) -> CliError {
+    CliError::new(format!("cannot connect to {proxy}: {why}"))
+        .hint("check the address and that the cluster is up: sallyport status --proxy HOST:PORT")
+        .exit(Exit::Connection)
 }
 
-async fn connect_tcp(proxy: &str) -> std::io::Result<TcpStream> {
+/// At most [`CONNECT_TIMEOUT`] of what opens a connection.
+async fn within<T>(proxy: &str, opening: impl Future<Output = std::io::Result<T>>) -> CliResult<T> {
+    tokio::time::timeout(CONNECT_TIMEOUT, opening)
+        .await
+        .map_err(|_| unreached(proxy, &format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))?
+        .map_err(|error| unreached(proxy, &error.to_string()))
+}
+
+/// Opens TCP to the cluster's address.
+pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
+    within(proxy, async { connect_tcp(&look_up(proxy).await?).await }).await
+}
+
+async fn look_up(proxy: &str) -> std::io::Result<Vec<SocketAddr>> {
     let finding = info_span!(target: PHASE, "name");
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(proxy).instrument(finding).await?.collect();
+    Ok(tokio::net::lookup_host(proxy).instrument(finding).await?.collect())
+}
+
+async fn connect_tcp(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let dialling = info_span!(target: PHASE, "dial", network.peer.address = Empty);
     async {
         let began = Instant::now();
-        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        let stream = TcpStream::connect(addresses).await?;
+        stream.set_nodelay(true)?;
         trace::dialled(began.elapsed());
         if !Span::current().is_disabled() {
             Span::current().record("network.peer.address", display(stream.peer_addr()?));
@@ -97,8 +111,12 @@ async fn connect_tcp(proxy: &str) -> std::io::Result<TcpStream> {
 }
 
 async fn tls_connect(proxy: &str, config: ClientConfig, name: &str) -> CliResult<Secured> {
+    tls_over(dial(proxy).await?, proxy, config, name).await
+}
+
+async fn tls_over(stream: TcpStream, proxy: &str, config: ClientConfig, name: &str) -> CliResult<Secured> {
     let name = ServerName::try_from(name.to_owned()).doing("name the server")?;
-    let stream = BufReader::with_capacity(READ_AHEAD_BYTES, Counted::new(dial(proxy).await?));
+    let stream = BufReader::with_capacity(READ_AHEAD_BYTES, Counted::new(stream));
     let shaking = TlsConnector::from(Arc::new(config)).connect(name, stream);
     tokio::time::timeout(CONNECT_TIMEOUT, shaking.instrument(info_span!(target: PHASE, "tls")))
         .await
@@ -199,12 +217,39 @@ pub(crate) async fn proxy_warm(stored: &Stored) -> CliResult<(Channel, Pulse)> {
     Ok((Channel::following(channel, stored), pulse))
 }
 
-async fn proxy_stream(stored: &Stored) -> CliResult<Secured> {
+async fn proxy_stream(stored: &Stored) -> CliResult<Carried> {
+    let wanted = Wanted::here()?;
     let identity = stored.tls_identity()?;
     let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::H2])
         .doing("use the stored certificates")?;
-    let name = server_name(HostRole::Proxy, &stored.profile.cluster);
-    tls_connect(&stored.profile.proxy, config, &name).await
+    let (proxy, name) = (&stored.profile.proxy, server_name(HostRole::Proxy, &stored.profile.cluster));
+    if wanted == Wanted::Tcp {
+        return tls_connect(proxy, config, &name).await.map(Either::Left);
+    }
+    let mut by_quic = config.clone();
+    by_quic.alpn_protocols = vec![alpn::H2_BY_QUIC.to_vec()];
+    let addresses = within(proxy, look_up(proxy)).await?;
+    // Where a name has several addresses, TCP goes through them.
+    let Some(first) = addresses.first().copied() else { return Err(unreached(proxy, "no address")) };
+    let quic = async {
+        let dialled = tokio::time::timeout(ANSWER, quic(first, &name, by_quic)).await;
+        dialled
+            .map_err(|_| explain_quic(proxy, "no answer by UDP"))?
+            .map_err(|error| explain_quic(proxy, &chain(&error, &error.to_string())))
+    };
+    if wanted == Wanted::Quic {
+        return quic.await.map(Either::Right);
+    }
+    let dial = within(proxy, connect_tcp(&addresses));
+    if first.ip().is_loopback() {
+        // However busy it is, nothing is nearer.
+        return tls_over(dial.await?, proxy, config, &name).await.map(Either::Left);
+    }
+    let shake = |stream| tls_over(stream, proxy, config, &name);
+    match carrier::race(dial, shake, quic, first).await? {
+        carrier::Winner::Tcp(stream) => Ok(Either::Left(stream)),
+        carrier::Winner::Quic(stream) => Ok(Either::Right(stream)),
+    }
 }
 
 /// Whether the proxy proves a name, so that programs that know of no other find it there.

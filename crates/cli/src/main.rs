@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod carrier;
 mod config;
 mod configure;
 mod connect;
@@ -213,8 +214,8 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Logout(args) => login::logout(&global, &args).map(done),
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
-            Command::Ssh(args) => ssh::run(&global, *args).await,
-            Command::Scp(args) => scp::run(&global, args).await,
+            Command::Ssh(args) => carrier::until_killed(ssh::run(&global, *args)).await,
+            Command::Scp(args) => carrier::until_killed(scp::run(&global, args)).await,
             Command::Db(command) => db::run(&global, command).await,
             Command::Connect(args) => resident::run(&global, args).await.map(done),
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
@@ -232,6 +233,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Quickstart(args) => quickstart::run(args).await.map(done),
         };
         follow::finish().await;
+        carrier::finish().await;
         outcome
     });
     // A prompt or a stuck look-up on a blocking thread must not keep the process.

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Global;
+use crate::carrier;
 use crate::connect;
 use crate::db;
 use crate::error::{CliError, CliResult, Exit};
@@ -112,9 +113,11 @@ async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
             buffer.clear();
         }
     };
-    tokio::select! {
-        ended = downstream => ended?,
-        () = upstream => {}
-    }
-    Ok(ExitCode::SUCCESS)
+    let carrying = async {
+        tokio::select! {
+            ended = downstream => ended.map(|()| ExitCode::SUCCESS),
+            () = upstream => Ok(ExitCode::SUCCESS),
+        }
+    };
+    carrier::until_killed(carrying).await
 }

@@ -139,6 +139,13 @@ fn psql(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
     Ok(parts.rig.psql(&parts.postgres, by_helper, &READY))
 }
 
+/// Alone, by one carrier or the other.
+fn cold(parts: &Parts, carrier: &str) -> Result<Command, LabError> {
+    let mut command = own(parts, false)?;
+    command.env("SALLYPORT_CARRIER", carrier);
+    Ok(command)
+}
+
 fn scenarios() -> Vec<Scenario> {
     let all = &[0, 1, 2][..];
     // What services do by themselves meanwhile is not of these ways.
@@ -149,7 +156,8 @@ fn scenarios() -> Vec<Scenario> {
         Scenario { hosts: straight, ..ssh("ssh direct", "direct", |parts| stock(parts, Way::Direct), None) },
         ssh("ssh -J, stock bastion", "bastion", |parts| stock(parts, Way::Bastion), None),
         ssh("ssh -J, through the proxy", "jump", |parts| stock(parts, Way::Jump), Some(AimAt::OfDirect(0.9))),
-        ssh("sallyport ssh, cold", "cold", |parts| own(parts, false), Some(AimAt::RoundTrips(4.5))),
+        ssh("sallyport ssh, cold", "cold", |parts| cold(parts, "tcp"), Some(AimAt::RoundTrips(4.5))),
+        ssh("sallyport ssh, cold, QUIC", "quic", |parts| cold(parts, "quic"), Some(AimAt::RoundTrips(3.5))),
         ssh("sallyport ssh, warm", "warm", |parts| own(parts, true), Some(AimAt::RoundTrips(1.5))),
         ssh("ssh, helper", "helper", |parts| stock(parts, Way::Helper), Some(AimAt::RoundTrips(2.5))),
         ssh("ssh, no helper", "proxycommand", |parts| stock(parts, Way::ProxyCommand), None),

@@ -1,0 +1,145 @@
+//! What carries a connection to the proxy: TLS on TCP, or QUIC where that is quicker and the network lets it through
+//! ([`race`](sallyport_wire::carrier::race)). What is remembered of networks is the process's: the resident helper's for all
+//! programs.
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sallyport_wire::carrier::{self, CarrierError, Farewell, Stream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tokio_rustls::rustls::ClientConfig;
+use tracing::{Instrument, info_span};
+
+use crate::error::{CliError, CliResult, Context, Exit};
+use crate::trace::{self, Counted, PHASE};
+
+/// Which carrier: `auto`, `tcp` or `quic`.
+const VARIABLE: &str = "SALLYPORT_CARRIER";
+/// A proxy by QUIC answers within a few tries of the handshake (RFC 9002 §6.2.2: the second after 1 s, the third after 3 s).
+pub(crate) const ANSWER: Duration = Duration::from_secs(6);
+/// What putting the last bytes on the line takes.
+const LAST_BYTES: Duration = Duration::from_millis(1);
+/// Told of the first connection.
+static OPENED: Notify = Notify::const_new();
+/// Connections of this process, to be ended when it ends.
+static OPEN: Mutex<Vec<Farewell>> = Mutex::new(Vec::new());
+
+/// What [`VARIABLE`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Whichever is quicker, and TCP on this machine.
+    Auto,
+    Tcp,
+    /// QUIC or nothing.
+    Quic,
+}
+
+impl Wanted {
+    /// What the environment asks for.
+    pub(crate) fn here() -> CliResult<Self> {
+        Self::of(std::env::var_os(VARIABLE).as_deref())
+    }
+
+    fn of(text: Option<&OsStr>) -> CliResult<Self> {
+        match text.map(OsStr::to_string_lossy).as_deref() {
+            None | Some("" | "tcp") => Ok(Self::Tcp),
+            Some("auto") => Ok(Self::Auto),
+            Some("quic") => Ok(Self::Quic),
+            Some(other) => Err(CliError::new(format!("{VARIABLE} is {other:?}"))
+                .hint(format!("{VARIABLE}=auto, tcp or quic"))
+                .exit(Exit::Usage)),
+        }
+    }
+}
+
+/// Dials by QUIC, with the words of a phase. It gives up only when the caller does.
+pub(crate) async fn quic(
+    proxy: SocketAddr,
+    name: &str,
+    config: ClientConfig,
+) -> Result<Counted<Stream>, CarrierError> {
+    let dialling = info_span!(target: PHASE, "quic", network.peer.address = %proxy);
+    async {
+        let began = Instant::now();
+        let stream = carrier::connect(proxy, name, config).await?;
+        trace::dialled(began.elapsed());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|one| !one.is_said());
+        open.push(stream.farewell());
+        OPENED.notify_one();
+        Ok(Counted::new(stream))
+    }
+    .instrument(dialling)
+    .await
+}
+
+/// Tells the other ends that this process goes.
+pub(crate) async fn finish() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    let open: Vec<_> = open.iter().filter(|one| !one.is_said()).collect();
+    if open.is_empty() {
+        return;
+    }
+    // The tasks of the connections put on the line what was written last.
+    sleep(LAST_BYTES).await;
+    for connection in open {
+        connection.say().await;
+    }
+}
+
+/// Runs a command, until a signal ends the process. The system tells the other end when a TCP connection loses its process;
+/// of QUIC it knows nothing, so that [`finish`] must be given the time. Where nothing goes by QUIC, and where the command
+/// itself looks out for signals, they do what they always do.
+///
+/// # Errors
+/// Those of `command`.
+pub(crate) async fn until_killed(command: impl Future<Output = CliResult<ExitCode>>) -> CliResult<ExitCode> {
+    let killed = async {
+        OPENED.notified().await;
+        let watch = |kind: SignalKind| signal(kind).doing("watch for signals");
+        let mut terminate = watch(SignalKind::terminate())?;
+        let mut hang_up = watch(SignalKind::hangup())?;
+        let mut interrupt = watch(SignalKind::interrupt())?;
+        let number = tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = hang_up.recv() => SignalKind::hangup(),
+            _ = interrupt.recv() => SignalKind::interrupt(),
+        };
+        // As shells have it.
+        Ok(ExitCode::from(128 + u8::try_from(number.as_raw_value()).unwrap_or(0)))
+    };
+    tokio::select! {
+        biased;
+        outcome = command => outcome,
+        outcome = killed => outcome,
+    }
+}
+
+/// Why QUIC failed where nothing else was to be tried.
+pub(crate) fn explain(proxy: &str, why: &str) -> CliError {
+    CliError::new(format!("cannot connect to {proxy} by QUIC: {why}"))
+        .hint(format!("{VARIABLE}=auto goes by TCP where UDP does not come through"))
+        .exit(Exit::Connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_says_which_carrier() {
+        let of = |text: &str| Wanted::of(Some(OsStr::new(text)));
+        assert_eq!(Wanted::of(None).unwrap(), Wanted::Tcp);
+        assert_eq!(of("").unwrap(), Wanted::Tcp);
+        assert_eq!(of("auto").unwrap(), Wanted::Auto);
+        assert_eq!(of("tcp").unwrap(), Wanted::Tcp);
+        assert_eq!(of("quic").unwrap(), Wanted::Quic);
+        assert!(of("pigeon").unwrap_err().to_string().contains("SALLYPORT_CARRIER is \"pigeon\""));
+    }
+}
