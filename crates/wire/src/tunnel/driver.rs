@@ -17,8 +17,11 @@ use super::state::{Config, Read, Side, State};
 
 /// Bytes that go to the connection in one write.
 const BATCH: usize = 64 * 1024;
-/// Bytes that are asked of the connection at a time.
+/// Room that is made for what the connection brings.
 const READ: usize = 64 * 1024;
+/// With less room left than a record of TLS takes (RFC 8446 §5.1), more is made. Not before: payloads keep the room that
+/// they came in, so that more is another piece of memory, into which the beginning of a frame has to be moved.
+const LEAST_ROOM: usize = 16 * 1024;
 /// A batch of this size is not a person typing: more is on its way.
 const BULK: usize = 8 * 1024;
 
@@ -84,7 +87,9 @@ async fn drive_reads<R: AsyncRead + Unpin>(shared: Arc<Shared>, mut reader: R) {
     let mut ended = shared.ended.subscribe();
     let mut buffer = BytesMut::new();
     loop {
-        buffer.reserve(READ);
+        if buffer.capacity() - buffer.len() < LEAST_ROOM {
+            buffer.reserve(READ);
+        }
         let read = tokio::select! {
             read = reader.read_buf(&mut buffer) => read,
             () = over(&mut ended) => return,
