@@ -5,7 +5,8 @@
 //! removed when the authority has all of it and nobody writes to it any more.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, SeekFrom};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,6 @@ use metrics::{counter, gauge};
 use sallyport_access::SessionId;
 use sallyport_audit::recording::Recorders;
 use sallyport_wire::v1::{RecordingOffsetRequest, UploadRecordingRequest};
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -385,6 +385,18 @@ async fn remove(path: &Path) {
     }
 }
 
+/// Does what may wait for a disk.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// The next bytes of a file, exactly so many, read to where they go on from: a recording passes here as fast as its session.
+fn read(file: &File, wanted: usize) -> io::Result<Vec<u8>> {
+    let mut chunk = Vec::with_capacity(wanted);
+    file.take(wanted as u64).read_to_end(&mut chunk)?;
+    if chunk.len() < wanted { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(chunk) }
+}
+
 /// Sends the part `from..until` of the file.
 async fn feed(
     task: &Task,
@@ -393,14 +405,19 @@ async fn feed(
     complete: bool,
     messages: mpsc::Sender<UploadRecordingRequest>,
 ) -> io::Result<()> {
-    let mut file = tokio::fs::File::open(&task.path).await?;
-    file.seek(SeekFrom::Start(from)).await?;
+    let path = task.path.clone();
+    let file = blocking(move || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(from))?;
+        Ok(file)
+    });
+    let file = Arc::new(file.await?);
     let session_id = task.session.to_string();
     let mut offset = from;
     loop {
         let left = usize::try_from(until.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut chunk = vec![0; left.min(CHUNK_BYTES)];
-        file.read_exact(&mut chunk).await?;
+        let (file, wanted) = (Arc::clone(&file), left.min(CHUNK_BYTES));
+        let chunk = blocking(move || read(&file, wanted)).await?;
         let next = offset + chunk.len() as u64;
         let last = next == until;
         let message = UploadRecordingRequest {
