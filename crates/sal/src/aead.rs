@@ -82,12 +82,23 @@ impl Aes256GcmKey {
     pub fn seal_numbered(&self, sequence: u64, aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
         let mut sealed = Vec::with_capacity(plaintext.len() + TAG_BYTES);
         sealed.extend_from_slice(plaintext);
-        let tag = self
-            .0
-            .seal(&numbered_nonce(sequence), aad, &mut sealed)
-            .map_err(|_| SalError::Provider { operation: "encrypt" })?;
+        let tag = self.seal_numbered_in_place(sequence, aad, &mut sealed)?;
         sealed.extend_from_slice(&tag);
         Ok(sealed)
+    }
+
+    /// The same where the message stands: it becomes the ciphertext, behind which the tag belongs.
+    ///
+    /// # Errors
+    /// As [`Aes256GcmKey::seal_numbered`]; the message is worth nothing then.
+    pub fn seal_numbered_in_place(
+        &self,
+        sequence: u64,
+        aad: &[u8],
+        message: &mut [u8],
+    ) -> Result<[u8; TAG_BYTES], SalError> {
+        let sealed = self.0.seal(&numbered_nonce(sequence), aad, message);
+        sealed.map_err(|_| SalError::Provider { operation: "encrypt" })
     }
 
     /// Decrypts what [`Aes256GcmKey::seal_numbered`] made.
@@ -158,6 +169,9 @@ mod tests {
         assert_eq!(key.open_numbered(1, b"", &first).unwrap().as_slice(), b"one");
         assert!(key.open_numbered(2, b"", &first).is_err());
         assert!(key.open_numbered(1, b"x", &first).is_err());
+        let mut in_place = b"one".to_vec();
+        let tag = key.seal_numbered_in_place(1, b"", &mut in_place).unwrap();
+        assert_eq!([&in_place[..], &tag].concat(), first);
     }
 
     /// McGrew and Viega, "The Galois/Counter Mode of Operation", test case 16.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sallyport_access::SessionId;
-use sallyport_sal::aead::Aes256GcmKey;
+use sallyport_sal::aead::{Aes256GcmKey, TAG_BYTES};
 use sallyport_sal::{hash, hpke};
 use zstd::bulk::Compressor;
 
@@ -200,18 +200,26 @@ impl Encoder {
         head.put_u64(micros(self.first));
         head.put_u64(micros(self.last));
         let aad = associated(self.session, &head);
-        let sealed = self
-            .key
-            .seal_numbered(self.sequence, &aad, &packed)
-            .map_err(|error| FormatError::Seal(error.to_string()))?;
+        let length = packed.len() + TAG_BYTES;
         head.put_u32(
-            u32::try_from(sealed.len()).map_err(|_| FormatError::Seal("the chunk is too long".to_owned()))?,
+            u32::try_from(length).map_err(|_| FormatError::Seal("the chunk is too long".to_owned()))?,
         );
         let check = check(&head);
         head.put_u32(check);
+        // Sealed where it stands, so that it is moved once.
+        let before = out.len();
+        out.reserve(head.len() + length);
         out.extend_from_slice(&head);
-        out.extend_from_slice(&sealed);
-        self.offset += (head.len() + sealed.len()) as u64;
+        out.extend_from_slice(&packed);
+        let body = out.get_mut(before + head.len()..).unwrap_or_default();
+        match self.key.seal_numbered_in_place(self.sequence, &aad, body) {
+            Ok(tag) => out.extend_from_slice(&tag),
+            Err(error) => {
+                out.truncate(before);
+                return Err(FormatError::Seal(error.to_string()));
+            }
+        }
+        self.offset += (head.len() + length) as u64;
         self.sequence += 1;
         Ok(())
     }
