@@ -398,3 +398,94 @@ fn a_browser_that_is_not_there_is_named_with_its_package() {
         "{said}"
     );
 }
+
+#[test]
+fn a_flame_graph_names_the_functions_that_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (svg, folded) = (path("pictures"), path("folded"));
+    let output = ok(lab(&[
+        "flame",
+        "--quick",
+        "--under",
+        "download",
+        "--seconds",
+        "5",
+        "--at-a-time",
+        "2",
+        "--size",
+        "8",
+        "--rate",
+        "997",
+        "--svg",
+        &svg,
+        "--folded",
+        &folded,
+        "--format",
+        "json",
+    ]));
+    let report = json(&output);
+    for (process, function) in
+        [("proxy", "sallyport_wire::tunnel::"), ("node", "sallyport_audit::recording::")]
+    {
+        let stacks = std::fs::read_to_string(format!("{folded}/{process}-download.folded")).unwrap();
+        assert!(stacks.contains(function), "{process}: {stacks}");
+        let samples: u64 =
+            stacks.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        let note = format!("{process}, download: {samples} samples");
+        let notes = report["notes"].as_array().unwrap();
+        assert!(notes.iter().any(|said| said.as_str().unwrap().starts_with(&note)), "{report}");
+        let picture = std::fs::read_to_string(format!("{svg}/flame-{process}-download.svg")).unwrap();
+        assert!(picture.starts_with("<svg") && picture.contains(function), "{process}");
+        // Nothing of the machine: neither directories nor names of hosts.
+        assert!(!picture.contains("/tmp/") && !picture.contains("index.crates.io"), "{process}");
+        // Every sample is in one crate's share of itself, so that shares of crates are at most all of it.
+        let rows = report["rows"].as_array().unwrap().iter();
+        let of =
+            rows.filter(|row| row["what"].as_str().unwrap().starts_with(&format!("{process}, download: ")));
+        assert!(of.count() > 4, "{report}");
+    }
+}
+
+#[test]
+fn a_sampler_that_is_not_there_is_named_with_its_package() {
+    let empty = tempfile::tempdir().unwrap();
+    for (measurement, said) in
+        [("flame", "install linux-perf (Debian)"), ("instructions", "install valgrind")]
+    {
+        let output =
+            Command::new(PROGRAM).args(["lab", measurement]).env("PATH", empty.path()).output().unwrap();
+        assert!(!output.status.success() && stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn instructions_of_a_piece_do_not_depend_on_how_often_it_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (saved, csv) = (path("saved.csv"), path("counts.csv"));
+    let pieces = ["--piece", "postgres-statement,tunnel-stream", "--format", "json"];
+    let count = |more: &[&str]| json(&ok(lab(&[&["instructions"], &pieces[..], more].concat())));
+    // A quarter of the work for each count, and then all of it.
+    count(&["--quick", "--save", &saved]);
+    let report = count(&["--baseline", &saved, "--csv", &csv]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{report}");
+    for row in rows {
+        let figures = row["figures"].as_array().unwrap();
+        let figure = |name: &str| {
+            figures.iter().find(|figure| figure["name"] == name).unwrap()["value"].as_f64().unwrap()
+        };
+        assert!(figure("instructions") > 500.0 && figure("change %").abs() < 1.0, "{row}");
+    }
+    // Both counts of each, and the second has more.
+    let counts = std::fs::read_to_string(csv).unwrap();
+    let counts: Vec<u64> =
+        counts.lines().skip(1).map(|line| line.rsplit_once(',').unwrap().1.parse().unwrap()).collect();
+    assert!(counts.len() == 4 && counts[0] < counts[1] && counts[2] < counts[3], "{counts:?}");
+    // Something that costs more than it did is an aim that was missed.
+    std::fs::write(&saved, "piece,instructions,unit\npostgres-statement,1,\"statement\"\n").unwrap();
+    let refused =
+        lab(&["instructions", "--quick", "--piece", "postgres-statement", "--baseline", &saved, "--strict"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+}

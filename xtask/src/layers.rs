@@ -47,7 +47,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "lab",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases"],
         reason: "what is measured runs in processes of its own, as users run it",
     },
     Layer {

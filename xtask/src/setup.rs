@@ -23,6 +23,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("certutil", "libnss3-tools"),
     ("softhsm2-util", "softhsm2"),
     ("/usr/include/security/pam_appl.h", "libpam0g-dev"),
+    ("perf", "linux-perf"),
+    ("valgrind", "valgrind"),
     ("pg_ctlcluster", "postgresql"),
     ("psql", "postgresql-client"),
     ("/usr/lib/python3/dist-packages/psycopg", "python3-psycopg"),

@@ -215,7 +215,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
 }
 
 /// Writes the data: the same every time, so that runs can be compared.
-fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
+pub(crate) fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
     const BLOCK: usize = 1 << 20;
     let mut out = BufWriter::with_capacity(BLOCK, File::create(path).at("write", path)?);
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;

@@ -3,7 +3,9 @@
 mod advise;
 mod browser;
 mod compare;
+mod flame;
 mod handshake;
+mod instructions;
 mod keys;
 mod load;
 mod progress;
@@ -68,6 +70,12 @@ pub(crate) enum Lab {
     /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, by
     /// what else ends TLS here, and through clusters of several suites, with and without their caches.
     DbSuite(DbSuiteArgs),
+    /// Flame graphs of proxy and node while they work: where their processor time goes, by connection and by byte. Needs
+    /// perf.
+    Flame(flame::Args),
+    /// What pieces of the access path cost in instructions, whatever else the machine does, and what changed since figures
+    /// were saved. Needs valgrind.
+    Instructions(instructions::Args),
     /// A wide area network in a box: hosts in regions that are far apart, by network namespaces and an emulator of our own.
     /// Needs root.
     #[command(subcommand)]
@@ -282,6 +290,8 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Advise(args) => advise::run(args).await,
         Lab::Compare(args) => compare::run(&args),
         Lab::Browser(args) => browser::run(args).await,
+        Lab::Flame(args) => flame::run(args).await,
+        Lab::Instructions(args) => instructions::run(args).await,
         Lab::Wan(command) => wan::run(command).await,
     }
 }

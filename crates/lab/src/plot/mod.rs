@@ -5,9 +5,12 @@
 //! alone: every bar has its label and its number, every line its name.
 
 mod bars;
+mod flame;
 mod lines;
 
 pub use bars::{Bar, Bars};
+pub use flame::Flame;
+pub(crate) use flame::first;
 pub use lines::Lines;
 
 /// How many colours there are; a ninth series looks like the first.
@@ -15,7 +18,7 @@ const COLOURS: usize = 8;
 
 /// Everything inside is drawn by these classes: `s0` to `s7` fill, `l0` to `l7` draw a line.
 const STYLE: &str = "\
-.lab .bg{fill:#fff}.lab text{fill:#1d1d1f}.lab .t{font-size:10px;fill:#5c5c66}.lab .h{font-size:14px;font-weight:600}\
+.lab .bg{fill:#fff}.lab text{fill:#1d1d1f}.lab .t{font-size:10px;fill:#5c5c66}.lab .f{font-size:10px}.lab .h{font-size:14px;font-weight:600}\
 .lab .g{stroke:#d9d9e0}.lab .a{stroke:#8a8a94}.lab .w{stroke:#1d1d1f;stroke-width:1.2}.lab .n{fill:none;stroke-width:2}\
 .lab .s0{fill:#0072b2}.lab .s1{fill:#d55e00}.lab .s2{fill:#009e73}.lab .s3{fill:#cc79a7}.lab .s4{fill:#56b4e9}\
 .lab .s5{fill:#e69f00}.lab .s6{fill:#8a8a94}.lab .s7{fill:#b8a800}\

@@ -1,0 +1,83 @@
+//! Figures that were saved, as CSV: `piece,instructions,unit`.
+
+use std::path::Path;
+
+use super::Counted;
+use crate::{AtFile, LabError};
+
+/// What the first line says.
+const COLUMNS: &str = "piece,instructions,unit";
+
+/// Figures of pieces by their names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Saved(Vec<(String, f64)>);
+
+impl Saved {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line is not what it should be.
+    pub fn read(path: &Path) -> Result<Self, LabError> {
+        let text = std::fs::read_to_string(path).at("read", path)?;
+        Self::parse(&text).map_err(|problem| LabError::Input(format!("{}: {problem}", path.display())))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        match lines.next() {
+            Some((_, COLUMNS)) => {}
+            _ => return Err(format!("the first line is not {COLUMNS}")),
+        }
+        let figure = |(at, line): (usize, &str)| {
+            let mut fields = line.split(',');
+            let name = fields.next().unwrap_or_default().to_owned();
+            let figure = fields.next().and_then(|field| field.parse::<f64>().ok());
+            let figure = figure.filter(|figure| figure.is_finite() && *figure > 0.0);
+            figure
+                .map(|figure| (name, figure))
+                .ok_or_else(|| format!("line {} has no figure above zero", at + 1))
+        };
+        Ok(Self(lines.map(figure).collect::<Result<_, _>>()?))
+    }
+
+    /// The figure of a piece.
+    #[must_use]
+    pub fn of(&self, piece: &str) -> Option<f64> {
+        self.0.iter().find(|(name, _)| name == piece).map(|(_, figure)| *figure)
+    }
+
+    /// The file's text for these figures.
+    #[must_use]
+    pub fn text(counted: &[Counted]) -> String {
+        let lines = counted
+            .iter()
+            .map(|one| format!("{},{:.0},\"{}\"\n", one.piece.name(), one.each, one.piece.unit()));
+        std::iter::once(format!("{COLUMNS}\n")).chain(lines).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::instructions::PIECES;
+
+    #[test]
+    fn what_is_saved_is_read_again() {
+        let counted: Vec<Counted> = PIECES
+            .into_iter()
+            .zip(1_u32..)
+            .map(|(piece, at)| Counted { piece, each: f64::from(at) })
+            .collect();
+        let saved = Saved::parse(&Saved::text(&counted)).unwrap();
+        for one in &counted {
+            assert_eq!(saved.of(one.piece.name()), Some(one.each));
+        }
+        assert_eq!(saved.of("another"), None);
+        assert_eq!(Saved::parse("").unwrap_err(), "the first line is not piece,instructions,unit");
+        for line in ["decision", "decision,", "decision,0", "decision,-1", "decision,NaN", "decision,inf"] {
+            let read = Saved::parse(&format!("{COLUMNS}\n{line}\n"));
+            assert_eq!(read.unwrap_err(), "line 2 has no figure above zero", "{line}");
+        }
+    }
+}
