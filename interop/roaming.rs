@@ -147,3 +147,36 @@ fn a_gap_is_lived_through_and_a_dead_way_ends_the_session() {
         assert_eq!(stdout(&output), "back\n", "{name}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn with_another_address_old_sessions_end_and_new_ones_begin_at_once() {
+    if !is_root() {
+        eprintln!("left out: only root can make network namespaces");
+        return;
+    }
+    let mut far = Far::new();
+    let lasting = format!("sleep 7{:05}", std::process::id() % 100_000);
+    let children: Vec<_> =
+        far.ways(&lasting).into_iter().map(|(name, command)| (name, far.start(command))).collect();
+    let all = children.len();
+    wait_for("the commands", || (processes(&lasting) == all).then_some(()));
+    far.wan.readdress("client").unwrap();
+    let moved = Instant::now();
+    // The resident helper has a connection that looks as if it were good.
+    for (name, command) in far.ways("echo back") {
+        let began = Instant::now();
+        let output = ended(far.start(command));
+        assert_eq!(stdout(&output), "back\n", "{name}: {}", stderr(&output));
+        assert!(began.elapsed() < Duration::from_secs(15), "{name}: {:?}", began.elapsed());
+    }
+    for (name, child) in children {
+        let output = ended(child);
+        assert_eq!(output.status.code(), Some(255), "{name}: {}", stderr(&output));
+        assert!(!stderr(&output).trim().is_empty(), "{name} says why");
+        assert!(moved.elapsed() < Duration::from_secs(100), "{name}: {:?}", moved.elapsed());
+    }
+    while processes(&lasting) > 0 {
+        assert!(moved.elapsed() < Duration::from_secs(150), "the node's sessions go on");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -19,6 +19,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use support::postgres::Postgres;
 use support::{Cluster, User, free_port, me, ok, refused, stderr, target, wait_for};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -150,6 +151,68 @@ fn one_trace_has_the_parts_of_client_proxy_authority_and_node() {
     assert_eq!(services, BTreeSet::from(["sallyport-ssh", "auth,proxy", "node"]));
     assert!(spans.iter().all(|(_, span)| span.end_time_unix_nano >= span.start_time_unix_nano));
     assert!(!format!("{spans:?}").contains("env=prod"));
+}
+
+/// What alice may.
+const ROLE: &str = "kind: role\nversion: v1\nmetadata: {name: dba}\nspec:\n  allow:\n    db_labels: {env: test}\n    \
+                    db_users: [app]\n    db_names: [shop]\n";
+
+#[test]
+fn a_connection_to_a_database_is_one_trace_from_the_proxy_to_the_login() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (collector, address) = Collector::start(&runtime);
+    let (cluster, _) = traced(&format!("http://{address}"), "1ms");
+    let postgres = Postgres::start(&cluster);
+    ok(cluster.create(ROLE));
+    let dave = cluster.add_user("dave", "dba", &me());
+    postgres.register(&cluster, "prod", "web-1");
+    let connect = |db_user: &str| {
+        let arguments = ["db", "connect", "prod", "-u", db_user, "-n", "shop", "--", "-Atc", "select 6 * 7"];
+        dave.command(&arguments).env("SALLYPORT_CONNECT", "off").output().unwrap()
+    };
+    // The node hears of the database a moment later.
+    let output = wait_for("the database", || Some(connect("app")).filter(|output| output.status.success()));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n");
+    let spans = wait_for("a trace with all parts of proxy and node", || {
+        let spans = collector.spans.lock().unwrap();
+        let login = spans.iter().find(|(_, span)| span.name == "database.login")?;
+        let of_trace = spans.iter().filter(|(_, span)| span.trace_id == login.1.trace_id).cloned();
+        let of_trace: Vec<(String, Span)> = of_trace.collect();
+        let connects = |name: &str| of_trace.iter().any(|(_, span)| span.name == name);
+        (connects("proxy.connect") && connects("node.connect")).then_some(of_trace)
+    });
+    let by_id: BTreeMap<String, &Span> = spans.iter().map(|(_, span)| (hex(&span.span_id), span)).collect();
+    let above = |span: &Span| by_id.get(&hex(&span.parent_span_id)).map(|above| above.name.clone());
+    for (name, by, parent) in [
+        ("database.startup", "auth,proxy", "proxy.connect"),
+        ("decision", "auth,proxy", "proxy.connect"),
+        ("tunnel", "auth,proxy", "proxy.connect"),
+        ("database.first_byte", "auth,proxy", "proxy.connect"),
+        ("node.connect", "node", "proxy.connect"),
+        ("database.startup", "node", "node.connect"),
+        ("recording", "node", "node.connect"),
+        ("database.credentials", "node", "node.connect"),
+        ("database.dial", "node", "node.connect"),
+        ("database.tls", "node", "node.connect"),
+        ("database.login", "node", "node.connect"),
+    ] {
+        let found = spans
+            .iter()
+            .any(|(whose, span)| span.name == name && whose == by && above(span).as_deref() == Some(parent));
+        assert!(
+            found,
+            "{name} of {by} under {parent}: {:#?}",
+            spans.iter().map(|(by, span)| (by, &span.name, above(span))).collect::<Vec<_>>()
+        );
+    }
+    // What was asked is not there; that somebody was refused is.
+    assert!(!format!("{spans:?}").contains("6 * 7"));
+    refused(&connect("postgres"), 2);
+    wait_for("the refusal", || {
+        let spans = collector.spans.lock().unwrap();
+        let failed = spans.iter().filter(|(_, span)| span.status.as_ref().is_some_and(|s| s.code == 2));
+        failed.clone().any(|(_, span)| span.name == "proxy.connect").then_some(())
+    });
 }
 
 #[test]

@@ -10,3 +10,7 @@ pub mod log;
 pub mod recording;
 
 pub use event::{Code, Event, Severity, Sink};
+
+/// The target of spans that are phases of a connection, whichever protocol it speaks: one filter takes them all, for whoever
+/// wants to know where the time went.
+pub const PHASE: &str = "sallyport::phase";

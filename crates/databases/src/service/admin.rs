@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
+use tracing::Span;
 
 use super::connect::{self, ConnectError, Wire};
 use super::{Shared, Wanted};
@@ -36,7 +37,9 @@ impl Admin {
         let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let tls = connect::tls_for(shared, wanted).await?;
         let key = CancelKey { process: 0, secret: Vec::new() };
-        let opened = connect::open(shared, wanted, tls, &Startup { minor: 0, parameters }, &key).await?;
+        let opened =
+            connect::open(shared, wanted, tls, &Startup { minor: 0, parameters }, &key, &Span::none())
+                .await?;
         Ok(Self { wire: Wire::new(opened.stream, opened.rest, wanted.database.address.as_str()) })
     }
 

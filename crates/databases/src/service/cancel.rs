@@ -5,6 +5,7 @@ use std::time::Duration;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tracing::Span;
 
 use super::live::{Entry, Running};
 use super::{Shared, connect};
@@ -40,8 +41,9 @@ pub(crate) async fn forward(shared: &Shared, entry: &Entry) -> Result<(), String
         return Err("there is nothing to cancel yet".to_owned());
     };
     let patience = shared.settings.patience;
-    let mut stream =
-        connect::dial(database, tls.clone(), patience).await.map_err(|error| error.to_string())?;
+    let mut stream = connect::dial(database, tls.clone(), patience, &Span::none())
+        .await
+        .map_err(|error| error.to_string())?;
     let sent = tokio::time::timeout(PATIENCE, async {
         stream.write_all(&startup::cancel(key)).await?;
         stream.flush().await?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use data_encoding::BASE64;
 use sallyport_access::{Database, DatabaseLogin, DatabaseTlsMode};
+use sallyport_audit::PHASE;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tracing::{Span, info_span};
 use zeroize::Zeroizing;
 
 use super::read_ahead::ReadAhead;
@@ -65,6 +67,22 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
+    /// A stable word for traces.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Credentials(_) => "credentials",
+            Self::Unreachable { .. } => "unreachable",
+            Self::NoTls { .. } => "no_tls",
+            Self::Tls { .. } => "tls",
+            Self::Scram(_) | Self::Method(_) | Self::NoPassword(_) => "login",
+            Self::Server { .. } => "refused_by_database",
+            Self::Provision(_) => "provision",
+            Self::Late(_) => "late",
+            Self::Denied { .. } => "denied",
+            Self::Protocol { .. } => "protocol",
+        }
+    }
+
     /// What the client reads.
     pub(crate) fn to_bytes(&self, name: &str) -> Vec<u8> {
         let refusal = |state, hint: &str| {
@@ -132,8 +150,10 @@ pub(crate) async fn dial(
     database: &Database,
     tls: Option<Arc<ClientConfig>>,
     patience: Duration,
+    opening: &Span,
 ) -> Result<Upstream, ConnectError> {
     let address = database.address.as_str();
+    let dialling = info_span!(target: PHASE, parent: opening, "database.dial");
     let late = || ConnectError::Unreachable {
         address: address.to_owned(),
         problem: format!("it has not answered within {} s", patience.as_secs()),
@@ -146,7 +166,9 @@ pub(crate) async fn dial(
         timeout(patience, TcpStream::connect(address)).await.map_err(|_| late())?.map_err(unreachable)?;
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
+    drop(dialling);
     let Some(config) = tls else { return Ok(Upstream::Plain(stream)) };
+    let _securing = info_span!(target: PHASE, parent: opening, "database.tls");
     let mut answer = [0];
     timeout(patience, async {
         stream.write_all(&startup::ask_for_tls()).await?;
@@ -201,16 +223,19 @@ pub(crate) struct Opened {
     pub(crate) key: Option<CancelKey>,
 }
 
-/// Connects and logs in. `client_key` is what the client is told to cancel with, instead of the server's.
+/// Connects and logs in. `client_key` is what the client is told to cancel with, instead of the server's; `opening` is what
+/// its phases are parts of.
 pub(crate) async fn open(
     shared: &Shared,
     wanted: &Wanted,
     tls: Option<Arc<ClientConfig>>,
     startup: &Startup,
     client_key: &CancelKey,
+    opening: &Span,
 ) -> Result<Opened, ConnectError> {
     let patience = shared.settings.patience;
-    let stream = dial(&wanted.database, tls, patience).await?;
+    let stream = dial(&wanted.database, tls, patience, opening).await?;
+    let _logging_in = info_span!(target: PHASE, parent: opening, "database.login");
     let password = match wanted.database.login {
         DatabaseLogin::Certificate => Err("this database is logged in to by certificate"),
         DatabaseLogin::Password => shared

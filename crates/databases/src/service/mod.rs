@@ -32,6 +32,7 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
+use tracing::Span;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -143,6 +144,9 @@ pub struct Asked {
     pub cancel: CancelKey,
     /// The session.
     pub session: SessionId,
+    /// What its beginning is a part of, for traces: it ends when the client hears that its session is ready.
+    /// [`Span::none`] where nobody asks.
+    pub opening: Span,
 }
 
 /// What a service is made of.

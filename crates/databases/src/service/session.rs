@@ -7,10 +7,11 @@ use bytes::{Buf, BytesMut};
 use sallyport_access::DatabasePermit;
 use sallyport_audit::recording::database::DatabaseFrame;
 use sallyport_audit::recording::{Exit, SessionMetadata};
-use sallyport_audit::{Code, Event};
+use sallyport_audit::{Code, Event, PHASE};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
+use tracing::{Span, info_span};
 
 use super::connect::{self, ConnectError, Opened};
 use super::control::{Activity, Control};
@@ -38,16 +39,19 @@ struct Ready<'a> {
     rest: BytesMut,
 }
 
-pub(crate) async fn serve<S>(shared: &Arc<Shared>, mut client: S, asked: Asked)
+pub(crate) async fn serve<S>(shared: &Arc<Shared>, mut client: S, mut asked: Asked)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let opening = std::mem::replace(&mut asked.opening, Span::none());
     // On the heap for as long as it takes: a session that goes on keeps nothing of it.
-    let Some(ready) = Box::pin(begin(shared, &mut client, &asked)).await else { return };
+    let Some(ready) = Box::pin(begin(shared, &mut client, &asked, &opening)).await else { return };
     let Ready { listed, entered, wanted, record, provisioned, opened, rest } = ready;
     let Opened { stream, rest: server_rest, greeting, .. } = opened;
     let activity = Activity::new();
-    let (end, carried) = if send(&mut client, &greeting).await {
+    let greeted = send(&mut client, &greeting).await;
+    drop(opening);
+    let (end, carried) = if greeted {
         drop(greeting);
         let options = wanted.permit.options();
         let about = record.about.clone();
@@ -80,12 +84,20 @@ where
 }
 
 /// Reads who wants what, decides, records and connects. What goes wrong is told to the client.
-async fn begin<'a, S>(shared: &'a Arc<Shared>, client: &mut S, asked: &Asked) -> Option<Ready<'a>>
+async fn begin<'a, S>(
+    shared: &'a Arc<Shared>,
+    client: &mut S,
+    asked: &Asked,
+    opening: &Span,
+) -> Option<Ready<'a>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let patience = shared.settings.patience;
-    let (startup, rest) = match timeout(patience, startup(client)).await {
+    let reading = info_span!(target: PHASE, parent: opening, "database.startup");
+    let said = timeout(patience, startup(client)).await;
+    drop(reading);
+    let (startup, rest) = match said {
         Err(_) | Ok(Ok(None)) => return None,
         Ok(Ok(Some((First::Startup(startup), rest)))) => (startup, rest),
         Ok(Ok(Some((First::Cancel(key), _)))) => {
@@ -94,6 +106,7 @@ where
         }
         Ok(Ok(Some(_))) => return None,
         Ok(Err(error)) => {
+            opening.record("error.type", "malformed");
             let event = unserved(Code::DatabaseMalformed, shared, asked, "", "");
             shared.settings.sink.emit(event.message(error.to_string()));
             let refusal = Refusal::new(SqlState::ProtocolViolation, error.to_string());
@@ -106,6 +119,7 @@ where
     let (wanted, startup) = match decide(shared, asked, startup, &user, &name) {
         Ok(decided) => decided,
         Err(refusal) => {
+            opening.record("error.type", "refused");
             let event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
             shared.settings.sink.emit(event);
             part(client, &refusal.to_bytes()).await;
@@ -115,27 +129,31 @@ where
     let about = about(shared, asked, &wanted.permit, &startup);
     let sink = Arc::clone(&shared.settings.sink);
     let options = wanted.permit.options();
+    let preparing = info_span!(target: PHASE, parent: opening, "recording");
     let record = match Record::begin(about.clone(), &shared.settings.recorders, options, sink).await {
         Ok(record) => record,
         Err(why) => {
+            opening.record("error.type", "not_recordable");
             let event = refused(shared, asked, &user, &name).message(why.as_str());
             shared.settings.sink.emit(event);
             part(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
             return None;
         }
     };
+    drop(preparing);
     let listed = shared.live.add(about.clone(), asked.cancel.clone());
     let entry = Arc::clone(&listed.entry);
     let place = if record.is_recorded() { "node" } else { "off" };
     let end = Arc::new(move |reason: &str| entry.end(reason));
     let entered = shared.settings.live.enter(&about, &asked.identity, place, end);
-    match open(shared, asked, &wanted, &startup, &listed).await {
+    match open(shared, asked, &wanted, &startup, &listed, opening).await {
         Ok((opened, provisioned)) => {
             let event = record.event(Code::DatabaseSessionStart);
             record.emit(described(event, shared, &wanted, &startup, place));
             Some(Ready { listed, entered, wanted, record, provisioned, opened, rest })
         }
         Err(error) => {
+            opening.record("error.type", error.name());
             fails(&error, client, &wanted, record).await;
             None
         }
@@ -148,17 +166,22 @@ async fn open(
     wanted: &Wanted,
     startup: &Startup,
     listed: &Listed<'_>,
+    opening: &Span,
 ) -> Result<(Opened, Option<Provisioned>), ConnectError> {
+    let provisioning = info_span!(target: PHASE, parent: opening, "database.user");
     let mut provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
+    drop(provisioning);
     let opened = async {
+        let asking = info_span!(target: PHASE, parent: opening, "database.credentials");
         let tls = connect::tls_for(shared, wanted).await?;
-        let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await;
+        drop(asking);
+        let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await;
         if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &mut provisioned)
             && code == SqlState::InvalidAuthorization.code()
         {
             // Another agent has closed the user between its being opened and this login.
             provisioned.reopen().await?;
-            opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel).await;
+            opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await;
         }
         opened.map(|opened| (opened, tls))
     };

@@ -231,6 +231,14 @@ impl Emulator {
         state.change(conditions);
     }
 
+    /// A host has another address in place of this one, from now on.
+    pub(super) fn readdress(&self, old: IpAddr, new: IpAddr) {
+        let mut state = lock(&self.state);
+        if let Some(host) = state.addresses.remove(&old) {
+            state.addresses.insert(new, host);
+        }
+    }
+
     /// From now on the time runs to what the plan changes later.
     pub(super) fn begin(&self) {
         let mut state = lock(&self.state);

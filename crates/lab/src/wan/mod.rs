@@ -17,7 +17,7 @@ pub mod sites;
 pub mod table;
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 pub use capture::{Capture, Direction, Flow, PACKETS_MOST, Seen};
@@ -32,6 +32,9 @@ pub use run::{Ended, flows, run};
 use crate::LabError;
 use emulator::{DEVICE, Emulator};
 use namespace::Claim;
+
+/// What a host's second address has other than the first; more than there are hosts.
+const SECOND_ADDRESS: u8 = 0x80;
 
 /// A host of a WAN that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +145,32 @@ impl Wan {
             host.region = region.clone();
         }
         self.emulator.change(&conditions(&self.hosts, &self.matrix));
+    }
+
+    /// Takes a host's addresses away and gives it others, as a laptop that comes into another network: what is under way to the
+    /// old ones arrives nowhere.
+    ///
+    /// # Errors
+    /// [`LabError`] when the system refuses.
+    pub fn readdress(&mut self, name: &str) -> Result<(), LabError> {
+        let Some(host) = self.hosts.iter_mut().find(|host| host.name.as_str() == name) else {
+            return Err(LabError::Input(format!("there is no host {name}")));
+        };
+        let (old_v4, old_v6) = (host.v4, host.v6);
+        // Each host has two of each kind, and goes from the one to the other.
+        let mut octets = old_v4.octets();
+        octets[3] ^= SECOND_ADDRESS;
+        host.v4 = Ipv4Addr::from(octets);
+        host.v6 = Ipv6Addr::from(old_v6.to_bits() ^ u128::from(SECOND_ADDRESS));
+        host.namespace.configure(&format!(
+            "address del {old_v4}/24 dev {DEVICE}\naddress del {old_v6}/64 dev {DEVICE}\n\
+             address add {}/24 dev {DEVICE}\naddress add {}/64 dev {DEVICE} nodad\n",
+            host.v4, host.v6
+        ))?;
+        let (v4, v6) = (host.v4, host.v6);
+        self.emulator.readdress(IpAddr::V4(old_v4), IpAddr::V4(v4));
+        self.emulator.readdress(IpAddr::V6(old_v6), IpAddr::V6(v6));
+        Ok(())
     }
 
     /// Changes what lies between regions, from now on, and forgets changes that the plan has for later.

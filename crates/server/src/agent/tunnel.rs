@@ -340,7 +340,9 @@ impl Dialling {
                 Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
             }
             (KIND_POSTGRES, _, Some((asked, databases))) => {
-                Box::pin(databases.serve(asked, stream, header.client_addr))
+                let client = header.client_addr;
+                let opening = opening(header.traceparent.as_deref(), client);
+                Box::pin(databases.serve(asked, stream, client, opening))
             }
             (KIND_POSTGRES_CANCEL, _, Some((asked, databases))) => {
                 Box::pin(databases.cancel(asked, header.client_addr))

@@ -365,9 +365,12 @@ impl Gateway {
         let connection = tls.get_ref().1;
         let leaf = connection.peer_certificates().and_then(|chain| chain.first());
         let guest = match (identity, leaf) {
-            (Some(identity), Some(leaf)) if identity.user().is_some() => {
-                DatabaseGuest { identity: Arc::new(identity), proof: Proof::tls(leaf), client: peer }
-            }
+            (Some(identity), Some(leaf)) if identity.user().is_some() => DatabaseGuest {
+                identity: Arc::new(identity),
+                proof: Proof::tls(leaf),
+                client: peer,
+                said: None,
+            },
             _ => return databases::refuse_stranger(tls).await,
         };
         let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;

@@ -108,6 +108,7 @@ impl Transport for TransportService {
     ) -> Result<Response<Self::ProxyDatabaseStream>, Status> {
         let now = OffsetDateTime::now_utc();
         let (identity, proof, client) = caller(request.extensions().get::<Peer>(), now)?;
+        let said = telemetry::parent(request.metadata().as_ref(), Some(&identity));
         let mut frames = request.into_inner();
         let first = frames.message().await?.and_then(|message| message.frame);
         let Some(v1::proxy_database_request::Frame::Target(target)) = first else {
@@ -124,7 +125,7 @@ impl Transport for TransportService {
         let (answers, stream) = mpsc::channel(QUEUED_ANSWERS);
         // The queue is empty and has room, so this cannot fail.
         let _ = answers.try_send(Ok(connected(name.as_str())));
-        let (databases, guest) = (self.databases.clone(), Guest { identity, proof, client });
+        let (databases, guest) = (self.databases.clone(), Guest { identity, proof, client, said });
         // Ends when the client is gone: then neither direction goes on.
         tokio::spawn(async move { databases.serve_grpc(guest, name, Grpc::new(frames, answers)).await });
         Ok(Response::new(ReceiverStream::new(stream)))

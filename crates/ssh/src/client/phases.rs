@@ -8,8 +8,7 @@ use tokio::io::AsyncRead;
 use tokio_util::io::InspectReader;
 use tracing::{Span, info_span};
 
-/// The target of spans that are phases of a connection, here and in whatever makes the stream below.
-pub const PHASE: &str = "sallyport::phase";
+pub use sallyport_audit::PHASE;
 
 /// Identification and key exchange: the first ends, and the second begins, with the first bytes of the host.
 #[derive(Debug, Clone)]

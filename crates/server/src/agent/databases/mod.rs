@@ -25,7 +25,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{Span, info, warn};
 
 use self::credentials::AgentCredentials;
 use self::passwords::PasswordFile;
@@ -94,11 +94,18 @@ impl AgentDatabases {
     }
 
     /// Serves one stream of a client to its end.
-    pub(crate) async fn serve(self, header: PostgresHeader, stream: tunnel::Stream, client: SocketAddr) {
+    pub(crate) async fn serve(
+        self,
+        header: PostgresHeader,
+        stream: tunnel::Stream,
+        client: SocketAddr,
+        opening: Span,
+    ) {
         let proven = header.tls;
-        let asked = match self.asked(header, client) {
+        let asked = match self.asked(header, client, &opening) {
             Ok(asked) => asked,
             Err(problem) => {
+                opening.record("error.type", "refused");
                 warn!(problem, "a database stream that is refused");
                 let event = Event::new(Code::DatabaseSessionRefused, OffsetDateTime::now_utc())
                     .source(client.to_string())
@@ -108,6 +115,7 @@ impl AgentDatabases {
                 return refuse(stream, problem).await;
             }
         };
+        drop(opening);
         if !proven {
             return self.service.serve(stream, asked).await;
         }
@@ -118,7 +126,7 @@ impl AgentDatabases {
         }
     }
 
-    fn asked(&self, header: PostgresHeader, client: SocketAddr) -> Result<Asked, String> {
+    fn asked(&self, header: PostgresHeader, client: SocketAddr, opening: &Span) -> Result<Asked, String> {
         let cancel = cancel_key(&header.cancel).ok_or("the stream's cancel key is malformed")?;
         let database = header.database.ok_or("the stream names no database")?;
         let Some(Proof::Tls(text)) = header.proof else {
@@ -136,6 +144,7 @@ impl AgentDatabases {
             client: client.to_string(),
             cancel,
             session: SessionId::new(),
+            opening: opening.clone(),
         })
     }
 

@@ -14,7 +14,7 @@ use sallyport_wire::{tunnel, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
-use tracing::warn;
+use tracing::{Span, warn};
 
 use super::client::{Client, Source, Target};
 use crate::ServerError;
@@ -38,7 +38,13 @@ pub(crate) struct FreshKeys {
 
 impl FreshKeys {
     /// Carries a session's bytes as [`super::relay::carry`] does, in TLS with a key of its own.
-    pub(super) async fn carry(&self, mut client: impl Client, agent: tunnel::Stream, first: Bytes) {
+    pub(super) async fn carry(
+        &self,
+        mut client: impl Client,
+        agent: tunnel::Stream,
+        first: Bytes,
+        first_byte: Span,
+    ) {
         let agent = match self.connect(agent).await {
             Ok(agent) => agent,
             Err(error) => {
@@ -62,7 +68,9 @@ impl FreshKeys {
         };
         let down = async {
             let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
+            let mut first_byte = Some(first_byte);
             while received.read_buf(&mut buffer).await? > 0 {
+                drop(first_byte.take());
                 to.send(buffer.split().freeze()).await?;
                 buffer.reserve(CHUNK_BYTES);
             }

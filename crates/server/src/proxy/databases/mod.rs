@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes, BytesMut};
 use metrics::{counter, histogram};
 use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, Identity};
-use sallyport_audit::{Code, Event};
+use sallyport_audit::{Code, Event, PHASE};
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::{self, CancelKey, First, Startup};
+use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tracing::{Instrument, info, info_span};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info, info_span};
 
 use self::cancels::{Cancels, Registered};
 pub(crate) use self::client::{Answer, Grpc, connected};
@@ -42,6 +44,8 @@ pub(crate) struct Guest {
     pub(crate) identity: Arc<Identity>,
     pub(crate) proof: Proof,
     pub(crate) client: SocketAddr,
+    /// The trace that they say this is part of, as far as that counts.
+    pub(crate) said: Option<TraceContext>,
 }
 
 /// The ways to databases.
@@ -124,14 +128,32 @@ impl Databases {
         let span = info_span!(
             "proxy.database",
             user = %guest.identity.display_name(),
-            database = tracing::field::Empty
+            database = Empty
+        );
+        // Never entered: what is spawned meanwhile would keep it.
+        let opening = info_span!(
+            target: PHASE,
+            parent: None,
+            "proxy.connect",
+            traceparent = guest.said.map(display),
+            otel.kind = "server",
+            client.address = %guest.client.ip(),
+            network.protocol.name = "postgresql",
+            "error.type" = Empty
         );
         let mut ahead = BytesMut::new();
+        let waiting = info_span!(target: PHASE, parent: &opening, "database.startup");
         let reading = first_packet(&mut client, &mut ahead);
-        let first = match tokio::time::timeout(STARTUP_PATIENCE, reading).await {
+        let said = tokio::time::timeout(STARTUP_PATIENCE, reading).await;
+        drop(waiting);
+        let first = match said {
             Ok(Ok(Some(first))) => first,
             Ok(Ok(None)) => return,
-            Ok(Err(denied)) => return self.refuse(&guest, named.as_ref(), None, denied, client).await,
+            Ok(Err(denied)) => {
+                opening.record("error.type", denied.reason);
+                drop(opening);
+                return self.refuse(&guest, named.as_ref(), None, denied, client).await;
+            }
             Err(_) => {
                 counter!("sallyport_first_bytes_dropped_total", "reason" => "postgres_timeout").increment(1);
                 return;
@@ -152,10 +174,17 @@ impl Databases {
         }
         async {
             let began = Instant::now();
-            let opened = self.open(&guest, asked.as_ref(), &startup, OffsetDateTime::now_utc());
+            let opened = self.open(&guest, asked.as_ref(), &startup, OffsetDateTime::now_utc(), &opening);
             histogram!("sallyport_session_open_seconds").record(began.elapsed());
+            let first_byte = info_span!(target: PHASE, parent: &opening, "database.first_byte");
+            if let Err(denied) = &opened {
+                opening.record("error.type", denied.reason);
+            }
+            drop(opening);
             match opened {
-                Ok(opened) => self.carry(&guest, opened, &startup, ahead.freeze(), client).await,
+                Ok(opened) => {
+                    self.carry(&guest, opened, &startup, ahead.freeze(), client, first_byte).await;
+                }
                 Err(denied) => self.refuse(&guest, asked.as_ref(), Some(&startup), denied, client).await,
             }
         }
@@ -170,7 +199,9 @@ impl Databases {
         asked: Option<&DatabaseName>,
         startup: &Startup,
         now: OffsetDateTime,
+        opening: &Span,
     ) -> Result<Opened, Denied> {
+        let deciding = info_span!(target: PHASE, parent: opening, "decision");
         if self.dialler.stopping.is_cancelled() {
             let refusal = Refusal::new(SqlState::CannotConnectNow, "this proxy is shutting down");
             return Err(Denied::new("stopping", refusal.hint("try again in a moment")));
@@ -216,6 +247,8 @@ impl Databases {
                 Refusal::new(SqlState::TooManyConnections, text).hint("close some and try again"),
             )
         })?;
+        drop(deciding);
+        let _opening = info_span!(target: PHASE, parent: opening, "tunnel");
         let unreachable = |problem: &str| {
             let text = format!("database \"{asked}\" cannot be reached: {problem}");
             Denied::new(
@@ -232,7 +265,7 @@ impl Databases {
             user: permit.user().to_string(),
             server: None,
             ssh_alone: false,
-            traceparent: None,
+            traceparent: sallyport_telemetry::context(opening).map(|context| context.to_string()),
             postgres: Some(PostgresHeader {
                 database: Some(asked.clone()),
                 proof: Some(guest.proof.clone()),
@@ -357,6 +390,7 @@ impl Databases {
         startup: &Startup,
         ahead: Bytes,
         client: impl Client,
+        first_byte: Span,
     ) {
         let Opened { stream, database, permit, _cancel, _counted } = opened;
         let (database, permit) = (&database, &permit);
@@ -370,9 +404,9 @@ impl Databases {
         };
         let carried = async {
             match &self.fresh {
-                None => relay::carry(client, &stream, first.freeze()).await,
+                None => relay::carry(client, &stream, first.freeze(), first_byte).await,
                 Some(fresh) => {
-                    Box::pin(fresh.carry(client, stream, first.freeze())).await;
+                    Box::pin(fresh.carry(client, stream, first.freeze(), first_byte)).await;
                     Ok(())
                 }
             }

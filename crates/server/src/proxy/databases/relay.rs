@@ -8,6 +8,7 @@ use bytes::Bytes;
 use metrics::counter;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_wire::tunnel::{self, TunnelError};
+use tracing::Span;
 
 use super::client::{Client, Source, Target};
 
@@ -68,8 +69,13 @@ impl Boundary {
 const HEAD_BYTES: usize = 5;
 
 /// Carries bytes until the agent has said everything, or the client is gone. `first` goes before all that the client says.
-/// A client that has not gone reads why the agent has.
-pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first: Bytes) -> Result<(), Lost> {
+/// A client that has not gone reads why the agent has. `first_byte` ends with the first that the agent says.
+pub(super) async fn carry(
+    client: impl Client,
+    agent: &tunnel::Stream,
+    first: Bytes,
+    first_byte: Span,
+) -> Result<(), Lost> {
     let (mut from, mut to) = client.split();
     let (sent, received) = (
         counter!("sallyport_bytes_total", "direction" => "to_database"),
@@ -89,8 +95,10 @@ pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first: By
     };
     let down = async {
         let mut boundary = Boundary::default();
+        let mut first_byte = Some(first_byte);
         loop {
             let bytes = poll_fn(|context| agent.poll_receive(CHUNK_BYTES, context)).await;
+            drop(first_byte.take());
             match bytes {
                 Err(error) => {
                     if boundary.is_here() {
@@ -160,7 +168,7 @@ mod tests {
         let (client, served) = tokio::io::duplex(64 * 1024);
         let stream = proxy.open(Bytes::from_static(b"header")).unwrap();
         let carrying = tokio::spawn(async move {
-            let ended = carry(Native::new(served), &stream, Bytes::from_static(b"first")).await;
+            let ended = carry(Native::new(served), &stream, Bytes::from_static(b"first"), Span::none()).await;
             drop((proxy, opened, agent));
             ended
         });
