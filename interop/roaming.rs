@@ -180,3 +180,29 @@ fn with_another_address_old_sessions_end_and_new_ones_begin_at_once() {
         std::thread::sleep(Duration::from_millis(200));
     }
 }
+
+#[test]
+fn by_quic_a_session_goes_on_with_another_address() {
+    if !is_root() {
+        eprintln!("left out: only root can make network namespaces");
+        return;
+    }
+    let mut far = Far::new();
+    let mut command = far.rig.own_ssh(false);
+    command
+        .env("SALLYPORT_CARRIER", "quic")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.arg("for i in $(seq 60); do echo $i; sleep 0.2; done; exit 3");
+    let child = far.start(command);
+    // Twice: to another network and back.
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_secs(4));
+        far.wan.readdress("client").unwrap();
+    }
+    let output = ended(child);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let expected: String = (1..=60).map(|number| format!("{number}\n")).collect();
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}
