@@ -10,6 +10,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use sallyport_lab::wan::{Host, Plan, Settings, Wan};
@@ -21,6 +22,17 @@ fn may_not() -> bool {
         eprintln!("left out: only root can make network namespaces");
     }
     !is_root()
+}
+
+/// Who looks at times has the processors for itself, as far as these tests go; the others share them.
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    PROCESSORS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn shared() -> RwLockReadGuard<'static, ()> {
+    PROCESSORS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wan(arguments: &[&str]) -> Command {
@@ -51,8 +63,8 @@ fn ping_takes_as_long_as_the_regions_are_apart_and_nothing_is_left() {
     if may_not() {
         return;
     }
-    let script =
-        "ip netns identify $$; ping -q -c 10 -i 0.2 b; ping -q -c 10 -i 0.2 {c}; ping -6 -q -c 10 -i 0.2 c";
+    let _processors = alone();
+    let script = "ip netns identify $$; ping -q -c 40 -i 0.05 b; ping -q -c 40 -i 0.05 {c}; ping -6 -q -c 40 -i 0.05 c";
     let output = ok(run(&["run", "--rtt", "a-b=100", "--rtt", "b-c=20", "--", "sh", "-c", script]));
     let said = stdout(&output);
     let parts: Vec<&str> = said.split("PING").collect();
@@ -70,6 +82,7 @@ fn losses_are_the_same_every_time() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let ping = |seed: &str| {
         let arguments = ["run", "--rtt", "a-b=4", "--loss", "20", "--seed", seed, "--", "sh", "-c"];
         let script = "ping -4 -q -c 60 -i 0.01 -W 1 b || true";
@@ -87,6 +100,7 @@ fn a_schedule_is_kept() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     // Near at first, then far, then cut off.
     let changes = ["--then", "1.5:rtt:a-b=60", "--then", "6:loss:100"];
     let script = "ping -q -c 3 -i 0.1 b; sleep 2; ping -q -c 3 -i 0.1 b; sleep 5; ping -q -c 2 -i 0.1 -W 0.5 b || true";
@@ -103,6 +117,7 @@ fn the_exit_status_is_that_of_the_command() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let output = run(&["run", "--rtt", "a-b=1", "--on", "b", "--", "sh", "-c", "exit 7"]);
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     let output = run(&["run", "--rtt", "a-b=1", "--on", "x", "--", "true"]);
@@ -155,6 +170,7 @@ fn two_do_not_meet_and_each_takes_its_own_away() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let (mut one, mut other) = (Up::new(), Up::new());
     assert!(one.namespaces.iter().all(|name| !other.namespaces.contains(name) && is_there(name)));
     assert!(one.signal("INT"));
@@ -172,6 +188,7 @@ fn what_a_killed_one_leaves_is_removed() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let mut up = Up::new();
     assert!(!up.signal("KILL"));
     ok(run(&["clean"]));
@@ -181,6 +198,7 @@ fn what_a_killed_one_leaves_is_removed() {
 
 #[test]
 fn who_is_not_root_is_told_so() {
+    let _processors = shared();
     let mut command = wan(&["run", "--rtt", "a-b=1", "--", "true"]);
     if is_root() {
         command.uid(65534).gid(65534);
@@ -226,6 +244,7 @@ fn flights_of_a_small_protocol_are_counted_exactly() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let wan = three();
     let (a, b) = (wan.host("a").unwrap(), wan.host("b").unwrap());
     let port = echo(b);
@@ -262,6 +281,7 @@ fn a_way_over_a_proxy_is_counted_on_each_link() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let wan = three();
     let (a, b, c) = (wan.host("a").unwrap(), wan.host("b").unwrap(), wan.host("c").unwrap());
     let port = echo(c);
@@ -297,6 +317,7 @@ fn datagrams_are_counted_too() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let wan = three();
     let (a, c) = (wan.host("a").unwrap(), wan.host("c").unwrap());
     let server = c.namespace.inside(|| UdpSocket::bind(("::", 0)).unwrap()).unwrap();
@@ -325,6 +346,7 @@ fn the_table_counts_every_way() {
     if may_not() {
         return;
     }
+    let _processors = alone();
     let directory = tempfile::tempdir().unwrap();
     let csv = directory.path().join("samples.csv");
     let svg = directory.path().join("svg");
@@ -405,6 +427,7 @@ fn copies_far_away_arrive_whole_every_way() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     let output =
         wan(&["bulk", "--quick", "--size", "1", "--rtt", "a-b=10", "--rtt", "b-c=10", "--rtt", "a-c=20"])
             .args(["--loss", "a-c=0.1", "--format", "json"])
@@ -430,6 +453,7 @@ fn what_lies_between_changes_by_the_schedule() {
     if may_not() {
         return;
     }
+    let _processors = shared();
     // Reached, cut off, and reached again.
     let script = "ping -qc1 -W1 {b} && sleep 2 && ! ping -qc1 -W1 {b} && sleep 2 && ping -qc1 -W1 {b}";
     let schedule = ["--then", "1:loss:a-b=100", "--then", "4:loss:a-b=0"];
