@@ -58,6 +58,14 @@ impl Far {
         ways
     }
 
+    /// A command that goes on, every way.
+    fn lasting(&self, remote: &str) -> Vec<(&'static str, Child)> {
+        let children: Vec<_> =
+            self.ways(remote).into_iter().map(|(name, command)| (name, self.start(command))).collect();
+        wait_for("the commands", || (processes(remote) == children.len()).then_some(()));
+        children
+    }
+
     fn start(&self, mut command: Command) -> Child {
         self.rig.cluster.sites().client.inside(|| command.spawn()).unwrap().unwrap()
     }
@@ -87,10 +95,36 @@ fn ended(child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
+/// Says so many numbers, for twelve seconds, and ends with 3.
+const COUNTS: &str = "for i in $(seq 60); do echo $i; sleep 0.2; done; exit 3";
+
+/// It has counted to its end.
+fn counted(name: &str, child: Child) {
+    let output = ended(child);
+    assert_eq!(output.status.code(), Some(3), "{name}: {}", stderr(&output));
+    let expected: String = (1..=60).map(|number| format!("{number}\n")).collect();
+    assert_eq!(stdout(&output), expected, "{name}: {}", stderr(&output));
+}
+
 /// Processes whose command line has this in it.
 fn processes(what: &str) -> usize {
     let all = stdout(&Command::new("ps").args(["-eo", "args"]).output().unwrap());
     all.lines().filter(|line| line.contains(what) && line.starts_with("sleep")).count()
+}
+
+/// Sessions whose way is dead since then end on both sides.
+fn all_end(children: Vec<(&str, Child)>, remote: &str, since: Instant) {
+    for (name, child) in children {
+        let output = ended(child);
+        assert_eq!(output.status.code(), Some(255), "{name}: {}", stderr(&output));
+        assert!(!stderr(&output).trim().is_empty(), "{name} says why");
+        assert!(since.elapsed() < Duration::from_secs(100), "{name}: {:?}", since.elapsed());
+    }
+    // Nobody told the node: it finds out as well.
+    while processes(remote) > 0 {
+        assert!(since.elapsed() < Duration::from_secs(150), "the node's sessions go on");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 #[test]
@@ -101,39 +135,22 @@ fn a_gap_is_lived_through_and_a_dead_way_ends_the_session() {
     }
     let mut far = Far::new();
     // A tunnel under a hill: six seconds without a packet, in the middle of what a command says.
-    let remote = "for i in $(seq 60); do echo $i; sleep 0.2; done; exit 3";
     let children: Vec<_> =
-        far.ways(remote).into_iter().map(|(name, command)| (name, far.start(command))).collect();
+        far.ways(COUNTS).into_iter().map(|(name, command)| (name, far.start(command))).collect();
     std::thread::sleep(Duration::from_secs(4));
     far.now("100");
     std::thread::sleep(Duration::from_secs(6));
     far.now("0");
-    let expected: String = (1..=60).map(|number| format!("{number}\n")).collect();
     for (name, child) in children {
-        let output = ended(child);
-        assert_eq!(output.status.code(), Some(3), "{name}: {}", stderr(&output));
-        assert_eq!(stdout(&output), expected, "{name}: {}", stderr(&output));
+        counted(name, child);
     }
 
     // A laptop that is closed: the other side is not heard of any more.
     let lasting = format!("sleep 6{:05}", std::process::id() % 100_000);
-    let children: Vec<_> =
-        far.ways(&lasting).into_iter().map(|(name, command)| (name, far.start(command))).collect();
-    let all = children.len();
-    wait_for("the commands", || (processes(&lasting) == all).then_some(()));
+    let children = far.lasting(&lasting);
     far.now("100");
     let began = Instant::now();
-    for (name, child) in children {
-        let output = ended(child);
-        assert_eq!(output.status.code(), Some(255), "{name}: {}", stderr(&output));
-        assert!(!stderr(&output).trim().is_empty(), "{name} says why");
-        assert!(began.elapsed() < Duration::from_secs(100), "{name}: {:?}", began.elapsed());
-    }
-    // Nobody told the node: it finds out as well.
-    while processes(&lasting) > 0 {
-        assert!(began.elapsed() < Duration::from_secs(150), "the node's sessions go on");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    all_end(children, &lasting, began);
 
     // It is opened again: the node comes back by itself, and everything goes as before.
     far.now("0");
@@ -156,10 +173,7 @@ fn with_another_address_old_sessions_end_and_new_ones_begin_at_once() {
     }
     let mut far = Far::new();
     let lasting = format!("sleep 7{:05}", std::process::id() % 100_000);
-    let children: Vec<_> =
-        far.ways(&lasting).into_iter().map(|(name, command)| (name, far.start(command))).collect();
-    let all = children.len();
-    wait_for("the commands", || (processes(&lasting) == all).then_some(()));
+    let children = far.lasting(&lasting);
     far.wan.readdress("client").unwrap();
     let moved = Instant::now();
     // The resident helper has a connection that looks as if it were good.
@@ -169,16 +183,7 @@ fn with_another_address_old_sessions_end_and_new_ones_begin_at_once() {
         assert_eq!(stdout(&output), "back\n", "{name}: {}", stderr(&output));
         assert!(began.elapsed() < Duration::from_secs(15), "{name}: {:?}", began.elapsed());
     }
-    for (name, child) in children {
-        let output = ended(child);
-        assert_eq!(output.status.code(), Some(255), "{name}: {}", stderr(&output));
-        assert!(!stderr(&output).trim().is_empty(), "{name} says why");
-        assert!(moved.elapsed() < Duration::from_secs(100), "{name}: {:?}", moved.elapsed());
-    }
-    while processes(&lasting) > 0 {
-        assert!(moved.elapsed() < Duration::from_secs(150), "the node's sessions go on");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    all_end(children, &lasting, moved);
 }
 
 #[test]
@@ -194,15 +199,12 @@ fn by_quic_a_session_goes_on_with_another_address() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command.arg("for i in $(seq 60); do echo $i; sleep 0.2; done; exit 3");
+    command.arg(COUNTS);
     let child = far.start(command);
     // Twice: to another network and back.
     for _ in 0..2 {
         std::thread::sleep(Duration::from_secs(4));
         far.wan.readdress("client").unwrap();
     }
-    let output = ended(child);
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let expected: String = (1..=60).map(|number| format!("{number}\n")).collect();
-    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+    counted("by QUIC", child);
 }

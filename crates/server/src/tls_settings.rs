@@ -87,12 +87,11 @@ impl TlsSettings {
             return Ok(quic.clone());
         }
         let protocols = [alpn::H2_BY_QUIC, alpn::TUNNEL];
-        let mut config = self.credentials.server(trust, &protocols, ClientAuth::Required)?;
-        // Just made, and nobody else's yet.
-        if let Some(config) = Arc::get_mut(&mut config) {
-            without_resumption(config);
-        }
-        let quic = ServerSettings::new(config).map_err(|error| certificates("cannot serve QUIC", error))?;
+        let mut config =
+            Arc::unwrap_or_clone(self.credentials.server(trust, &protocols, ClientAuth::Required)?);
+        without_resumption(&mut config);
+        let quic = ServerSettings::new(Arc::new(config))
+            .map_err(|error| certificates("cannot serve QUIC", error))?;
         built.quic = Some(quic.clone());
         Ok(quic)
     }

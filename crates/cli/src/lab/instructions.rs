@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use sallyport_lab::instructions::saved::Saved;
 use sallyport_lab::instructions::{self, PIECES, Piece};
 
-use super::{Common, INTERRUPTED, beside_a_watch, show};
+use super::{Common, beside_a_watch, exit_code, show};
 use crate::error::{CliError, CliResult, Context};
 use crate::ui;
 
@@ -63,10 +63,5 @@ pub(crate) async fn run(args: Args) -> CliResult<ExitCode> {
         std::fs::write(path, Saved::text(&counted)).doing(format!("write {}", path.display()))?;
         ui::say(format!("the figures are in {}", path.display()));
     }
-    let missed = report.aims.iter().any(|aim| !aim.reached);
-    Ok(match report.interrupted {
-        true => ExitCode::from(INTERRUPTED),
-        false if common.strict && missed => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    })
+    Ok(exit_code(&report, &common))
 }

@@ -344,12 +344,17 @@ async fn measure(
     common.prepare()?;
     let report = beside_a_watch(measurement).await?;
     show(&report, common)?;
+    Ok(exit_code(&report, common))
+}
+
+/// What a measurement that was shown ends with.
+fn exit_code(report: &Report, common: &Common) -> ExitCode {
     let missed = report.aims.iter().any(|aim| !aim.reached);
-    Ok(match report.interrupted {
+    match report.interrupted {
         true => ExitCode::from(INTERRUPTED),
         false if common.strict && missed => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
-    })
+    }
 }
 
 /// Does work of the lab, which gets the path of this program, and tells it when somebody presses Ctrl-C.

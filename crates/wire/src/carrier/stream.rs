@@ -1,7 +1,6 @@
 //! The one stream of a connection.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -51,12 +50,6 @@ impl Stream {
             protocol: data.and_then(|data| data.protocol).unwrap_or_default(),
             certificates: shown.map(|shown| *shown).unwrap_or_default(),
         }
-    }
-
-    /// Where the peer is now. It may move.
-    #[must_use]
-    pub fn peer(&self) -> SocketAddr {
-        self.connection.remote_address()
     }
 
     /// To end the connection by when the process ends.
