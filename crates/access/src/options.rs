@@ -40,6 +40,8 @@ pub struct Options {
     pub disconnect_expired_cert: Option<bool>,
     /// Sessions on one SSH connection. Default 10.
     pub max_sessions: Option<usize>,
+    /// Whether nodes do what comes with a ticket before the client has answered them. Default yes.
+    pub early_data: Option<bool>,
     /// Whether database users are made as people come. Default no.
     pub create_db_user_mode: Option<DatabaseUserMode>,
     /// Whether the values of statements' parameters are on record. Default no.
@@ -49,7 +51,7 @@ pub struct Options {
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 17] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -63,6 +65,7 @@ pub(crate) const KEYS: [&str; 16] = [
     "max_session_duration",
     "disconnect_expired_cert",
     "max_sessions",
+    "early_data",
     "create_db_user_mode",
     "record_db_parameters",
     "db_statement_bytes",
@@ -110,6 +113,7 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
         max_session_duration: side.duration("max_session_duration", second, LONGEST, problems),
         disconnect_expired_cert: side.boolean("disconnect_expired_cert", problems),
         max_sessions: side.count("max_sessions", 1, 10_000, problems),
+        early_data: side.boolean("early_data", problems),
         create_db_user_mode: side.choice(
             "create_db_user_mode",
             &DatabaseUserMode::ALL.map(|mode| (mode.as_str(), mode)),
@@ -152,6 +156,7 @@ impl Options {
             span(self.max_session_duration),
             self.disconnect_expired_cert.map(Into::into),
             self.max_sessions.map(Into::into),
+            self.early_data.map(Into::into),
             self.create_db_user_mode.map(|mode| mode.as_str().into()),
             self.record_db_parameters.map(Into::into),
             self.db_statement_bytes.map(Into::into),
@@ -186,6 +191,7 @@ impl Options {
         self.client_idle_timeout = least(self.client_idle_timeout, other.client_idle_timeout);
         self.max_session_duration = least(self.max_session_duration, other.max_session_duration);
         self.max_sessions = [self.max_sessions, other.max_sessions].into_iter().flatten().min();
+        self.early_data = either(self.early_data, other.early_data);
         self.create_db_user_mode =
             [self.create_db_user_mode, other.create_db_user_mode].into_iter().flatten().min();
         self.record_db_parameters = self.record_db_parameters.max(other.record_db_parameters);

@@ -343,6 +343,15 @@ impl Policies {
         })
     }
 
+    /// Whether a node may do what comes with a ticket before the client has answered it: not where any of these roles, or
+    /// the session policy for one of them that is silent, says no. It is asked before the login is known, so that roles
+    /// count that do not grant it, too.
+    #[must_use]
+    pub fn early_data_for(&self, roles: &[RoleName]) -> bool {
+        let cluster = self.sessions.options.early_data.unwrap_or(true);
+        roles.iter().filter_map(|role| self.role(role)).all(|role| role.options.early_data.unwrap_or(cluster))
+    }
+
     /// Every login that these roles could allow somewhere: the principals of an SSH certificate.
     #[must_use]
     pub fn logins_for(&self, roles: &[RoleName], traits: &Traits) -> Vec<Login> {

@@ -307,6 +307,26 @@ fn build(sides: &[(String, String)]) -> Vec<Role> {
         .collect()
 }
 
+#[test]
+fn early_data_waits_where_any_role_or_the_cluster_for_a_silent_one_says_so() {
+    let says = |name: &str, said: &str| role(name, &format!("{{options: {{{said}}}}}"));
+    let roles = [says("silent", ""), says("yes", "early_data: true"), says("no", "early_data: false")];
+    let asked = |policies: &Policies, held: &[&str]| {
+        let held: Vec<RoleName> = held.iter().map(|role| RoleName::new(*role).unwrap()).collect();
+        policies.early_data_for(&held)
+    };
+    let usual = policies(&roles);
+    assert!(asked(&usual, &["silent"]) && asked(&usual, &["silent", "yes"]));
+    assert!(!asked(&usual, &["no"]) && !asked(&usual, &["silent", "yes", "no"]));
+    let policy = SessionPolicy::parse(
+        "kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {early_data: false}\n",
+    )
+    .unwrap();
+    assert_eq!(SessionPolicy::parse(&policy.to_yaml()).unwrap(), policy);
+    let strict = Policies::compile_with(&roles, policy).unwrap();
+    assert!(!asked(&strict, &["silent"]) && !asked(&strict, &["silent", "yes"]) && asked(&strict, &["yes"]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

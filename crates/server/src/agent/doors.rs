@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use metrics::counter;
-use sallyport_access::{Identity, Lock};
+use sallyport_access::{Identity, Lock, Principal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{SKEW_ALLOWANCE, Trust};
 use sallyport_sal::hash::sha256;
@@ -96,11 +96,28 @@ impl Doors {
                 let login = NativeLogin { proof: fingerprint(&accepted), identity };
                 // A minute of difference between clocks is forgiven here as everywhere.
                 let until = login.identity.valid_before + SKEW_ALLOWANCE;
-                let stream = Parting::new(accepted.admit(until, self.early));
+                let early = self.early(&login.identity, accepted.is_resumed());
+                let stream = Parting::new(accepted.admit(until, early));
                 self.server.serve_native(stream, login, info).await;
             }
             _ => self.serve_ssh(stream, info).await,
         }
+    }
+
+    /// Whether what the client says with a ticket is done at once: not where this node or the user's roles want an answer
+    /// from the client first. The roles are those of now, and not those of when the ticket was given.
+    fn early(&self, identity: &Identity, resumed: bool) -> Early {
+        let at_once = matches!(&identity.principal, Principal::User { roles, .. }
+            if self.view.policies().early_data_for(roles));
+        let early = if at_once { self.early } else { Early::AfterHandshake };
+        if resumed {
+            let read = match early {
+                Early::AtOnce => "at_once",
+                Early::AfterHandshake => "after_handshake",
+            };
+            counter!("sallyport_node_tickets_total", "early_data" => read).increment(1);
+        }
+        early
     }
 
     async fn serve_ssh(&self, stream: impl sallyport_ssh::Stream + 'static, info: ConnectionInfo) {
