@@ -17,6 +17,7 @@ mod surroundings;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -24,6 +25,7 @@ use std::process::{Command, ExitCode};
 use nix::sys::signal::SigSet;
 use serde::{Deserialize, Serialize};
 
+use self::ends::Ends;
 use self::pam_session::Part;
 use crate::session::{Account, socket};
 
@@ -31,6 +33,8 @@ use crate::session::{Account, socket};
 pub const ARGUMENT: &str = "__session";
 /// The variable that says which session.
 pub(crate) const SPEC: &str = "SALLYPORT_SESSION_SPEC";
+/// What it says to a process that has to wait for its session ([`crate::session::Ready`]).
+pub(crate) const WAIT: &str = "wait";
 /// Exit status of a session process that could not become what it should; sshd's as well.
 const FAILED: u8 = 255;
 /// The file that closes the machine to everybody but root.
@@ -115,15 +119,50 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
     let command = arguments.first().map(OsString::as_os_str);
     let text = std::env::var(SPEC)
         .map_err(|_| format!("{ARGUMENT} is for the node's own use; to log in, use: sallyport ssh"))?;
-    let spec: Spec =
-        serde_json::from_str(&text).map_err(|error| format!("the session is not described: {error}"))?;
-
+    if text == WAIT {
+        start_session()?;
+        // A node that ends, or needs it no more, says nothing.
+        let Some((spec, command)) = wait()? else { return Ok(ExitCode::SUCCESS) };
+        return go_on(spec, OsStr::from_bytes(&command));
+    }
+    let spec = described(text.as_bytes())?;
     if let Some(node) = spec.keeper_for {
         return keeper::keep(command, spec, node);
     }
+    start_session()?;
+    go_on(spec, command.unwrap_or_default())
+}
+
+fn described(text: &[u8]) -> Result<Spec, String> {
+    serde_json::from_slice(text).map_err(|error| format!("the session is not described: {error}"))
+}
+
+fn start_session() -> Result<(), String> {
     // A keeper holds its signals back, and what it starts would inherit that.
     let _ = SigSet::empty().thread_set_mask();
     rustix::process::setsid().map_err(|error| format!("cannot start a session: {error}"))?;
+    Ok(())
+}
+
+/// Waits for a session: its ends, which become this process's, its description and its command.
+fn wait() -> Result<Option<(Spec, Vec<u8>)>, String> {
+    let line = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|error| format!("cannot keep the line to the node: {error}"))?;
+    let line = UnixStream::from(line);
+    if (&line).write_all(b"+").is_err() {
+        return Ok(None);
+    }
+    // Without all of it, there is nobody to complain to.
+    let Ok(ends) = Ends::receive(&line) else { return Ok(None) };
+    let (Ok(text), Ok(command)) = (ends::receive_text(&line), ends::receive_text(&line)) else {
+        return Ok(None);
+    };
+    ends.take().map_err(|error| format!("cannot take the session's ends: {error}"))?;
+    Ok(Some((described(&text)?, command)))
+}
+
+/// In a session of its own: becomes the account, and does what the session is for.
+fn go_on(spec: Spec, command: &OsStr) -> Result<ExitCode, String> {
     take_terminal(&spec)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
@@ -138,7 +177,7 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
     surroundings::limit_files();
     surroundings::let_go();
     account.become_it()?;
-    serve(&account, &spec, command.unwrap_or_default(), Vec::new())
+    serve(&account, &spec, command, Vec::new())
 }
 
 fn take_terminal(spec: &Spec) -> Result<(), String> {

@@ -31,6 +31,11 @@ impl Ends {
         input
     }
 
+    /// Standard input, output and error.
+    pub(crate) fn into_inner(self) -> [OwnedFd; 3] {
+        self.0
+    }
+
     pub(crate) fn send(&self, socket: &UnixStream) -> io::Result<()> {
         let [input, output, error] = &self.0;
         let descriptors = [input.as_fd(), output.as_fd(), error.as_fd()];
@@ -70,7 +75,7 @@ impl Ends {
 }
 
 /// Sends bytes with their length before them, if the peer takes them in time.
-pub(super) fn send_text(socket: &UnixStream, text: &[u8], deadline: Instant) -> io::Result<()> {
+pub(crate) fn send_text(socket: &UnixStream, text: &[u8], deadline: Instant) -> io::Result<()> {
     let length = u32::try_from(text.len()).map_err(io::Error::other)?;
     send_all(socket, &length.to_be_bytes(), deadline)?;
     send_all(socket, text, deadline)

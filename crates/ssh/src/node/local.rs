@@ -16,12 +16,12 @@ use super::forward::inward::Client;
 use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};
-use crate::session::{self, Account, Ended, Helper, Input, Output, Request, Running, Tap, admission, socket};
+use crate::session::{self, Account, Ended, Input, Output, Ready, Request, Running, Tap, admission, socket};
 
 /// This machine and its accounts.
 #[derive(Debug, Clone)]
 pub(super) struct Local {
-    pub(super) helper: Helper,
+    pub(super) ready: Ready,
     /// Whether others than this machine may reach what is listened on for clients.
     pub(super) gateway_ports: bool,
     pub(super) login_records: Option<LoginRecords>,
@@ -37,7 +37,7 @@ pub(super) struct Local {
 #[derive(Debug)]
 struct LocalPlace {
     account: Account,
-    helper: Helper,
+    ready: Ready,
     gateway_ports: bool,
     login_records: Option<LoginRecords>,
     kill_orphans: bool,
@@ -56,7 +56,7 @@ impl LocalPlace {
             kill_orphans: self.kill_orphans,
             pam_session: self.pam_session,
         };
-        session::start(&request, &self.helper).map_err(|error| {
+        session::start(&request, &self.ready).map_err(|error| {
             tracing::error!(%error, "cannot start a session");
             error.to_string()
         })
@@ -92,14 +92,14 @@ impl BackEnd for Local {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
-                let Self { helper, gateway_ports, login_records, kill_orphans, pam_session, .. } =
+                let Self { ready, gateway_ports, login_records, kill_orphans, pam_session, .. } =
                     self.clone();
                 if let Some(service) = &self.pam_account {
-                    admission::ask(&account, &helper, service, self.from).await?;
+                    admission::ask(&account, ready.helper(), service, self.from).await?;
                 }
                 Ok(Arc::new(LocalPlace {
                     account,
-                    helper,
+                    ready,
                     gateway_ports,
                     login_records,
                     kill_orphans,
@@ -165,7 +165,7 @@ impl Place for LocalPlace {
                 Ok(Connected { stream: Box::new(stream), peer })
             }
             Target::Socket { path } => {
-                let stream = socket::connect(&self.account, &self.helper, path).await?;
+                let stream = socket::connect(&self.account, self.ready.helper(), path).await?;
                 Ok(Connected { stream: Box::new(stream), peer: None })
             }
         }
@@ -182,7 +182,7 @@ impl Place for LocalPlace {
                 Ok(Box::new(Ports::bind(host, *port, self.gateway_ports).await?))
             }
             Target::Socket { path } => {
-                Ok(Box::new(Socket(socket::listen(&self.account, &self.helper, path).await?)))
+                Ok(Box::new(Socket(socket::listen(&self.account, self.ready.helper(), path).await?)))
             }
         }
     }

@@ -56,6 +56,7 @@ pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 use crate::Stream;
 use crate::capabilities::Sighting;
 use crate::rsa_keys::{self, HostSigner};
+use crate::session::Ready;
 use backend::BackEnd;
 use connection::Shared;
 use local::Local;
@@ -212,6 +213,7 @@ pub struct NodeServer(Arc<Inner>);
 
 struct Inner {
     config: NodeConfig,
+    ready: Ready,
     ssh: RwLock<Face>,
     directory: Arc<dyn Directory>,
     sink: Arc<dyn Sink>,
@@ -278,8 +280,10 @@ impl NodeServer {
         live: LiveSessions,
     ) -> Self {
         let ssh = RwLock::new(Face::new(&config, host));
+        let ready = Ready::new(config.helper.clone());
         Self(Arc::new(Inner {
             config,
+            ready,
             ssh,
             directory,
             sink,
@@ -319,7 +323,7 @@ impl NodeServer {
         signals::default_for_sessions();
         let config = &self.0.config;
         Arc::new(Local {
-            helper: config.helper.clone(),
+            ready: self.0.ready.clone(),
             gateway_ports: config.gateway_ports,
             login_records: config.login_records.clone(),
             kill_orphans: config.kill_orphans,

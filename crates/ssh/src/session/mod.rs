@@ -14,6 +14,7 @@ pub(crate) mod logins;
 mod opening;
 mod process;
 mod pump;
+mod ready;
 pub(crate) mod socket;
 mod terminal;
 
@@ -30,6 +31,7 @@ pub use logins::LoginRecords;
 pub use process::{Helper, Running, start};
 pub(crate) use pump::Early;
 pub use pump::{Ended, run};
+pub use ready::Ready;
 pub use rustix::process::Signal;
 pub use terminal::{Size, Terminal};
 

@@ -18,7 +18,8 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::opening::{Door, Sides};
-use super::{Kind, Request, StartError, terminal};
+use super::{Kind, Ready, Request, StartError, terminal};
+use crate::helper::ends::Ends;
 use crate::helper::{self, Spec, Work, keeper};
 
 /// Most bytes taken from a process at once.
@@ -189,12 +190,13 @@ impl End {
     }
 }
 
-/// Starts a session's process.
+/// Starts a session's process, or takes the one that is ready.
 ///
 /// # Errors
 /// [`StartError::Terminal`] or [`StartError::Spawn`]. What goes wrong later, inside the new process, it says itself on
 /// the session's standard error.
-pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> {
+pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
+    let helper = ready.helper();
     let spawn_failed = |source| StartError::Spawn { program: helper.program.clone(), source };
     let owner = nix::unistd::geteuid().is_root().then_some(request.account.uid);
     let pair = match (&request.kind, &request.terminal) {
@@ -226,60 +228,55 @@ pub fn start(request: &Request, helper: &Helper) -> Result<Running, StartError> 
         spares_orphans: kept && !kills,
         pam: None,
     };
-    let mut command = Command::new(&helper.program);
-    command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");
-    if let Kind::Exec(line) = &request.kind {
-        command.arg(OsStr::from_bytes(line));
-    }
+    let line = match &request.kind {
+        Kind::Exec(line) => Some(line.as_slice()),
+        Kind::Shell | Kind::Sftp => None,
+    };
 
     let tty = pair.as_ref().map(|pair| pair.path.clone());
-    let mut door = None;
-    let (child, stdin, stdout, stderr) = match pair {
-        pair if request.pam_session => {
-            let Sides { theirs, stdin, stdout, stderr } = Sides::of(pair).map_err(spawn_failed)?;
-            let (ours, its) = UnixStream::pair().map_err(spawn_failed)?;
-            let its = OwnedFd::from(its);
-            // What goes wrong it says there, too.
-            command.stderr(its.try_clone().map_err(spawn_failed)?).stdin(its).stdout(Stdio::null());
-            let child = command.spawn().map_err(spawn_failed)?;
-            drop(command);
-            // A process that has ended already says why.
-            let _ = theirs.send(&ours);
-            door = Some(Door::new(ours));
-            (child, Some(stdin), stdout, stderr)
-        }
-        Some(pair) => {
-            let end = |fd: &OwnedFd| fd.try_clone().map(Stdio::from).map_err(spawn_failed);
-            command.stdin(end(&pair.user)?).stdout(end(&pair.user)?).stderr(end(&pair.user)?);
-            let child = command.spawn().map_err(spawn_failed)?;
-            // The command holds copies of the process's end until it is dropped; the controller sees the end of
-            // output only when all are gone.
-            drop(command);
-            drop(pair.user);
-            let terminal = End::new(pair.controller, true).map_err(StartError::Terminal)?;
-            (child, Some(terminal.clone()), terminal, None)
-        }
-        None => {
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = command.spawn().map_err(spawn_failed)?;
-            let missing = || spawn_failed(io::Error::other("a pipe of the session process is missing"));
-            let stdin = child.stdin.take().ok_or_else(missing)?.into_owned_fd();
-            let stdout = child.stdout.take().ok_or_else(missing)?.into_owned_fd();
-            let stderr = child.stderr.take().ok_or_else(missing)?.into_owned_fd();
-            let pipe = |fd: io::Result<OwnedFd>| fd.and_then(End::pipe).map_err(spawn_failed);
-            let stderr = stderr.and_then(|fd| End::new(fd, false)).map_err(spawn_failed)?;
-            (child, Some(pipe(stdin)?), pipe(stdout)?, Some(stderr))
-        }
+    let Sides { theirs, stdin, stdout, stderr } = Sides::of(pair).map_err(spawn_failed)?;
+    let waited = if kept { None } else { ready.begin(&spec, line.unwrap_or_default(), &theirs) };
+    let (child, door) = match waited {
+        Some(child) => (child, None),
+        None => spawn(helper, &spec, line, theirs).map_err(spawn_failed)?,
     };
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     Ok(Running {
         child,
         group: Group { leader, kept },
-        stdin,
+        stdin: Some(stdin),
         stdout,
         stderr,
         reports: request.kind == Kind::Sftp,
         tty,
         door,
     })
+}
+
+/// Starts a process for this session alone.
+fn spawn(
+    helper: &Helper,
+    spec: &Spec,
+    line: Option<&[u8]>,
+    theirs: Ends,
+) -> io::Result<(Child, Option<Door>)> {
+    let mut command = Command::new(&helper.program);
+    command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");
+    if let Some(line) = line {
+        command.arg(OsStr::from_bytes(line));
+    }
+    if !spec.pam_session {
+        let [input, output, error] = theirs.into_inner();
+        command.stdin(input).stdout(output).stderr(error);
+        return Ok((command.spawn()?, None));
+    }
+    let (ours, its) = UnixStream::pair()?;
+    let its = OwnedFd::from(its);
+    // What goes wrong it says there, too.
+    command.stderr(its.try_clone()?).stdin(its).stdout(Stdio::null());
+    let child = command.spawn()?;
+    drop(command);
+    // A process that has ended already says why.
+    let _ = theirs.send(&ours);
+    Ok((child, Some(Door::new(ours))))
 }

@@ -19,6 +19,7 @@ mod limits;
 mod native;
 mod orphans;
 mod pam_session;
+mod ready;
 mod relay;
 mod running;
 mod world;

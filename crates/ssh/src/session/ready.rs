@@ -1,0 +1,142 @@
+//! A session process that is there before its session.
+//!
+//! Starting a program of this size takes longer than a small command: the loader alone has tens of thousands of addresses to
+//! fill in. So one process is started ahead and waits, having done that; it gets its session's ends and description over a
+//! pair of sockets and goes on as one that was started for them. The first session, one that comes too soon after another,
+//! and one that needs a keeper start theirs themselves, as any does when the waiting process is gone.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::RecvFlags;
+use tokio::process::{Child, Command};
+use tracing::debug;
+
+use super::Helper;
+use crate::helper::ends::{self, Ends};
+use crate::helper::{self, Spec};
+
+/// How long after a session has begun the next process is started: the session's own beginning comes first.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Most bytes of description and command that are handed over: they fit into a socket, so that nobody waits.
+const MOST_TEXT_BYTES: usize = 64 * 1024;
+
+/// Where the node has session processes from. Clones share the one that waits, which ends with the last of them.
+#[derive(Debug, Clone)]
+pub struct Ready(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    helper: Helper,
+    waiting: Mutex<Option<Waiting>>,
+    /// The next one is on its way.
+    coming: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    child: Child,
+    line: UnixStream,
+}
+
+impl Ready {
+    /// Starts nothing: the first session does.
+    #[must_use]
+    pub fn new(helper: Helper) -> Self {
+        Self(Arc::new(Shared { helper, waiting: Mutex::default(), coming: AtomicBool::new(false) }))
+    }
+
+    /// The program that session processes run.
+    #[must_use]
+    pub fn helper(&self) -> &Helper {
+        &self.0.helper
+    }
+
+    /// Hands a session to the process that waits, if one does, and has the next one started.
+    pub(super) fn begin(&self, spec: &Spec, command: &[u8], ends: &Ends) -> Option<Child> {
+        let spec = spec.to_text();
+        if spec.len() + command.len() > MOST_TEXT_BYTES {
+            return None;
+        }
+        let waiting = self.0.take();
+        self.refill();
+        let Waiting { child, line } = waiting?;
+        let handed = ends.send(&line).and_then(|()| {
+            let now = Instant::now();
+            ends::send_text(&line, spec.as_bytes(), now)?;
+            ends::send_text(&line, command, now)
+        });
+        match handed {
+            Ok(()) => Some(child),
+            // Without all of it, it has begun nothing and ends.
+            Err(error) => {
+                debug!(%error, "the session process that waited is gone");
+                None
+            }
+        }
+    }
+
+    fn refill(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.0.coming.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Whoever has no sessions any more waits for none.
+        let shared = Arc::downgrade(&self.0);
+        runtime.spawn(async move {
+            tokio::time::sleep(PAUSE).await;
+            // It blocks until the new process has left this one's memory.
+            let started = tokio::task::spawn_blocking(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.fill();
+                }
+            });
+            let _ = started.await;
+        });
+    }
+}
+
+impl Shared {
+    /// The process that waits, once it has said so.
+    fn take(&self) -> Option<Waiting> {
+        let mut slot = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = &slot.as_ref()?.line;
+        match rustix::net::recv(line, &mut [0; 1], RecvFlags::DONTWAIT) {
+            Ok((_, 1)) => slot.take(),
+            // Not yet.
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            // It has ended.
+            Ok(_) | Err(_) => {
+                *slot = None;
+                None
+            }
+        }
+    }
+
+    fn fill(&self) {
+        let is_empty = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if is_empty {
+            match self.start() {
+                Ok(started) => {
+                    *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+                }
+                // A session that starts its own says more.
+                Err(error) => debug!(%error, "cannot start a session process ahead"),
+            }
+        }
+        self.coming.store(false, Ordering::Release);
+    }
+
+    fn start(&self) -> io::Result<Waiting> {
+        let (line, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(&self.helper.program);
+        command.args(&self.helper.arguments).env_clear().env(helper::SPEC, helper::WAIT).current_dir("/");
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Waiting { child: command.spawn()?, line })
+    }
+}
