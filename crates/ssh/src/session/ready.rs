@@ -21,8 +21,8 @@ use super::Helper;
 use crate::helper::ends::{self, Ends};
 use crate::helper::{self, Spec};
 
-/// How long after a session has begun the next process is started: the session's own beginning comes first.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long after a session has begun the next process is started: what the session itself has to begin with comes first.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Most bytes of description and command that are handed over: they fit into a socket, so that nobody waits.
 const MOST_TEXT_BYTES: usize = 64 * 1024;
 

@@ -1,6 +1,7 @@
 //! The session process that waits for its session.
 
 use std::collections::BTreeSet;
+use std::io::BufRead;
 
 use crate::world::{World, ok, output, output_of, text, until};
 
@@ -107,18 +108,43 @@ async fn sessions_begin_without_it_when_it_is_gone_or_they_are_many_or_long() {
     assert_eq!(interrupted.status.code(), Some(9), "{}", text(&interrupted.stdout));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn none_waits_for_a_node_that_is_gone() {
-    let before = waiting();
+/// Says that this test is to be the node that is killed.
+const NODE: &str = "SALLYPORT_TEST_NODE";
+
+#[test]
+fn none_waits_for_a_node_that_is_gone() {
+    if std::env::var_os(NODE).is_some() {
+        return node();
+    }
+    let mut node = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "ready::none_waits_for_a_node_that_is_gone", "--nocapture"])
+        .env(NODE, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = std::io::BufReader::new(node.stdout.take().unwrap());
+    let number = said.lines().find_map(|line| line.unwrap().strip_prefix(WAITS).map(ToOwned::to_owned));
+    let place = std::path::PathBuf::from("/proc").join(number.unwrap());
+    assert!(place.exists());
+    node.kill().unwrap();
+    node.wait().unwrap();
+    for _ in 0..500 {
+        if !place.exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("it waits for a node that was killed");
+}
+
+const WAITS: &str = "it waits: ";
+
+#[allow(clippy::print_stdout, reason = "what it says to the test")]
+#[tokio::main]
+async fn node() {
     let world = World::new().await;
     ok(&output(world.ssh(&[], &["true"])).await);
-    by_one_that_waited(&world, &[], "true").await;
-    drop(world);
-    // Others come and go with the nodes of other tests; those of this one do not stay.
-    let stays: BTreeSet<u32> = waiting().difference(&before).copied().collect();
-    until("the end of the waiting process", || {
-        let now = waiting();
-        (!stays.iter().all(|number| now.contains(number)) || stays.is_empty()).then_some(())
-    })
-    .await;
+    let number = until("one that waits", || waiting().pop_first()).await;
+    println!("\n{WAITS}{number}");
+    std::future::pending().await
 }
