@@ -6,9 +6,14 @@ use std::sync::Arc;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::rustls;
+use quinn::udp::UdpSocketState;
 use quinn::{ClientConfig, Endpoint, TokioRuntime};
+use tracing::debug;
 
 use super::{CarrierError, Stream, endpoint, transport};
+
+/// What the kernel may hold for a connection's socket, as far as it allows (`net.core.rmem_max`).
+const BUFFER_BYTES: usize = 2 * 1024 * 1024;
 
 /// Connects, and opens the stream. It is there when the server has been verified; what is written first tells the server
 /// of the stream.
@@ -27,10 +32,20 @@ pub async fn connect(
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(transport(true, 0));
     let socket = UdpSocket::bind(unspecified(server))?;
+    make_room(&socket);
     let endpoint = Endpoint::new(endpoint(), None, socket, Arc::new(TokioRuntime))?;
     let connection = endpoint.connect_with(config, server, name)?.await?;
     let (send, receive) = connection.open_bi().await?;
     Ok(Stream::new(connection, send, receive))
+}
+
+/// What systems give a UDP socket holds some ninety packets: less than what comes while a program draws breath.
+fn make_room(socket: &UdpSocket) {
+    let set = UdpSocketState::new(socket.into())
+        .and_then(|state| state.set_recv_buffer_size(socket.into(), BUFFER_BYTES));
+    if let Err(error) = set {
+        debug!(%error, "buffer of the UDP socket not set");
+    }
 }
 
 /// From where packets to `server` would leave now. Nothing is sent.

@@ -7,9 +7,10 @@
 //! * Certificates are verified by the same TLS configurations as on TCP. There is no resumption and no early data: who
 //!   comes proves itself in full every time, so that a first flight that is sent again by somebody else begins nothing.
 //! * A connection has one stream, which the client opens. Others, and datagrams, are refused.
-//! * Congestion control is CUBIC: quinn has BBR, too, and calls it experimental.
+//! * Congestion control is our own, and goes by the path's rate (`congestion`).
 
 mod client;
+mod congestion;
 mod race;
 mod reset;
 mod server;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 pub use client::connect;
 use client::local_address;
-use quinn::congestion::CubicConfig;
+use congestion::RateBasedConfig;
 use quinn::{ConnectionError, EndpointConfig, IdleTimeout, TransportConfig, TransportErrorCode, VarInt};
 pub use race::{Winner, race};
 pub use reset::Sealer;
@@ -92,6 +93,6 @@ fn transport(keep_alive: bool, streams: u8) -> Arc<TransportConfig> {
         .crypto_buffer_size(HANDSHAKE_BYTES)
         // It would tell whoever watches the line how long a round trip is, and nobody here asks.
         .allow_spin(false)
-        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+        .congestion_controller_factory(Arc::new(RateBasedConfig { most: SEND_WINDOW_BYTES }));
     Arc::new(transport)
 }
