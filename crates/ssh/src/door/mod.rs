@@ -12,6 +12,7 @@
 
 mod accept;
 mod parting;
+mod records;
 mod stream;
 mod tickets;
 

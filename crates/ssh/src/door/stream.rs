@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::DoorError;
+use super::records::Records;
 
 /// A TLS connection over another stream. On a client, what is written before the handshake is over goes as early data,
 /// where the node allows it, and is said again where the node has not taken it.
@@ -25,8 +26,12 @@ pub struct DoorStream<IO> {
     closed: bool,
     /// A server reads no early data before the handshake is over.
     hold: bool,
-    /// What a client has said early and may have to say again.
+    /// What a client has said early and may have to say again,
     early: Vec<u8>,
+    /// and what it may still say.
+    early_room: usize,
+    /// Where a server's client is in what it says, until the handshake is over.
+    records: Records,
     /// Whether the carrier has sent the early bytes twice.
     repeated: Arc<AtomicBool>,
     reader: Option<Waker>,
@@ -42,6 +47,8 @@ impl<IO> DoorStream<IO> {
             closed: false,
             hold: false,
             early: Vec::new(),
+            early_room: EARLY_BYTES,
+            records: Records::default(),
             repeated: Arc::default(),
             reader: None,
             writer: None,
@@ -139,7 +146,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
 
     /// Takes what has come from below; zero at its end.
     fn poll_hear(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut incoming = Incoming { io: &mut self.io, context, first: None };
+        let shakes_as_server = matches!(&self.tls, Connection::Server(tls) if tls.is_handshaking());
+        let records = shakes_as_server.then_some(&mut self.records);
+        let mut incoming = Incoming { io: &mut self.io, context, first: None, records };
         let read = self.tls.read_tls(&mut incoming);
         let first = incoming.first;
         let count = match read {
@@ -152,6 +161,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
             && !is_tls(first)
         {
             return Poll::Ready(Err(DoorError::NotSpoken.into()));
+        }
+        if shakes_as_server && !self.records.is_whole() {
+            return Poll::Ready(Ok(count));
         }
         let was_handshaking = self.tls.is_handshaking();
         if let Err(error) = self.tls.process_new_packets() {
@@ -201,8 +213,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
             && client.is_handshaking()
         {
             if let Some(mut early) = client.early_data() {
-                let count = early.write(data)?;
+                let most = data.len().min(self.early_room);
+                let count = early.write(data.get(..most).unwrap_or_default())?;
                 self.early.extend_from_slice(data.get(..count).unwrap_or_default());
+                self.early_room = self.early_room.saturating_sub(count.max(EARLY_PIECE_BYTES));
                 return Ok(count);
             }
             if !self.early.is_empty() {
@@ -236,6 +250,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
     }
 }
 
+/// What is said early: a command, its environment and the beginning of its input. A node would take more
+/// ([`EARLY_DATA_BYTES`](sallyport_ca::tls::node::EARLY_DATA_BYTES)), but one that has forgotten the ticket cannot throw away
+/// more: rustls (0.23) keeps what it throws away in a buffer of 18 KiB, together with what follows, and counts it again
+/// whenever a record comes, until one can be read.
+const EARLY_BYTES: usize = 4096;
+/// What a short piece counts for, so that the pieces are few.
+const EARLY_PIECE_BYTES: usize = 512;
 /// TLS keeps so many bytes that the stream below has not taken.
 const SENDING_BYTES: usize = 64 * 1024;
 
@@ -331,14 +352,20 @@ struct Incoming<'a, 'b, IO> {
     io: &'a mut IO,
     context: &'a mut Context<'b>,
     first: Option<u8>,
+    /// Where nothing may be read past the end of a record.
+    records: Option<&'a mut Records>,
 }
 
 impl<IO: AsyncRead + Unpin> Read for Incoming<'_, '_, IO> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(space);
+        let most = self.records.as_ref().map_or(space.len(), |records| records.room().min(space.len()));
+        let mut buffer = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
         match Pin::new(&mut *self.io).poll_read(self.context, &mut buffer) {
             Poll::Ready(Ok(())) => {
                 self.first = buffer.filled().first().copied();
+                if let Some(records) = &mut self.records {
+                    records.read(buffer.filled());
+                }
                 Ok(buffer.filled().len())
             }
             Poll::Ready(Err(error)) => Err(error),
