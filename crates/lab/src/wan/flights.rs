@@ -10,7 +10,8 @@
 //! connections. A bare acknowledgement lets go only of what had to wait for it (a small packet behind one that is not
 //! acknowledged, by Nagle's algorithm (RFC 896), or a full one behind the window), which shows in that it is sent as soon as
 //! the acknowledgement is there. Acknowledgements of QUIC are encrypted: a packet that has no room for anything else counts
-//! as one, and lets nothing go.
+//! as one, and lets nothing go. Neither does one that tries out how long a packet may be (RFC 8899), which nobody waits for:
+//! nothing else of its direction can be longer than all before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,6 +24,9 @@ use super::packet::{Carries, Packet, Segment};
 const RELEASE: Duration = Duration::from_millis(2);
 /// And at most so small a part of the acknowledgement's way, or any packet of a quick link would count.
 const RELEASE_SHARE: u32 = 4;
+/// Payload of the first packets of QUIC, which no other packets are longer than until longer ones have got through
+/// (RFC 9000 §14.1).
+const QUIC_FIRST: usize = 1_200;
 /// Payload of a packet that is full, on links with packets of 1,500 bytes.
 const FULL: usize = 1_000;
 
@@ -92,7 +96,8 @@ impl Journey {
 
 /// The chain that ends with a payload for the client.
 pub(super) fn journey(packets: &[&Seen], client: usize, until: Duration) -> Option<Journey> {
-    let sweep = Sweep::over(packets, client, until);
+    let packets = without_probes(packets);
+    let sweep = Sweep::over(&packets, client, until);
     let in_time = |seen: &Seen| seen.arrived.is_some_and(|at| at <= until);
     let got = |seen: &Seen| seen.to == client && seen.packet.says_something() && in_time(seen);
     sweep.chain(sweep.longest(got)?)
@@ -100,8 +105,33 @@ pub(super) fn journey(packets: &[&Seen], client: usize, until: Duration) -> Opti
 
 /// The chain that ends anywhere, for a client that gets nothing back.
 pub(super) fn one_way(packets: &[&Seen], client: usize) -> Option<Journey> {
-    let sweep = Sweep::over(packets, client, Duration::MAX);
+    let packets = without_probes(packets);
+    let sweep = Sweep::over(&packets, client, Duration::MAX);
     sweep.chain(sweep.longest(|seen| seen.packet.says_something())?)
+}
+
+/// All but those by which QUIC finds out how long a packet may be, of connections whose beginning is there.
+fn without_probes<'a>(packets: &[&'a Seen]) -> Vec<&'a Seen> {
+    // By direction, the longest so far; none where the beginning was not seen.
+    let mut longest: BTreeMap<Way, Option<usize>> = BTreeMap::new();
+    let mut is_probe = |seen: &Seen| {
+        let (Carries::Udp { payload, .. }, Some(way)) = (seen.packet.carries, seen.packet.ends()) else {
+            return false;
+        };
+        if !longest.contains_key(&way) {
+            let begins = (payload == QUIC_FIRST).then_some(QUIC_FIRST);
+            longest.insert(way, begins);
+            longest.insert((way.1, way.0), begins);
+        }
+        match longest.get_mut(&way) {
+            Some(Some(most)) if payload > *most => {
+                *most = payload;
+                true
+            }
+            _ => false,
+        }
+    };
+    packets.iter().copied().filter(|seen| !is_probe(seen)).collect()
 }
 
 /// How long a chain was on the wire, and how many ways it has.
@@ -355,6 +385,32 @@ mod tests {
             assert_eq!(flows.len(), 1);
             flows.into_iter().next().unwrap()
         }
+    }
+
+    #[test]
+    fn what_quic_tries_out_is_no_flight() {
+        let says = |at: u64, from: usize, payload: usize| {
+            let ends = if from == 0 { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+            let [source, destination] = [ends.0, ends.1].map(|end| end.parse::<SocketAddr>().unwrap());
+            let (source_port, destination_port) = (source.port(), destination.port());
+            let carries = Carries::Udp { source_port, destination_port, payload, bare: payload < 40 };
+            let packet = Packet { source: source.ip(), destination: destination.ip(), carries };
+            let (sent, arrived) = (Duration::from_millis(at), Some(Duration::from_millis(at + 50)));
+            Seen { from, to: 1 - from, sent, arrived, lost: false, packet }
+        };
+        // A handshake, a question and its answer, which takes its time; meanwhile both sides try longer packets.
+        let mut all = vec![says(0, 0, 1_200), says(51, 1, 1_200), says(102, 0, 300)];
+        all.extend([says(102, 1, 1_326), says(153, 0, 1_326), says(204, 1, 1_389), says(255, 0, 1_389)]);
+        all.extend([says(306, 1, 1_420), says(357, 0, 35), says(400, 1, 700)]);
+        let trips = |all: &[Seen]| {
+            journey(&all.iter().collect::<Vec<_>>(), 0, Duration::from_secs(1)).unwrap().trips.len()
+        };
+        assert_eq!(trips(&all), 4);
+        // As long as what was tried is everybody's.
+        all.extend([says(451, 0, 1_389), says(502, 1, 1_420)]);
+        assert_eq!(trips(&all), 6);
+        // Nothing is known of a connection that was there before.
+        assert_eq!(trips(&[says(0, 0, 1_389), says(51, 1, 1_420)]), 2);
     }
 
     #[test]

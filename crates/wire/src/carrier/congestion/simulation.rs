@@ -93,7 +93,6 @@ impl Simulation {
                 starts,
                 has: None,
                 offered: 0,
-                // When each packet was sent.
                 under_way: BTreeMap::new(),
                 next: 0,
                 srtt: link.round_trip,
