@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
@@ -102,9 +102,14 @@ impl Ready {
 }
 
 impl Shared {
+    /// Nobody panics with it locked, and if one did, what it holds would be whole.
+    fn slot(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The process that waits, once it has said so.
     fn take(&self) -> Option<Waiting> {
-        let mut slot = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.slot();
         let line = &slot.as_ref()?.line;
         match rustix::net::recv(line, &mut [0; 1], RecvFlags::DONTWAIT) {
             Ok((_, 1)) => slot.take(),
@@ -119,12 +124,10 @@ impl Shared {
     }
 
     fn fill(&self) {
-        let is_empty = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        let is_empty = self.slot().is_none();
         if is_empty {
             match self.start() {
-                Ok(started) => {
-                    *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
-                }
+                Ok(started) => *self.slot() = Some(started),
                 // A session that starts its own says more.
                 Err(error) => debug!(%error, "cannot start a session process ahead"),
             }

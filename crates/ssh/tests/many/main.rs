@@ -16,7 +16,7 @@ use sallyport_ssh::client::{
 use sallyport_ssh::node::Directory;
 use tokio::net::TcpStream;
 
-use world::{World, until};
+use world::{World, until, waits_for_session};
 
 /// Sessions that come and go, and those that are there at once. SALLYPORT_MANY_SESSIONS and SALLYPORT_MANY_AT_ONCE take
 /// other numbers.
@@ -70,13 +70,6 @@ async fn exit(session: &mut Session) -> Exit {
     }
 }
 
-/// Whether a child waits for the next session: a node has one such.
-fn waits(process: &std::path::Path) -> bool {
-    let environment = std::fs::read(process.join("environ")).unwrap_or_default();
-    let output = std::fs::read_link(process.join("fd/1")).unwrap_or_default();
-    environment.starts_with(b"SALLYPORT_SESSION_SPEC=wait\0") && output.as_os_str() == "/dev/null"
-}
-
 /// The children of this process, by their state; those that wait for a session apart, as `waiting`.
 fn children() -> BTreeMap<String, usize> {
     let own = std::process::id().to_string();
@@ -86,7 +79,7 @@ fn children() -> BTreeMap<String, usize> {
         let mut fields = stat.rsplit(')').next().unwrap().split_whitespace();
         let (state, parent) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
         if parent == own {
-            let state = if waits(&entry.path()) { WAITING } else { state };
+            let state = if waits_for_session(&entry.path()) { WAITING } else { state };
             *found.entry(state.to_owned()).or_default() += 1;
         }
     }

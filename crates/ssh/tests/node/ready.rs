@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
+use std::path::Path;
 
-use crate::world::{World, ok, output, output_of, text, until};
+use crate::world::{World, ok, output, output_of, text, until, waits_for_session};
 
 /// This process's children that wait for a session: those of every node of these tests.
 fn waiting() -> BTreeSet<u32> {
@@ -12,11 +13,8 @@ fn waiting() -> BTreeSet<u32> {
         let number: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let status = std::fs::read_to_string(format!("/proc/{number}/status")).ok()?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-        let environment = std::fs::read(format!("/proc/{number}/environ")).ok()?;
-        let waits = environment.starts_with(b"SALLYPORT_SESSION_SPEC=wait\0");
-        // Whoever has become a session has another environment, or other standard output.
-        let idle = std::fs::read_link(format!("/proc/{number}/fd/1")).ok()?;
-        (parent.trim().parse() == Ok(own) && waits && idle.as_os_str() == "/dev/null").then_some(number)
+        let waits = waits_for_session(Path::new(&format!("/proc/{number}")));
+        (parent.trim().parse() == Ok(own) && waits).then_some(number)
     });
     numbers.collect()
 }

@@ -481,3 +481,11 @@ pub(crate) fn started(mut command: Command) -> Child {
 pub(crate) fn file_sum(path: &Path) -> [u8; 32] {
     sallyport_sal::hash::sha256(&std::fs::read(path).unwrap())
 }
+
+/// Whether a process, by its directory in `/proc`, is one that a node has started for a session that is still to come. Whoever
+/// has become a session has another environment, or other standard output.
+pub(crate) fn waits_for_session(process: &Path) -> bool {
+    let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+    let output = std::fs::read_link(process.join("fd/1")).unwrap_or_default();
+    environment.starts_with(b"SALLYPORT_SESSION_SPEC=wait\0") && output.as_os_str() == "/dev/null"
+}
