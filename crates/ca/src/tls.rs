@@ -9,6 +9,7 @@
 //! * [`danger::unverified_client_config`] for newcomers who were given nothing and ask a person.
 //! * [`database::database_client_config`] for agents, towards database servers.
 //! * [`node::NodeClient`] and [`node::node_server_config`] between a user's program and a node.
+//! * [`ProxyClient`] and [`with_early_data`] between a member that comes by QUIC and the proxy.
 //!
 //! Members and listeners follow the suite that the trust names: where it requires hybrid key exchange, they offer nothing
 //! else. Newcomers do not know the suite yet; they offer hybrid groups first.
@@ -17,8 +18,8 @@
 //! A client keeps tickets in its configuration, so connections made from one configuration resume; a renewed
 //! certificate means a new configuration and a full handshake. A resumed handshake does not verify the client's
 //! certificate again: the server keeps what it saw. That is why every connection goes through
-//! [`Trust::identify_peer`], which refuses a certificate that expired since. Early data is accepted by nodes alone
-//! ([`node`]).
+//! [`Trust::identify_peer`], which refuses a certificate that expired since. Early data is accepted by nodes
+//! ([`node`]) and by proxies from those who come by QUIC, and only with tickets that are taken once ([`Tickets`]).
 //!
 //! A full handshake verifies the peer's signature over the handshake every time, and its chain only when the trust does
 //! not [remember](crate::Remember) it.
@@ -50,6 +51,11 @@ pub mod danger;
 pub mod database;
 pub mod node;
 pub mod page;
+mod returning;
+mod tickets;
+
+pub use returning::ProxyClient;
+pub use tickets::{Counter, Tickets};
 
 /// Sessions a server remembers for resumption: about 2 KiB each.
 const SERVER_SESSIONS: usize = 4096;
@@ -217,6 +223,14 @@ pub fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a C
         };
     }
     None
+}
+
+/// Makes of a listener's configuration one for QUIC with early data (RFC 9001 §4.6.1 knows this size or none). It remembers
+/// nothing until it is given a store of tickets ([`Counter`]) for each connection.
+pub fn with_early_data(config: &mut ServerConfig) {
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = TICKETS;
+    config.max_early_data_size = u32::MAX;
 }
 
 /// For servers that must not remember sessions, such as one that runs for a single connection.

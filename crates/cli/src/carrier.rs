@@ -6,15 +6,15 @@ use std::ffi::OsStr;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sallyport_wire::carrier::{self, CarrierError, Farewell, Stream};
+use sallyport_wire::carrier::{self, Answer, CarrierError, Farewell, Handshake, Stream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_rustls::rustls::ClientConfig;
-use tracing::{Instrument, info_span};
+use tracing::{Instrument, debug, info_span};
 
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::trace::{self, Counted, PHASE};
@@ -23,6 +23,9 @@ use crate::trace::{self, Counted, PHASE};
 const VARIABLE: &str = "SALLYPORT_CARRIER";
 /// A proxy by QUIC answers within a few tries of the handshake (RFC 9002 §6.2.2: the second after 1 s, the third after 3 s).
 pub(crate) const ANSWER: Duration = Duration::from_secs(6);
+/// Who says something early does so where QUIC worked before, and to it the second try is the last: before those who wait on
+/// a connection without a word from the proxy begin to doubt it.
+const EARLY_ANSWER: Duration = Duration::from_millis(2_500);
 /// What putting the last bytes on the line takes.
 const LAST_BYTES: Duration = Duration::from_millis(1);
 /// Told of the first connection.
@@ -62,21 +65,56 @@ impl Wanted {
 pub(crate) async fn quic(
     proxy: SocketAddr,
     name: &str,
-    config: ClientConfig,
+    config: Arc<ClientConfig>,
+    begun: Option<Handshake>,
 ) -> Result<Counted<Stream>, CarrierError> {
     let dialling = info_span!(target: PHASE, "quic", network.peer.address = %proxy);
     async {
         let began = Instant::now();
-        let stream = carrier::connect(proxy, name, config).await?;
+        let stream = match begun {
+            Some(handshake) => handshake.finish().await?,
+            None => carrier::connect(proxy, name, config).await?,
+        };
         trace::dialled(began.elapsed());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|one| !one.is_said());
-        open.push(stream.farewell());
-        OPENED.notify_one();
-        Ok(Counted::new(stream))
+        Ok(opened(stream))
     }
     .instrument(dialling)
     .await
+}
+
+/// Looks after the end of a connection.
+pub(crate) fn opened(stream: Stream) -> Counted<Stream> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|one| !one.is_said());
+    open.push(stream.farewell());
+    OPENED.notify_one();
+    Counted::new(stream)
+}
+
+/// Waits for the answer to what was said early. Where another connection is there sooner, or no answer comes in time, QUIC is
+/// given up and its network remembered; whoever said something finds its connection lost, and says it again elsewhere.
+pub(crate) async fn answered(proxy: SocketAddr, mut answer: Answer, beside: impl Future<Output = ()>) {
+    let too_late = async {
+        tokio::select! {
+            () = beside => {}
+            () = sleep(EARLY_ANSWER) => {}
+        }
+    };
+    tokio::select! {
+        biased;
+        told = answer.wait() => {
+            if told.is_some() {
+                carrier::win(proxy);
+            } else if answer.has_failed() {
+                carrier::lose(proxy);
+            }
+        }
+        () = too_late => {
+            debug!("no answer by QUIC to what was said early");
+            carrier::lose(proxy);
+            answer.give_up();
+        }
+    }
 }
 
 /// Tells the other ends that this process goes.

@@ -131,7 +131,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 29] = [
+const METRICS: [(Shape, &str, &str); 30] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -143,6 +143,11 @@ const METRICS: [(Shape, &str, &str); 29] = [
         Shape::Counter,
         "sallyport_quic_retries_total",
         "Connections by QUIC that were asked to prove their address first.",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_quic_early_data_total",
+        "Connections by QUIC that came with a ticket and said something with it, by what became of that (`outcome`).",
     ),
     (
         Shape::Counter,

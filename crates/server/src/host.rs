@@ -71,6 +71,11 @@ fn only_suite() -> Suite {
 }
 
 impl HostIdentity {
+    /// Whether TLS presents the same with both, whatever else is stored beside it.
+    pub(crate) fn is_alike(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || self.tls_chain == other.tls_chain
+    }
+
     /// When to ask for new certificates: well before two thirds of the life are over, so that a week-long outage of
     /// the authority does not matter to month-long certificates.
     pub(crate) fn renew_at(&self) -> OffsetDateTime {

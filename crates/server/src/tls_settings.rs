@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sallyport_access::Identity;
+use sallyport_access::{Identity, Lock};
 use sallyport_ca::Trust;
-use sallyport_ca::tls::ClientAuth;
 use sallyport_ca::tls::page::show_to_others;
-use sallyport_ca::tls::without_resumption;
+use sallyport_ca::tls::{ClientAuth, Tickets, with_early_data};
 use sallyport_wire::alpn;
 use sallyport_wire::carrier::ServerSettings;
 use time::OffsetDateTime;
@@ -40,7 +39,16 @@ struct Built {
     relay: Arc<ServerConfig>,
     postgres: Arc<ServerConfig>,
     /// Made when somebody comes by QUIC.
-    quic: Option<ServerSettings>,
+    quic: Option<Quic>,
+}
+
+/// What a QUIC connection is accepted with.
+#[derive(Debug, Clone)]
+pub(crate) struct Quic {
+    pub(crate) settings: ServerSettings,
+    /// Worth nothing after another certificate, trust, suite or lock: then everybody proves everything again.
+    pub(crate) tickets: Arc<Tickets>,
+    locks: Arc<[Lock]>,
 }
 
 /// The settings in force.
@@ -79,21 +87,26 @@ impl TlsSettings {
     }
 
     /// The settings for one QUIC connection, of a member of the cluster: the suite says how keys are agreed on, and a
-    /// certificate is required. Nothing is resumed, so that every connection proves itself in full.
-    pub(crate) fn quic(&self, trust: &Arc<Trust>) -> Result<ServerSettings, ServerError> {
+    /// certificate is required. Who was here before may come with a ticket in place of a proof, as long as trust and locks are
+    /// what they were then.
+    pub(crate) fn quic(&self, trust: &Arc<Trust>, locks: &Arc<[Lock]>) -> Result<Quic, ServerError> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         let built = self.up_to_date(&mut built, trust)?;
         if let Some(quic) = &built.quic {
-            return Ok(quic.clone());
+            if Arc::ptr_eq(&quic.locks, locks) {
+                return Ok(quic.clone());
+            }
+            let (settings, locks) = (quic.settings.clone(), Arc::clone(locks));
+            return Ok(built.quic.insert(Quic { settings, tickets: Arc::default(), locks }).clone());
         }
         let protocols = [alpn::H2_BY_QUIC, alpn::TUNNEL];
         let mut config =
             Arc::unwrap_or_clone(self.credentials.server(trust, &protocols, ClientAuth::Required)?);
-        without_resumption(&mut config);
-        let quic = ServerSettings::new(Arc::new(config))
+        with_early_data(&mut config);
+        let settings = ServerSettings::new(Arc::new(config))
             .map_err(|error| certificates("cannot serve QUIC", error))?;
-        built.quic = Some(quic.clone());
-        Ok(quic)
+        let quic = Quic { settings, tickets: Arc::default(), locks: Arc::clone(locks) };
+        Ok(built.quic.insert(quic).clone())
     }
 
     fn up_to_date<'a>(
@@ -105,7 +118,7 @@ impl TlsSettings {
         let page_version = self.page.as_ref().map_or(0, |page| page.version());
         let fresh = match built.as_ref() {
             Some(old) => {
-                !Arc::ptr_eq(&old.identity, &identity)
+                !old.identity.is_alike(&identity)
                     || !Arc::ptr_eq(&old.trust, trust)
                     || old.page_version != page_version
             }

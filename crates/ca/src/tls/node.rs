@@ -10,19 +10,16 @@
 //! resumption does not check, the server checks at every accept.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use sallyport_access::{HostRole, Principal};
-use sallyport_sal::tls::provider_for;
-use sallyport_sal::tls::rustls::client::Resumption;
-use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::tls::rustls::server::NoServerSessionStorage;
-use sallyport_sal::tls::rustls::{self, ClientConfig, ServerConfig, version};
+use sallyport_sal::tls::rustls::{ClientConfig, ServerConfig};
 use time::OffsetDateTime;
 
-use super::{
-    ClientAuth, Judge, Judged, from_unix, identity, protocols, server_config, server_refused, unusable,
-};
+use super::returning::{Dated, Returning};
+use super::{ClientAuth, server_config};
 use crate::{CaError, Trust, server_name, trust};
 
 /// What a client may say before the handshake is over, in bytes: the beginning of a session and what follows at once,
@@ -31,8 +28,6 @@ pub const EARLY_DATA_BYTES: u32 = 32 * 1024;
 /// Tickets that a node gives with each handshake. One is used up by the next connection, and connections that are over
 /// before their client has heard of new ones bring none.
 const TICKETS: usize = 4;
-/// Nodes that one client's store is for.
-const ONE_NODE: usize = 1;
 
 /// A node's configuration for its users, who must show a certificate. Chain and key in PEM. It remembers nothing until
 /// it is given a store of tickets, and answers a resumed handshake with data at once.
@@ -59,13 +54,8 @@ pub fn node_server_config(
 pub struct NodeClient {
     node: Arc<str>,
     name: ServerName<'static>,
-    current: Arc<Mutex<Arc<ClientConfig>>>,
-    /// Until when the certificate is good that the tickets stand for.
-    until: Proven,
+    returning: Returning,
 }
-
-/// The end of the certificate that was verified last.
-type Proven = Arc<Mutex<Option<OffsetDateTime>>>;
 
 impl NodeClient {
     /// For the node that is asked for by its name, its id, or one of them with `.CLUSTER` behind it. Shows a user's
@@ -73,44 +63,18 @@ impl NodeClient {
     ///
     /// # Errors
     /// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.
-    pub fn new(
-        trust: &Trust,
-        (chain_pem, key_pem): (&str, &str),
-        alpn: &[u8],
-        node: &str,
-    ) -> Result<Self, CaError> {
-        let until = Proven::default();
-        let verifier =
-            NodeVerifier { trust: trust.clone(), node: node.to_owned(), until: Arc::clone(&until) };
-        let (chain, key) = identity(chain_pem, key_pem)?;
-        let mut config = ClientConfig::builder_with_provider(provider_for(trust.suite().key_exchange()))
-            .with_protocol_versions(&[&version::TLS13])
-            .map_err(unusable)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Judged(verifier)))
-            .with_client_auth_cert(chain, key)
-            .map_err(unusable)?;
-        config.alpn_protocols = protocols(&[alpn]);
-        config.enable_early_data = true;
-        config.resumption = Resumption::in_memory_sessions(ONE_NODE);
+    pub fn new(trust: &Trust, identity_pem: (&str, &str), alpn: &[u8], node: &str) -> Result<Self, CaError> {
+        let verifier = NodeVerifier { trust: trust.clone(), node: node.to_owned() };
+        let returning = Returning::new(trust, identity_pem, alpn, verifier)?;
         let name = ServerName::try_from(server_name(HostRole::Node, trust.cluster()))
             .map_err(|error| CaError::BadTlsIdentity { reason: error.to_string() })?;
-        let current = Arc::new(Mutex::new(Arc::new(config)));
-        Ok(Self { node: Arc::from(node), name, current, until })
+        Ok(Self { node: Arc::from(node), name, returning })
     }
 
     /// The configuration for a connection now. Tickets of a node whose certificate has ended since are forgotten.
     #[must_use]
     pub fn config(&self, now: OffsetDateTime) -> Arc<ClientConfig> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        if until.is_some_and(|until| now >= until) {
-            *until = None;
-            let mut fresh = ClientConfig::clone(&current);
-            fresh.resumption = Resumption::in_memory_sessions(ONE_NODE);
-            *current = Arc::new(fresh);
-        }
-        Arc::clone(&current)
+        self.returning.config(now)
     }
 
     /// The name to connect with.
@@ -136,11 +100,10 @@ impl fmt::Debug for NodeClient {
 struct NodeVerifier {
     trust: Trust,
     node: String,
-    until: Proven,
 }
 
-impl NodeVerifier {
-    fn check(
+impl Dated for NodeVerifier {
+    fn until(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -162,20 +125,5 @@ impl NodeVerifier {
         } else {
             Err(CaError::WrongHost { asked: self.node.clone(), names: names.to_vec() })
         }
-    }
-}
-
-impl Judge for NodeVerifier {
-    fn judge(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        now: UnixTime,
-    ) -> Result<(), rustls::Error> {
-        let until =
-            self.check(end_entity, intermediates, server_name, from_unix(now)?).map_err(server_refused)?;
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        Ok(())
     }
 }

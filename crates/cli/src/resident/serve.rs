@@ -226,7 +226,7 @@ impl Helper {
     }
 
     fn status(&self) -> Vec<u8> {
-        let (transports, made) = self.transports.counts();
+        let (transports, made, with_ticket) = self.transports.counts();
         let (native, early) = self.nodes.counts();
         let status = json!({
             "pid": std::process::id(),
@@ -240,6 +240,7 @@ impl Helper {
             "early": early,
             "transports": transports,
             "transports_made": made,
+            "transports_early": with_ticket,
         });
         let mut said = vec![answer::SAID];
         said.extend(status.to_string().into_bytes());

@@ -412,8 +412,11 @@ impl Splice<'_> {
                 && let Some(_doubt) = seat.doubt()
             {
                 let since = Instant::now();
-                let another = self.transports.dial(stored).await;
-                if another.is_err() || seat.silence() >= since.elapsed() {
+                let another = match self.transports.dial(stored).await {
+                    Ok(another) => another.is_answered().await,
+                    Err(_) => false,
+                };
+                if !another || seat.silence() >= since.elapsed() {
                     seat.lose();
                 }
                 silent = Duration::ZERO;

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use tracing::{debug, info};
 
 use crate::Global;
-use crate::connect::{self, Pulse};
+use crate::connect::{self, How, Kept, Pulse};
 use crate::error::{CliError, CliResult};
 use crate::follow::Channel;
 use crate::profile::{self, Stored};
@@ -58,21 +58,39 @@ pub(super) struct Warm {
     doubted: AtomicBool,
     /// and has found that it is.
     lost: AtomicBool,
+    /// How it began.
+    how: How,
     number: u64,
+}
+
+impl Warm {
+    /// Whether it began with a ticket, before the proxy had answered.
+    fn is_early(&self) -> bool {
+        matches!(self.how, How::QuicEarly(_))
+    }
+
+    /// Waits until the proxy has answered it, once at least. `false`: it never will.
+    pub(super) async fn is_answered(&self) -> bool {
+        match &self.how {
+            How::QuicEarly(answer) => answer.clone().wait().await.is_some(),
+            How::Tcp | How::Quic => true,
+        }
+    }
 }
 
 /// A place on a connection, for one stream.
 #[derive(Debug)]
 pub(super) struct Seat {
     warm: Arc<Warm>,
-    /// The connection was made for this stream.
+    /// The connection was made for this stream, and the proxy has answered. One that was begun early is like one that was
+    /// made earlier: it may turn out to be lost.
     pub(super) fresh: bool,
 }
 
 impl Seat {
     fn take(warm: &Arc<Warm>, fresh: bool) -> Self {
         warm.streams.fetch_add(1, Ordering::Relaxed);
-        Self { warm: Arc::clone(warm), fresh }
+        Self { warm: Arc::clone(warm), fresh: fresh && !warm.is_early() }
     }
 
     pub(super) fn channel(&self) -> Channel {
@@ -143,6 +161,8 @@ struct State {
     warm: Vec<Arc<Warm>>,
     /// The one that is being made, for all who need one.
     dialling: Option<Dialling>,
+    /// What is kept of the proxy, with the login that it is for.
+    kept: Option<(Arc<Stored>, Arc<Kept>)>,
 }
 
 /// The connections of one profile.
@@ -151,6 +171,8 @@ pub(super) struct Transports {
     directory: std::path::PathBuf,
     state: Mutex<State>,
     made: AtomicU64,
+    /// Those of them that were begun with a ticket.
+    early: Arc<AtomicU64>,
 }
 
 /// What [`Transports::login`] found.
@@ -163,8 +185,8 @@ pub(super) enum Login {
 
 impl Transports {
     pub(super) fn new(global: Global, directory: std::path::PathBuf) -> Self {
-        let state = State { login: None, warm: Vec::new(), dialling: None };
-        Self { global, directory, state: Mutex::new(state), made: AtomicU64::new(0) }
+        let state = State { login: None, warm: Vec::new(), dialling: None, kept: None };
+        Self { global, directory, state: Mutex::new(state), made: AtomicU64::new(0), early: Arc::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -246,7 +268,10 @@ impl Transports {
                 Some(dialling) => dialling.clone(),
                 None => {
                     let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
-                    let dialling = in_the_background(Arc::clone(stored), number).boxed().shared();
+                    let kept = state.kept(stored)?;
+                    let early = Arc::clone(&self.early);
+                    let dialling =
+                        in_the_background(Arc::clone(stored), kept, number, early).boxed().shared();
                     state.dialling = Some(dialling.clone());
                     dialling
                 }
@@ -264,16 +289,32 @@ impl Transports {
         outcome
     }
 
-    /// How many connections there are, and how many were made.
-    pub(super) fn counts(&self) -> (usize, u64) {
+    /// How many connections there are, how many were made, and how many of those began with a ticket.
+    pub(super) fn counts(&self) -> (usize, u64, u64) {
         (
             self.state().warm.iter().filter(|warm| !warm.pulse.ended()).count(),
             self.made.load(Ordering::Relaxed),
+            self.early.load(Ordering::Relaxed),
         )
     }
 }
 
+impl State {
+    /// What is kept for a login; another has nothing of it.
+    fn kept(&mut self, stored: &Arc<Stored>) -> CliResult<Arc<Kept>> {
+        if let Some((of, kept)) = &self.kept
+            && Arc::ptr_eq(of, stored)
+        {
+            return Ok(Arc::clone(kept));
+        }
+        let kept = Arc::new(Kept::new(stored)?);
+        self.kept = Some((Arc::clone(stored), Arc::clone(&kept)));
+        Ok(kept)
+    }
+}
+
 fn retire_all(state: &mut State) {
+    state.kept = None;
     for warm in state.warm.drain(..) {
         warm.retired.store(true, Ordering::Relaxed);
     }
@@ -281,22 +322,35 @@ fn retire_all(state: &mut State) {
 }
 
 /// Goes on when whoever asked for it has gone: the next one needs it.
-async fn in_the_background(stored: Arc<Stored>, number: u64) -> Result<Arc<Warm>, CliError> {
-    match tokio::spawn(connect_warm(stored, number)).await {
+async fn in_the_background(
+    stored: Arc<Stored>,
+    kept: Arc<Kept>,
+    number: u64,
+    early: Arc<AtomicU64>,
+) -> Result<Arc<Warm>, CliError> {
+    match tokio::spawn(connect_warm(stored, kept, number, early)).await {
         Ok(outcome) => outcome,
         Err(error) => Err(CliError::new(format!("cannot connect to the proxy: {error}"))),
     }
 }
 
-async fn connect_warm(stored: Arc<Stored>, number: u64) -> Result<Arc<Warm>, CliError> {
+async fn connect_warm(
+    stored: Arc<Stored>,
+    kept: Arc<Kept>,
+    number: u64,
+    early: Arc<AtomicU64>,
+) -> Result<Arc<Warm>, CliError> {
     let began = Instant::now();
-    match connect::proxy_warm(&stored).await {
-        Ok((channel, pulse)) => {
-            info!(transport = number, proxy = %stored.profile.proxy, took = ?began.elapsed(), "connected to the proxy");
+    match connect::proxy_warm(&stored, &kept).await {
+        Ok((channel, pulse, how)) => {
+            let by = how.words();
+            info!(transport = number, proxy = %stored.profile.proxy, took = ?began.elapsed(), by, "connected to the proxy");
             let streams = AtomicUsize::new(0);
             let no = || AtomicBool::new(false);
             let (retired, asking, doubted, lost) = (no(), no(), no(), no());
-            Ok(Arc::new(Warm { channel, pulse, streams, retired, asking, doubted, lost, number }))
+            let warm = Warm { channel, pulse, streams, retired, asking, doubted, lost, how, number };
+            early.fetch_add(u64::from(warm.is_early()), Ordering::Relaxed);
+            Ok(Arc::new(warm))
         }
         Err(error) => {
             debug!(%error, "no connection to the proxy");

@@ -23,6 +23,8 @@ pub(super) struct Helper {
     pub(super) started: bool,
     /// It connected to the proxy anew meanwhile; else the connection was warm.
     pub(super) dialled: bool,
+    /// By QUIC, with a ticket: what was asked went out in the first flight.
+    pub(super) early: bool,
 }
 
 impl Helper {
@@ -30,15 +32,19 @@ impl Helper {
     pub(super) fn of(before: Option<&Value>, after: Option<&Value>) -> Self {
         let number = |value: Option<&Value>, key: &str| value?.get(key)?.as_u64();
         let pid = number(after, "pid").or_else(|| number(before, "pid"));
-        let made = |value| number(value, "transports_made").unwrap_or(0);
+        let more = |key| number(after, key).unwrap_or(0) > number(before, key).unwrap_or(0);
         let started = before.is_none() || number(before, "pid") != pid;
-        Self { pid, started, dialled: started || made(after) > made(before) }
+        let dialled = started || more("transports_made");
+        Self { pid, started, dialled, early: !started && more("transports_early") }
     }
 
     fn words(&self) -> String {
         let pid = self.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
         let how = match (self.started, self.dialled) {
             (true, _) => "was started for this and connected to the proxy, which is part of the phases below",
+            (_, true) if self.early => {
+                "connected to the proxy anew by quic (0-RTT), which is part of the phases below"
+            }
             (_, true) => "connected to the proxy anew, which is part of the phases below",
             _ => "had a warm connection to the proxy: nothing was dialled",
         };
@@ -149,6 +155,7 @@ impl Report {
             "round_trip_ms": self.round_trip.map(milliseconds),
             "helper": self.helper.as_ref().map(|helper| json!({
                 "pid": helper.pid, "started": helper.started, "dialled": helper.dialled,
+                "early": helper.early,
             })),
             "failed": self.failed,
         })
@@ -293,10 +300,13 @@ mod tests {
     fn the_helper_says_what_it_did() {
         let told = |pid: u64, made: u64| json!({ "pid": pid, "transports_made": made });
         let warm = Helper::of(Some(&told(7, 1)), Some(&told(7, 1)));
-        assert_eq!(warm, Helper { pid: Some(7), started: false, dialled: false });
+        assert_eq!(warm, Helper { pid: Some(7), started: false, dialled: false, early: false });
         assert!(warm.words().contains("warm"));
         assert!(Helper::of(Some(&told(7, 1)), Some(&told(7, 2))).dialled);
         assert!(Helper::of(None, Some(&told(8, 1))).started);
+        let early = json!({ "pid": 7, "transports_made": 2, "transports_early": 1 });
+        let early = Helper::of(Some(&told(7, 1)), Some(&early));
+        assert!(early.early && early.words().contains("quic (0-RTT)"));
         assert!(Helper::of(Some(&told(7, 1)), Some(&told(8, 1))).started);
     }
 }

@@ -64,7 +64,7 @@ impl Native {
         let (identity, trust, locks) = (credentials.identity(), view.trust(), view.locks());
         let mut built = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(built) = built.as_ref()
-            && Arc::ptr_eq(&built.identity, &identity)
+            && built.identity.is_alike(&identity)
             && Arc::ptr_eq(&built.trust, &trust)
             && Arc::ptr_eq(&built.locks, &locks)
         {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use metrics::{counter, gauge};
 use sallyport_access::Identity;
+use sallyport_ca::tls::Counter;
 use sallyport_sal::algorithm::HashAlgorithm;
 use sallyport_sal::hash::Hmac;
 use sallyport_sal::random;
 use sallyport_wire::alpn;
-use sallyport_wire::carrier::{self, Arriving, Sealer, Stream, Told};
+use sallyport_wire::carrier::{self, Arriving, Sealer, Shaking, Stream, Told};
 use time::OffsetDateTime;
 use tracing::{Instrument, info, info_span, warn};
 
@@ -20,18 +21,21 @@ use super::transport::Peer;
 use crate::ServerError;
 use crate::files;
 use crate::host::certificates;
-use crate::listener::Caller;
+use crate::listener::{Caller, HalfOpen};
 
 /// Where the key is kept by which clients are told that this is no longer the process that they were connected with.
 const RESET_KEY: &str = "quic_reset_key";
 const RESET_KEY_BYTES: usize = 32;
+/// After so long whoever comes proves itself in full, however often it has come back meanwhile. A helper gets tickets when it
+/// connects, and connects anew when a working day's network is lost.
+const TICKET_LIFE: time::Duration = time::Duration::hours(8);
 
 /// QUIC on a bound socket. Whatever is in its way, clients have TCP.
 pub(super) fn listen(socket: UdpSocket, gateway: &Gateway, directory: &Path) -> Option<carrier::Listener> {
     let listening = || -> Result<_, ServerError> {
-        let settings = gateway.settings.quic(&gateway.view.trust())?;
+        let quic = gateway.settings.quic(&gateway.view.trust(), &gateway.view.locks())?;
         let sealer = sealer(directory)?;
-        carrier::bind(socket, &settings, Some(sealer))
+        carrier::bind(socket, &quic.settings, Some(sealer))
             .map_err(|error| certificates("cannot set up the UDP socket", error))
     };
     listening()
@@ -63,6 +67,18 @@ fn sealer(directory: &Path) -> Result<Arc<Sealer>, ServerError> {
     }))
 }
 
+/// A connection that may be served.
+struct Accepted {
+    stream: Stream,
+    identity: Identity,
+    told: Told,
+    shaking: Shaking,
+}
+
+fn early_data(outcome: &'static str) {
+    counter!("sallyport_quic_early_data_total", "outcome" => outcome).increment(1);
+}
+
 impl Gateway {
     /// Serves one connection to its end.
     pub(crate) async fn serve_quic(self: Arc<Self>, caller: Caller) {
@@ -71,10 +87,12 @@ impl Gateway {
         let stop = self.stop.clone();
         let serving = async {
             let peer = arriving.peer();
-            let accepted = Box::pin(self.accept_quic(arriving)).await;
-            drop(half_open);
-            if let Some((stream, identity, told)) = accepted {
-                Box::pin(self.route_quic(stream, identity, told, peer)).await;
+            let Some(accepted) = Box::pin(self.accept_quic(arriving)).await else { return };
+            let Accepted { stream, identity, told, shaking } = accepted;
+            let routing = Box::pin(self.route_quic(stream, identity, told, peer));
+            tokio::select! {
+                () = routing => {}
+                () = self.unanswered(shaking, half_open) => {}
             }
         };
         tokio::select! {
@@ -85,18 +103,22 @@ impl Gateway {
         drop(slot);
     }
 
-    /// A handshake with the far end proven.
-    async fn accept_quic(&self, arriving: Arriving) -> Option<(Stream, Identity, Told)> {
-        let trust = self.view.trust();
-        let settings = match self.settings.quic(&trust) {
-            Ok(settings) => settings,
+    /// The stream with the far end proven, by its handshake or by a ticket. What a handshake would have checked is checked
+    /// for both.
+    async fn accept_quic(&self, arriving: Arriving) -> Option<Accepted> {
+        let (trust, locks) = (self.view.trust(), self.view.locks());
+        let quic = match self.settings.quic(&trust, &locks) {
+            Ok(quic) => quic,
             Err(error) => {
                 warn!(error = %ServerError::chain(&error), "cannot accept QUIC connections");
                 return None;
             }
         };
-        let stream = match tokio::time::timeout(self.handshake_timeout, arriving.accept(&settings)).await {
-            Ok(Ok(stream)) => stream,
+        let now = OffsetDateTime::now_utc();
+        let tickets = Arc::new(Counter::at(quic.tickets, now, arriving.peer().ip()));
+        let accepting = arriving.accept(&quic.settings, Arc::clone(&tickets) as _);
+        let (stream, shaking) = match tokio::time::timeout(self.handshake_timeout, accepting).await {
+            Ok(Ok(accepted)) => accepted,
             Ok(Err(error)) if error.is_farewell() => {
                 dropped("quic_not_taken");
                 return None;
@@ -111,15 +133,32 @@ impl Gateway {
                 return None;
             }
         };
+        if shaking.is_early() {
+            early_data("accepted");
+        } else if tickets.has_refused() {
+            early_data("refused");
+        }
         let told = stream.told();
-        match trust.identify_peer(&told.certificates, OffsetDateTime::now_utc()) {
-            Ok(identity) => Some((stream, identity, told)),
+        match self.view.trust().identify_peer(&told.certificates, OffsetDateTime::now_utc()) {
+            Ok(identity) => {
+                tickets.admit(identity.valid_before.min(now + TICKET_LIFE));
+                Some(Accepted { stream, identity, told, shaking })
+            }
             Err(error) => {
                 counter!("sallyport_handshake_failures_total").increment(1);
                 info!(%error, "certificate refused");
                 None
             }
         }
+    }
+
+    /// Waits in vain for the answer of a client that is served by its ticket; with one that answers, for ever.
+    async fn unanswered(&self, shaking: Shaking, half_open: HalfOpen) {
+        if tokio::time::timeout(self.handshake_timeout, shaking.finish()).await.is_ok() {
+            drop(half_open);
+            std::future::pending::<()>().await;
+        }
+        dropped("handshake_timeout");
     }
 
     async fn route_quic(&self, stream: Stream, identity: Identity, told: Told, peer: SocketAddr) {

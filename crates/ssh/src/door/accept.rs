@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
+use sallyport_ca::tls::Counter;
 use sallyport_sal::tls::rustls::pki_types::CertificateDer;
 use sallyport_sal::tls::rustls::{Connection, HandshakeKind, ServerConfig, ServerConnection};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::tickets::Counter;
 use super::{DoorError, DoorStream, Tickets};
 
 /// Whether early data may be read before the handshake is over.

@@ -14,15 +14,14 @@ mod accept;
 mod parting;
 mod records;
 mod stream;
-mod tickets;
 
 use std::fmt;
 use std::io;
 
 pub use accept::{Accepted, Early, accept};
 pub use parting::Parting;
+pub use sallyport_ca::tls::Tickets;
 pub use stream::DoorStream;
-pub use tickets::Tickets;
 
 /// The first byte of a TLS connection: a record with a handshake message (RFC 8446 §5.1).
 pub const TLS_HANDSHAKE: u8 = 0x16;

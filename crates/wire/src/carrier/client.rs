@@ -7,10 +7,10 @@ use std::sync::Arc;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::rustls;
 use quinn::udp::UdpSocketState;
-use quinn::{ClientConfig, Endpoint, TokioRuntime};
+use quinn::{ClientConfig, Connecting, Endpoint, TokioRuntime};
 use tracing::debug;
 
-use super::{CarrierError, Stream, endpoint, transport};
+use super::{Answer, CarrierError, Stream, endpoint, transport};
 
 /// What the kernel may hold for a connection's socket, as far as it allows (`net.core.rmem_max`).
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
@@ -26,17 +26,67 @@ const BUFFER_BYTES: usize = 2 * 1024 * 1024;
 pub async fn connect(
     server: SocketAddr,
     name: &str,
-    tls: rustls::ClientConfig,
+    tls: impl Into<Arc<rustls::ClientConfig>>,
 ) -> Result<Stream, CarrierError> {
+    Handshake(begin(server, name, tls.into())?).finish().await
+}
+
+/// Begins a connection of whoever was here before: where `tls` has a ticket, the stream is there at once, and what is written
+/// goes out in the first flight.
+///
+/// What a server that does not know the ticket has not read is said to it again, so that nobody notices but by a round trip.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_early(
+    server: SocketAddr,
+    name: &str,
+    tls: Arc<rustls::ClientConfig>,
+) -> Result<Begun, CarrierError> {
+    match begin(server, name, tls)?.into_0rtt() {
+        Ok((connection, answer)) => {
+            let (send, receive) = connection.open_bi().await?;
+            let (stream, answer) = Stream::early(connection, send, receive, answer);
+            Ok(Begun::Early(stream, answer))
+        }
+        Err(connecting) => Ok(Begun::Full(Handshake(connecting))),
+    }
+}
+
+/// What [`connect_early`] has begun.
+#[derive(Debug)]
+pub enum Begun {
+    /// There was a ticket. Nothing is known of the server, not even that UDP gets there; it is when something can be read, or
+    /// as the answer tells.
+    Early(Stream, Answer),
+    /// There was none.
+    Full(Handshake),
+}
+
+/// A whole handshake. Dropped, there is no connection.
+#[derive(Debug)]
+pub struct Handshake(Connecting);
+
+impl Handshake {
+    /// As [`connect`].
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub async fn finish(self) -> Result<Stream, CarrierError> {
+        let connection = self.0.await?;
+        let (send, receive) = connection.open_bi().await?;
+        Ok(Stream::new(connection, send, receive))
+    }
+}
+
+fn begin(server: SocketAddr, name: &str, tls: Arc<rustls::ClientConfig>) -> Result<Connecting, CarrierError> {
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(transport(true, 0));
     let socket = UdpSocket::bind(unspecified(server))?;
     make_room(&socket);
     let endpoint = Endpoint::new(endpoint(), None, socket, Arc::new(TokioRuntime))?;
-    let connection = endpoint.connect_with(config, server, name)?.await?;
-    let (send, receive) = connection.open_bi().await?;
-    Ok(Stream::new(connection, send, receive))
+    Ok(endpoint.connect_with(config, server, name)?)
 }
 
 /// What systems give a UDP socket holds some ninety packets: less than what comes while a program draws breath.

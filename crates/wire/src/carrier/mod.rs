@@ -4,13 +4,15 @@
 //! is one round trip less before the first byte (RFC 9001 §4: keys are agreed on while the connection is made), loss that
 //! is repaired by more than TCP tells, and connections that survive a change of address (RFC 9000 §9).
 //!
-//! * Certificates are verified by the same TLS configurations as on TCP. There is no resumption and no early data: who
-//!   comes proves itself in full every time, so that a first flight that is sent again by somebody else begins nothing.
+//! * Certificates are verified by the same TLS configurations as on TCP.
+//! * Who was here before may come back with a ticket and say something in its first flight ([`connect_early`]). A ticket is
+//!   taken once, so that a first flight that is sent again by somebody else begins nothing.
 //! * A connection has one stream, which the client opens. Others, and datagrams, are refused.
 //! * Congestion control is our own, and goes by the path's rate (`congestion`).
 
 mod client;
 mod congestion;
+mod early;
 mod race;
 mod reset;
 mod server;
@@ -19,13 +21,14 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use client::connect;
 use client::local_address;
+pub use client::{Begun, Handshake, connect, connect_early};
 use congestion::RateBasedConfig;
+pub use early::Answer;
 use quinn::{ConnectionError, EndpointConfig, IdleTimeout, TransportConfig, TransportErrorCode, VarInt};
-pub use race::{Winner, race};
+pub use race::{GRACE, Winner, has_won, lose, race, win};
 pub use reset::Sealer;
-pub use server::{Arriving, Listener, ServerSettings, bind};
+pub use server::{Arriving, Listener, ServerSettings, Shaking, bind};
 pub use stream::{Farewell, Stream, Told};
 
 /// What one side may have on its way: 100 ms of 1 Gbit/s. It bounds what a connection may fill of the other side's memory.

@@ -5,8 +5,11 @@
 //! 3 ms, TCP goes on alone. Else QUIC is dialled beside it, and whoever has proved the other end first wins. TLS waits 8 ms
 //! for QUIC, which should be done when TCP's answer is there, and nothing waits longer. A network where QUIC lost is not
 //! asked again for five minutes.
+//!
+//! Nothing is said on either before the race is over. Who has a ticket and wants to say something with it does not race: it
+//! looks whether QUIC [has won](has_won) here, and [notes](lose) when it was wrong.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +22,8 @@ use super::local_address;
 
 /// So near, the round trip that QUIC spares costs less than what its packets cost later.
 const NEAR: Duration = Duration::from_millis(3);
-/// How long TLS waits for QUIC.
-const GRACE: Duration = Duration::from_millis(8);
+/// How long TLS on TCP waits for QUIC.
+pub const GRACE: Duration = Duration::from_millis(8);
 /// How long a network where QUIC lost is not asked again.
 const MEMORY: Duration = Duration::from_secs(5 * 60);
 /// Networks that are remembered. A laptop sees a few a day.
@@ -30,6 +33,7 @@ const MOST_NETWORKS: usize = 64;
 type Network = (SocketAddr, IpAddr);
 
 static LOST: Mutex<Option<HashMap<Network, Instant>>> = Mutex::new(None);
+static WON: Mutex<Option<HashSet<Network>>> = Mutex::new(None);
 
 /// Who has won.
 #[derive(Debug)]
@@ -74,17 +78,20 @@ where
     tokio::select! {
         biased;
         outcome = quic.as_mut() => match outcome {
-            Ok(stream) => Ok(Winner::Quic(stream)),
+            Ok(stream) => {
+                remember(network, true);
+                Ok(Winner::Quic(stream))
+            }
             Err(error) => {
                 debug!(%error, "no connection by QUIC");
-                lose(network);
+                remember(network, false);
                 tcp.await.map(Winner::Tcp)
             }
         },
         outcome = tcp.as_mut() => {
             let stream = outcome?;
             debug!("QUIC was slower than TCP");
-            lose(network);
+            remember(network, false);
             Ok(Winner::Tcp(stream))
         }
     }
@@ -95,11 +102,42 @@ fn is_lost(network: &Network) -> bool {
     lost.as_ref().and_then(|lost| lost.get(network)).is_some_and(|since| since.elapsed() < MEMORY)
 }
 
-fn lose(network: Network) {
+/// Whether the last connection by QUIC from here to `server` came to be.
+#[must_use]
+pub fn has_won(server: SocketAddr) -> bool {
+    let Ok(here) = local_address(server) else { return false };
+    let won = WON.lock().unwrap_or_else(PoisonError::into_inner);
+    won.as_ref().is_some_and(|won| won.contains(&(server, here)))
+}
+
+/// Remembers that QUIC works from here to `server`, for whoever did not race.
+pub fn win(server: SocketAddr) {
+    if let Ok(here) = local_address(server) {
+        remember((server, here), true);
+    }
+}
+
+/// Remembers that it does not.
+pub fn lose(server: SocketAddr) {
+    if let Ok(here) = local_address(server) {
+        remember((server, here), false);
+    }
+}
+
+fn remember(network: Network, has_won: bool) {
+    let mut won = WON.lock().unwrap_or_else(PoisonError::into_inner);
+    let won = won.get_or_insert_with(HashSet::new);
+    if has_won && won.len() < MOST_NETWORKS {
+        won.insert(network);
+    } else {
+        won.remove(&network);
+    }
     let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = lost.get_or_insert_with(HashMap::new);
     lost.retain(|_, since| since.elapsed() < MEMORY);
-    if lost.len() < MOST_NETWORKS {
+    if has_won {
+        lost.remove(&network);
+    } else if lost.len() < MOST_NETWORKS {
         lost.insert(network, Instant::now());
     }
 }
@@ -139,6 +177,11 @@ mod tests {
         let shake = |_| async { panic!("TLS has begun") };
         let won = race::<_, (), _, _, _, _>(dial, shake, quic, server(2)).await;
         assert!(matches!(won, Ok(Winner::Quic("quic"))), "{won:?}");
+        assert!(has_won(server(2)) && !has_won(server(20)));
+        lose(server(2));
+        assert!(!has_won(server(2)));
+        win(server(2));
+        assert!(has_won(server(2)));
     }
 
     #[tokio::test(start_paused = true)]

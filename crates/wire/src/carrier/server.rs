@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::rustls;
-use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt};
+use quinn::rustls::server::StoresServerSessions;
+use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt, ZeroRttAccepted};
 
 use super::{CarrierError, Sealer, Stream, endpoint, reset, transport};
 
@@ -23,7 +24,10 @@ const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// What connections are accepted with.
 #[derive(Clone)]
-pub struct ServerSettings(Arc<ServerConfig>);
+pub struct ServerSettings {
+    config: Arc<ServerConfig>,
+    tls: Arc<rustls::ServerConfig>,
+}
 
 impl fmt::Debug for ServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,22 +36,35 @@ impl fmt::Debug for ServerSettings {
 }
 
 impl ServerSettings {
-    /// By a TLS configuration, which must require certificates and remember no sessions.
+    /// By a TLS configuration, which must require certificates and remember no sessions by itself: those who
+    /// [accept](Arriving::accept) give the tickets.
     ///
     /// # Errors
     /// [`CarrierError::Unfit`] when no source here protects QUIC's packets.
     pub fn new(tls: Arc<rustls::ServerConfig>) -> Result<Self, CarrierError> {
-        let crypto =
-            QuicServerConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
-        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+        let mut config = ServerConfig::with_crypto(crypto(Arc::clone(&tls))?);
         config
             .transport_config(transport(false, 1))
             .migration(true)
             .max_incoming(WAITING)
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
-        Ok(Self(Arc::new(config)))
+        Ok(Self { config: Arc::new(config), tls })
     }
+
+    /// The same with the tickets of one connection.
+    fn with_tickets(&self, tickets: Arc<dyn StoresServerSessions>) -> Result<ServerConfig, CarrierError> {
+        let mut tls = rustls::ServerConfig::clone(&self.tls);
+        tls.session_storage = tickets;
+        let mut config = ServerConfig::clone(&self.config);
+        config.crypto = crypto(Arc::new(tls))?;
+        Ok(config)
+    }
+}
+
+fn crypto(tls: Arc<rustls::ServerConfig>) -> Result<Arc<QuicServerConfig>, CarrierError> {
+    let crypto = QuicServerConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
+    Ok(Arc::new(crypto))
 }
 
 /// A UDP port.
@@ -64,7 +81,7 @@ pub fn bind(
     settings: &ServerSettings,
     sealer: Option<Arc<Sealer>>,
 ) -> io::Result<Listener> {
-    let config = ServerConfig::clone(&settings.0);
+    let config = ServerConfig::clone(&settings.config);
     let mut endpoint = endpoint();
     if let Some(sealer) = sealer {
         reset::outlive(&mut endpoint, sealer);
@@ -118,13 +135,53 @@ impl Arriving {
         self.0.refuse();
     }
 
-    /// The handshake, and the stream that the client opens after it. The caller bounds the time.
+    /// The stream that the client opens: with a ticket in its first flight, else when the handshake is over. Either way the
+    /// client is proven as far as TLS can tell: a ticket stands for a certificate, which the caller must judge anew. The caller
+    /// bounds the time.
+    ///
+    /// `tickets` are those that this connection may take, each of which must be given out only once (RFC 8446 §8.1), and where
+    /// its own are put.
     ///
     /// # Errors
     /// [`CarrierError::Ended`].
-    pub async fn accept(self, settings: &ServerSettings) -> Result<Stream, CarrierError> {
-        let connection = self.0.accept_with(Arc::clone(&settings.0))?.await?;
+    pub async fn accept(
+        self,
+        settings: &ServerSettings,
+        tickets: Arc<dyn StoresServerSessions>,
+    ) -> Result<(Stream, Shaking), CarrierError> {
+        let connecting = self.0.accept_with(Arc::new(settings.with_tickets(tickets)?))?;
+        // Nothing is said before a stream is there. That is opened by what only the owner of a certificate can send: early
+        // data under the key of its ticket, or data after a handshake with its signature.
+        let (connection, shaking) = match connecting.into_0rtt() {
+            Ok((connection, shaking)) => (connection, Some(shaking)),
+            Err(connecting) => (connecting.await?, None),
+        };
         let (send, receive) = connection.accept_bi().await?;
-        Ok(Stream::new(connection, send, receive))
+        let shaking = shaking.filter(|_| receive.is_0rtt());
+        Ok((Stream::new(connection, send, receive), Shaking(shaking)))
+    }
+}
+
+/// A handshake that may still be going on while early data is served.
+pub struct Shaking(Option<ZeroRttAccepted>);
+
+impl Shaking {
+    /// Whether the stream came as early data.
+    #[must_use]
+    pub fn is_early(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Waits until the client has answered this very handshake, or is gone.
+    pub async fn finish(self) {
+        if let Some(shaking) = self.0 {
+            shaking.await;
+        }
+    }
+}
+
+impl fmt::Debug for Shaking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shaking").field("early", &self.is_early()).finish()
     }
 }

@@ -2,13 +2,15 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use quinn::crypto::rustls::HandshakeData;
 use quinn::rustls::pki_types::CertificateDer;
-use quinn::{Connection, RecvStream, SendStream, VarInt};
+use quinn::{Connection, RecvStream, SendStream, VarInt, WriteError, ZeroRttAccepted};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::early::{Answer, Early, Side};
 
 /// How long what was written last may take to arrive once nobody holds the stream any more.
 const LINGER: Duration = Duration::from_secs(5);
@@ -24,6 +26,8 @@ pub struct Stream {
     /// Always there until the drop.
     send: Option<SendStream>,
     receive: RecvStream,
+    /// Until the server has answered, where something is said before.
+    early: Option<Early>,
 }
 
 /// What the handshake told of the peer.
@@ -37,7 +41,18 @@ pub struct Told {
 
 impl Stream {
     pub(super) fn new(connection: Connection, send: SendStream, receive: RecvStream) -> Self {
-        Self { connection, send: Some(send), receive }
+        Self { connection, send: Some(send), receive, early: None }
+    }
+
+    /// A client's stream before the server has answered.
+    pub(super) fn early(
+        connection: Connection,
+        send: SendStream,
+        receive: RecvStream,
+        accepted: ZeroRttAccepted,
+    ) -> (Self, Answer) {
+        let (early, answer) = Early::new(connection.clone(), accepted);
+        (Self { connection, send: Some(send), receive, early: Some(early) }, answer)
     }
 
     /// What the handshake told.
@@ -60,6 +75,40 @@ impl Stream {
 
     fn sending(&mut self) -> io::Result<Pin<&mut SendStream>> {
         self.send.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Waits for the server's answer, and puts another stream in the place of one that it has not taken.
+    fn poll_answered(&mut self, side: Side, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(early) = &mut self.early else { return Poll::Ready(Ok(())) };
+        let anew = ready!(early.poll(side, &self.connection, context));
+        self.early = None;
+        if let Some((send, receive)) = anew? {
+            self.send = Some(send);
+            self.receive = receive;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Says something before the server has answered.
+    fn poll_say_early(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let room = self.early.as_ref().map_or(0, Early::room);
+        let Some(now) = data.get(..data.len().min(room)).filter(|now| !now.is_empty()) else {
+            return Poll::Pending;
+        };
+        match ready!(self.sending()?.poll_write(context, now)) {
+            Ok(count) => {
+                if let Some(early) = &mut self.early {
+                    early.said(now.get(..count).unwrap_or_default());
+                }
+                Poll::Ready(Ok(count))
+            }
+            // The answer has come this moment.
+            Err(WriteError::ZeroRttRejected) => {
+                ready!(self.poll_answered(Side::Writer, context))?;
+                AsyncWrite::poll_write(self.sending()?, context, data)
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 }
 
@@ -111,6 +160,7 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.poll_answered(Side::Reader, context))?;
         Pin::new(&mut self.receive).poll_read(context, buffer)
     }
 }
@@ -121,14 +171,19 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write(self.sending()?, context, data)
+        match self.poll_answered(Side::Writer, context)? {
+            Poll::Ready(()) => AsyncWrite::poll_write(self.sending()?, context, data),
+            Poll::Pending => self.poll_say_early(context, data),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         AsyncWrite::poll_flush(self.sending()?, context)
     }
 
+    /// Not before the server has answered: the end may have to be said again, behind the rest.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_answered(Side::Writer, context))?;
         AsyncWrite::poll_shutdown(self.sending()?, context)
     }
 
@@ -140,7 +195,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         let mut written = 0;
         for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-            match AsyncWrite::poll_write(self.sending()?, context, slice) {
+            match self.as_mut().poll_write(context, slice) {
                 Poll::Ready(Ok(count)) => {
                     written += count;
                     if count < slice.len() {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,13 +19,15 @@ use tokio::task::JoinHandle;
 use super::rig::{Call, PATIENCE, Pair, Rig, channel, open, rest, until};
 use crate::config::Limits;
 
-const GRPC: &[&[u8]] = &[alpn::H2_BY_QUIC];
+pub(super) const GRPC: &[&[u8]] = &[alpn::H2_BY_QUIC];
 
 /// A UDP port in front of the proxy, as an address translator is.
-struct Translator {
-    address: SocketAddr,
+pub(super) struct Translator {
+    pub(super) address: SocketAddr,
     /// What came from the client until its first answer.
-    first_flight: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(super) first_flight: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// What may go to the proxy, and back.
+    pub(super) passing: Arc<[AtomicBool; 2]>,
     /// The first byte of the proxy's first answer.
     first_answer: Arc<AtomicU8>,
     outside: watch::Sender<Arc<UdpSocket>>,
@@ -38,18 +40,20 @@ impl Drop for Translator {
     }
 }
 
-async fn socket() -> Arc<UdpSocket> {
+pub(super) async fn socket() -> Arc<UdpSocket> {
     Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap())
 }
 
 impl Translator {
-    async fn new(proxy: SocketAddr) -> Self {
+    pub(super) async fn new(proxy: SocketAddr) -> Self {
         let (inside, first) = (socket().await, socket().await);
         let address = inside.local_addr().unwrap();
         let first_flight: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let (outside, mut current) = watch::channel(first);
         let first_answer = Arc::new(AtomicU8::new(0));
         let (kept, kind) = (Arc::clone(&first_flight), Arc::clone(&first_answer));
+        let passing = Arc::new([true, true].map(AtomicBool::new));
+        let open = Arc::clone(&passing);
         let task = tokio::spawn(async move {
             let (mut client, mut answered) = (None, false);
             let (mut out, mut back) = (vec![0; 65_536], vec![0; 65_536]);
@@ -61,9 +65,14 @@ impl Translator {
                         if !answered {
                             kept.lock().unwrap().push(out[..length].to_vec());
                         }
-                        let _ = far.send_to(&out[..length], proxy).await;
+                        if open[0].load(Ordering::Relaxed) {
+                            let _ = far.send_to(&out[..length], proxy).await;
+                        }
                     }
                     Ok((length, _)) = far.recv_from(&mut back) => {
+                        if !open[1].load(Ordering::Relaxed) {
+                            continue;
+                        }
                         if !answered {
                             kind.store(back[0], Ordering::Relaxed);
                         }
@@ -76,7 +85,7 @@ impl Translator {
                 }
             }
         });
-        Self { address, first_flight, first_answer, outside, task }
+        Self { address, first_flight, passing, first_answer, outside, task }
     }
 
     /// From now on the proxy sees another address.

@@ -12,13 +12,13 @@ use sallyport_access::{
     ClusterName, HostId, HostRole, Identity, Login, NodeName, Principal, RoleName, UserName,
 };
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_ca::tls::client_config;
+use sallyport_ca::tls::{ProxyClient, client_config};
 use sallyport_ca::{
     Authority, CaKind, HostRequest, SshOptions, Trust, TrustBundle, issue_host, issue_user, server_name,
 };
 use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
-use sallyport_wire::carrier::{self, CarrierError, Stream};
+use sallyport_wire::carrier::{self, Begun, CarrierError, Stream};
 use sallyport_wire::convert::time_to_proto;
 use sallyport_wire::tunnel::{self, Handle, Incoming, Tunnel};
 use sallyport_wire::v1::proxy_ssh_request::Frame as Ask;
@@ -304,6 +304,24 @@ impl Rig {
     ) -> Result<Stream, CarrierError> {
         let name = server_name(HostRole::Proxy, &self.cluster);
         carrier::connect(address, &name, self.tls(pair, alpn)).await
+    }
+
+    /// Somebody who comes back by QUIC.
+    pub(super) fn returning(&self, pair: &Pair) -> ProxyClient {
+        ProxyClient::new(&self.cas.trust(), (&pair.chain, &pair.key), alpn::H2_BY_QUIC).unwrap()
+    }
+
+    /// A connection of one, with a ticket if there is one.
+    pub(super) async fn quic_early(
+        &self,
+        address: SocketAddr,
+        client: &ProxyClient,
+    ) -> Result<(Stream, Option<carrier::Answer>), CarrierError> {
+        let name = server_name(HostRole::Proxy, &self.cluster);
+        match carrier::connect_early(address, &name, client.config(OffsetDateTime::now_utc())).await? {
+            Begun::Early(stream, answer) => Ok((stream, Some(answer))),
+            Begun::Full(handshake) => Ok((handshake.finish().await?, None)),
+        }
     }
 
     /// A tunnel that is in the hub.

@@ -1,5 +1,8 @@
 //! A proxy that goes and comes back at the same address, and the identities of agents that outlive it.
 
+use std::net::UdpSocket;
+use std::time::Duration;
+
 use sallyport_access::{HostId, HostRole, NodeName};
 use sallyport_sal::Suite;
 use time::OffsetDateTime;
@@ -33,7 +36,7 @@ impl Rig {
             section: ProxySection { limits: self.limits.clone(), ..ProxySection::default() },
             directory: self.directory.path().join("proxy-again"),
             listener,
-            udp: None,
+            udp: self.udp_again().await,
             public_addr: vec![HostPort::from(self.address)],
             authority: Some(authority(&self.cas, &self.asked)),
             health: Health::new(),
@@ -43,6 +46,20 @@ impl Rig {
         })
         .await
         .unwrap();
+    }
+
+    /// The UDP port, which the proxy before leaves once nobody can have more to say to it.
+    async fn udp_again(&self) -> Option<UdpSocket> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            match crate::listener::bind_udp(self.address) {
+                Ok(socket) => return Some(socket),
+                Err(_) if tokio::time::Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     /// A node's identity as it is on its disk.

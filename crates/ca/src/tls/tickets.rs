@@ -1,0 +1,263 @@
+//! The tickets that a server has given by which early data may come: each good once, and no longer than the certificate
+//! behind it. Nodes have them for their users, proxies for those who come by QUIC.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sallyport_sal::tls::rustls::server::StoresServerSessions;
+use time::OffsetDateTime;
+
+/// About 2 KiB each.
+const MOST: usize = 4096;
+
+/// A server's tickets, in memory alone: one that was started anew knows none. What changes whom to believe or what is
+/// locked needs another one of these, so that whoever comes next proves everything again.
+#[derive(Default)]
+pub struct Tickets(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_key: HashMap<Vec<u8>, Entry>,
+    /// Oldest first. One that was taken is here until its turn.
+    order: VecDeque<Vec<u8>>,
+}
+
+struct Entry {
+    value: Vec<u8>,
+    until: OffsetDateTime,
+    /// Where it was given to, where it is good from nowhere else.
+    place: Option<IpAddr>,
+}
+
+impl Tickets {
+    /// How many can still be used.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept().by_key.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, key: Vec<u8>, entry: Entry) {
+        let mut kept = self.kept();
+        while kept.order.len() >= MOST {
+            if let Some(oldest) = kept.order.pop_front() {
+                kept.by_key.remove(&oldest);
+            }
+        }
+        kept.order.push_back(key.clone());
+        kept.by_key.insert(key, entry);
+    }
+
+    /// Takes one out. One that comes too late, or from another place, is gone as well.
+    fn take(&self, key: &[u8], now: OffsetDateTime, place: Option<IpAddr>) -> Option<Entry> {
+        self.kept().by_key.remove(key).filter(|entry| now < entry.until && entry.place == place)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tickets").field("kept", &self.len()).finish()
+    }
+}
+
+/// The tickets as one connection sees them: what it gives out counts only once its certificate was judged.
+pub struct Counter {
+    tickets: Arc<Tickets>,
+    now: OffsetDateTime,
+    place: Option<IpAddr>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    given: Given,
+    /// The end of the ticket that was taken.
+    taken: Option<OffsetDateTime>,
+    /// One was brought that is not good.
+    refused: bool,
+}
+
+enum Given {
+    /// Nobody has said yet how long they are good.
+    Waiting(Vec<(Vec<u8>, Vec<u8>)>),
+    Until(OffsetDateTime),
+}
+
+impl Default for Given {
+    fn default() -> Self {
+        Self::Waiting(Vec::new())
+    }
+}
+
+impl Counter {
+    /// For a connection that begins now.
+    #[must_use]
+    pub fn new(tickets: Arc<Tickets>, now: OffsetDateTime) -> Self {
+        Self { tickets, now, place: None, state: Mutex::default() }
+    }
+
+    /// The same where whoever comes has not shown yet that it is where it says. Tickets that this connection gives are good
+    /// from this address alone, and so are those that it takes: their handshake has shown that it is there.
+    #[must_use]
+    pub fn at(tickets: Arc<Tickets>, now: OffsetDateTime, place: IpAddr) -> Self {
+        Self { place: Some(place), ..Self::new(tickets, now) }
+    }
+
+    fn give(&self, key: Vec<u8>, value: Vec<u8>, until: OffsetDateTime) {
+        self.tickets.put(key, Entry { value, until, place: self.place });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What this connection gives out is good until then, and no longer than what it came with: however often somebody comes
+    /// back, a time comes when it proves itself in full.
+    pub fn admit(&self, until: OffsetDateTime) {
+        let mut state = self.state();
+        let until = state.taken.map_or(until, |taken| taken.min(until));
+        if let Given::Waiting(waiting) = std::mem::replace(&mut state.given, Given::Until(until)) {
+            for (key, value) in waiting {
+                self.give(key, value, until);
+            }
+        }
+    }
+
+    /// Whether a ticket was brought that is not, or no longer, good.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
+        self.state().refused
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counter").field("tickets", &self.tickets).finish_non_exhaustive()
+    }
+}
+
+impl StoresServerSessions for Counter {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        match &mut self.state().given {
+            Given::Waiting(waiting) => waiting.push((key, value)),
+            Given::Until(until) => self.give(key, value, *until),
+        }
+        true
+    }
+
+    /// A ticket that can be looked at without being used up could be used twice (RFC 8446 §8.1).
+    fn get(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let taken = self.tickets.take(key, self.now, self.place);
+        let mut state = self.state();
+        match &taken {
+            Some(entry) => state.taken = Some(entry.until),
+            None => state.refused = true,
+        }
+        taken.map(|entry| entry.value)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::Duration;
+
+    use super::*;
+
+    fn entry(value: u8, until: OffsetDateTime) -> Entry {
+        Entry { value: vec![value], until, place: None }
+    }
+
+    #[test]
+    fn a_ticket_is_taken_once_and_in_time() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let tickets = Tickets::default();
+        tickets.put(vec![1], entry(11, now + Duration::HOUR));
+        tickets.put(vec![2], entry(22, now));
+        let take = |key| tickets.take(&[key], now, None).map(|entry| entry.value);
+        assert_eq!(take(1), Some(vec![11]));
+        assert_eq!(take(1), None);
+        assert_eq!(take(2), None);
+        assert!(tickets.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let tickets = Tickets::default();
+        let until = OffsetDateTime::UNIX_EPOCH + Duration::HOUR;
+        for number in 0..=u32::try_from(MOST).unwrap_or(0) {
+            tickets.put(number.to_be_bytes().to_vec(), entry(1, until));
+        }
+        assert_eq!(tickets.len(), MOST);
+        assert!(tickets.take(&0_u32.to_be_bytes(), OffsetDateTime::UNIX_EPOCH, None).is_none());
+        assert!(tickets.take(&1_u32.to_be_bytes(), OffsetDateTime::UNIX_EPOCH, None).is_some());
+    }
+
+    #[test]
+    fn what_was_given_before_the_judgement_counts_after_it() {
+        let tickets = Arc::new(Tickets::default());
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let counter = Counter::new(Arc::clone(&tickets), now);
+        assert!(counter.put(vec![1], vec![11]));
+        assert!(tickets.is_empty());
+        counter.admit(now + Duration::HOUR);
+        assert!(counter.put(vec![2], vec![22]));
+        assert_eq!(tickets.len(), 2);
+        assert_eq!(counter.get(&[1]), None);
+        assert_eq!(counter.take(&[1]), Some(vec![11]));
+        drop(Counter::new(Arc::clone(&tickets), now));
+        assert_eq!(tickets.len(), 1);
+    }
+
+    #[test]
+    fn who_comes_back_gets_no_tickets_that_outlive_the_one_that_it_came_with() {
+        let tickets = Arc::new(Tickets::default());
+        let now = OffsetDateTime::UNIX_EPOCH;
+        tickets.put(vec![1], entry(11, now + Duration::MINUTE));
+        let counter = Counter::new(Arc::clone(&tickets), now);
+        assert_eq!(counter.take(&[1]), Some(vec![11]));
+        assert!(!counter.has_refused());
+        counter.admit(now + Duration::HOUR);
+        counter.put(vec![2], vec![22]);
+        let later = Counter::new(Arc::clone(&tickets), now + Duration::MINUTE);
+        assert_eq!(later.take(&[2]), None);
+        assert!(later.has_refused() && tickets.is_empty());
+    }
+
+    #[test]
+    fn a_ticket_that_was_given_to_an_address_is_good_from_there_alone() {
+        let tickets = Arc::new(Tickets::default());
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let at = |last| Counter::at(Arc::clone(&tickets), now, IpAddr::from([192, 0, 2, last]));
+        let give = || {
+            let giving = at(1);
+            giving.admit(now + Duration::HOUR);
+            giving.put(vec![1], vec![11]);
+        };
+        give();
+        assert_eq!(at(1).take(&[1]), Some(vec![11]));
+        give();
+        assert_eq!(at(2).take(&[1]), None);
+        assert_eq!(at(1).take(&[1]), None, "it was taken");
+        give();
+        assert_eq!(Counter::new(Arc::clone(&tickets), now).take(&[1]), None);
+    }
+}
