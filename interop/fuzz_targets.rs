@@ -65,6 +65,8 @@ mod ssh_certificate;
 mod ssh_host_key;
 #[path = "../fuzz/fuzz_targets/ssh_offer.rs"]
 mod ssh_offer;
+#[path = "../fuzz/fuzz_targets/ssh_pipelined.rs"]
+mod ssh_pipelined;
 #[path = "../fuzz/fuzz_targets/tls_answer.rs"]
 mod tls_answer;
 #[path = "../fuzz/fuzz_targets/trace_context.rs"]
@@ -368,6 +370,34 @@ fn ssh_offer_holds() {
         ssh_offer::run,
         &[b"\x03SSH-2.0-OpenSSH_9.2\r\n\0\0\0\x2c\x0a\x14", b"\x01line\r\nSSH-1.99-x\n\0\0\0\x05\x00\x02aaa"],
     );
+}
+
+#[test]
+fn ssh_pipelined_holds() {
+    let lists = |kex: &str, keys: &str| {
+        let list = |text: &str| [&u32::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat();
+        let gcm = list("aes128-gcm@openssh.com");
+        let none = [list("none"), list("none"), list(""), list("")].concat();
+        let body =
+            [&[20][..], &[7; 16], &list(kex), &list(keys), &gcm, &gcm, &gcm, &gcm, &none, &[0; 5]].concat();
+        let padding = 4 + (8 - (9 + body.len()) % 8) % 8;
+        let length = u32::try_from(1 + body.len() + padding).unwrap();
+        let packet =
+            [&length.to_be_bytes()[..], &[u8::try_from(padding).unwrap()], &body, &vec![0; padding]].concat();
+        [b"\x07SSH-2.0-OpenSSH_9.2\r\n", packet.as_slice()].concat()
+    };
+    let proposal = lists("curve25519-sha256", "ssh-ed25519-cert-v01@openssh.com");
+    // The answer to a share: a host key, a share and a signature that are none.
+    let reply = b"\0\0\0\x1c\x08\x1f\0\0\0\x03key\0\0\0\x02sh\0\0\0\x01s00000000";
+    let answered = [proposal.as_slice(), reply].concat();
+    let seeds: [&[u8]; 5] = [
+        b"\x03SSH-2.0-OpenSSH_9.2\r\n\0\0\0\x2c\x0a\x14",
+        b"\x01line\r\nSSH-1.99-x\n\0\0\0\x0c\x0a\x15000000000",
+        b"\x05\x62\0\0\0\0\0\0\0\x0bexit-status\0\0\0\0\x07",
+        &proposal,
+        &answered,
+    ];
+    replay("ssh_pipelined", ssh_pipelined::run, &seeds);
 }
 
 #[test]

@@ -142,6 +142,61 @@ fn a_server_that_joins_is_reached_like_a_node() {
     cluster.wait_event("cert.host_issued", |event| event["node"] == "db-1");
 }
 
+/// What sha256sum(1) says of a text.
+fn sum_of(text: &str) -> String {
+    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    stdout(&output).split(' ').next().unwrap().to_owned()
+}
+
+/// The round trips of `sallyport ssh` to a server, and that it did what it should.
+fn round_trips(alice: &User, flights: &str) -> u64 {
+    let traced = ["ssh", "--trace=json", &login("db-1"), "echo $((6 * 7)); exit 9"];
+    let mut command = alice.command(&traced);
+    command.env("SALLYPORT_CONNECT", "off").env("SALLYPORT_FRONT", "ssh");
+    let output = command.env("SALLYPORT_PIPELINED", flights).output().unwrap();
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("42\n", Some(9)), "{}", stderr(&output));
+    let said = stderr(&output);
+    let line = said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("no JSON in {said}"));
+    let trace: serde_json::Value = serde_json::from_str(line).unwrap();
+    let seen: Vec<&str> =
+        trace["phases"].as_array().unwrap().iter().filter_map(|phase| phase["name"].as_str()).collect();
+    for phase in ["ssh.version", "ssh.key_exchange", "ssh.authentication", "ssh.channel", "ssh.program"] {
+        assert!(seen.contains(&phase), "{seen:?}");
+    }
+    trace["round_trips"].as_u64().unwrap()
+}
+
+#[test]
+fn a_session_goes_in_few_flights_where_both_sides_can() {
+    let (cluster, alice) = with_alice();
+    let sshd = Sshd::start(&cluster, "db-1");
+    ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply"]));
+    let (few, many) = (round_trips(&alice, "on"), round_trips(&alice, "off"));
+    assert!(few + 3 <= many, "{few} round trips, and {many} one after the other");
+
+    // Without being asked, and with everything that a session has.
+    let text = "line\n".repeat(500_000);
+    let output = ok(alice.run_with_input(&["ssh", &login("db-1"), "sha256sum; echo talk >&2"], &text));
+    assert_eq!(stdout(&output).split(' ').next(), Some(sum_of(&text).as_str()));
+    assert!(stderr(&output).contains("talk"), "{}", stderr(&output));
+    let nobody = refused(&alice.run(&["ssh", "nobody-there@db-1", "true"]), 255);
+    assert!(nobody.contains("nobody-there"), "{nobody}");
+    let said = refused(
+        &alice.command(&["ssh", &login("db-1"), "true"]).env("SALLYPORT_PIPELINED", "x").output().unwrap(),
+        255,
+    );
+    assert!(said.contains("SALLYPORT_PIPELINED is \"x\""), "{said}");
+
+    // A server without the ciphers of the pipelined client is reached by the other one, and nobody notices.
+    let config = fs::read_to_string(sshd.file("sshd_config")).unwrap();
+    fs::write(sshd.file("sshd_config"), format!("{config}Ciphers chacha20-poly1305@openssh.com\n")).unwrap();
+    ok(sshd.join(&cluster, &["--renew", "--force", "--apply"]));
+    wait_for("sshd to read its configuration again", || (round_trips(&alice, "on") > few + 2).then_some(()));
+    assert_eq!(stdout(&ok(alice.run(&["ssh", &login("db-1"), "echo still"]))), "still\n");
+}
+
 #[test]
 fn a_configuration_that_sshd_refuses_is_taken_back() {
     let (cluster, _alice) = with_alice();

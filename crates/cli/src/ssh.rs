@@ -2,6 +2,7 @@
 
 mod background;
 mod escape;
+mod flights;
 mod options;
 mod session;
 pub(crate) mod target;
@@ -16,11 +17,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use sallyport_ssh::client::{
     ClientError, Connection, Credentials, Display, Endpoint, Forward, Listener, Program, RemoteForward,
-    Report, SessionRequest, Settings, connect, connect_native,
+    Report, Session, SessionRequest, Settings, connect, connect_native, connect_pipelined,
 };
 use sallyport_wire::v1::NodeInfo;
 use tokio_util::either::Either;
-use tracing::{Instrument, info_span};
+use tracing::{Instrument, debug, info_span};
 use tracing_subscriber::EnvFilter;
 
 use crate::Global;
@@ -33,6 +34,7 @@ use crate::resident;
 use crate::trace::{self, PHASE};
 use crate::transport::{self, Ending};
 use crate::ui;
+use flights::Flights;
 use options::{ForwardSpec, Options, RequestTty};
 use target::Target;
 
@@ -304,6 +306,13 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether a connection is for one session, and nothing besides.
+    fn is_one_session(&self) -> bool {
+        let options = &self.options;
+        let plain = options.forwards.is_empty() && !options.forward_agent && !options.x11;
+        plain && self.program.is_some() && self.stdio.is_none()
+    }
+
     fn wants_terminal(&self) -> bool {
         match self.options.request_tty {
             RequestTty::No => false,
@@ -369,6 +378,15 @@ pub(crate) struct Link {
     node: String,
     login: String,
     ending: Ending,
+    /// How long an answer may take.
+    limit: Duration,
+}
+
+/// What a connection is for.
+struct Purpose {
+    agent: Option<PathBuf>,
+    /// One session, and nothing besides.
+    one_session: bool,
 }
 
 impl Link {
@@ -376,22 +394,25 @@ impl Link {
         let limit = plan.options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         let keepalive = plan.options.keepalive.unwrap_or(KEEPALIVE);
         let agent = plan.options.forward_agent.then(agent_socket).flatten();
-        Self::connect(stored, node, login, agent, keepalive, limit).await
+        let purpose = Purpose { agent, one_session: plan.is_one_session() };
+        Self::connect(stored, node, login, purpose, keepalive, limit).await
     }
 
     /// For commands other than ssh.
     pub(crate) async fn plain(stored: &Stored, node: &str, login: &str) -> CliResult<Self> {
-        Self::connect(stored, node, login, None, KEEPALIVE, CONNECT_TIMEOUT).await
+        let purpose = Purpose { agent: None, one_session: false };
+        Self::connect(stored, node, login, purpose, KEEPALIVE, CONNECT_TIMEOUT).await
     }
 
     async fn connect(
         stored: &Stored,
         node: &str,
         login: &str,
-        agent: Option<PathBuf>,
+        Purpose { agent, one_session }: Purpose,
         keepalive: Duration,
         limit: Duration,
     ) -> CliResult<Self> {
+        let flights = Flights::wanted()?;
         let connecting = async {
             let settings = Settings {
                 login: login.to_owned(),
@@ -402,6 +423,7 @@ impl Link {
             };
             let mut channel = None;
             let front = Front::wanted()?;
+            let mut few = one_session && flights.are_few(front, login);
             if front.may_be_native(login) {
                 match front::ask(stored, node, login).await? {
                     Asked::Native(stream, ending) => {
@@ -411,6 +433,7 @@ impl Link {
                             node: node.to_owned(),
                             login: login.to_owned(),
                             ending,
+                            limit,
                         });
                     }
                     Asked::SshAlone(_) if front == Front::Native => return Err(front::only_ssh(node)),
@@ -420,30 +443,52 @@ impl Link {
             let credentials =
                 Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
                     .doing("use the stored SSH certificate")?;
-            let helped = if channel.is_some() { None } else { resident::open(stored, node, login) };
-            let (stream, ending) = match helped {
-                Some((stream, ending)) => (Either::Left(stream), ending),
-                None => {
-                    let channel = match channel {
-                        Some(channel) => channel,
-                        None => connect::proxy(stored).await?,
-                    };
-                    let (stream, ending) = transport::open(channel, &Arc::new(stored.clone()), node, login);
-                    (Either::Right(stream), ending)
+            loop {
+                let helped = if channel.is_some() { None } else { resident::open(stored, node, login) };
+                let (stream, ending) = match helped {
+                    Some((stream, ending)) => (Either::Left(stream), ending),
+                    None => {
+                        let made = match &channel {
+                            Some(made) => made.clone(),
+                            None => connect::proxy(stored).await?,
+                        };
+                        channel = Some(made.clone());
+                        let (stream, ending) = transport::open(made, &Arc::new(stored.clone()), node, login);
+                        (Either::Right(stream), ending)
+                    }
+                };
+                let connected = if few {
+                    connect_pipelined(stream, &credentials, settings.clone()).await
+                } else {
+                    connect(stream, &credentials, settings.clone()).await
+                };
+                match connected {
+                    Ok(connection) => {
+                        let (node, login) = (node.to_owned(), login.to_owned());
+                        return Ok(Self { connection, node, login, ending, limit });
+                    }
+                    // Nothing of the user's was sent, and the other client knows more algorithms.
+                    Err(ClientError::NotPipelined { reason, .. }) if few => {
+                        debug!(node, reason, "not in few flights");
+                        few = false;
+                    }
+                    // When the proxy ended the stream, its words are the cause and SSH's only the effect.
+                    Err(error) => return Err(ending.error(node, login).unwrap_or_else(|| explain(&error))),
                 }
-            };
-            match connect(stream, &credentials, settings).await {
-                Ok(connection) => {
-                    Ok(Self { connection, node: node.to_owned(), login: login.to_owned(), ending })
-                }
-                // When the proxy ended the stream, its words are the cause and SSH's only the effect.
-                Err(error) => Err(ending.error(node, login).unwrap_or_else(|| explain(&error))),
             }
         };
-        tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| {
-            Err(CliError::new(format!("{node} did not answer within {} s", limit.as_secs()))
-                .hint("sallyport ls  (is it online?)"))
-        })
+        tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| Err(silent(node, limit)))
+    }
+
+    /// Starts a session. Where the login goes with it, it has the time of a login.
+    async fn start(&self, request: SessionRequest) -> CliResult<Session> {
+        let starting = self.connection.start(request);
+        let started = if self.connection.is_pipelined() {
+            tokio::time::timeout(self.limit, starting).await.map_err(|_| silent(&self.node, self.limit))?
+        } else {
+            starting.await
+        };
+        started.map_err(|error| self.explain(&error))
     }
 
     /// The proxy's words about the end of the connection, when it had any.
@@ -455,9 +500,16 @@ impl Link {
     pub(crate) fn explain(&self, error: &ClientError) -> CliError {
         match error {
             ClientError::Lost { .. } => self.said().unwrap_or_else(|| explain(error)),
+            // The login is part of it.
+            _ if self.connection.is_pipelined() => self.said().unwrap_or_else(|| explain(error)),
             _ => explain(error),
         }
     }
+}
+
+fn silent(node: &str, limit: Duration) -> CliError {
+    CliError::new(format!("{node} did not answer within {} s", limit.as_secs()))
+        .hint("sallyport ls  (is it online?)")
 }
 
 fn agent_socket() -> Option<PathBuf> {
@@ -504,7 +556,7 @@ async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
             }
             let mut request = plan.request(program.clone(), with_terminal);
             request.display = plan.display().await;
-            let started = link.connection.start(request).await.map_err(|error| link.explain(&error))?;
+            let started = link.start(request).await?;
             background::ready()?;
             session::run(link, started, with_terminal, &plan.options).await
         }
@@ -652,7 +704,7 @@ async fn everywhere(
         let outcome = async {
             let link = Link::open(stored, &node.id, login, plan).await?;
             let request = plan.request(program.clone(), false);
-            let started = link.connection.start(request).await.map_err(|error| link.explain(&error))?;
+            let started = link.start(request).await?;
             let code = session::collect(&link, started, &prefix).await;
             link.connection.disconnect().await;
             code

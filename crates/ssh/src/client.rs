@@ -15,6 +15,7 @@ mod events;
 mod forward;
 mod native;
 mod phases;
+mod pipelined;
 mod session;
 mod socks;
 mod x11;
@@ -37,6 +38,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span, info_span};
 
+pub use crate::pipelined::Limits;
 pub use credentials::Credentials;
 pub use error::ClientError;
 pub(crate) use forward::RemoteListener;
@@ -125,6 +127,7 @@ struct Inner {
 enum Line {
     Ssh(SshLine),
     Native(native::Line),
+    Pipelined(pipelined::Line),
 }
 
 struct SshLine {
@@ -229,6 +232,42 @@ where
     .await
 }
 
+/// Connects over a stream for **one session**, in as few round trips as SSH allows ([`crate::pipelined`]).
+///
+/// When this returns, the host has proven who it is, and nothing of the user's was sent. The login goes with the first
+/// [`Connection::start`], in one flight with the session, and its refusal is what that says. Forwards, agents, displays
+/// and further sessions are refused: [`connect()`] has them.
+///
+/// # Errors
+/// [`ClientError::NotPipelined`] when [`connect()`] may get further, on another stream; [`ClientError::HostCertificate`] or
+/// [`ClientError::PlainHostKey`] when the host is not who it should be, [`ClientError::Signing`] when the user's key is not
+/// there, [`ClientError::Protocol`] or [`ClientError::Lost`] when it does not get that far.
+pub async fn connect_pipelined<S: Stream + 'static>(
+    stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+) -> Result<Connection, ClientError> {
+    connect_pipelined_with(stream, credentials, settings, Limits::default()).await
+}
+
+/// The same with keys that are renewed at other limits than those of the standards.
+///
+/// # Errors
+/// As [`connect_pipelined`].
+pub async fn connect_pipelined_with<S: Stream + 'static>(
+    stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+    limits: Limits,
+) -> Result<Connection, ClientError> {
+    let span = debug_span!("ssh_pipelined", host = %settings.host, login = %settings.login);
+    let said = Arc::new(Said::default());
+    let beginning = pipelined::begin(stream, credentials, &settings, limits, &said);
+    let line = Line::Pipelined(beginning.instrument(span).await?);
+    let inner = Inner { line, host: settings.host, said, remotes: Arc::default() };
+    Ok(Connection { inner: Arc::new(inner) })
+}
+
 /// Speaks the native protocol over a stream that is proven in both directions, and on which somebody has let this user in.
 ///
 /// Nothing is waited for: the hello leaves with whatever is asked for first, and what the host has to say against the
@@ -252,6 +291,12 @@ pub(crate) fn connect_native_with<S: Stream + 'static>(
 }
 
 impl Connection {
+    /// Whether this is for one session, with which the login goes.
+    #[must_use]
+    pub fn is_pipelined(&self) -> bool {
+        matches!(self.inner.line, Line::Pipelined(_))
+    }
+
     /// Whether this speaks the native protocol, and not SSH.
     #[must_use]
     pub fn is_native(&self) -> bool {
@@ -290,6 +335,7 @@ impl Connection {
                 session::start(self.clone(), channel, request).await
             }
             Line::Native(line) => session::start_native(self, line, request),
+            Line::Pipelined(line) => session::start_pipelined(self, line, request).await,
         }
     }
 
@@ -318,6 +364,7 @@ impl Connection {
         Ok(DirectStream(match &self.inner.line {
             Line::Ssh(ssh) => Channelled::Ssh(self.direct_channel(ssh, to, origin).await?.into_stream()),
             Line::Native(line) => Channelled::Native(self.native_stream(line, to, origin).await?),
+            Line::Pipelined(_) => return Err(one_session(&format!("the connection to {to}"))),
         }))
     }
 
@@ -347,6 +394,7 @@ impl Connection {
         let ssh = match &self.inner.line {
             Line::Ssh(ssh) => ssh,
             Line::Native(line) => return Ok(DirectStream(Channelled::Native(self.native_sftp(line)?))),
+            Line::Pipelined(_) => return Err(one_session("file transfer")),
         };
         let opened = ssh.handle.channel_open_session().await;
         let mut channel = self.opened(ssh, "a session", opened).await?;
@@ -361,13 +409,14 @@ impl Connection {
         match &self.inner.line {
             Line::Ssh(ssh) => ssh.handle.is_closed(),
             Line::Native(line) => line.mux.end().is_some(),
+            Line::Pipelined(line) => line.is_closed(),
         }
     }
 
     /// Waits until a native connection has ended, and says why as far as anyone did. With SSH the sessions say it.
     pub(crate) async fn ended(&self) -> String {
         match &self.inner.line {
-            Line::Ssh(_) => std::future::pending().await,
+            Line::Ssh(_) | Line::Pipelined(_) => std::future::pending().await,
             Line::Native(line) => line.ended().await,
         }
     }
@@ -379,6 +428,7 @@ impl Connection {
                 let _ = ssh.handle.disconnect(Disconnect::ByApplication, "", "").await;
             }
             Line::Native(line) => line.disconnect().await,
+            Line::Pipelined(line) => line.disconnect().await,
         }
     }
 
@@ -394,7 +444,7 @@ impl Connection {
     /// Why it ended, as far as anyone said.
     fn end(&self) -> String {
         match &self.inner.line {
-            Line::Ssh(_) => self.inner.said.end(),
+            Line::Ssh(_) | Line::Pipelined(_) => self.inner.said.end(),
             Line::Native(line) => line.end(),
         }
     }
@@ -421,6 +471,11 @@ impl Connection {
             Err(other) => Err(ClientError::Ssh(other)),
         }
     }
+}
+
+/// What a connection for one session does not do.
+fn one_session(what: &str) -> ClientError {
+    ClientError::Refused { what: what.to_owned(), reason: "this connection is for one session".to_owned() }
 }
 
 /// A byte stream on a channel.

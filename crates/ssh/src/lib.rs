@@ -20,6 +20,7 @@ pub mod jump;
 pub mod measure;
 pub mod native;
 pub mod node;
+pub mod pipelined;
 mod pump;
 mod rsa_keys;
 pub mod session;

@@ -71,6 +71,23 @@ pub enum ClientError {
         source: russh::Error,
     },
 
+    /// The host did what SSH does not allow, or what was sent was altered.
+    #[error("the SSH connection to {host} failed: it {reason}")]
+    Protocol {
+        /// The name that was asked for.
+        host: String,
+        /// What it did.
+        reason: String,
+    },
+    /// The pipelined client cannot speak with this host; the other one may. Nothing of the user's was sent.
+    #[error("{host} cannot be reached by the pipelined SSH client: it {reason}")]
+    NotPipelined {
+        /// The name that was asked for.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+
     // The caller.
     /// The private key cannot be read.
     #[error("the SSH private key cannot be used: {reason}")]

@@ -8,6 +8,7 @@ use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::{HashAlg, PublicKeyOrCertificate};
 use russh::{Channel, ChannelId, ChannelOpenFailure};
 use sallyport_ca::Trust;
+use ssh_key::Certificate;
 use time::OffsetDateTime;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -54,6 +55,18 @@ impl Said {
         self.with(|texts| texts.end.clone())
     }
 
+    pub(super) fn set_end(&self, text: String) {
+        self.with(|texts| texts.end = text);
+    }
+
+    pub(super) fn add_banner(&self, banner: &str) {
+        self.with(|texts| {
+            if texts.banner.len() + banner.len() <= BANNER_BYTES {
+                texts.banner.push_str(banner);
+            }
+        });
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Texts) -> T) -> T {
         act(&mut self.texts.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -61,6 +74,25 @@ impl Said {
 
 /// Longest banner kept, in bytes: a hostile host must not fill memory or a terminal.
 const BANNER_BYTES: usize = 16 * 1024;
+
+/// Whether a host is who it should be: its certificate is of the cluster's host CA, in force, and for the name asked for.
+///
+/// # Errors
+/// [`ClientError::HostCertificate`].
+pub(super) fn believe(trust: &Trust, host: &str, certificate: &Certificate) -> Result<(), ClientError> {
+    match trust.verify_host_ssh(certificate, host, OffsetDateTime::now_utc()) {
+        Ok(identity) => {
+            debug!(%host, node = %identity.display_name(), "host certificate accepted");
+            Ok(())
+        }
+        Err(source) => Err(ClientError::HostCertificate { host: host.to_owned(), source }),
+    }
+}
+
+/// What there is to say of a host that has no certificate.
+pub(super) fn plain(host: &str, fingerprint: String) -> ClientError {
+    ClientError::PlainHostKey { host: host.to_owned(), fingerprint }
+}
 
 /// The callbacks of one connection.
 pub(super) struct Events {
@@ -95,11 +127,7 @@ impl Handler for Events {
     }
 
     async fn auth_banner(&mut self, banner: &str, _: &mut Session) -> Result<(), ClientError> {
-        self.said.with(|texts| {
-            if texts.banner.len() + banner.len() <= BANNER_BYTES {
-                texts.banner.push_str(banner);
-            }
-        });
+        self.said.add_banner(banner);
         Ok(())
     }
 
@@ -111,18 +139,9 @@ impl Handler for Events {
                 debug!(host = %self.host, "pinned host key accepted");
                 return Ok(true);
             }
-            return Err(ClientError::PlainHostKey {
-                host: self.host.clone(),
-                fingerprint: shown.public_key().fingerprint(HashAlg::Sha256).to_string(),
-            });
+            return Err(plain(&self.host, shown.public_key().fingerprint(HashAlg::Sha256).to_string()));
         };
-        match self.trust.verify_host_ssh(certificate, &self.host, OffsetDateTime::now_utc()) {
-            Ok(identity) => {
-                debug!(host = %self.host, node = %identity.display_name(), "host certificate accepted");
-                Ok(true)
-            }
-            Err(source) => Err(ClientError::HostCertificate { host: self.host.clone(), source }),
-        }
+        believe(&self.trust, &self.host, certificate).map(|()| true)
     }
 
     async fn channel_open_failure(
@@ -280,7 +299,7 @@ impl Handler for Events {
     async fn disconnected(&mut self, reason: DisconnectReason<ClientError>) -> Result<(), ClientError> {
         match reason {
             DisconnectReason::ReceivedDisconnect(info) => {
-                self.said.with(|texts| texts.end = info.message);
+                self.said.set_end(info.message);
                 Ok(())
             }
             DisconnectReason::Error(error) => {
@@ -292,7 +311,7 @@ impl Handler for Events {
                     ClientError::Ssh(inner) => inner.to_string(),
                     other => other.to_string(),
                 };
-                self.said.with(|texts| texts.end = text);
+                self.said.set_end(text);
                 Err(error)
             }
         }

@@ -19,7 +19,7 @@ use tracing::debug;
 
 use super::native::ListenError;
 use super::native::lane::Lane;
-use super::{ClientError, Connection, Line, SshLine, socks};
+use super::{ClientError, Connection, Line, SshLine, one_session, socks};
 use crate::BoxedStream;
 use crate::native::frame::Frame;
 use crate::native::mux::Mux;
@@ -280,6 +280,7 @@ impl Connection {
                 forward.mux = Some(line.mux.clone());
                 u32::from(port)
             }
+            Line::Pipelined(_) => return Err(one_session(&format!("listening on {at}"))),
         };
         if let (Endpoint::Port { host, port: 0 }, Ok(port @ 1..)) = (&at, u16::try_from(allocated)) {
             let known = Endpoint::Port { host: host.clone(), port };
@@ -316,6 +317,7 @@ impl Connection {
                 Ok(Begun::Ssh { channel, slack: ssh.slack.clone() })
             }
             Line::Native(line) => Ok(Begun::Native(self.native_lane(line, to, origin)?)),
+            Line::Pipelined(_) => Err(one_session(&format!("the connection to {to}"))),
         }
     }
 }

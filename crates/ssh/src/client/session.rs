@@ -11,7 +11,7 @@ use tracing::{Span, info_span};
 
 use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
-use super::{ClientError, Connection, Display, native};
+use super::{ClientError, Connection, Display, native, pipelined};
 use crate::native::frame::{self, Frame, Lacks};
 use crate::native::mux;
 use crate::session::{self, Gone, Size};
@@ -189,6 +189,7 @@ pub struct SessionInput {
 enum Writing {
     Ssh(Arc<ChannelWriteHalf<Msg>>),
     Native(Arc<mux::Channel>),
+    Pipelined(Arc<pipelined::Input>),
 }
 
 impl fmt::Debug for SessionInput {
@@ -206,6 +207,7 @@ impl SessionInput {
         let sent = match &self.channel {
             Writing::Ssh(channel) => channel.data_bytes(data).await.map_err(|_| Gone),
             Writing::Native(channel) => channel.data(false, data.into()).await,
+            Writing::Pipelined(input) => input.data(data.into()).await,
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -218,6 +220,7 @@ impl SessionInput {
         let sent = match &self.channel {
             Writing::Ssh(channel) => channel.eof().await.map_err(|_| Gone),
             Writing::Native(channel) => channel.eof(),
+            Writing::Pipelined(input) => input.eof().await,
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -235,6 +238,7 @@ impl SessionInput {
                 changed.map_err(|_| Gone)
             }
             Writing::Native(channel) => channel.urgent(Frame::Resize(channel.id(), size.into())).await,
+            Writing::Pipelined(input) => input.tell(pipelined::Told::Resize(size)),
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -247,6 +251,7 @@ impl SessionInput {
         let sent = match &self.channel {
             Writing::Ssh(channel) => channel.signal(signal_names::named(name)).await.map_err(|_| Gone),
             Writing::Native(channel) => channel.urgent(Frame::Signal(channel.id(), name.to_owned())).await,
+            Writing::Pipelined(input) => input.tell(pipelined::Told::Signal(name.to_owned())),
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -261,6 +266,9 @@ impl SessionInput {
             Writing::Native(channel) => {
                 channel.abort();
                 Ok(())
+            }
+            Writing::Pipelined(input) => {
+                input.tell(pipelined::Told::Close).map_err(|_| self.connection.lost())
             }
         }
     }
@@ -280,6 +288,7 @@ pub struct SessionOutput {
 enum Reading {
     Ssh(ChannelReadHalf),
     Native(NativeOutput),
+    Pipelined(pipelined::Outgoing),
 }
 
 impl fmt::Debug for SessionOutput {
@@ -302,6 +311,16 @@ impl SessionOutput {
                     self.ended = matches!(output, Output::Exit(_));
                     self.phase = match output {
                         Output::Started => info_span!(target: PHASE, "native.first_byte"),
+                        _ => Span::none(),
+                    };
+                    return Some(output);
+                }
+                Reading::Pipelined(outgoing) => {
+                    let lost = || Output::Exit(Exit::Lost { reason: self.connection.end() });
+                    let output = outgoing.next().await.unwrap_or_else(lost);
+                    self.ended = matches!(output, Output::Exit(_));
+                    self.phase = match output {
+                        Output::Started => info_span!(target: PHASE, "ssh.first_byte"),
                         _ => Span::none(),
                     };
                     return Some(output);
@@ -448,6 +467,37 @@ pub(super) fn start_native(
             exit: None,
             ended: false,
             phase,
+        },
+    })
+}
+
+/// Sends a session with the login, and waits until the host has let it in.
+pub(super) async fn start_pipelined(
+    connection: &Connection,
+    line: &pipelined::Line,
+    request: SessionRequest,
+) -> Result<Session, ClientError> {
+    let what = "a session".to_owned();
+    if request.forward_agent || request.display.is_some() {
+        let reason = "neither an agent nor a display is forwarded on this connection".to_owned();
+        return Err(ClientError::Refused { what, reason });
+    }
+    if line.is_used() {
+        let reason = "this connection is for one session".to_owned();
+        return Err(ClientError::Refused { what, reason });
+    }
+    let started = line.start(request).await.ok_or_else(|| connection.lost())?;
+    let pipelined::Halves { input, output } = started?;
+    let connection = connection.clone();
+    Ok(Session {
+        input: SessionInput { channel: Writing::Pipelined(Arc::new(input)), connection: connection.clone() },
+        output: SessionOutput {
+            channel: Reading::Pipelined(output),
+            connection,
+            asked: VecDeque::new(),
+            exit: None,
+            ended: false,
+            phase: info_span!(target: PHASE, "ssh.program"),
         },
     })
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Suite};
-use sallyport_ssh::client::{Credentials, Exit, Output, SessionRequest, Settings, connect};
+use sallyport_ssh::client::{
+    Connection, Credentials, Exit, Output, SessionRequest, Settings, connect, connect_pipelined,
+};
 use sallyport_ssh::node::Directory;
 use tokio::net::TcpStream;
 
@@ -30,6 +32,7 @@ fn user_key(algorithm: KeyAlgorithm) -> SshKeyPair {
     SshKeyPair::from_key(MemoryKey::generate(algorithm).unwrap(), "alice").unwrap()
 }
 
+/// By the client that takes one step after the other, and by the pipelined one.
 pub(crate) async fn own_client_says_hello(world: &World, with: &Credentials) {
     let settings = Settings {
         login: world.own.name.clone(),
@@ -38,8 +41,12 @@ pub(crate) async fn own_client_says_hello(world: &World, with: &Credentials) {
         keepalive: None,
         agent: None,
     };
-    let stream = TcpStream::connect(world.address).await.unwrap();
-    let connection = connect(stream, with, settings).await.unwrap();
+    let stream = async || TcpStream::connect(world.address).await.unwrap();
+    says_hello(connect(stream().await, with, settings.clone()).await.unwrap()).await;
+    says_hello(connect_pipelined(stream().await, with, settings).await.unwrap()).await;
+}
+
+async fn says_hello(connection: Connection) {
     let mut session = connection.start(SessionRequest::exec("echo hello")).await.unwrap();
     let (mut said, mut ended) = (Vec::new(), Exit::Unknown);
     while let Some(output) = session.next().await {

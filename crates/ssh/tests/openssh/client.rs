@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::rig::{
     Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, settings, ssh_program,
+    there_and_back,
 };
 
 /// Everything that comes out of a session.
@@ -108,25 +109,7 @@ async fn terminals_have_a_size_that_changes() {
 #[tokio::test]
 async fn big_data_goes_both_ways_unchanged() {
     let (_cluster, _sshd, connection) = ready().await;
-    let sent = noise(24 << 20);
-    let (input, mut output) = connection.start(SessionRequest::exec("cat")).await.unwrap().split();
-    let expected = sent.clone();
-    let writer = tokio::spawn(async move {
-        for chunk in sent.chunks(100_000) {
-            input.data(chunk.to_vec()).await.unwrap();
-        }
-        input.eof().await.unwrap();
-    });
-    let mut received = Vec::new();
-    while let Some(out) = output.next().await {
-        match out {
-            Output::Stdout(data) => received.extend_from_slice(&data),
-            Output::Exit(exit) => assert_eq!(exit, Exit::Status(0)),
-            _ => {}
-        }
-    }
-    writer.await.unwrap();
-    assert!(received == expected, "{} bytes came back of {}", received.len(), expected.len());
+    there_and_back(&connection, noise(24 << 20)).await;
 }
 
 #[tokio::test]

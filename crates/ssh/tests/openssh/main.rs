@@ -9,6 +9,7 @@ mod custody;
 mod display;
 mod forwarded;
 mod jump;
+mod pipelined;
 mod recorded;
 mod rig;
 #[allow(dead_code)]

@@ -16,7 +16,9 @@ use sallyport_ca::{
 };
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite};
-use sallyport_ssh::client::{ClientError, Connection, Credentials, Settings, connect};
+use sallyport_ssh::client::{
+    ClientError, Connection, Credentials, Exit, Output, SessionRequest, Settings, connect,
+};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
@@ -163,7 +165,7 @@ impl Cluster {
 pub(crate) struct Sshd {
     child: Child,
     pub(crate) address: SocketAddr,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// What is out of the ordinary about an sshd.
@@ -215,7 +217,7 @@ impl Sshd {
         let text = format!(
             "ListenAddress {}\nPort {}\nHostKey {key}\n{shown}TrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n\
-             PermitRootLogin yes\nAcceptEnv GREETING\nSubsystem sftp internal-sftp\nMaxSessions 64\n{}\n",
+             PermitRootLogin yes\nAcceptEnv GREETING\nSubsystem sftp internal-sftp\n{}\nMaxSessions 64\n",
             address.ip(),
             address.port(),
             options.extra,
@@ -233,7 +235,12 @@ impl Sshd {
             assert!(started.elapsed() < Duration::from_secs(10), "sshd did not start: {log}");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Self { child, address, _directory: directory }
+        Self { child, address, directory }
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     pub(crate) fn stop(&mut self) {
@@ -313,4 +320,26 @@ pub(crate) fn openssh_config(cluster: &Cluster, user: &Pair, hosts: &str) -> Pat
         account(),
     );
     cluster.file("ssh_config", &text)
+}
+
+/// Sends `sent` through `cat`.
+pub(crate) async fn there_and_back(connection: &Connection, sent: Vec<u8>) {
+    let (input, mut output) = connection.start(SessionRequest::exec("cat")).await.unwrap().split();
+    let expected = sent.clone();
+    let writer = tokio::spawn(async move {
+        for chunk in sent.chunks(100_000) {
+            input.data(chunk.to_vec()).await.unwrap();
+        }
+        input.eof().await.unwrap();
+    });
+    let mut received = Vec::new();
+    while let Some(out) = output.next().await {
+        match out {
+            Output::Stdout(data) => received.extend_from_slice(&data),
+            Output::Exit(exit) => assert_eq!(exit, Exit::Status(0)),
+            _ => {}
+        }
+    }
+    writer.await.unwrap();
+    assert!(received == expected, "{} bytes came back of {}", received.len(), expected.len());
 }

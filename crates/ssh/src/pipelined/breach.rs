@@ -1,0 +1,72 @@
+//! What ends a connection.
+
+/// Why a connection cannot go on, in words that follow "the server …".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Breach {
+    // The peer.
+    /// The server's first line is not that of SSH 2 (RFC 4253 §4.2).
+    #[error("does not greet as a server of SSH 2 does")]
+    Greeting,
+    /// A packet of a length that none has (RFC 4253 §6.1).
+    #[error("sent a packet of {0} bytes, expected 12 to 262144 in whole blocks")]
+    Length(u32),
+    /// A packet whose padding does not fit into it.
+    #[error("sent a packet whose padding is longer than the packet")]
+    Padding,
+    /// A packet that does not decrypt.
+    #[error("sent a packet that was altered on its way")]
+    Altered,
+    /// A message that does not have the fields it must have.
+    #[error("sent a malformed message ({0})")]
+    Malformed(&'static str),
+    /// A message that has no place here.
+    #[error("sent message {message} where {expected} was expected")]
+    Unexpected {
+        /// Its number (RFC 4250 §4.1).
+        message: u8,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// The key exchange is not signed by the key that was shown.
+    #[error("did not sign the key exchange with its host key")]
+    Signature,
+    /// A host key that cannot be read, or of another type than was agreed on.
+    #[error("showed a host key that cannot be used: {0}")]
+    HostKey(String),
+    /// Another host key than at the beginning.
+    #[error("showed another host key when keys were renewed")]
+    OtherHostKey,
+    /// A key share that gives no secret.
+    #[error("sent a key share that cannot be used")]
+    Share,
+    /// More data than was allowed (RFC 4254 §5.2).
+    #[error("sent more than the window allows")]
+    Window,
+
+    // Nobody: another client is to try.
+    /// There is no algorithm that both sides have.
+    #[error("has no {what} in common with this client; it offers {theirs}")]
+    NothingCommon {
+        /// Of which kind.
+        what: &'static str,
+        /// The server's names.
+        theirs: String,
+    },
+
+    // Ourselves.
+    /// The abstraction layer has no source for what was agreed on.
+    #[error("asks for cryptography that is not to be had here: {0}")]
+    Unavailable(String),
+    /// It was driven in another order than is possible.
+    #[error("cannot be told that now: {0}")]
+    Order(&'static str),
+}
+
+impl Breach {
+    /// Whether a client with more algorithms may get further.
+    #[must_use]
+    pub fn is_for_another_client(&self) -> bool {
+        matches!(self, Self::NothingCommon { .. } | Self::Unavailable(_))
+    }
+}

@@ -1,0 +1,208 @@
+//! One key exchange (RFC 5656 §4, RFC 8731, draft-ietf-sshm-mlkem-hybrid-kex) and the keys that come of it.
+
+use sallyport_ca::keys::verify_ssh_signature;
+use sallyport_sal::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
+use sallyport_sal::provider::{Agreement, Decapsulation};
+use sallyport_sal::selection::RunError;
+use sallyport_sal::{Primitive, hash, selection, strict};
+use ssh_key::public::KeyData;
+use ssh_key::{Certificate, HashAlg, PublicKey};
+use zeroize::Zeroizing;
+
+use super::Breach;
+use super::message::put_string;
+use super::packet::Cipher;
+use super::proposal::{Agreed, Method, shape};
+
+/// Length of a ciphertext of ML-KEM-768, in bytes (FIPS 203 table 3).
+const CIPHERTEXT_BYTES: usize = 1088;
+const DIGEST_BYTES: usize = hash::SHA256_BYTES;
+
+/// The exchange hash of a connection's first exchange names the session.
+pub(super) type Digest = [u8; DIGEST_BYTES];
+
+/// This side's fresh keys.
+pub(super) struct Side {
+    dh: Box<dyn Agreement>,
+    kem: Option<Box<dyn Decapsulation>>,
+}
+
+impl Side {
+    pub(super) fn start(method: Method) -> Result<Self, Breach> {
+        let unavailable = |error: RunError| Breach::Unavailable(format!("{error:?}"));
+        let dh = selection::global()
+            .run(Primitive::Agree(DhGroup::X25519), |provider| provider.start_agreement(DhGroup::X25519))
+            .map_err(unavailable)?;
+        let kem = match method {
+            Method::Curve => None,
+            Method::Hybrid => Some(
+                selection::global()
+                    .run(Primitive::Decapsulate, |provider| provider.start_decapsulation())
+                    .map_err(unavailable)?,
+            ),
+        };
+        Ok(Self { dh, kem })
+    }
+
+    /// What the server is sent: the key of ML-KEM, where there is one, and the share of X25519.
+    pub(super) fn share(&self) -> Vec<u8> {
+        let kem = self.kem.as_ref().map(|kem| kem.public()).unwrap_or_default();
+        [kem, self.dh.share()].concat()
+    }
+
+    /// The secret, as it goes into hashes: a `mpint` of X25519's, or a `string` of the hash over both.
+    fn finish(self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, Breach> {
+        let refused = |_| Breach::Share;
+        let ciphertext = if self.kem.is_some() { CIPHERTEXT_BYTES } else { 0 };
+        let (ciphertext, share) = theirs.split_at_checked(ciphertext).ok_or(Breach::Share)?;
+        strict::check_share(DhGroup::X25519, share).map_err(refused)?;
+        let secret = self.dh.finish(share).map_err(|_| Breach::Share)?;
+        let mut encoded = Zeroizing::new(Vec::with_capacity(64));
+        match self.kem {
+            None => put_mpint(&mut encoded, secret.as_bytes()),
+            Some(kem) => {
+                let quantum_safe = kem.finish(ciphertext).map_err(|_| Breach::Share)?;
+                let mut both = Zeroizing::new([0; DIGEST_BYTES]);
+                let parts = [quantum_safe.as_bytes(), secret.as_bytes()];
+                hash::digest(HashAlgorithm::Sha256, &parts, both.as_mut_slice());
+                put_string(&mut encoded, both.as_slice());
+            }
+        }
+        Ok(encoded)
+    }
+}
+
+/// A positive `mpint` (RFC 4251 §5).
+fn put_mpint(out: &mut Vec<u8>, number: &[u8]) {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    let number = number.get(zeros..).unwrap_or_default();
+    let sign: &[u8] = if number.first().is_some_and(|byte| byte & 0x80 != 0) { &[0] } else { &[] };
+    out.extend_from_slice(&u32::try_from(sign.len() + number.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(sign);
+    out.extend_from_slice(number);
+}
+
+/// What a host has shown, and has signed the exchange with.
+#[derive(Debug, Clone)]
+pub struct HostKey {
+    /// Its certificate. Who signed it, for whom and for how long is not looked at yet.
+    pub certificate: Option<Certificate>,
+    /// The key alone.
+    pub key: KeyData,
+}
+
+impl HostKey {
+    /// `SHA256:…` of the key.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        self.key.fingerprint(HashAlg::Sha256).to_string()
+    }
+
+    fn read(blob: &[u8], agreed: &Agreed) -> Result<Self, Breach> {
+        let bad = |reason: String| Breach::HostKey(reason);
+        let (kind, _, certified) = shape(agreed.host_key);
+        // The blob names its type first; it must be the one that was agreed on.
+        let mut named = Vec::with_capacity(kind.len() + 4);
+        put_string(&mut named, kind.as_bytes());
+        if !blob.starts_with(&named) {
+            return Err(bad(format!("it is of another type than {}", agreed.host_key)));
+        }
+        if certified {
+            let certificate = Certificate::from_bytes(blob).map_err(|error| bad(error.to_string()))?;
+            let key = certificate.public_key().clone();
+            return Ok(Self { certificate: Some(certificate), key });
+        }
+        let key = PublicKey::from_bytes(blob).map_err(|error| bad(error.to_string()))?;
+        Ok(Self { certificate: None, key: key.key_data().clone() })
+    }
+}
+
+/// What both sides have said before their shares.
+pub(super) struct Said<'a> {
+    pub(super) our_identification: &'a [u8],
+    pub(super) their_identification: &'a [u8],
+    pub(super) our_proposal: &'a [u8],
+    pub(super) their_proposal: &'a [u8],
+}
+
+/// An exchange whose signature is good.
+pub(super) struct Exchanged {
+    pub(super) host: HostKey,
+    pub(super) digest: Digest,
+    secret: Zeroizing<Vec<u8>>,
+}
+
+/// Takes the server's answer. On success, whoever holds the private key of [`Exchanged::host`] has signed this very
+/// exchange; whose key that is, nobody has looked at.
+pub(super) fn conclude(
+    side: Side,
+    agreed: &Agreed,
+    said: &Said<'_>,
+    (host_key, theirs, signature): (&[u8], &[u8], &[u8]),
+) -> Result<Exchanged, Breach> {
+    let host = HostKey::read(host_key, agreed)?;
+    let share = side.share();
+    let secret = side.finish(theirs)?;
+    let mut hashed = Vec::new();
+    for part in [
+        said.our_identification,
+        said.their_identification,
+        said.our_proposal,
+        said.their_proposal,
+        host_key,
+        &share,
+        theirs,
+    ] {
+        put_string(&mut hashed, part);
+    }
+    let mut digest = [0; DIGEST_BYTES];
+    hash::digest(HashAlgorithm::Sha256, &[&hashed, &secret], &mut digest);
+    // A key of RSA could sign by another hash than was agreed on.
+    let (_, scheme, _) = shape(agreed.host_key);
+    let mut named = Vec::with_capacity(scheme.len() + 4);
+    put_string(&mut named, scheme.as_bytes());
+    if !signature.starts_with(&named) {
+        return Err(Breach::Signature);
+    }
+    verify_ssh_signature(&host.key, &digest, signature).map_err(|_| Breach::Signature)?;
+    Ok(Exchanged { host, digest, secret })
+}
+
+impl Exchanged {
+    /// The ciphers to the server and to the client (RFC 4253 §7.2).
+    pub(super) fn ciphers(&self, agreed: &Agreed, session: &Digest) -> Result<(Cipher, Cipher), Breach> {
+        let derived = |letter: u8| {
+            let mut key = Zeroizing::new([0; DIGEST_BYTES]);
+            let parts: [&[u8]; 4] = [&self.secret, &self.digest, &[letter], session];
+            hash::digest(HashAlgorithm::Sha256, &parts, key.as_mut_slice());
+            key
+        };
+        let cipher = |algorithm: AeadAlgorithm, nonce: u8, key: u8| {
+            let (nonce, key) = (derived(nonce), derived(key));
+            let unfit = || Breach::Unavailable(algorithm.ssh_name().to_owned());
+            let nonce = nonce.first_chunk().ok_or_else(unfit)?;
+            // No key here is longer than one digest.
+            let key = key.get(..algorithm.key_bytes()).ok_or_else(unfit)?;
+            Cipher::new(algorithm, key, *nonce)
+        };
+        Ok((cipher(agreed.to_server, b'A', b'C')?, cipher(agreed.to_client, b'B', b'D')?))
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_the_rfc_has_them() {
+        let of = |number: &[u8]| {
+            let mut out = Vec::new();
+            put_mpint(&mut out, number);
+            out
+        };
+        // RFC 4251 §5.
+        assert_eq!(of(&[]), [0, 0, 0, 0]);
+        assert_eq!(of(&[0, 0x80]), [0, 0, 0, 2, 0, 0x80]);
+        assert_eq!(of(&[0, 0, 0x7f, 1]), [0, 0, 0, 2, 0x7f, 1]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Algorithms: what is proposed, and what both sides agree on (RFC 4253 §7.1).
+
+use sallyport_sal::algorithm::AeadAlgorithm;
+use sallyport_sal::{HybridKeyExchange, SalError, random};
+
+use super::Breach;
+use super::message::{Draft, KEXINIT, Lists};
+
+const HYBRID: &str = "mlkem768x25519-sha256";
+const CURVE: &str = "curve25519-sha256";
+/// The name before RFC 8731.
+const CURVE_OF_OLD: &str = "curve25519-sha256@libssh.org";
+
+/// OpenSSH's answer to CVE-2023-48795: nothing may be slipped into the first exchange.
+const STRICT_CLIENT: &str = "kex-strict-c-v00@openssh.com";
+const STRICT_SERVER: &str = "kex-strict-s-v00@openssh.com";
+/// RFC 8308 §2.1.
+const EXTENSIONS: &str = "ext-info-c";
+
+/// As [`crate::algorithms`] has them for russh: certificates first. Plain keys stay in the list so that a host without
+/// a certificate is refused with words rather than with a failed negotiation.
+const HOST_KEYS: &[&str] = &[
+    "ssh-ed25519-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp256-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp384-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp521-cert-v01@openssh.com",
+    "rsa-sha2-512-cert-v01@openssh.com",
+    "rsa-sha2-256-cert-v01@openssh.com",
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+
+/// The first of [`HOST_KEYS`] that are no certificates'.
+const PLAIN_FROM: usize = 6;
+
+const CIPHERS: &[AeadAlgorithm] = &[AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm];
+/// Named for servers that look for one in common all the same; the ciphers have their own.
+const MACS: &[&str] = &["hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256"];
+const COMPRESSION: &[&str] = &["none"];
+
+/// A method of key exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    /// ML-KEM-768 with X25519 (draft-ietf-sshm-mlkem-hybrid-kex).
+    Hybrid,
+    /// X25519 (RFC 8731).
+    Curve,
+}
+
+/// What both sides use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) method: Method,
+    /// The name of the host key algorithm.
+    pub(super) host_key: &'static str,
+    pub(super) to_server: AeadAlgorithm,
+    pub(super) to_client: AeadAlgorithm,
+    /// The server knows strict key exchange.
+    pub(super) strict: bool,
+    /// A packet follows that the server has guessed wrong.
+    pub(super) passes_over: bool,
+}
+
+fn methods(demand: HybridKeyExchange) -> &'static [(&'static str, Method)] {
+    const ALL: &[(&str, Method)] =
+        &[(HYBRID, Method::Hybrid), (CURVE, Method::Curve), (CURVE_OF_OLD, Method::Curve)];
+    match demand {
+        HybridKeyExchange::Preferred => ALL,
+        HybridKeyExchange::Required => ALL.get(..1).unwrap_or_default(),
+    }
+}
+
+/// A KEXINIT.
+pub(super) fn propose(demand: HybridKeyExchange) -> Result<Vec<u8>, Breach> {
+    let cookie = random::bytes::<16>().map_err(|error: SalError| Breach::Unavailable(error.to_string()))?;
+    let mut kex: Vec<&str> = methods(demand).iter().map(|(name, _)| *name).collect();
+    kex.extend([EXTENSIONS, STRICT_CLIENT]);
+    let ciphers: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.ssh_name()).collect();
+    let draft = Draft::new(KEXINIT).raw(&cookie).names(&kex).names(HOST_KEYS).names(&ciphers).names(&ciphers);
+    let draft = draft.names(MACS).names(MACS).names(COMPRESSION).names(COMPRESSION).names(&[]).names(&[]);
+    Ok(draft.flag(false).u32(0).0)
+}
+
+/// The first of ours that the server has, too.
+fn first<'a, T>(
+    what: &'static str,
+    ours: impl Iterator<Item = (&'a str, T)>,
+    theirs: &[String],
+) -> Result<(&'a str, T), Breach> {
+    let mut ours = ours;
+    ours.find(|(name, _)| theirs.iter().any(|other| other == name)).ok_or_else(|| Breach::NothingCommon {
+        what,
+        // Names are for a line of text, and a server may have thousands of them.
+        theirs: theirs.join(",").chars().filter(char::is_ascii_graphic).take(400).collect(),
+    })
+}
+
+/// What both sides agree on.
+pub(super) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed, Breach> {
+    let none = |names: &'static [&'static str]| names.iter().map(|name| (*name, ()));
+    let ciphers = || CIPHERS.iter().map(|cipher| (cipher.ssh_name(), *cipher));
+    let (kex, method) = first("key exchange", methods(demand).iter().copied(), &theirs.kex)?;
+    let (host_key, ()) = first("host key algorithm", none(HOST_KEYS), &theirs.host_keys)?;
+    let (_, to_server) = first("cipher", ciphers(), &theirs.ciphers_to_server)?;
+    let (_, to_client) = first("cipher", ciphers(), &theirs.ciphers_to_client)?;
+    first("compression", none(COMPRESSION), &theirs.compression_to_server)?;
+    first("compression", none(COMPRESSION), &theirs.compression_to_client)?;
+    let is_first = |names: &[String], ours: &str| names.first().is_some_and(|name| name == ours);
+    // A guess is right where both sides put the same first; ours is what the lists begin with.
+    let ours = methods(demand).first().map_or("", |(name, _)| name);
+    let right = is_first(&theirs.kex, ours) && is_first(&theirs.host_keys, HOST_KEYS.first().unwrap_or(&""));
+    debug_assert!(!right || kex == ours);
+    Ok(Agreed {
+        method,
+        host_key,
+        to_server,
+        to_client,
+        strict: theirs.kex.iter().any(|name| name == STRICT_SERVER),
+        passes_over: theirs.guesses && !right,
+    })
+}
+
+/// The type of key, and the scheme of signatures, that a host key algorithm stands for (RFC 8332 §3).
+pub(super) fn shape(host_key: &str) -> (String, &str, bool) {
+    const CERTIFICATE: &str = "-cert-v01@openssh.com";
+    let scheme = host_key.strip_suffix(CERTIFICATE).unwrap_or(host_key);
+    let certified = HOST_KEYS.iter().take(PLAIN_FROM).any(|name| *name == host_key);
+    let bare = if scheme.starts_with("rsa-sha2-") { "ssh-rsa" } else { scheme };
+    let kind = if certified { format!("{bare}{CERTIFICATE}") } else { bare.to_owned() };
+    (kind, scheme, certified)
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// What OpenSSH 9.2 says.
+    fn sshd() -> Lists {
+        Lists {
+            kex: names(&["sntrup761x25519-sha512@openssh.com", CURVE, STRICT_SERVER]),
+            host_keys: names(&["ssh-ed25519", "ssh-ed25519-cert-v01@openssh.com"]),
+            ciphers_to_server: names(&["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com"]),
+            ciphers_to_client: names(&["aes128-gcm@openssh.com"]),
+            compression_to_server: names(&["none"]),
+            compression_to_client: names(&["zlib@openssh.com", "none"]),
+            guesses: false,
+        }
+    }
+
+    #[test]
+    fn the_client_s_order_decides() {
+        let agreed = agree(HybridKeyExchange::Preferred, &sshd()).unwrap();
+        assert_eq!(agreed.method, Method::Curve);
+        assert_eq!(agreed.host_key, "ssh-ed25519-cert-v01@openssh.com");
+        assert_eq!(
+            (agreed.to_server, agreed.to_client),
+            (AeadAlgorithm::Aes256Gcm, AeadAlgorithm::Aes128Gcm)
+        );
+        assert!(agreed.strict && !agreed.passes_over);
+        let modern = Lists { kex: names(&[HYBRID, CURVE]), ..sshd() };
+        let agreed = agree(HybridKeyExchange::Preferred, &modern).unwrap();
+        assert_eq!((agreed.method, agreed.strict), (Method::Hybrid, false));
+    }
+
+    #[test]
+    fn nothing_in_common_is_for_another_client() {
+        let refused = agree(HybridKeyExchange::Required, &sshd()).unwrap_err();
+        assert!(refused.is_for_another_client());
+        assert!(refused.to_string().contains("no key exchange in common"), "{refused}");
+        let old = Lists { ciphers_to_client: names(&["chacha20-poly1305@openssh.com"]), ..sshd() };
+        assert!(agree(HybridKeyExchange::Preferred, &old).unwrap_err().is_for_another_client());
+    }
+
+    #[test]
+    fn a_guess_is_right_only_where_both_lists_begin_alike() {
+        let guessing = Lists { guesses: true, ..sshd() };
+        assert!(agree(HybridKeyExchange::Preferred, &guessing).unwrap().passes_over);
+        let right = Lists {
+            kex: names(&[HYBRID]),
+            host_keys: names(&["ssh-ed25519-cert-v01@openssh.com"]),
+            ..guessing
+        };
+        assert!(!agree(HybridKeyExchange::Preferred, &right).unwrap().passes_over);
+    }
+
+    #[test]
+    fn the_key_and_the_signature_follow_from_the_algorithm() {
+        let of = |name| {
+            let (kind, scheme, certified) = shape(name);
+            format!("{kind} {scheme} {certified}")
+        };
+        assert_eq!(of("rsa-sha2-512-cert-v01@openssh.com"), "ssh-rsa-cert-v01@openssh.com rsa-sha2-512 true");
+        assert_eq!(of("rsa-sha2-256"), "ssh-rsa rsa-sha2-256 false");
+        assert_eq!(of("ssh-ed25519"), "ssh-ed25519 ssh-ed25519 false");
+    }
+}

@@ -1,0 +1,583 @@
+//! The machine against a server of a few lines, without a network.
+
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+use sallyport_ca::keys::{ssh_public_key, ssh_signature};
+use sallyport_sal::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
+use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, MemoryKey, Primitive, Signer, hash, selection, strict};
+
+use super::message::*;
+use super::packet::{Cipher, Incoming, Outgoing};
+use super::*;
+use crate::client::SessionRequest;
+
+const OURS: &str = "SSH-2.0-Sallyport_test";
+const OPENSSH: &str = "SSH-2.0-OpenSSH_9.2p1";
+const STRICT: &str = "kex-strict-s-v00@openssh.com";
+
+/// Bytes that differ from those beside them.
+fn noise(length: usize) -> Vec<u8> {
+    (0_u8..251).cycle().zip((0_u8..=255).cycle()).map(|(one, other)| one ^ other).take(length).collect()
+}
+
+/// What is out of the ordinary about a server.
+#[derive(Clone)]
+struct Quirks {
+    greeting: &'static str,
+    kex: Vec<&'static str>,
+    /// A guessed packet follows its proposal.
+    guesses: bool,
+    /// Says IGNORE before its answer.
+    chatters: bool,
+    /// Signs something else.
+    forges: bool,
+    /// The number of the client's channel there.
+    number: u32,
+    window: u32,
+}
+
+impl Default for Quirks {
+    fn default() -> Self {
+        Self {
+            greeting: OPENSSH,
+            kex: vec!["curve25519-sha256", STRICT],
+            guesses: false,
+            chatters: false,
+            forges: false,
+            number: 0,
+            window: 1 << 20,
+        }
+    }
+}
+
+/// A server that lets everybody in, with a plain host key.
+struct Server {
+    quirks: Quirks,
+    key: MemoryKey,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    out: BytesMut,
+    theirs: Option<String>,
+    our_proposal: Vec<u8>,
+    proposing: bool,
+    their_proposal: Bytes,
+    next_in: Option<Cipher>,
+    session: Option<[u8; 32]>,
+    /// The messages that came once keys were exchanged.
+    heard: Vec<Bytes>,
+    input: Vec<u8>,
+    exchanges: usize,
+    /// Bytes that the client may still send.
+    window: u32,
+}
+
+impl Server {
+    fn new(quirks: Quirks) -> Self {
+        let mut server = Self {
+            window: quirks.window,
+            key: MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap(),
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
+            out: BytesMut::new(),
+            theirs: None,
+            our_proposal: Vec::new(),
+            proposing: false,
+            their_proposal: Bytes::new(),
+            next_in: None,
+            session: None,
+            heard: Vec::new(),
+            input: Vec::new(),
+            exchanges: 0,
+            quirks,
+        };
+        server.out.extend_from_slice(b"a word before\r\n");
+        server.out.extend_from_slice(server.quirks.greeting.as_bytes());
+        server.out.extend_from_slice(b"\r\n");
+        server.propose();
+        server
+    }
+
+    fn propose(&mut self) {
+        let ciphers = ["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com"];
+        let draft = Draft::new(KEXINIT).raw(&[7; 16]).names(&self.quirks.kex).names(&["ssh-ed25519"]);
+        let draft = draft.names(&ciphers).names(&ciphers).names(&["umac"]).names(&["umac"]).names(&["none"]);
+        let draft = draft.names(&["none"]).names(&[]).names(&[]).flag(self.quirks.guesses).u32(0);
+        self.our_proposal = draft.0.clone();
+        self.proposing = true;
+        self.say(&draft);
+        if self.quirks.guesses {
+            self.say(&Draft::new(ECDH_REPLY).string(b"a guess that is wrong"));
+        }
+    }
+
+    fn say(&mut self, draft: &Draft) {
+        self.outgoing.put(&mut self.out, &draft.0).unwrap();
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        self.incoming.bytes.extend_from_slice(bytes);
+        if self.theirs.is_none() {
+            let end = self.incoming.bytes.iter().position(|byte| *byte == b'\n');
+            let Some(end) = end else { return };
+            let line = self.incoming.bytes.split_to(end + 1);
+            self.theirs = Some(String::from_utf8(line[..end - 1].to_vec()).unwrap());
+        }
+        while let Some(payload) = self.incoming.next().unwrap() {
+            self.take(&payload);
+        }
+    }
+
+    fn take(&mut self, payload: &Bytes) {
+        match payload[0] {
+            KEXINIT => {
+                if !self.proposing {
+                    self.propose();
+                }
+                self.their_proposal = payload.clone();
+                if self.quirks.chatters {
+                    self.say(&Draft::new(IGNORE).string(b""));
+                }
+            }
+            ECDH_INIT => self.reply(&payload[5..]),
+            NEWKEYS => {
+                let strict = self.quirks.kex.contains(&STRICT);
+                self.incoming.rekey(self.next_in.take().unwrap(), strict);
+            }
+            number => {
+                self.heard.push(payload.clone());
+                self.serve(number, payload);
+            }
+        }
+    }
+
+    /// The other end of curve25519-sha256.
+    fn reply(&mut self, theirs: &[u8]) {
+        strict::check_share(DhGroup::X25519, theirs).unwrap();
+        let side = selection::global()
+            .run(Primitive::Agree(DhGroup::X25519), |provider| provider.start_agreement(DhGroup::X25519));
+        let side = side.unwrap();
+        let ours = side.share().to_vec();
+        let secret = side.finish(theirs).unwrap();
+        let number = {
+            let zeros = secret.as_bytes().iter().take_while(|byte| **byte == 0).count();
+            let bytes = &secret.as_bytes()[zeros..];
+            let sign: &[u8] = if bytes[0] & 0x80 != 0 { &[0] } else { &[] };
+            let mut out = Vec::new();
+            put_string(&mut out, &[sign, bytes].concat());
+            out
+        };
+        let public = ssh_key::PublicKey::from(ssh_public_key(&self.key.public_key()).unwrap());
+        let host_key = public.to_bytes().unwrap();
+        let mut hashed = Vec::new();
+        for part in [
+            self.theirs.as_ref().unwrap().as_bytes(),
+            self.quirks.greeting.as_bytes(),
+            &self.their_proposal,
+            &self.our_proposal,
+            &host_key,
+            theirs,
+            &ours,
+        ] {
+            put_string(&mut hashed, part);
+        }
+        hashed.extend_from_slice(&number);
+        let digest = hash::sha256(&hashed);
+        let signed = if self.quirks.forges { [0; 32] } else { digest };
+        let signature = ssh_signature(&self.key, &signed).unwrap();
+        self.say(&Draft::new(ECDH_REPLY).string(&host_key).string(&ours).string(&signature));
+        let session = *self.session.get_or_insert(digest);
+        let cipher = |nonce: u8, key: u8| {
+            let derived = |letter: u8| {
+                let mut out = [0; 32];
+                let parts: [&[u8]; 4] = [&number, &digest, &[letter], &session];
+                hash::digest(HashAlgorithm::Sha256, &parts, &mut out);
+                out
+            };
+            let nonce = derived(nonce)[..12].try_into().unwrap();
+            Cipher::new(AeadAlgorithm::Aes256Gcm, &derived(key), nonce).unwrap()
+        };
+        self.say(&Draft::new(NEWKEYS));
+        self.outgoing.rekey(cipher(b'B', b'D'));
+        self.next_in = Some(cipher(b'A', b'C'));
+        self.proposing = false;
+        self.exchanges += 1;
+        if self.exchanges == 1 {
+            self.say(&Draft::new(EXT_INFO).u32(0));
+        }
+    }
+
+    fn serve(&mut self, number: u8, payload: &Bytes) {
+        let there = self.quirks.number;
+        match number {
+            SERVICE_REQUEST => self.say(&Draft::new(SERVICE_ACCEPT).string(b"ssh-userauth")),
+            USERAUTH_REQUEST => {
+                self.say(&Draft::new(USERAUTH_BANNER).string(b"hello\x1b[2J\n").string(b""));
+                self.say(&Draft::new(USERAUTH_SUCCESS));
+            }
+            CHANNEL_OPEN => {
+                let window = self.quirks.window;
+                self.say(&Draft::new(CHANNEL_OPEN_CONFIRMATION).u32(0).u32(there).u32(window).u32(32768));
+            }
+            CHANNEL_REQUEST if payload[1..5] == there.to_be_bytes() => {
+                let length = u32::from_be_bytes(payload[5..9].try_into().unwrap()) as usize;
+                if payload[9 + length] != 0 {
+                    self.say(&Draft::new(CHANNEL_SUCCESS).u32(0));
+                }
+            }
+            CHANNEL_DATA => {
+                self.input.extend_from_slice(&payload[9..]);
+                self.window = self.window.checked_sub(u32::try_from(payload.len() - 9).unwrap()).unwrap();
+                if self.window < self.quirks.window / 2 {
+                    let by = self.quirks.window - self.window;
+                    self.window += by;
+                    self.say(&Draft::new(CHANNEL_WINDOW_ADJUST).u32(0).u32(by));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn shows(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(16 * 1024) {
+            self.say(&Draft::new(CHANNEL_DATA).u32(0).string(part));
+        }
+    }
+
+    fn ends(&mut self, status: u32) {
+        self.say(&Draft::new(CHANNEL_EOF).u32(0));
+        self.say(&Draft::new(CHANNEL_REQUEST).u32(0).string(b"exit-status").flag(false).u32(status));
+        self.say(&Draft::new(CHANNEL_CLOSE).u32(0));
+    }
+
+    fn numbers(&self) -> Vec<u8> {
+        self.heard.iter().map(|payload| payload[0]).collect()
+    }
+}
+
+fn machine(limits: Limits) -> Machine {
+    Machine::new(Opening { identification: OURS, demand: HybridKeyExchange::Preferred, limits }).unwrap()
+}
+
+fn login() -> Login<'static> {
+    Login { name: "root", algorithm: "ssh-ed25519-cert-v01@openssh.com", key: b"a certificate" }
+}
+
+/// A client and a server, and what has happened.
+struct Both {
+    client: Machine,
+    server: Server,
+    happened: Vec<String>,
+    output: Vec<u8>,
+    request: SessionRequest,
+    /// The sizes of the pieces that the client hears.
+    pieces: Vec<usize>,
+}
+
+impl Both {
+    fn new(quirks: Quirks, limits: Limits) -> Self {
+        Self {
+            client: machine(limits),
+            server: Server::new(quirks),
+            happened: Vec::new(),
+            output: Vec::new(),
+            request: SessionRequest::exec("true"),
+            pieces: vec![usize::MAX],
+        }
+    }
+
+    fn usual() -> Self {
+        Self::new(Quirks::default(), Limits::default())
+    }
+
+    fn events(&mut self) -> Result<(), Breach> {
+        while let Some(event) = self.client.event() {
+            match event {
+                Event::Host(shown) => {
+                    assert!(shown.certificate.is_none());
+                    assert!(self.client.output().is_empty(), "nothing goes to whom nobody has judged");
+                    self.happened.push("host".to_owned());
+                    self.client.accept_host()?;
+                    assert!(self.client.output().is_empty(), "nothing goes before the login");
+                    let signed = self.client.to_sign(&login()).unwrap();
+                    assert_eq!(signed[4..36], self.server.session.unwrap());
+                    self.client.log_in(&login(), b"a signature", &self.request)?;
+                }
+                Event::Data { bytes, .. } => {
+                    self.output.extend_from_slice(&bytes);
+                    self.client.took(bytes.len())?;
+                }
+                other => self.happened.push(format!("{other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Until neither has anything to say.
+    fn talk(&mut self) -> Result<(), Breach> {
+        let mut turn = 0;
+        loop {
+            let said = self.client.output().split();
+            self.server.hear(&said);
+            let answer = self.server.out.split();
+            if said.is_empty() && answer.is_empty() {
+                return Ok(());
+            }
+            let mut rest = &answer[..];
+            while !rest.is_empty() {
+                let piece = self.pieces[turn % self.pieces.len()].clamp(1, rest.len());
+                turn += 1;
+                self.client.receive(&rest[..piece])?;
+                rest = &rest[piece..];
+                self.events()?;
+            }
+        }
+    }
+
+    fn breaks(&mut self) -> Breach {
+        let breach = self.talk().unwrap_err();
+        assert_eq!(self.client.receive(b"").unwrap_err(), breach, "the first error is the last");
+        assert!(self.client.is_over());
+        breach
+    }
+}
+
+const BEGUN: [&str; 5] = ["host", "Banner(\"hello[2J\\n\")", "LoggedIn", "Opened", "Answered(Program, true)"];
+
+#[test]
+fn everything_after_the_host_s_proof_goes_in_one_flight() {
+    let mut both = Both::usual();
+    both.request.environment = vec![("A".to_owned(), "b".to_owned())];
+    // Version and proposal, before anything has come.
+    let first = both.client.output().clone();
+    assert!(first.starts_with(OURS.as_bytes()) && first.len() > 200);
+    both.talk().unwrap();
+    assert_eq!(both.happened, BEGUN);
+    assert_eq!(both.server.numbers(), [5, 50, 90, 98, 98]);
+    both.server.shows(b"text");
+    both.server.ends(3);
+    both.talk().unwrap();
+    assert_eq!(both.output, b"text");
+    assert_eq!(both.happened[5..], ["Eof", "Told(Status(3))", "Closed"]);
+    assert_eq!(both.server.numbers()[5..], [97]);
+    assert!(both.client.is_closing() && !both.client.takes_input());
+}
+
+#[test]
+fn requests_are_not_sent_on_a_guess_to_strangers_nor_twice() {
+    // Not OpenSSH: they follow the answer, to its number.
+    let mut both =
+        Both::new(Quirks { greeting: "SSH-2.0-other", number: 9, ..Quirks::default() }, Limits::default());
+    both.talk().unwrap();
+    assert_eq!(both.happened, BEGUN);
+    assert_eq!(both.server.numbers(), [5, 50, 90, 98]);
+    // OpenSSH that counts otherwise: what went to no channel goes again, and is answered once.
+    let mut both = Both::new(Quirks { number: 4, ..Quirks::default() }, Limits::default());
+    both.talk().unwrap();
+    assert_eq!(both.happened, BEGUN);
+    assert_eq!(both.server.numbers(), [5, 50, 90, 98, 98]);
+    assert_eq!(both.server.heard[3][1..5], [0, 0, 0, 0]);
+    assert_eq!(both.server.heard[4][1..5], [0, 0, 0, 4]);
+}
+
+#[test]
+fn input_waits_for_the_answer_and_for_the_window() {
+    let mut both = Both::new(Quirks { window: 1000, ..Quirks::default() }, Limits::default());
+    assert!(!both.client.takes_input());
+    both.talk().unwrap();
+    assert!(both.client.takes_input());
+    let input: Vec<u8> = noise(100_000);
+    both.client.input(Bytes::from(input.clone())).unwrap();
+    assert!(!both.client.takes_input());
+    both.client.end_input().unwrap();
+    both.talk().unwrap();
+    assert!(both.server.input == input);
+    assert_eq!(both.server.numbers().last(), Some(&CHANNEL_EOF));
+}
+
+#[test]
+fn a_wrong_guess_of_the_server_is_passed_over() {
+    let mut both = Both::new(Quirks { guesses: true, ..Quirks::default() }, Limits::default());
+    both.talk().unwrap();
+    assert_eq!(both.happened, BEGUN);
+}
+
+#[test]
+fn keys_are_renewed_from_either_side() {
+    let limits = Limits { bytes: 100_000, ..Limits::default() };
+    let mut both = Both::new(Quirks::default(), limits);
+    both.talk().unwrap();
+    let text: Vec<u8> = noise(400_000);
+    for part in text.chunks(50_000) {
+        both.server.shows(part);
+        both.client.input(Bytes::copy_from_slice(part)).unwrap();
+        both.talk().unwrap();
+    }
+    assert!(both.output == text && both.server.input == text);
+    let asked_by_client = both.server.exchanges;
+    assert!(asked_by_client >= 4, "{asked_by_client}");
+
+    let mut both = Both::usual();
+    both.talk().unwrap();
+    for part in text.chunks(50_000) {
+        both.server.propose();
+        // What the client says before it has heard of it crosses.
+        both.client.input(Bytes::copy_from_slice(part)).unwrap();
+        both.talk().unwrap();
+    }
+    assert!(both.server.input == text);
+    assert_eq!(both.server.exchanges, 9);
+    // Both at once.
+    both.server.propose();
+    both.client.renew_keys().unwrap();
+    both.client.resize(crate::client::WindowSize::default()).unwrap();
+    both.talk().unwrap();
+    assert_eq!((both.server.exchanges, both.server.numbers().last()), (10, Some(&CHANNEL_REQUEST)));
+}
+
+#[test]
+fn whoever_renews_must_be_who_was_believed() {
+    let mut both = Both::usual();
+    both.talk().unwrap();
+    both.server.key = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+    both.server.propose();
+    assert_eq!(both.breaks(), Breach::OtherHostKey);
+}
+
+#[test]
+fn a_host_that_does_not_sign_the_exchange_is_not_even_shown() {
+    let mut both = Both::new(Quirks { forges: true, ..Quirks::default() }, Limits::default());
+    assert_eq!(both.breaks(), Breach::Signature);
+    assert!(both.happened.is_empty());
+}
+
+#[test]
+fn strict_key_exchange_lets_nothing_in() {
+    let mut both = Both::new(Quirks { chatters: true, ..Quirks::default() }, Limits::default());
+    assert!(matches!(both.breaks(), Breach::Unexpected { message: IGNORE, .. }));
+    // Without it, what may be ignored is.
+    let lax = Quirks { chatters: true, kex: vec!["curve25519-sha256"], ..Quirks::default() };
+    let mut both = Both::new(lax, Limits::default());
+    both.talk().unwrap();
+    assert_eq!(both.happened, BEGUN);
+    // Before the proposal, it is found out with the proposal.
+    let mut client = machine(Limits::default());
+    let mut out = BytesMut::from(&b"SSH-2.0-x\r\n"[..]);
+    let mut outgoing = Outgoing::default();
+    outgoing.put(&mut out, &Draft::new(IGNORE).string(b"").0).unwrap();
+    client.receive(&out).unwrap();
+    let mut server = Server::new(Quirks::default());
+    let all = server.out.split();
+    let from = all.windows(2).rposition(|pair| pair == b"\r\n").unwrap();
+    let packet =
+        all.iter().enumerate().position(|(at, _)| all[at..].starts_with(OPENSSH.as_bytes())).unwrap();
+    assert!(from >= packet);
+    let breach = client.receive(&all[packet + OPENSSH.len() + 2..]).unwrap_err();
+    assert!(matches!(breach, Breach::Unexpected { message: KEXINIT, .. }), "{breach}");
+}
+
+#[test]
+fn the_login_has_its_place() {
+    let mut client = machine(Limits::default());
+    assert!(client.to_sign(&login()).is_err());
+    let early = client.log_in(&login(), b"", &SessionRequest::exec("true")).unwrap_err();
+    assert!(matches!(early, Breach::Order(_)));
+    assert!(matches!(machine(Limits::default()).accept_host().unwrap_err(), Breach::Order(_)));
+}
+
+#[test]
+fn a_server_that_sends_too_much_is_cut_off() {
+    let mut both = Both::usual();
+    both.talk().unwrap();
+    // Nobody reads: the window is what was granted.
+    let window = crate::algorithms::FIRST_WINDOW_BYTES as usize;
+    both.server.shows(&vec![0; window + 1]);
+    let mut breach = None;
+    let bytes = both.server.out.split();
+    for piece in bytes.chunks(5000) {
+        breach = both.client.receive(piece).err();
+    }
+    assert_eq!(breach, Some(Breach::Window));
+
+    let mut both = Both::usual();
+    both.talk().unwrap();
+    both.server.say(&Draft::new(CHANNEL_WINDOW_ADJUST).u32(0).u32(u32::MAX));
+    assert_eq!(both.breaks(), Breach::Window);
+}
+
+#[test]
+fn what_is_not_asked_for_is_refused() {
+    let mut both = Both::usual();
+    both.talk().unwrap();
+    both.server.say(&Draft::new(GLOBAL_REQUEST).string(b"hostkeys-00@openssh.com").flag(false));
+    both.server.say(&Draft::new(GLOBAL_REQUEST).string(b"keepalive@openssh.com").flag(true));
+    both.server.say(&Draft::new(CHANNEL_REQUEST).u32(0).string(b"keepalive@openssh.com").flag(true));
+    both.server.say(&Draft::new(CHANNEL_OPEN).string(b"auth-agent@openssh.com").u32(5).u32(1).u32(1));
+    both.server.say(&Draft::new(200));
+    both.talk().unwrap();
+    let answers = both.server.numbers()[4..].to_vec();
+    assert_eq!(answers, [REQUEST_FAILURE, CHANNEL_FAILURE, CHANNEL_OPEN_FAILURE, UNIMPLEMENTED]);
+    both.server.say(&Draft::new(CHANNEL_DATA).u32(1).string(b"to nobody"));
+    assert!(matches!(both.breaks(), Breach::Unexpected { message: CHANNEL_DATA, .. }));
+}
+
+#[test]
+fn altered_and_impossible_packets_end_the_connection() {
+    let mut both = Both::usual();
+    both.talk().unwrap();
+    both.server.shows(b"text");
+    let last = both.server.out.len() - 1;
+    both.server.out[last] ^= 1;
+    assert_eq!(both.breaks(), Breach::Altered);
+    assert!(both.output.is_empty());
+    for (bytes, expected) in [
+        (&b"SSH-1.5-old\r\n"[..], Breach::Greeting),
+        (b"SSH-2.0-x\r\n\xff\xff\xff\xff", Breach::Length(u32::MAX)),
+        (b"SSH-2.0-x\r\n\0\0\0\x0d0000000000000", Breach::Length(13)),
+        (b"SSH-2.0-x\r\n\0\0\0\x0c\x0c00000000000", Breach::Padding),
+        (
+            b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x1500000000000",
+            Breach::Unexpected { message: 21, expected: "KEXINIT" },
+        ),
+        (b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x1400000000000", Breach::Malformed("KEXINIT")),
+    ] {
+        assert_eq!(machine(Limits::default()).receive(bytes).unwrap_err(), expected);
+    }
+    assert_eq!(machine(Limits::default()).receive(&[b'x'; 9000]).unwrap_err(), Breach::Greeting);
+    let lines = b"word\r\n".repeat(2000);
+    assert_eq!(machine(Limits::default()).receive(&lines).unwrap_err(), Breach::Greeting);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_split_of_the_bytes_is_the_same_conversation(
+        pieces in proptest::collection::vec(1_usize..700, 1..20),
+        text in proptest::collection::vec(any::<u8>(), 0..60_000),
+    ) {
+        let limits = Limits { bytes: 20_000, ..Limits::default() };
+        let mut both = Both::new(Quirks::default(), limits);
+        both.pieces = pieces;
+        both.talk().unwrap();
+        both.server.shows(&text);
+        both.client.input(Bytes::copy_from_slice(&text)).unwrap();
+        both.talk().unwrap();
+        both.server.ends(0);
+        both.talk().unwrap();
+        prop_assert_eq!(&both.happened[..5], BEGUN);
+        prop_assert_eq!(both.happened.last().map(String::as_str), Some("Closed"));
+        prop_assert!(both.output == text && both.server.input == text);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), split in 0_usize..2000) {
+        let greeted = [b"SSH-2.0-OpenSSH_x\r\n".to_vec(), bytes.clone()].concat();
+        for bytes in [&bytes, &greeted] {
+            let mut client = machine(Limits::default());
+            let (left, right) = bytes.split_at(split.min(bytes.len()));
+            let _ = client.receive(left);
+            let _ = client.receive(right);
+            let _ = Message::read(&Bytes::copy_from_slice(bytes));
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The pipelined client against a real sshd.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sallyport_access::HostRole;
+use sallyport_sal::Suite;
+use sallyport_ssh::client::{
+    ClientError, Connection, Exit, Limits, Output, Program, SessionRequest, Settings, Terminal, WindowSize,
+    connect_pipelined, connect_pipelined_with,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, settings, there_and_back};
+
+async fn reach(sshd: &Sshd, user: &Pair, settings: Settings) -> Result<Connection, ClientError> {
+    let stream = TcpStream::connect(sshd.address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    connect_pipelined(stream, &user.credentials(), settings).await
+}
+
+fn server(extra: &'static str) -> (Cluster, Sshd) {
+    let cluster = Cluster::new();
+    let options = SshdOptions { extra, ..SshdOptions::default() };
+    let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &options);
+    (cluster, sshd)
+}
+
+struct Ran {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    exit: Exit,
+}
+
+async fn run(connection: &Connection, request: SessionRequest) -> Ran {
+    let mut session = connection.start(request).await.unwrap();
+    session.input().eof().await.unwrap();
+    let mut ran = Ran { stdout: Vec::new(), stderr: Vec::new(), exit: Exit::Unknown };
+    while let Some(output) = session.next().await {
+        match output {
+            Output::Stdout(data) => ran.stdout.extend_from_slice(&data),
+            Output::Stderr(data) => ran.stderr.extend_from_slice(&data),
+            Output::Exit(exit) => ran.exit = exit,
+            _ => {}
+        }
+    }
+    ran
+}
+
+async fn once(cluster: &Cluster, sshd: &Sshd, request: SessionRequest) -> Ran {
+    let connection = reach(sshd, &cluster.user(), settings(cluster)).await.unwrap();
+    let ran = run(&connection, request).await;
+    connection.disconnect().await;
+    ran
+}
+
+#[tokio::test]
+async fn commands_give_output_and_exit_codes() {
+    let (cluster, sshd) = server("");
+    let ran = once(&cluster, &sshd, SessionRequest::exec("echo out; echo err >&2; exit 7")).await;
+    assert_eq!((ran.stdout.as_slice(), ran.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!(ran.exit, Exit::Status(7));
+    assert_eq!(once(&cluster, &sshd, SessionRequest::exec("true")).await.exit, Exit::Status(0));
+    let ran = once(&cluster, &sshd, SessionRequest::exec("kill -TERM $$")).await;
+    let Exit::Signal { name, .. } = ran.exit else { panic!("{:?}", ran.exit) };
+    assert_eq!(name, "TERM");
+    let mut request = SessionRequest::exec("echo \"[$GREETING][$OTHER]\"");
+    request.environment =
+        vec![("GREETING".to_owned(), "good day".to_owned()), ("OTHER".to_owned(), "no".to_owned())];
+    assert_eq!(once(&cluster, &sshd, request).await.stdout, b"[good day][]\n");
+    let refused = once(&cluster, &sshd, SessionRequest::new(Program::Subsystem("none".to_owned()))).await;
+    assert_eq!(refused.exit, Exit::Refused);
+}
+
+#[tokio::test]
+async fn a_shell_reads_its_input() {
+    let (cluster, sshd) = server("");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    let session = connection.start(SessionRequest::new(Program::Shell)).await.unwrap();
+    let (input, mut output) = session.split();
+    input.data(&b"echo from the shell; exit 5\n"[..]).await.unwrap();
+    let mut out = Vec::new();
+    let exit = loop {
+        match output.next().await.unwrap() {
+            Output::Stdout(data) => out.extend_from_slice(&data),
+            Output::Exit(exit) => break exit,
+            _ => {}
+        }
+    };
+    assert!(String::from_utf8_lossy(&out).contains("from the shell"));
+    assert_eq!(exit, Exit::Status(5));
+    let second = connection.start(SessionRequest::exec("true")).await.unwrap_err();
+    assert!(second.to_string().contains("for one session"), "{second}");
+    connection.disconnect().await;
+    assert!(connection.is_closed());
+}
+
+#[tokio::test]
+async fn terminals_have_a_size_that_changes_and_signals_arrive() {
+    let (cluster, sshd) = server("");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    let command = "stty size; read line; stty size; echo \"$TERM\"; tty; trap 'exit 9' USR1; echo ready; \
+                   read line; exit 9";
+    let mut request = SessionRequest::exec(command);
+    request.terminal = Some(Terminal {
+        term: "vt220".to_owned(),
+        size: WindowSize { columns: 101, rows: 33, width: 0, height: 0 },
+        modes: Vec::new(),
+    });
+    let mut session = connection.start(request).await.unwrap();
+    let mut text = String::new();
+    while !text.contains("33 101") {
+        if let Output::Stdout(data) = session.next().await.unwrap() {
+            text.push_str(&String::from_utf8_lossy(&data));
+        }
+    }
+    session.input().resize(WindowSize { columns: 55, rows: 22, width: 0, height: 0 }).await.unwrap();
+    session.input().data(&b"\n"[..]).await.unwrap();
+    let mut signalled = false;
+    let exit = loop {
+        match session.next().await.unwrap() {
+            Output::Stdout(data) => text.push_str(&String::from_utf8_lossy(&data)),
+            Output::Exit(exit) => break exit,
+            _ => {}
+        }
+        if text.contains("ready") && !signalled {
+            session.input().signal("USR1").await.unwrap();
+            // sshd gives no signals to root's programs, and takes the request all the same.
+            session.input().data(&b"\n"[..]).await.unwrap();
+            signalled = true;
+        }
+    };
+    assert!(text.contains("22 55") && text.contains("vt220") && text.contains("/dev/pts/"), "{text}");
+    assert_eq!(exit, Exit::Status(9));
+}
+
+#[tokio::test]
+async fn big_data_goes_both_ways_unchanged() {
+    let (cluster, sshd) = server("");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    there_and_back(&connection, noise(48 << 20)).await;
+}
+
+#[tokio::test]
+async fn keys_are_renewed_under_load_from_either_side() {
+    let (cluster, sshd) = server("RekeyLimit 1M\nLogLevel DEBUG1");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    there_and_back(&connection, noise(24 << 20)).await;
+    assert!(sshd.log().matches("rekey").count() > 10, "{}", sshd.log());
+
+    let (cluster, sshd) = server("LogLevel DEBUG1");
+    let stream = TcpStream::connect(sshd.address).await.unwrap();
+    let limits = Limits { bytes: 1 << 20, ..Limits::default() };
+    let user = cluster.user().credentials();
+    let connection = connect_pipelined_with(stream, &user, settings(&cluster), limits).await.unwrap();
+    there_and_back(&connection, noise(24 << 20)).await;
+    assert!(sshd.log().matches("SSH2_MSG_KEXINIT received").count() > 10, "{}", sshd.log());
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_stops_the_host() {
+    let (cluster, sshd) = server("");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().display().to_string();
+    let command =
+        format!("i=0; while [ $i -lt 4096 ]; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > {path}; done");
+    let session = connection.start(SessionRequest::exec(command)).await.unwrap();
+    let written = || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap_or(0) * 65536;
+    let mut last = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        let count = written();
+        if count > 0 && count == last {
+            break;
+        }
+        last = count;
+    }
+    assert!(last < 8 << 20, "{last} bytes were written to a reader that stopped");
+    session.input().close().await.unwrap();
+}
+
+#[tokio::test]
+async fn signs_of_life_are_given_and_asked_for() {
+    let (cluster, sshd) = server("ClientAliveInterval 1\nClientAliveCountMax 2");
+    let settings = Settings { keepalive: Some(Duration::from_millis(300)), ..settings(&cluster) };
+    let connection = reach(&sshd, &cluster.user(), settings).await.unwrap();
+    let ran = run(&connection, SessionRequest::exec("sleep 5; echo alive")).await;
+    assert_eq!((ran.stdout.as_slice(), ran.exit), (&b"alive\n"[..], Exit::Status(0)));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_is_told_with_the_session() {
+    let (cluster, sshd) = server("");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    let mut session = connection.start(SessionRequest::exec("echo there; sleep 60")).await.unwrap();
+    while !matches!(session.next().await.unwrap(), Output::Stdout(_)) {}
+    sshd.kill_connections();
+    let exit = loop {
+        if let Output::Exit(exit) = session.next().await.unwrap() {
+            break exit;
+        }
+    };
+    assert!(matches!(exit, Exit::Lost { .. }), "{exit:?}");
+    assert!(session.next().await.is_none());
+}
+
+#[tokio::test]
+async fn every_suite_s_hosts_and_users_are_believed() {
+    for suite in [Suite::BalancedV1, Suite::Legacy, Suite::FipsV1] {
+        let cluster = Cluster::with_suite(suite);
+        let host = cluster.host(NODE, HostRole::Node);
+        let sshd = Sshd::start(&cluster, &host, &SshdOptions::default());
+        let ran = once(&cluster, &sshd, SessionRequest::exec("echo there")).await;
+        assert_eq!(ran.stdout, b"there\n", "{suite:?}");
+    }
+}
+
+/// A relay that keeps what the client says.
+fn listened(sshd: &Sshd) -> (DuplexStream, tokio::task::JoinHandle<Vec<u8>>) {
+    let (client, relay) = duplex(1 << 20);
+    let address = sshd.address;
+    let heard = tokio::spawn(async move {
+        let server = TcpStream::connect(address).await.unwrap();
+        let (mut from, mut to) = server.into_split();
+        let (mut reader, mut writer) = tokio::io::split(relay);
+        let back = tokio::spawn(async move {
+            let _ = tokio::io::copy(&mut from, &mut writer).await;
+        });
+        let (mut heard, mut buffer) = (Vec::new(), vec![0; 65536]);
+        while let Ok(count @ 1..) = reader.read(&mut buffer).await {
+            heard.extend_from_slice(&buffer[..count]);
+            if to.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
+        }
+        back.abort();
+        heard
+    });
+    (client, heard)
+}
+
+/// The numbers of the messages in plain packets behind a greeting.
+fn plain_messages(bytes: &[u8]) -> Vec<u8> {
+    let mut rest = &bytes[bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1..];
+    let mut numbers = Vec::new();
+    while rest.len() > 5 {
+        let length = u32::from_be_bytes(rest[..4].try_into().unwrap()) as usize;
+        numbers.push(rest[5]);
+        rest = &rest[4 + length..];
+    }
+    numbers
+}
+
+#[tokio::test]
+async fn nothing_of_the_user_s_goes_to_a_host_that_is_not_who_it_should_be() {
+    let cluster = Cluster::new();
+    let other = Cluster::new();
+    let hour = time::Duration::hours(1);
+    let plain = SshdOptions { plain: true, ..SshdOptions::default() };
+    let usual = SshdOptions::default;
+    for (host, options, said) in [
+        (cluster.host("web-2", HostRole::Node), usual(), "did not prove its identity"),
+        (other.host(NODE, HostRole::Node), usual(), "did not prove its identity"),
+        (cluster.host_from(NODE, HostRole::Node, now() - 3 * hour), usual(), "did not prove its identity"),
+        (cluster.host(NODE, HostRole::Node), plain, "plain host key"),
+    ] {
+        let sshd = Sshd::start(&cluster, &host, &options);
+        let (stream, heard) = listened(&sshd);
+        let error =
+            connect_pipelined(stream, &cluster.user().credentials(), settings(&cluster)).await.unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+        let expected = if said.starts_with("plain") { "PlainHostKey" } else { "HostCertificate" };
+        assert!(format!("{error:?}").starts_with(expected), "{error:?}");
+        let heard = timeout(Duration::from_secs(5), heard).await.unwrap().unwrap();
+        // KEXINIT and the share; no NEWKEYS, and so nothing under keys.
+        assert_eq!(plain_messages(&heard), [20, 30]);
+    }
+}
+
+#[tokio::test]
+async fn refused_logins_say_why() {
+    let (cluster, sshd) = server("");
+    let refusal = async |user: Pair, settings: Settings| {
+        let connection = reach(&sshd, &user, settings).await.unwrap();
+        let error = connection.start(SessionRequest::exec("touch /nowhere")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Authentication { .. }), "{error:?}");
+        error.to_string()
+    };
+    let expired = cluster.user_from("alice", &[&account()], now() - time::Duration::hours(3));
+    let said = refusal(expired, settings(&cluster)).await;
+    assert!(said.contains("refused to log in") && said.contains("your certificate has expired"), "{said}");
+    let elsewhere = cluster.user_from("alice", &["somebody"], now());
+    let said = refusal(elsewhere, settings(&cluster)).await;
+    assert!(
+        said.contains(&format!("refused to log in {}", account())) && !said.contains("expired"),
+        "{said}"
+    );
+    let stranger = Cluster::new().user();
+    refusal(stranger, settings(&cluster)).await;
+    let nobody = Settings { login: "nobody-of-that-name".to_owned(), ..settings(&cluster) };
+    refusal(cluster.user_from("alice", &["nobody-of-that-name"], now()), nobody).await;
+}
+
+#[tokio::test]
+async fn a_second_factor_of_the_server_s_is_named() {
+    let (cluster, sshd) = server("AuthenticationMethods publickey,publickey");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await;
+    let error = connection.unwrap().start(SessionRequest::exec("true")).await.unwrap_err();
+    assert!(error.to_string().contains("asks for publickey as well"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_sessions_says_so() {
+    let (cluster, sshd) = server("MaxSessions 0");
+    let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    let error = connection.start(SessionRequest::exec("true")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Refused { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_aes_gcm_is_for_the_other_client() {
+    let (cluster, sshd) = server("Ciphers chacha20-poly1305@openssh.com");
+    let (stream, heard) = listened(&sshd);
+    let user = cluster.user().credentials();
+    let error = connect_pipelined(stream, &user, settings(&cluster)).await.unwrap_err();
+    assert!(matches!(error, ClientError::NotPipelined { .. }), "{error:?}");
+    assert!(error.to_string().contains("no cipher in common"), "{error}");
+    let heard = timeout(Duration::from_secs(5), heard).await.unwrap().unwrap();
+    assert_eq!(plain_messages(&heard), [20, 1]);
+}
+
+/// A relay that lets one side speak until it has nothing more to say, then the other, and counts how often the client had
+/// something to say.
+fn in_turns(sshd: &Sshd, flights: Arc<AtomicUsize>) -> DuplexStream {
+    let (client, mut relay) = duplex(1 << 20);
+    let address = sshd.address;
+    tokio::spawn(async move {
+        let mut server = TcpStream::connect(address).await.unwrap();
+        loop {
+            let (said, more) = all(&mut relay).await;
+            flights.fetch_add(usize::from(!said.is_empty()), Ordering::SeqCst);
+            if !more || server.write_all(&said).await.is_err() {
+                return;
+            }
+            let (said, more) = all(&mut server).await;
+            if relay.write_all(&said).await.is_err() || !more {
+                return;
+            }
+        }
+    });
+    client
+}
+
+/// What a side says until it pauses; false when it has hung up.
+async fn all(side: &mut (impl AsyncReadExt + Unpin)) -> (Vec<u8>, bool) {
+    let (mut said, mut buffer) = (Vec::new(), vec![0; 65536]);
+    loop {
+        match timeout(Duration::from_millis(150), side.read(&mut buffer)).await {
+            Ok(Ok(count @ 1..)) => said.extend_from_slice(&buffer[..count]),
+            Ok(_) => return (said, false),
+            Err(_) => return (said, true),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_takes_three_flights() {
+    let (cluster, sshd) = server("");
+    let flights = Arc::new(AtomicUsize::new(0));
+    let stream = in_turns(&sshd, Arc::clone(&flights));
+    let user = cluster.user().credentials();
+    let connection = connect_pipelined(stream, &user, settings(&cluster)).await.unwrap();
+    let mut session = connection.start(SessionRequest::exec("echo done")).await.unwrap();
+    let mut text = Vec::new();
+    while let Some(output) = session.next().await {
+        match output {
+            Output::Stdout(data) => text.extend_from_slice(&data),
+            Output::Exit(exit) => assert_eq!(exit, Exit::Status(0)),
+            _ => {}
+        }
+    }
+    assert_eq!(text, b"done\n");
+    // Version and proposal; the share; everything else. The end of the channel may be the fourth.
+    let flights = flights.load(Ordering::SeqCst);
+    assert!(flights <= 4, "{flights} flights");
+    assert!(flights >= 3, "{flights} flights");
+}
