@@ -143,6 +143,11 @@ impl Farewell {
 
     /// Ends the connection and waits, shortly, until the peer has been told.
     pub async fn say(&self) {
+        if self.is_said() {
+            // The peer has said it, or the stream's own end has, this moment: it is not said twice.
+            tokio::time::sleep(LOOK).await;
+            return;
+        }
         // Frames that end connections are not among those that are counted; what is sent after this is one.
         let sent = || self.0.stats().udp_tx.datagrams;
         let before = sent();
