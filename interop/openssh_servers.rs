@@ -189,6 +189,22 @@ fn a_session_goes_in_few_flights_where_both_sides_can() {
     );
     assert!(said.contains("SALLYPORT_PIPELINED is \"x\""), "{said}");
 
+    // Files, too, in both directions.
+    let [file, there, back] = ["text", "there", "back"].map(|name| cluster.path(name));
+    fs::write(&file, &text).unwrap();
+    let beside = |path: &PathBuf| format!("{}:{}", login("db-1"), path.display());
+    for way in ["on", "off"] {
+        let copy = |from: &str, to: &str| {
+            ok(alice.command(&["scp", from, to]).env("SALLYPORT_PIPELINED", way).output().unwrap());
+        };
+        copy(file.to_str().unwrap(), &beside(&there));
+        copy(&beside(&there), back.to_str().unwrap());
+        assert!(fs::read_to_string(&back).unwrap() == text, "{way}");
+        for copied in [&there, &back] {
+            fs::remove_file(copied).unwrap();
+        }
+    }
+
     // A server without the ciphers of the pipelined client is reached by the other one, and nobody notices.
     let config = fs::read_to_string(sshd.file("sshd_config")).unwrap();
     fs::write(sshd.file("sshd_config"), format!("{config}Ciphers chacha20-poly1305@openssh.com\n")).unwrap();

@@ -190,12 +190,12 @@ impl Copy<'_> {
         };
         let key = (login, target.host.clone());
         if !nodes.contains_key(&key) {
-            let link = Link::plain(self.stored, &key.1, &key.0).await?;
-            let stream = link.connection.sftp().await.map_err(|error| link.explain(&error))?;
+            let link = Link::for_files(self.stored, &key.1, &key.0).await?;
+            let stream = link.files().await?;
             let files = match Remote::open(stream).await {
                 Ok(files) => files,
                 Err(error) => {
-                    return Err(match refusal(&link).await {
+                    return Err(match self.why_refused(&link, &key).await {
                         Some(text) => CliError::new(text).exit(Exit::Refused),
                         None => explain(&link, &error),
                     });
@@ -204,6 +204,14 @@ impl Copy<'_> {
             nodes.insert(key.clone(), (link, files));
         }
         Ok(key)
+    }
+
+    /// What a node says on standard error that answers with no file service. A connection for one session has had it.
+    async fn why_refused(&self, link: &Link, (login, host): &(String, String)) -> Option<String> {
+        if !link.connection.is_pipelined() {
+            return refusal(link).await;
+        }
+        refusal(&Link::plain(self.stored, host, login).await.ok()?).await
     }
 }
 

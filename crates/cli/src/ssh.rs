@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use sallyport_ssh::client::{
     ClientError, Connection, Credentials, Display, Endpoint, Forward, Listener, Program, RemoteForward,
-    Report, Session, SessionRequest, Settings, connect, connect_native, connect_pipelined,
+    Report, Session, SessionRequest, Settings, SftpStream, connect, connect_native, connect_pipelined,
 };
 use sallyport_wire::v1::NodeInfo;
 use tokio_util::either::Either;
@@ -398,6 +398,12 @@ impl Link {
         Self::connect(stored, node, login, purpose, keepalive, limit).await
     }
 
+    /// For the transfer of files, and nothing besides.
+    pub(crate) async fn for_files(stored: &Stored, node: &str, login: &str) -> CliResult<Self> {
+        let purpose = Purpose { agent: None, one_session: true };
+        Self::connect(stored, node, login, purpose, KEEPALIVE, CONNECT_TIMEOUT).await
+    }
+
     /// For commands other than ssh.
     pub(crate) async fn plain(stored: &Stored, node: &str, login: &str) -> CliResult<Self> {
         let purpose = Purpose { agent: None, one_session: false };
@@ -480,9 +486,17 @@ impl Link {
         tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| Err(silent(node, limit)))
     }
 
-    /// Starts a session. Where the login goes with it, it has the time of a login.
     async fn start(&self, request: SessionRequest) -> CliResult<Session> {
-        let starting = self.connection.start(request);
+        self.in_time(self.connection.start(request)).await
+    }
+
+    /// Opens the file transfer service.
+    pub(crate) async fn files(&self) -> CliResult<SftpStream> {
+        self.in_time(self.connection.sftp()).await
+    }
+
+    /// What begins with the login, where that goes with it, has the time of a login.
+    async fn in_time<T>(&self, starting: impl Future<Output = Result<T, ClientError>>) -> CliResult<T> {
         let started = if self.connection.is_pipelined() {
             tokio::time::timeout(self.limit, starting).await.map_err(|_| silent(&self.node, self.limit))?
         } else {

@@ -60,6 +60,7 @@ use crate::{BoxedStream, Stream};
 use events::{Events, Said};
 use forward::Remotes;
 use native::stream::NativeStream;
+use pipelined::SubsystemStream;
 
 /// How long to wait for the words that belong to a refused channel.
 const REFUSAL_TEXT_WAIT: Duration = Duration::from_secs(1);
@@ -394,7 +395,10 @@ impl Connection {
         let ssh = match &self.inner.line {
             Line::Ssh(ssh) => ssh,
             Line::Native(line) => return Ok(DirectStream(Channelled::Native(self.native_sftp(line)?))),
-            Line::Pipelined(_) => return Err(one_session("file transfer")),
+            Line::Pipelined(line) => {
+                let stream = session::pipelined_subsystem(self, line, "sftp", "file transfer").await?;
+                return Ok(DirectStream(Channelled::Pipelined(stream)));
+            }
         };
         let opened = ssh.handle.channel_open_session().await;
         let mut channel = self.opened(ssh, "a session", opened).await?;
@@ -484,6 +488,7 @@ pub struct DirectStream(Channelled);
 enum Channelled {
     Ssh(russh::ChannelStream<Msg>),
     Native(NativeStream),
+    Pipelined(SubsystemStream),
 }
 
 /// The byte stream of the file transfer service.
@@ -500,6 +505,7 @@ impl DirectStream {
         match &mut self.0 {
             Channelled::Ssh(stream) => Pin::new(stream),
             Channelled::Native(stream) => Pin::new(stream),
+            Channelled::Pipelined(stream) => Pin::new(stream),
         }
     }
 }

@@ -2,9 +2,12 @@
 //! session has.
 
 mod drive;
+mod stream;
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +29,7 @@ use crate::capabilities::IDENTIFICATION;
 use crate::pipelined::{Breach, Event, HostKey, Limits, Login, Machine, Opening};
 use crate::session::Gone;
 use drive::{Driver, Start};
+pub(super) use stream::{NoStream, SubsystemStream};
 
 /// How long the goodbye may take to be written.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -255,15 +259,23 @@ impl Input {
     pub(super) fn tell(&self, told: Told) -> Result<(), Gone> {
         self.told.send(told).map_err(|_| Gone)
     }
+
+    fn into_typed(self) -> mpsc::Sender<Typed> {
+        self.typed
+    }
 }
 
 impl Outgoing {
     /// `None` when the connection was lost.
     pub(super) async fn next(&mut self) -> Option<Output> {
-        let output = self.output.recv().await;
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
+        let output = ready!(self.output.poll_recv(cx));
         if let Some(Output::Stdout(bytes) | Output::Stderr(bytes)) = &output {
             let _ = self.told.send(Told::Took(bytes.len()));
         }
-        output
+        Poll::Ready(output)
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty};
-use tracing::{Span, info_span};
+use tracing::{Instrument, Span, info_span};
 
 use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
@@ -21,7 +23,15 @@ use crate::signal_names;
 const STDERR: u32 = 1;
 
 /// Longest refusal text kept, in bytes.
-const REFUSAL_BYTES: usize = 4096;
+pub(super) const REFUSAL_BYTES: usize = 4096;
+
+/// How long a host that has refused may take to say why.
+const WORDS: Duration = Duration::from_secs(1);
+
+/// What comes after a refusal. OpenSSH says nothing, and leaves the channel open: then it is over all the same.
+async fn words(next: impl Future<Output = Option<ChannelMsg>>) -> Option<ChannelMsg> {
+    tokio::time::timeout(WORDS, next).await.unwrap_or(Some(ChannelMsg::Close))
+}
 
 /// What runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -305,6 +315,7 @@ impl SessionOutput {
         }
         loop {
             let message = match &mut self.channel {
+                Reading::Ssh(channel) if self.exit == Some(Exit::Refused) => words(channel.wait()).await,
                 Reading::Ssh(channel) => channel.wait().await,
                 Reading::Native(channel) => {
                     let output = channel.next(&self.connection).await;
@@ -477,17 +488,7 @@ pub(super) async fn start_pipelined(
     line: &pipelined::Line,
     request: SessionRequest,
 ) -> Result<Session, ClientError> {
-    let what = "a session".to_owned();
-    if request.forward_agent || request.display.is_some() {
-        let reason = "neither an agent nor a display is forwarded on this connection".to_owned();
-        return Err(ClientError::Refused { what, reason });
-    }
-    if line.is_used() {
-        let reason = "this connection is for one session".to_owned();
-        return Err(ClientError::Refused { what, reason });
-    }
-    let started = line.start(request).await.ok_or_else(|| connection.lost())?;
-    let pipelined::Halves { input, output } = started?;
+    let pipelined::Halves { input, output } = pipelined_halves(connection, line, request).await?;
     let connection = connection.clone();
     Ok(Session {
         input: SessionInput { channel: Writing::Pipelined(Arc::new(input)), connection: connection.clone() },
@@ -500,6 +501,39 @@ pub(super) async fn start_pipelined(
             phase: info_span!(target: PHASE, "ssh.program"),
         },
     })
+}
+
+/// The same for the stream of a subsystem.
+pub(super) async fn pipelined_subsystem(
+    connection: &Connection,
+    line: &pipelined::Line,
+    name: &str,
+    what: &str,
+) -> Result<pipelined::SubsystemStream, ClientError> {
+    let request = SessionRequest::new(Program::Subsystem(name.to_owned()));
+    let halves = pipelined_halves(connection, line, request).await?;
+    let waiting = pipelined::SubsystemStream::begin(halves);
+    waiting.instrument(info_span!(target: PHASE, "ssh.program")).await.map_err(|failed| match failed {
+        pipelined::NoStream::Refused(reason) => ClientError::Refused { what: what.to_owned(), reason },
+        pipelined::NoStream::Lost => connection.lost(),
+    })
+}
+
+async fn pipelined_halves(
+    connection: &Connection,
+    line: &pipelined::Line,
+    request: SessionRequest,
+) -> Result<pipelined::Halves, ClientError> {
+    let what = "a session".to_owned();
+    if request.forward_agent || request.display.is_some() {
+        let reason = "neither an agent nor a display is forwarded on this connection".to_owned();
+        return Err(ClientError::Refused { what, reason });
+    }
+    if line.is_used() {
+        let reason = "this connection is for one session".to_owned();
+        return Err(ClientError::Refused { what, reason });
+    }
+    line.start(request).await.ok_or_else(|| connection.lost())?
 }
 
 /// What comes out of a native session.
@@ -553,12 +587,13 @@ pub(super) async fn wait_for_subsystem(
     let mut reason = Vec::new();
     let mut refused = false;
     loop {
-        match channel.wait().await {
+        let message = if refused { words(channel.wait()).await } else { channel.wait().await };
+        match message {
             Some(ChannelMsg::Success) if !refused => return Ok(()),
-            // The words may come before or after the answer; the end of the channel ends the waiting.
+            // The words may come before or after the answer.
             Some(ChannelMsg::Failure) => {
                 refused = true;
-                if !reason.is_empty() || channel.close().await.is_err() {
+                if !reason.is_empty() {
                     break;
                 }
             }

@@ -8,7 +8,7 @@ use super::Breach;
 use super::message::{
     CHANNEL_CLOSE, CHANNEL_DATA, CHANNEL_EOF, CHANNEL_OPEN, CHANNEL_REQUEST, CHANNEL_WINDOW_ADJUST, Draft,
 };
-use crate::algorithms::FIRST_WINDOW_BYTES;
+use crate::algorithms::{FIRST_WINDOW_BYTES, wider_window};
 use crate::client::{Program, SessionRequest, Terminal, WindowSize};
 
 /// The channel's number here.
@@ -17,8 +17,6 @@ pub(super) const OURS: u32 = 0;
 const FIRST_OF_OPENSSH: u32 = 0;
 /// Data in a packet at most, either way: what OpenSSH and russh take.
 const PACKET_BYTES: u32 = 32 * 1024;
-/// Output that was taken before the server hears of it.
-const GRANT_BYTES: u32 = FIRST_WINDOW_BYTES / 8;
 /// TTY_OP_END (RFC 4254 §8).
 const END_OF_MODES: u8 = 0;
 
@@ -53,6 +51,9 @@ pub(super) struct Channel {
     /// Bytes that may come.
     granted: u32,
     taken: u32,
+    /// How many may be on their way, which grows as they are taken, up to the widest.
+    size: u32,
+    widest: u32,
     input: Bytes,
     input_ends: bool,
     eof_sent: bool,
@@ -98,8 +99,8 @@ fn program(program: &Program) -> Request {
 
 impl Channel {
     /// A channel for a session, and the messages that ask for it. With `guess`, the requests go with it, to the number
-    /// that OpenSSH gives a first channel.
-    pub(super) fn open(wanted: &SessionRequest, guess: bool) -> (Self, Vec<Draft>) {
+    /// that OpenSSH gives a first channel. The window grows up to the `widest`.
+    pub(super) fn open(wanted: &SessionRequest, guess: bool, widest: u32) -> (Self, Vec<Draft>) {
         let variable = |(name, value): &(String, String)| {
             request("env", None, |draft| draft.string(name.as_bytes()).string(value.as_bytes()))
         };
@@ -115,6 +116,8 @@ impl Channel {
             most: 0,
             granted: FIRST_WINDOW_BYTES,
             taken: 0,
+            size: FIRST_WINDOW_BYTES,
+            widest,
             input: Bytes::new(),
             input_ends: false,
             eof_sent: false,
@@ -173,14 +176,16 @@ impl Channel {
         Ok(())
     }
 
-    /// Output was taken: whoever sends it may send as much again, once it is worth a message.
+    /// Output was taken: whoever sends it may send as much again, and more, once it is worth a message.
     pub(super) fn took(&mut self, bytes: usize) -> Option<Draft> {
         self.taken = self.taken.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         let Far::Open(number) = self.far else { return None };
-        if self.taken < GRANT_BYTES || self.close_came || self.close_sent {
+        if self.taken < self.size / 8 || self.close_came || self.close_sent {
             return None;
         }
-        let by = std::mem::take(&mut self.taken);
+        let wider = wider_window(self.size, self.widest);
+        let by = std::mem::take(&mut self.taken).saturating_add(wider.saturating_sub(self.size));
+        self.size = wider;
         self.granted = self.granted.saturating_add(by);
         Some(Draft::new(CHANNEL_WINDOW_ADJUST).u32(number).u32(by))
     }
@@ -200,6 +205,12 @@ impl Channel {
     }
 
     pub(super) fn end_input(&mut self) {
+        self.input_ends = true;
+    }
+
+    /// What has not gone does not go.
+    pub(super) fn drop_input(&mut self) {
+        self.input.clear();
         self.input_ends = true;
     }
 

@@ -15,6 +15,7 @@ use super::message::{
 };
 use super::packet::{Cipher, Incoming, Outgoing};
 use super::proposal::{Agreed, agree, propose};
+use crate::algorithms::widest_window;
 use crate::client::{SessionRequest, WindowSize};
 
 /// Lines that a server may say before it greets (RFC 4253 §4.2), and its greeting, in bytes.
@@ -265,7 +266,8 @@ impl Machine {
             machine.new_keys()?;
             machine.send(Draft::new(SERVICE_REQUEST).string(b"ssh-userauth"))?;
             machine.send(login.draft().string(signature))?;
-            let (channel, drafts) = Channel::open(wanted, machine.is_openssh());
+            let (channel, drafts) =
+                Channel::open(wanted, machine.is_openssh(), widest_window(machine.theirs.as_bytes()));
             machine.channel = Some(channel);
             drafts.into_iter().try_for_each(|draft| machine.send(draft))
         })
@@ -341,6 +343,19 @@ impl Machine {
     /// [`Breach`].
     pub fn close(&mut self) -> Result<(), Breach> {
         self.on_channel(Channel::close)
+    }
+
+    /// Ends a session whose program was refused, and what was to go there. OpenSSH closes such a channel after the end of
+    /// its input.
+    ///
+    /// # Errors
+    /// [`Breach`].
+    pub fn give_up(&mut self) -> Result<(), Breach> {
+        self.on_channel(|channel| {
+            channel.drop_input();
+            None
+        })?;
+        self.close()
     }
 
     /// Asks for a sign of life.

@@ -504,6 +504,25 @@ fn a_server_that_sends_too_much_is_cut_off() {
     assert_eq!(both.breaks(), Breach::Window);
 }
 
+/// What a server may send more, in KiB, as it hears while 5888 KiB come and are taken.
+fn granted(greeting: &'static str) -> Vec<u32> {
+    let mut both = Both::new(Quirks { greeting, ..Quirks::default() }, Limits::default());
+    both.talk().unwrap();
+    for _ in 0..23 {
+        both.server.shows(&vec![0; 256 << 10]);
+        both.talk().unwrap();
+    }
+    let heard = both.server.heard.iter().filter(|payload| payload[0] == CHANNEL_WINDOW_ADJUST);
+    heard.map(|payload| u32::from_be_bytes(payload[5..9].try_into().unwrap()) >> 10).collect()
+}
+
+#[test]
+fn windows_grow_for_whoever_can_use_them() {
+    assert_eq!(granted(OPENSSH), [256; 23]);
+    // From 2 to 4, 8 and 16 MiB.
+    assert_eq!(granted("SSH-2.0-Sallyport_1"), [256 + 2048, 512 + 4096, 1024 + 8192, 2048, 2048]);
+}
+
 #[test]
 fn what_is_not_asked_for_is_refused() {
     let mut both = Both::usual();

@@ -6,14 +6,36 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use sallyport_access::HostRole;
-use sallyport_ssh::client::ClientError;
+use sallyport_ssh::client::{ClientError, Connection};
 use sallyport_ssh::copy::{CopyError, Links, Options, Progress, Remote};
 
+use crate::pipelined;
 use crate::rig::{Cluster, NODE, Sshd, SshdOptions, connected, noise, ready, settings};
 
+/// Which client.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Steps,
+    Flights,
+}
+
+const BOTH: [By; 2] = [By::Steps, By::Flights];
+
+async fn connection(cluster: &Cluster, sshd: &Sshd, by: By) -> Connection {
+    let (user, settings) = (cluster.user(), settings(cluster));
+    let connected = match by {
+        By::Steps => connected(sshd, &user, settings).await,
+        By::Flights => pipelined::reach(sshd, &user, settings).await,
+    };
+    connected.unwrap()
+}
+
+async fn files_by(cluster: &Cluster, sshd: &Sshd, by: By) -> Remote {
+    Remote::open(connection(cluster, sshd, by).await.sftp().await.unwrap()).await.unwrap()
+}
+
 async fn files(cluster: &Cluster, sshd: &Sshd) -> Remote {
-    let connection = connected(sshd, &cluster.user(), settings(cluster)).await.unwrap();
-    Remote::open(connection.sftp().await.unwrap()).await.unwrap()
+    files_by(cluster, sshd, By::Steps).await
 }
 
 /// Everything below a directory: its kind, mode and content.
@@ -71,8 +93,14 @@ fn options() -> Options {
 
 #[tokio::test]
 async fn trees_go_up_and_come_back_the_same() {
+    for by in BOTH {
+        trees_go_up_and_come_back_the_same_by(by).await;
+    }
+}
+
+async fn trees_go_up_and_come_back_the_same_by(by: By) {
     let (cluster, sshd, _) = ready().await;
-    let files = files(&cluster, &sshd).await;
+    let files = files_by(&cluster, &sshd, by).await;
     let work = tempfile::tempdir().unwrap();
     let (here, there, back) = (work.path().join("here"), work.path().join("there"), work.path().join("back"));
     plant(&here);
@@ -105,8 +133,14 @@ async fn trees_go_up_and_come_back_the_same() {
 
 #[tokio::test]
 async fn big_files_arrive_whole_and_progress_adds_up() {
+    for by in BOTH {
+        big_files_arrive_whole_and_progress_adds_up_by(by).await;
+    }
+}
+
+async fn big_files_arrive_whole_and_progress_adds_up_by(by: By) {
     let (cluster, sshd, _) = ready().await;
-    let files = files(&cluster, &sshd).await;
+    let files = files_by(&cluster, &sshd, by).await;
     let work = tempfile::tempdir().unwrap();
     let content = noise((24 << 20) + 12_345);
     let (here, there, back) = (work.path().join("here"), work.path().join("there"), work.path().join("back"));
@@ -225,8 +259,14 @@ async fn what_fails_is_told_and_the_rest_is_copied() {
 
 #[tokio::test]
 async fn a_connection_lost_in_the_middle_fails_every_file_and_ends() {
+    for by in BOTH {
+        a_connection_lost_in_the_middle_fails_every_file_and_ends_by(by).await;
+    }
+}
+
+async fn a_connection_lost_in_the_middle_fails_every_file_and_ends_by(by: By) {
     let (cluster, sshd, _) = ready().await;
-    let files = files(&cluster, &sshd).await;
+    let files = files_by(&cluster, &sshd, by).await;
     let work = tempfile::tempdir().unwrap();
     let here = work.path().join("here");
     fs::write(&here, noise(64 << 20)).unwrap();
@@ -255,13 +295,19 @@ async fn a_connection_lost_in_the_middle_fails_every_file_and_ends() {
 
 #[tokio::test]
 async fn a_node_without_file_transfer_says_so() {
+    for by in BOTH {
+        a_node_without_file_transfer_says_so_by(by).await;
+    }
+}
+
+async fn a_node_without_file_transfer_says_so_by(by: By) {
     let cluster = Cluster::new();
     let options = SshdOptions {
         extra: "Match User *\n ForceCommand echo no files here >&2; false",
         ..SshdOptions::default()
     };
     let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &options);
-    let connection = connected(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
+    let connection = connection(&cluster, &sshd, by).await;
     let outcome = match connection.sftp().await {
         Err(ClientError::Refused { .. }) => return,
         Ok(stream) => tokio::time::timeout(Duration::from_secs(10), Remote::open(stream)).await.unwrap(),

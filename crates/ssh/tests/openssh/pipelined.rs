@@ -14,9 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, settings, there_and_back};
+use crate::rig::{
+    Cluster, NODE, Pair, Sshd, SshdOptions, account, connected, noise, now, settings, there_and_back,
+};
 
-async fn reach(sshd: &Sshd, user: &Pair, settings: Settings) -> Result<Connection, ClientError> {
+pub(crate) async fn reach(sshd: &Sshd, user: &Pair, settings: Settings) -> Result<Connection, ClientError> {
     let stream = TcpStream::connect(sshd.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     connect_pipelined(stream, &user.credentials(), settings).await
@@ -388,4 +390,49 @@ async fn a_command_takes_three_flights() {
     let flights = flights.load(Ordering::SeqCst);
     assert!(flights <= 4, "{flights} flights");
     assert!(flights >= 3, "{flights} flights");
+}
+
+#[tokio::test]
+async fn files_are_asked_for_in_three_flights_too() {
+    let (cluster, sshd) = server("");
+    let flights = Arc::new(AtomicUsize::new(0));
+    let stream = in_turns(&sshd, Arc::clone(&flights));
+    let user = cluster.user().credentials();
+    let connection = connect_pipelined(stream, &user, settings(&cluster)).await.unwrap();
+    let mut stream = connection.sftp().await.unwrap();
+    let begun = flights.load(Ordering::SeqCst);
+    assert!((3..=4).contains(&begun), "{begun} flights");
+    // SSH_FXP_INIT, version 3, and its answer (draft-ietf-secsh-filexfer-02 §4).
+    stream.write_all(b"\0\0\0\x05\x01\0\0\0\x03").await.unwrap();
+    let mut answer = [0; 9];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer[4..], [2, 0, 0, 0, 3]);
+    let asked = flights.load(Ordering::SeqCst);
+    assert!(asked <= begun + 1, "{asked} flights after {begun}");
+    stream.shutdown().await.unwrap();
+    let (mut rest, second) = (Vec::new(), connection.sftp().await.unwrap_err());
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert!(stream.write_all(b"more").await.is_err());
+    assert!(second.to_string().contains("for one session"), "{second}");
+}
+
+#[tokio::test]
+async fn a_refused_program_is_the_end_though_its_input_is_open() {
+    let (cluster, sshd) = server("");
+    let (user, settings) = (cluster.user(), settings(&cluster));
+    let few = reach(&sshd, &user, settings.clone()).await.unwrap();
+    let steps = connected(&sshd, &user, settings).await.unwrap();
+    for connection in [few, steps] {
+        let request = SessionRequest::new(Program::Subsystem("none".to_owned()));
+        let mut session = connection.start(request).await.unwrap();
+        let exit = async {
+            loop {
+                if let Output::Exit(exit) = session.next().await.unwrap() {
+                    break exit;
+                }
+            }
+        };
+        assert_eq!(timeout(Duration::from_secs(10), exit).await.unwrap(), Exit::Refused);
+        connection.disconnect().await;
+    }
 }

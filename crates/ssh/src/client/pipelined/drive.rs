@@ -234,8 +234,11 @@ impl Driver {
             Event::Answered(Asked::Program, true) => {
                 self.show(Output::Started);
             }
-            // What the host has to say about it may follow, up to the end of the channel.
-            Event::Answered(Asked::Program, false) => self.exit(Exit::Refused),
+            // What the host has to say about it may follow, up to the end of the channel, which OpenSSH leaves open.
+            Event::Answered(Asked::Program, false) => {
+                self.exit(Exit::Refused);
+                self.machine.give_up()?;
+            }
             Event::Data { errors, bytes } => {
                 let length = bytes.len();
                 let output = if errors { Output::Stderr(bytes) } else { Output::Stdout(bytes) };
