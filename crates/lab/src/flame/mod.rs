@@ -120,7 +120,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     }
     let database = settings.loads.iter().any(|load| load.needs_database());
     let postgres = database.then(Postgres::start).transpose()?;
-    let extras = Extras { bastion: false, postgres: postgres.as_ref() };
+    let extras = Extras { postgres: postgres.as_ref(), ..Extras::default() };
     let rig = Rig::start_at(program, &Sites::default(), extras, talk)?;
     let bench = Bench::prepare(&rig, postgres.as_ref(), settings.size.max(1), settings.workers)?;
     let watch = Watch::begin();

@@ -46,6 +46,8 @@ pub struct Cluster {
     sites: Sites,
     program: PathBuf,
     directory: PathBuf,
+    /// Of its host CA.
+    pin: String,
 }
 
 impl Cluster {
@@ -100,16 +102,11 @@ impl Cluster {
             .and_then(|ca| ca.pointer("/tls_pin"))
             .and_then(|pin| pin.as_str().map(str::to_owned))
             .ok_or_else(|| failed("reading the pin of the host CA", &status))?;
-        let token = |role: &str| {
-            let said = output(
-                "sallyport admin tokens add",
-                &mut admin(&["tokens", "add", "--role", role, "--format", "json"]),
-            )?;
-            let token = json(&said).pointer("/token").and_then(|token| token.as_str().map(str::to_owned));
-            token.ok_or_else(|| failed("making a join token", &said))
-        };
         let join = |role: &str| {
-            Ok::<_, LabError>(format!("  join:\n    token: {}\n    ca_pin: {pin}\n", token(role)?))
+            Ok::<_, LabError>(format!(
+                "  join:\n    token: {}\n    ca_pin: {pin}\n",
+                token(admin(&[]), role)?
+            ))
         };
         // The default limits, but for those that one client on one address would run into.
         let limits = "  limits:\n    connections: 40000\n    connections_per_address: 40000\n    \
@@ -152,8 +149,9 @@ impl Cluster {
             sites: sites.clone(),
             program: program.to_owned(),
             directory: directory.to_owned(),
+            pin,
         };
-        cluster.log_in(login, &pin, shape)?;
+        cluster.log_in(login, shape)?;
         Ok(cluster)
     }
 
@@ -163,6 +161,23 @@ impl Cluster {
         let mut command = Command::new(&self.program);
         command.args(["admin", "--data-dir"]).arg(self.directory.join("authority")).args(arguments);
         command
+    }
+
+    /// `sallyport join openssh`, up to what it is about.
+    pub(super) fn join_openssh(&self) -> Result<Command, LabError> {
+        let token = token(self.admin(&[]), "openssh")?;
+        let mut command = Command::new(&self.program);
+        command.args([
+            "join",
+            "openssh",
+            "--proxy",
+            &self.address(),
+            "--token",
+            &token,
+            "--ca-pin",
+            &self.pin,
+        ]);
+        Ok(command)
     }
 
     /// Where the proxy is: `ADDRESS:PORT`.
@@ -221,7 +236,7 @@ impl Cluster {
     }
 
     /// An account with a role of its own that lets it in many times over.
-    fn log_in(&self, login: &str, pin: &str, shape: &Shape) -> Result<(), LabError> {
+    fn log_in(&self, login: &str, shape: &Shape) -> Result<(), LabError> {
         fs::DirBuilder::new().mode(0o700).create(self.home()).at("make", &self.home())?;
         let role = self.directory.join("role.yaml");
         write_private(
@@ -253,7 +268,7 @@ impl Cluster {
             "--add-keys-to-agent",
             "no",
             "--ca-pin",
-            pin,
+            &self.pin,
         ]);
         here.inside(|| with_input("sallyport login", &mut login, Some(&password)))??;
         Ok(())
@@ -264,6 +279,14 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop_helper();
     }
+}
+
+/// A token to join with.
+fn token(mut admin: Command, role: &str) -> Result<String, LabError> {
+    admin.args(["tokens", "add", "--role", role, "--format", "json"]);
+    let said = output("sallyport admin tokens add", &mut admin)?;
+    let token = json(&said).pointer("/token").and_then(|token| token.as_str().map(str::to_owned));
+    token.ok_or_else(|| failed("making a join token", &said))
 }
 
 fn json(text: &str) -> serde_json::Value {

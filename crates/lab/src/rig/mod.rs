@@ -31,6 +31,9 @@ pub const CLUSTER: &str = "lab.test";
 /// The name that the stock server has in the configuration of `ssh`.
 pub const DIRECT: &str = "direct.lab.invalid";
 
+/// The name that the stock server has in the cluster, where it is registered.
+pub const REGISTERED: &str = "lab-stock";
+
 /// The name of the stock server beside the proxy, through which stock `ssh` may jump.
 pub const BASTION: &str = "bastion.lab.invalid";
 
@@ -62,6 +65,8 @@ pub enum Way {
 pub struct Extras<'a> {
     /// A stock server beside the proxy, to jump through.
     pub bastion: bool,
+    /// The stock server beside the node is reached through the cluster, too.
+    pub registered: bool,
     /// A database behind the node.
     pub postgres: Option<&'a Postgres>,
 }
@@ -117,7 +122,8 @@ impl Rig {
         }
         let cluster = Cluster::start(program, directory.path(), &login, &shape)?;
         talk.say("starting a stock sshd that trusts the same user CA");
-        let sshd = Sshd::start(directory.path(), &cluster, DIRECT, &sites.host)?;
+        let member = extras.registered.then_some(REGISTERED);
+        let sshd = Sshd::start(directory.path(), &cluster, DIRECT, member, &sites.host)?;
         if let Some(postgres) = extras.postgres {
             postgres.trust_cluster(&cluster)?;
         }
@@ -126,7 +132,7 @@ impl Rig {
             .then(|| {
                 let directory = directory.path().join("bastion");
                 fs::create_dir(&directory).at("make", &directory)?;
-                Sshd::start(&directory, &cluster, BASTION, &sites.proxy)
+                Sshd::start(&directory, &cluster, BASTION, None, &sites.proxy)
             })
             .transpose()?;
         let config = directory.path().join("ssh_config");
@@ -191,7 +197,13 @@ impl Rig {
     /// The cluster's own client, up to and including the destination; by the resident helper or not.
     #[must_use]
     pub fn own_ssh(&self, by_helper: bool) -> Command {
-        let mut command = self.cluster.client(&["ssh", &format!("{}@{NODE}", self.login)]);
+        self.own_ssh_to(NODE, by_helper)
+    }
+
+    /// The same to another host of the cluster: [`REGISTERED`].
+    #[must_use]
+    pub fn own_ssh_to(&self, host: &str, by_helper: bool) -> Command {
+        let mut command = self.cluster.client(&["ssh", &format!("{}@{host}", self.login)]);
         if !by_helper {
             command.env(HELPER, "off");
         }

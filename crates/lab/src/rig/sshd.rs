@@ -1,10 +1,11 @@
 //! A stock `sshd` of the machine, with a configuration of its own, that trusts the cluster's user CA.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{CIPHER, Cluster, KEY_EXCHANGE, Process, Site, output, write_private};
-use crate::LabError;
+use crate::{AtFile, LabError};
 
 /// Where Debian and others keep it; `sshd` demands to be started by an absolute path.
 const PLACES: [&str; 4] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/usr/bin/sshd"];
@@ -23,11 +24,12 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts it in a directory of its own.
+    /// Starts it in a directory of its own; as a `member`, it is a server of the cluster by that name.
     pub(super) fn start(
         directory: &Path,
         cluster: &Cluster,
         name: &'static str,
+        member: Option<&str>,
         site: &Site,
     ) -> Result<Self, LabError> {
         let program = PLACES.iter().map(Path::new).find(|path| path.exists());
@@ -59,14 +61,16 @@ impl Sshd {
         let lines = hosts.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let lines: Vec<String> = lines.map(|line| format!("@cert-authority {name} {line}\n")).collect();
         write_private(&known_hosts, &lines.concat())?;
-        let config = directory.join("sshd_config");
+        let (config, more) = (directory.join("sshd_config"), directory.join("sshd_config.d"));
+        fs::create_dir(&more).at("make", &more)?;
         write_private(
             &config,
             &format!(
-                "ListenAddress {address}:{port}\nHostKey {key}\nHostCertificate {key}-cert.pub\nTrustedUserCAKeys {}\n\
+                "Include {}/*.conf\nListenAddress {address}:{port}\nHostKey {key}\nHostCertificate {key}-cert.pub\nTrustedUserCAKeys {}\n\
                  KexAlgorithms {KEY_EXCHANGE}\nCiphers {CIPHER}\nPasswordAuthentication no\nUsePAM no\nStrictModes no\n\
                  PermitRootLogin yes\nMaxStartups 5000\nPidFile none\nPrintMotd no\nLogLevel ERROR\n\
                  Subsystem sftp internal-sftp\n",
+                more.display(),
                 users.display(),
                 address = site.address(),
                 key = host_key.display(),
@@ -74,7 +78,24 @@ impl Sshd {
         )?;
         // Where it leaves its privileges behind; the packages' service makes it at boot.
         if nix::unistd::geteuid().is_root() {
-            let _ = std::fs::create_dir_all("/run/sshd");
+            let _ = fs::create_dir_all("/run/sshd");
+        }
+        if let Some(member) = member {
+            let mut join = cluster.join_openssh()?;
+            join.args(["--name", member, "--also", name, "--address", &format!("{}:{port}", site.address())])
+                .args(["--apply", "--reload", "true", "--sshd"])
+                .arg(program)
+                .arg("--state")
+                .arg(directory.join("sshd_member"))
+                .arg("--host-key")
+                .arg(&host_key)
+                .arg("--sshd-config")
+                .arg(&config)
+                .arg("--drop-in")
+                .arg(more.join("sallyport.conf"))
+                .arg("--directory")
+                .arg(directory);
+            site.inside(|| output("sallyport join openssh", &mut join))??;
         }
         let mut command = Command::new(program);
         command.args(["-D", "-e", "-f"]).arg(&config);

@@ -14,7 +14,7 @@ use crate::machine::Watch;
 use crate::plot::{Bar, Bars};
 use crate::report::{Aim, Csv, Picture, Report, Row};
 use crate::rig::postgres::Postgres;
-use crate::rig::{Extras, Rig, Way};
+use crate::rig::{Extras, REGISTERED, Rig, Way};
 use crate::statistics::Samples;
 use crate::{LabError, Talk};
 
@@ -132,6 +132,13 @@ fn own(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
     Ok(command)
 }
 
+/// To the stock server, through the cluster.
+fn own_to_stock(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
+    let mut command = parts.rig.own_ssh_to(REGISTERED, by_helper);
+    command.arg("true");
+    Ok(command)
+}
+
 /// Until the database is ready for a query; no query is made.
 const READY: [&str; 3] = ["-X", "-c", "\\q"];
 
@@ -161,6 +168,8 @@ fn scenarios() -> Vec<Scenario> {
         ssh("sallyport ssh, warm", "warm", |parts| own(parts, true), Some(AimAt::RoundTrips(1.5))),
         ssh("ssh, helper", "helper", |parts| stock(parts, Way::Helper), Some(AimAt::RoundTrips(2.5))),
         ssh("ssh, no helper", "proxycommand", |parts| stock(parts, Way::ProxyCommand), None),
+        ssh("sallyport ssh to stock sshd, cold", "stock-cold", |parts| own_to_stock(parts, false), None),
+        ssh("sallyport ssh to stock sshd, warm", "stock-warm", |parts| own_to_stock(parts, true), None),
         Scenario {
             hosts: straight,
             ..database(ssh(
@@ -205,7 +214,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let (mut wan, sites) = sites::up(&settings.figures, settings.seed)?;
     talk.say("starting PostgreSQL");
     let postgres = Postgres::start_at(&sites.host)?;
-    let extras = Extras { bastion: true, postgres: Some(&postgres) };
+    let extras = Extras { bastion: true, registered: true, postgres: Some(&postgres) };
     let rig = Rig::start_at(program, &sites, extras, talk)?;
     let parts = Parts { rig, postgres };
     let mut csv = Csv::create(
