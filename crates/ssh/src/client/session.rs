@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use russh::client::Msg;
@@ -13,7 +12,7 @@ use tracing::{Instrument, Span, info_span};
 
 use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
-use super::{ClientError, Connection, Display, native, pipelined};
+use super::{ClientError, Connection, Display, REFUSAL_TEXT_WAIT, native, pipelined};
 use crate::native::frame::{self, Frame, Lacks};
 use crate::native::mux;
 use crate::session::{self, Gone, Size};
@@ -25,12 +24,9 @@ const STDERR: u32 = 1;
 /// Longest refusal text kept, in bytes.
 pub(super) const REFUSAL_BYTES: usize = 4096;
 
-/// How long a host that has refused may take to say why.
-const WORDS: Duration = Duration::from_secs(1);
-
 /// What comes after a refusal. OpenSSH says nothing, and leaves the channel open: then it is over all the same.
 async fn words(next: impl Future<Output = Option<ChannelMsg>>) -> Option<ChannelMsg> {
-    tokio::time::timeout(WORDS, next).await.unwrap_or(Some(ChannelMsg::Close))
+    tokio::time::timeout(REFUSAL_TEXT_WAIT, next).await.unwrap_or(Some(ChannelMsg::Close))
 }
 
 /// What runs.
