@@ -10,11 +10,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::debug;
 
 use super::Helper;
@@ -90,15 +91,20 @@ impl Ready {
         let shared = Arc::downgrade(&self.0);
         runtime.spawn(async move {
             tokio::time::sleep(PAUSE).await;
+            let ended = signal(SignalKind::child());
             // It blocks until the new process has left this one's memory.
-            let started = tokio::task::spawn_blocking(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.fill();
-                }
-            });
-            let _ = started.await;
+            let filling = shared.clone();
+            let started = tokio::task::spawn_blocking(move || filling.upgrade()?.fill());
+            if let (Ok(Some(number)), Ok(ended)) = (started.await, ended) {
+                see_off(&shared, number, ended).await;
+            }
         });
     }
+}
+
+/// Sees that a process that ends while it waits leaves nothing behind, until it has its session.
+async fn see_off(shared: &Weak<Shared>, number: u32, mut ended: Signal) {
+    while ended.recv().await.is_some() && shared.upgrade().is_some_and(|shared| shared.still_waits(number)) {}
 }
 
 impl Shared {
@@ -123,16 +129,36 @@ impl Shared {
         }
     }
 
-    fn fill(&self) {
-        let is_empty = self.slot().is_none();
-        if is_empty {
-            match self.start() {
-                Ok(started) => *self.slot() = Some(started),
-                // A session that starts its own says more.
-                Err(error) => debug!(%error, "cannot start a session process ahead"),
+    /// Whether the process of this number still waits. One that has ended does not.
+    fn still_waits(&self, number: u32) -> bool {
+        let mut slot = self.slot();
+        match slot.as_mut().filter(|waiting| waiting.child.id() == Some(number)).map(|it| it.child.try_wait())
+        {
+            Some(Ok(None)) => true,
+            Some(_) => {
+                *slot = None;
+                false
             }
+            None => false,
         }
+    }
+
+    /// Starts one where none waits, and gives its number.
+    fn fill(&self) -> Option<u32> {
+        let is_empty = self.slot().is_none();
+        let number = if is_empty { self.put() } else { None };
         self.coming.store(false, Ordering::Release);
+        number
+    }
+
+    fn put(&self) -> Option<u32> {
+        let started = self.start();
+        // A session that starts its own says more.
+        let started =
+            started.inspect_err(|error| debug!(%error, "cannot start a session process ahead")).ok()?;
+        let number = started.child.id();
+        *self.slot() = Some(started);
+        number
     }
 
     fn start(&self) -> io::Result<Waiting> {
