@@ -4,38 +4,15 @@ use std::time::Duration;
 
 use sallyport_access::HostRole;
 use sallyport_ssh::client::{
-    ClientError, Connection, Endpoint, Exit, Listener, Output, Program, Report, SessionRequest, Terminal,
-    WindowSize, connect,
+    ClientError, Endpoint, Exit, Listener, Output, Report, SessionRequest, Terminal, WindowSize, connect,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::rig::{
-    Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, settings, ssh_program,
-    there_and_back,
+    Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, run, settings, ssh_program,
+    talk_to_a_shell, there_and_back,
 };
-
-/// Everything that comes out of a session.
-struct Ran {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    exit: Exit,
-}
-
-async fn run(connection: &Connection, request: SessionRequest) -> Ran {
-    let mut session = connection.start(request).await.unwrap();
-    session.input().eof().await.unwrap();
-    let mut ran = Ran { stdout: Vec::new(), stderr: Vec::new(), exit: Exit::Unknown };
-    while let Some(output) = session.next().await {
-        match output {
-            Output::Stdout(data) => ran.stdout.extend_from_slice(&data),
-            Output::Stderr(data) => ran.stderr.extend_from_slice(&data),
-            Output::Exit(exit) => ran.exit = exit,
-            _ => {}
-        }
-    }
-    ran
-}
 
 fn silent() -> Report {
     Arc::new(|_| {})
@@ -52,20 +29,7 @@ async fn commands_give_output_and_exit_codes() {
     let ran = run(&connection, SessionRequest::exec("kill -TERM $$")).await;
     let Exit::Signal { name, .. } = ran.exit else { panic!("{:?}", ran.exit) };
     assert_eq!(name, "TERM");
-    // A shell reads its commands from standard input.
-    let session = connection.start(SessionRequest::new(Program::Shell)).await.unwrap();
-    let (input, mut output) = session.split();
-    input.data(&b"echo from the shell; exit 5\n"[..]).await.unwrap();
-    let mut out = Vec::new();
-    let exit = loop {
-        match output.next().await.unwrap() {
-            Output::Stdout(data) => out.extend_from_slice(&data),
-            Output::Exit(exit) => break exit,
-            _ => {}
-        }
-    };
-    assert!(String::from_utf8_lossy(&out).contains("from the shell"));
-    assert_eq!(exit, Exit::Status(5));
+    talk_to_a_shell(&connection).await;
 }
 
 #[tokio::test]

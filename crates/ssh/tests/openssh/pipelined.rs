@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::rig::{
-    Cluster, NODE, Pair, Sshd, SshdOptions, account, connected, noise, now, settings, there_and_back,
+    Cluster, NODE, Pair, Ran, Sshd, SshdOptions, account, connected, noise, now, run, settings,
+    talk_to_a_shell, there_and_back,
 };
 
 pub(crate) async fn reach(sshd: &Sshd, user: &Pair, settings: Settings) -> Result<Connection, ClientError> {
@@ -29,27 +30,6 @@ fn server(extra: &'static str) -> (Cluster, Sshd) {
     let options = SshdOptions { extra, ..SshdOptions::default() };
     let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &options);
     (cluster, sshd)
-}
-
-struct Ran {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    exit: Exit,
-}
-
-async fn run(connection: &Connection, request: SessionRequest) -> Ran {
-    let mut session = connection.start(request).await.unwrap();
-    session.input().eof().await.unwrap();
-    let mut ran = Ran { stdout: Vec::new(), stderr: Vec::new(), exit: Exit::Unknown };
-    while let Some(output) = session.next().await {
-        match output {
-            Output::Stdout(data) => ran.stdout.extend_from_slice(&data),
-            Output::Stderr(data) => ran.stderr.extend_from_slice(&data),
-            Output::Exit(exit) => ran.exit = exit,
-            _ => {}
-        }
-    }
-    ran
 }
 
 async fn once(cluster: &Cluster, sshd: &Sshd, request: SessionRequest) -> Ran {
@@ -81,19 +61,7 @@ async fn commands_give_output_and_exit_codes() {
 async fn a_shell_reads_its_input() {
     let (cluster, sshd) = server("");
     let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
-    let session = connection.start(SessionRequest::new(Program::Shell)).await.unwrap();
-    let (input, mut output) = session.split();
-    input.data(&b"echo from the shell; exit 5\n"[..]).await.unwrap();
-    let mut out = Vec::new();
-    let exit = loop {
-        match output.next().await.unwrap() {
-            Output::Stdout(data) => out.extend_from_slice(&data),
-            Output::Exit(exit) => break exit,
-            _ => {}
-        }
-    };
-    assert!(String::from_utf8_lossy(&out).contains("from the shell"));
-    assert_eq!(exit, Exit::Status(5));
+    talk_to_a_shell(&connection).await;
     let second = connection.start(SessionRequest::exec("true")).await.unwrap_err();
     assert!(second.to_string().contains("for one session"), "{second}");
     connection.disconnect().await;

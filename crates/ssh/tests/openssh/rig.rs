@@ -17,7 +17,7 @@ use sallyport_ca::{
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Exit, Output, SessionRequest, Settings, connect,
+    ClientError, Connection, Credentials, Exit, Output, Program, SessionRequest, Settings, connect,
 };
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -289,6 +289,45 @@ pub(crate) async fn ready() -> (Cluster, Sshd, Connection) {
     let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
     let connection = connected(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
     (cluster, sshd, connection)
+}
+
+/// Everything that comes out of a session.
+pub(crate) struct Ran {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) exit: Exit,
+}
+
+pub(crate) async fn run(connection: &Connection, request: SessionRequest) -> Ran {
+    let mut session = connection.start(request).await.unwrap();
+    session.input().eof().await.unwrap();
+    let mut ran = Ran { stdout: Vec::new(), stderr: Vec::new(), exit: Exit::Unknown };
+    while let Some(output) = session.next().await {
+        match output {
+            Output::Stdout(data) => ran.stdout.extend_from_slice(&data),
+            Output::Stderr(data) => ran.stderr.extend_from_slice(&data),
+            Output::Exit(exit) => ran.exit = exit,
+            _ => {}
+        }
+    }
+    ran
+}
+
+/// A shell reads its commands from standard input.
+pub(crate) async fn talk_to_a_shell(connection: &Connection) {
+    let session = connection.start(SessionRequest::new(Program::Shell)).await.unwrap();
+    let (input, mut output) = session.split();
+    input.data(&b"echo from the shell; exit 5\n"[..]).await.unwrap();
+    let mut out = Vec::new();
+    let exit = loop {
+        match output.next().await.unwrap() {
+            Output::Stdout(data) => out.extend_from_slice(&data),
+            Output::Exit(exit) => break exit,
+            _ => {}
+        }
+    };
+    assert!(String::from_utf8_lossy(&out).contains("from the shell"));
+    assert_eq!(exit, Exit::Status(5));
 }
 
 /// Bytes that do not compress and differ everywhere.
