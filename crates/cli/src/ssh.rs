@@ -3,6 +3,7 @@
 mod background;
 mod escape;
 mod flights;
+mod link;
 mod options;
 mod session;
 pub(crate) mod target;
@@ -12,37 +13,25 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Display, Endpoint, Forward, Listener, Program, RemoteForward,
-    Report, Session, SessionRequest, Settings, SftpStream, connect, connect_native, connect_pipelined,
+    Display, Endpoint, Forward, Listener, Program, RemoteForward, Report, SessionRequest,
 };
 use sallyport_wire::v1::NodeInfo;
-use tokio_util::either::Either;
-use tracing::{Instrument, debug, info_span};
+use tracing::{Instrument, info_span};
 use tracing_subscriber::EnvFilter;
 
 use crate::Global;
-use crate::connect::{self, Authority, AuthorityArgs};
-use crate::error::{CliError, CliResult, Context, Exit, chain};
-use crate::front::{self, Asked, Front};
+use crate::connect::{Authority, AuthorityArgs};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ls::Wanted;
 use crate::profile::Stored;
-use crate::resident;
 use crate::trace::{self, PHASE};
-use crate::transport::{self, Ending};
 use crate::ui;
-use flights::Flights;
+pub(crate) use link::Link;
 use options::{ForwardSpec, Options, RequestTty};
 use target::Target;
-
-/// Silence after which the node is asked for a sign of life.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-
-/// From the question to an authenticated connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What ssh exits with when there is no connection.
 const UNREACHABLE: u8 = 255;
@@ -370,181 +359,6 @@ fn login(stored: &Stored, plan: &Plan, target: &Target) -> CliResult<String> {
             )))
         }
     }
-}
-
-/// An authenticated connection to a node.
-pub(crate) struct Link {
-    pub(crate) connection: Connection,
-    node: String,
-    login: String,
-    ending: Ending,
-    /// How long an answer may take.
-    limit: Duration,
-}
-
-/// What a connection is for.
-struct Purpose {
-    agent: Option<PathBuf>,
-    /// One session, and nothing besides.
-    one_session: bool,
-}
-
-impl Link {
-    async fn open(stored: &Stored, node: &str, login: &str, plan: &Plan) -> CliResult<Self> {
-        let limit = plan.options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-        let keepalive = plan.options.keepalive.unwrap_or(KEEPALIVE);
-        let agent = plan.options.forward_agent.then(agent_socket).flatten();
-        let purpose = Purpose { agent, one_session: plan.is_one_session() };
-        Self::connect(stored, node, login, purpose, keepalive, limit).await
-    }
-
-    /// For the transfer of files, and nothing besides.
-    pub(crate) async fn for_files(stored: &Stored, node: &str, login: &str) -> CliResult<Self> {
-        let purpose = Purpose { agent: None, one_session: true };
-        Self::connect(stored, node, login, purpose, KEEPALIVE, CONNECT_TIMEOUT).await
-    }
-
-    /// For commands other than ssh.
-    pub(crate) async fn plain(stored: &Stored, node: &str, login: &str) -> CliResult<Self> {
-        let purpose = Purpose { agent: None, one_session: false };
-        Self::connect(stored, node, login, purpose, KEEPALIVE, CONNECT_TIMEOUT).await
-    }
-
-    async fn connect(
-        stored: &Stored,
-        node: &str,
-        login: &str,
-        Purpose { agent, one_session }: Purpose,
-        keepalive: Duration,
-        limit: Duration,
-    ) -> CliResult<Self> {
-        let flights = Flights::wanted()?;
-        let connecting = async {
-            let settings = Settings {
-                login: login.to_owned(),
-                host: node.to_owned(),
-                trust: Arc::new(stored.trust()?),
-                keepalive: (!keepalive.is_zero()).then_some(keepalive),
-                agent,
-            };
-            let mut channel = None;
-            let front = Front::wanted()?;
-            let mut few = one_session && flights.are_few(front, login);
-            if front.may_be_native(login) {
-                match front::ask(stored, node, login).await? {
-                    Asked::Native(stream, ending) => {
-                        let connection = connect_native(stream, settings);
-                        return Ok(Self {
-                            connection,
-                            node: node.to_owned(),
-                            login: login.to_owned(),
-                            ending,
-                            limit,
-                        });
-                    }
-                    Asked::SshAlone(_) if front == Front::Native => return Err(front::only_ssh(node)),
-                    Asked::SshAlone(made) => channel = made,
-                }
-            }
-            let credentials =
-                Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
-                    .doing("use the stored SSH certificate")?;
-            loop {
-                let helped = if channel.is_some() { None } else { resident::open(stored, node, login) };
-                let (stream, ending) = match helped {
-                    Some((stream, ending)) => (Either::Left(stream), ending),
-                    None => {
-                        let made = match &channel {
-                            Some(made) => made.clone(),
-                            None => connect::proxy(stored).await?,
-                        };
-                        channel = Some(made.clone());
-                        let (stream, ending) = transport::open(made, &Arc::new(stored.clone()), node, login);
-                        (Either::Right(stream), ending)
-                    }
-                };
-                let connected = if few {
-                    connect_pipelined(stream, &credentials, settings.clone()).await
-                } else {
-                    connect(stream, &credentials, settings.clone()).await
-                };
-                match connected {
-                    Ok(connection) => {
-                        let (node, login) = (node.to_owned(), login.to_owned());
-                        return Ok(Self { connection, node, login, ending, limit });
-                    }
-                    // Nothing of the user's was sent, and the other client knows more algorithms.
-                    Err(ClientError::NotPipelined { reason, .. }) if few => {
-                        debug!(node, reason, "not in few flights");
-                        few = false;
-                    }
-                    // When the proxy ended the stream, its words are the cause and SSH's only the effect.
-                    Err(error) => return Err(ending.error(node, login).unwrap_or_else(|| explain(&error))),
-                }
-            }
-        };
-        tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| Err(silent(node, limit)))
-    }
-
-    async fn start(&self, request: SessionRequest) -> CliResult<Session> {
-        self.in_time(self.connection.start(request)).await
-    }
-
-    /// Opens the file transfer service.
-    pub(crate) async fn files(&self) -> CliResult<SftpStream> {
-        self.in_time(self.connection.sftp()).await
-    }
-
-    /// What begins with the login, where that goes with it, has the time of a login.
-    async fn in_time<T>(&self, starting: impl Future<Output = Result<T, ClientError>>) -> CliResult<T> {
-        let started = if self.connection.is_pipelined() {
-            tokio::time::timeout(self.limit, starting).await.map_err(|_| silent(&self.node, self.limit))?
-        } else {
-            starting.await
-        };
-        started.map_err(|error| self.explain(&error))
-    }
-
-    /// The proxy's words about the end of the connection, when it had any.
-    pub(crate) fn said(&self) -> Option<CliError> {
-        self.ending.error(&self.node, &self.login)
-    }
-
-    /// What an error on this connection means.
-    pub(crate) fn explain(&self, error: &ClientError) -> CliError {
-        match error {
-            ClientError::Lost { .. } => self.said().unwrap_or_else(|| explain(error)),
-            // The login is part of it.
-            _ if self.connection.is_pipelined() => self.said().unwrap_or_else(|| explain(error)),
-            _ => explain(error),
-        }
-    }
-}
-
-fn silent(node: &str, limit: Duration) -> CliError {
-    CliError::new(format!("{node} did not answer within {} s", limit.as_secs()))
-        .hint("sallyport ls  (is it online?)")
-}
-
-fn agent_socket() -> Option<PathBuf> {
-    let socket = std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()).map(PathBuf::from);
-    if socket.is_none() {
-        ui::say("note: there is no SSH agent to forward (SSH_AUTH_SOCK is not set)");
-    }
-    socket
-}
-
-/// An SSH failure in words, with what to try.
-pub(crate) fn explain(error: &ClientError) -> CliError {
-    let said = chain(error, &error.to_string());
-    match error {
-        ClientError::HostCertificate { .. } | ClientError::PlainHostKey { .. } => CliError::new(said)
-            .hint("do not go on before you know why: ask an administrator whether this node was replaced"),
-        ClientError::Authentication { .. } => CliError::new(said)
-            .hint("sallyport status  (is the certificate still valid, and does it carry this login?)"),
-        _ => CliError::new(said),
-    }
-    .exit(Exit::Connection)
 }
 
 /// One node: forwards, then a session.
