@@ -14,7 +14,7 @@ use crate::machine::Watch;
 use crate::plot::{Bar, Bars};
 use crate::report::{Aim, Csv, Picture, Report, Row};
 use crate::rig::postgres::Postgres;
-use crate::rig::{Extras, REGISTERED, Rig, Way};
+use crate::rig::{Extras, NODE, REGISTERED, Rig, Way};
 use crate::statistics::Samples;
 use crate::{LabError, Talk};
 
@@ -126,15 +126,8 @@ fn stock(parts: &Parts, way: Way) -> Result<Command, LabError> {
     Ok(command)
 }
 
-fn own(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
-    let mut command = parts.rig.own_ssh(by_helper);
-    command.arg("true");
-    Ok(command)
-}
-
-/// To the stock server, through the cluster.
-fn own_to_stock(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
-    let mut command = parts.rig.own_ssh_to(REGISTERED, by_helper);
+fn own(parts: &Parts, host: &str, by_helper: bool) -> Result<Command, LabError> {
+    let mut command = parts.rig.own_ssh_to(host, by_helper);
     command.arg("true");
     Ok(command)
 }
@@ -148,7 +141,7 @@ fn psql(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
 
 /// Alone, by one carrier or the other.
 fn cold(parts: &Parts, carrier: &str) -> Result<Command, LabError> {
-    let mut command = own(parts, false)?;
+    let mut command = own(parts, NODE, false)?;
     command.env("SALLYPORT_CARRIER", carrier);
     Ok(command)
 }
@@ -165,11 +158,11 @@ fn scenarios() -> Vec<Scenario> {
         ssh("ssh -J, through the proxy", "jump", |parts| stock(parts, Way::Jump), Some(AimAt::OfDirect(0.9))),
         ssh("sallyport ssh, cold", "cold", |parts| cold(parts, "tcp"), Some(AimAt::RoundTrips(4.5))),
         ssh("sallyport ssh, cold, QUIC", "quic", |parts| cold(parts, "quic"), Some(AimAt::RoundTrips(3.5))),
-        ssh("sallyport ssh, warm", "warm", |parts| own(parts, true), Some(AimAt::RoundTrips(1.5))),
+        ssh("sallyport ssh, warm", "warm", |parts| own(parts, NODE, true), Some(AimAt::RoundTrips(1.5))),
         ssh("ssh, helper", "helper", |parts| stock(parts, Way::Helper), Some(AimAt::RoundTrips(2.5))),
         ssh("ssh, no helper", "proxycommand", |parts| stock(parts, Way::ProxyCommand), None),
-        ssh("sallyport ssh to stock sshd, cold", "stock-cold", |parts| own_to_stock(parts, false), None),
-        ssh("sallyport ssh to stock sshd, warm", "stock-warm", |parts| own_to_stock(parts, true), None),
+        ssh("sallyport ssh to stock sshd, cold", "stock-cold", |parts| own(parts, REGISTERED, false), None),
+        ssh("sallyport ssh to stock sshd, warm", "stock-warm", |parts| own(parts, REGISTERED, true), None),
         Scenario {
             hosts: straight,
             ..database(ssh(
