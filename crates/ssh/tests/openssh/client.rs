@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::rig::{
     Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, run, settings, ssh_program,
-    talk_to_a_shell, there_and_back,
+    talk_to_a_shell, there_and_back, written_to_nobody,
 };
 
 fn silent() -> Report {
@@ -79,22 +79,7 @@ async fn big_data_goes_both_ways_unchanged() {
 #[tokio::test]
 async fn a_reader_that_stops_stops_the_host() {
     let (_cluster, _sshd, connection) = ready().await;
-    // The host counts what it could write, into a file that another session reads.
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = file.path().display().to_string();
-    let command =
-        format!("i=0; while [ $i -lt 4096 ]; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > {path}; done");
-    let session = connection.start(SessionRequest::exec(command)).await.unwrap();
-    let written = || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap_or(0) * 65536;
-    let mut last = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(1000)).await;
-        let count = written();
-        if count > 0 && count == last {
-            break;
-        }
-        last = count;
-    }
+    let (session, last, _counting) = written_to_nobody(&connection).await;
     assert!(last < 64 << 20, "the host wrote {last} bytes to a client that reads none");
     drop(session);
 }

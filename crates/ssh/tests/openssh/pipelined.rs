@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::rig::{
     Cluster, NODE, Pair, Ran, Sshd, SshdOptions, account, connected, noise, now, run, settings,
-    talk_to_a_shell, there_and_back,
+    talk_to_a_shell, there_and_back, written_to_nobody,
 };
 
 pub(crate) async fn reach(sshd: &Sshd, user: &Pair, settings: Settings) -> Result<Connection, ClientError> {
@@ -134,21 +134,7 @@ async fn keys_are_renewed_under_load_from_either_side() {
 async fn a_reader_that_stops_stops_the_host() {
     let (cluster, sshd) = server("");
     let connection = reach(&sshd, &cluster.user(), settings(&cluster)).await.unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = file.path().display().to_string();
-    let command =
-        format!("i=0; while [ $i -lt 4096 ]; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > {path}; done");
-    let session = connection.start(SessionRequest::exec(command)).await.unwrap();
-    let written = || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap_or(0) * 65536;
-    let mut last = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(1000)).await;
-        let count = written();
-        if count > 0 && count == last {
-            break;
-        }
-        last = count;
-    }
+    let (session, last, _counting) = written_to_nobody(&connection).await;
     assert!(last < 8 << 20, "{last} bytes were written to a reader that stopped");
     session.input().close().await.unwrap();
 }

@@ -17,7 +17,7 @@ use sallyport_ca::{
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Exit, Output, Program, SessionRequest, Settings, connect,
+    ClientError, Connection, Credentials, Exit, Output, Program, Session, SessionRequest, Settings, connect,
 };
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -328,6 +328,28 @@ pub(crate) async fn talk_to_a_shell(connection: &Connection) {
     };
     assert!(String::from_utf8_lossy(&out).contains("from the shell"));
     assert_eq!(exit, Exit::Status(5));
+}
+
+/// A session that writes 256 MiB to a client that reads none, and how many bytes it got rid of before it stood
+/// still; with the file where it counts.
+pub(crate) async fn written_to_nobody(connection: &Connection) -> (Session, u64, tempfile::NamedTempFile) {
+    // The host counts what it could write, into a file that another session reads.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().display().to_string();
+    let command =
+        format!("i=0; while [ $i -lt 4096 ]; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > {path}; done");
+    let session = connection.start(SessionRequest::exec(command)).await.unwrap();
+    let written = || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap_or(0) * 65536;
+    let mut last = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        let count = written();
+        if count > 0 && count == last {
+            break;
+        }
+        last = count;
+    }
+    (session, last, file)
 }
 
 /// Bytes that do not compress and differ everywhere.
