@@ -1,8 +1,4 @@
 //! The authority's disk: full under load, and what is removed from it by age.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::io::{BufReader, Read, Write};
@@ -11,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use support::{
+use crate::support::{
     Cluster, PASSWORD, PROGRAM, Process, User, drain, free_port, is_root, lines_of, ok, read_until,
     ssh_command, stderr, target, under_way, wait_for,
 };

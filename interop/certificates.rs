@@ -1,17 +1,14 @@
 //! Certificates by hand, found again and taken back: with the real OpenSSH and OpenSSL at the other end.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, clippy::print_stdout, reason = "what a failing or skipped test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Cluster, Process, me, ok, refused, stderr, stdout, target};
 use serde_json::Value;
-use support::{Cluster, Process, me, ok, refused, stderr, stdout, target};
 
 fn json(output: Output) -> Value {
     serde_json::from_slice(&ok(output).stdout).expect("JSON")

@@ -1,15 +1,12 @@
 //! CA keys in PKCS#11 tokens, with real clusters and SoftHSM2.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "the log of a failing cluster is shown")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Cluster, User, me, ok, stderr, stdout, wait_for};
+use crate::support::{Cluster, User, me, ok, stderr, stdout, wait_for};
 use tempfile::TempDir;
 
 const PIN: &str = "271828";

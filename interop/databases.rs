@@ -1,17 +1,14 @@
 //! Databases through the cluster: stock clients of PostgreSQL at one end and a stock server at the other.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::postgres::Postgres;
-use support::{Cluster, Process, User, me, ok, refused, stderr, stdout, wait_for};
+use crate::support::postgres::Postgres;
+use crate::support::{Cluster, Process, User, me, ok, refused, stderr, stdout, wait_for};
 
 /// What alice may: two users of the server and two of its databases.
 const ROLE: &str = "kind: role\nversion: v1\nmetadata: {name: dba}\nspec:\n  options: {record_db_parameters: true}\n  allow:\n    \

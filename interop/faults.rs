@@ -1,15 +1,12 @@
 //! Processes killed in mid-session, restarts, and damaged files.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{
+use crate::support::{
     Cluster, PROGRAM, User, lines_of, ok, read_until, ssh_command, stderr, stdout, target, wait_for,
 };
 

@@ -1,9 +1,5 @@
 //! Faults with many at once: a proxy that dies under two hundred sessions, ten thousand who never speak, a tunnel
 //! whose packets vanish, and one large download after another.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::io::Read;
@@ -12,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use support::{
+use crate::support::{
     Cluster, PROGRAM, Process, User, is_root, me, ok, ssh_command, stderr, stdout, target, wait_for,
 };
 

@@ -1,15 +1,12 @@
 //! `sallyport ssh` by the native front door: the same sessions as by SSH, with tickets and without, and SSH where a node
 //! has nothing else.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use support::{Cluster, User, free_port, ok, stderr, stdout, target, wait_for};
+use crate::support::{Cluster, User, free_port, ok, stderr, stdout, target, wait_for};
 
 /// A helper ends with its test.
 struct Helped(User);

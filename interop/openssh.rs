@@ -1,16 +1,13 @@
 //! Stock OpenSSH through a real cluster: `ssh`, `scp`, `sftp`, `rsync` and `ssh -J`.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{
+use crate::support::{
     CLUSTER, Cluster, User, free_port, me, ok, ssh, ssh_command, stderr, stdout, target, wait_for,
 };
 

@@ -1,15 +1,12 @@
 //! Stock OpenSSH servers without an agent, behind a real cluster: registered, joined, reached from the proxy and
 //! through a gateway. The server is the system's own `sshd`.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use support::{
+use crate::support::{
     Cluster, Process, User, free_port, is_root, me, ok, refused, ssh, ssh_command, stderr, stdout, wait_for,
 };
 

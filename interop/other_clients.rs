@@ -1,14 +1,10 @@
 //! SSH clients that are not OpenSSH: AsyncSSH and PuTTY.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{CLUSTER, Cluster, PROGRAM, User, me, ok, stdout};
+use crate::support::{CLUSTER, Cluster, PROGRAM, User, me, ok, stdout};
 
 fn profile_file(user: &User, name: &str) -> PathBuf {
     fs::read_dir(&user.home)

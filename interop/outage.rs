@@ -1,8 +1,4 @@
 //! The authority is away, certificates are renewed in time, and clocks differ.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -14,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use support::{
+use crate::support::{
     CLUSTER, Cluster, PROGRAM, Process, User, me, ok, read_until, ssh_command, stderr, stdout, target,
     wait_for,
 };

@@ -1,16 +1,13 @@
 //! `sallyport ssh` and `sallyport scp`, as people who know `ssh` and `scp` expect them.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use support::{Cluster, PROGRAM, me, ok, refused, stderr, stdout};
+use crate::support::{Cluster, PROGRAM, me, ok, refused, stderr, stdout};
 
 #[test]
 fn commands_input_and_exit_codes_are_those_of_ssh() {

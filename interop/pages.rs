@@ -1,14 +1,10 @@
 //! The pages of the public address, for programs that are not of the cluster.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "the log of a failing cluster is shown")]
-
-mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use support::{Cluster, me, ok, stdout, wait_for};
+use crate::support::{Cluster, me, ok, stdout, wait_for};
 
 fn curl(cluster: &Cluster, more: &[&str], path: &str) -> Output {
     let mut curl = Command::new("curl");

@@ -1,14 +1,11 @@
 //! What people do and what they are told: logging in, being refused, being locked, asking why.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
+use crate::support::{Cluster, PASSWORD, User, me, ok, refused, stdout, target};
 use sallyport_sal::totp;
-use support::{Cluster, PASSWORD, User, me, ok, refused, stdout, target};
 use time::OffsetDateTime;
 
 #[test]

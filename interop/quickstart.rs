@@ -1,15 +1,11 @@
 //! The first thing that a stranger runs.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::{PROGRAM, free_port, ok, refused, stdout};
+use crate::support::{PROGRAM, free_port, ok, refused, stdout};
 
 fn quickstart(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(PROGRAM)

@@ -1,14 +1,10 @@
 //! Finding nodes: labels from commands and from the host, words, predicates, and names that several nodes have.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use support::{
+use crate::support::{
     CLUSTER, Cluster, PROGRAM, Process, User, me, ok, refused, ssh, stderr, stdout, target, wait_for,
 };
 

@@ -1,8 +1,4 @@
 //! What happens to sessions that cannot be recorded, and that recordings arrive as they were written.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::io::BufReader;
@@ -10,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
-use support::{
+use crate::support::{
     Cluster, PROGRAM, Process, User, drain, is_root, ok, read_until, ssh_command, stderr, target, under_way,
     wait_for,
 };

@@ -1,8 +1,5 @@
 //! Stock clients whose SSH ends in the resident helper, which goes on to the node natively: what they do, what they read
 //! when something is refused, and that nothing is lost where SSH has to go end to end.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use support::{Cluster, User, free_port, me, ok, ssh, ssh_command, stderr, stdout, target, wait_for};
+use crate::support::{Cluster, User, free_port, me, ok, ssh, ssh_command, stderr, stdout, target, wait_for};
 
 /// A helper ends with its test.
 struct Helped(User);

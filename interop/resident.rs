@@ -1,9 +1,6 @@
 //! The resident helper: started by the first `ssh` that needs it, used by all, and never in the way.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -13,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use support::{CLUSTER, Cluster, User, ok, ssh_command, stderr, stdout, target, wait_for};
+use crate::support::{CLUSTER, Cluster, User, ok, ssh_command, stderr, stdout, target, wait_for};
 
 fn profile(user: &User) -> PathBuf {
     user.home.join(user.proxy.replace(':', "_"))

@@ -9,18 +9,15 @@
 //!
 //! `SALLYPORT_LOAD_RATE` (connections a second, default 20) and `SALLYPORT_LOAD_PHASE` (seconds in each phase, default
 //! 15) change it. It prints what was done in each phase and what failed, and fails unless nothing did.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "the figures are what it is for")]
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use support::{Cluster, User, is_root, ok, ssh_command, stderr, stdout, target, wait_for};
+use crate::support::{Cluster, User, is_root, ok, ssh_command, stderr, stdout, target, wait_for};
 
 /// What a connection goes by.
 const WAYS: [&str; 3] = ["ssh ProxyCommand", "ssh -J", "sallyport ssh"];

@@ -1,15 +1,11 @@
 //! `sallyport sal`, as an operator runs it.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::{PROGRAM, ok, refused, stderr, stdout};
 use serde_json::Value;
-use support::{PROGRAM, ok, refused, stderr, stdout};
 use tempfile::TempDir;
 
 fn run(home: &Path, arguments: &[&str]) -> Output {

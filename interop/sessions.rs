@@ -1,14 +1,11 @@
 //! Sessions that run: listed, ended, and by whom.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
 
-mod support;
-
+use crate::support;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Cluster, User, me, ok, refused, ssh_command, stderr, stdout, target, wait_for};
 use serde_json::Value;
-use support::{Cluster, User, me, ok, refused, ssh_command, stderr, stdout, target, wait_for};
 
 fn live(user: &User) -> Vec<Value> {
     serde_json::from_slice(&ok(user.run(&["sessions", "ls", "--format", "json"])).stdout).expect("JSON")

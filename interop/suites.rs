@@ -1,13 +1,9 @@
 //! Changes of suite on a live cluster: who would break is said before, and those break and nobody else.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::process::{Command, Output, Stdio};
 
+use crate::support::{Cluster, User, me, ok, refused, ssh_command, stderr, stdout, target, wait_for};
 use serde_json::Value;
-use support::{Cluster, User, me, ok, refused, ssh_command, stderr, stdout, target, wait_for};
 
 fn cluster(suite: &str) -> (Cluster, User) {
     let mut cluster = Cluster::with_auth_settings(&format!("  suite: {suite}\n"));

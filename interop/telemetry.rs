@@ -1,8 +1,4 @@
 //! Traces of a whole cluster, as a collector of OpenTelemetry sees them.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +7,8 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::postgres::Postgres;
+use crate::support::{Cluster, User, free_port, me, ok, refused, stderr, target, wait_for};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -19,8 +17,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use support::postgres::Postgres;
-use support::{Cluster, User, free_port, me, ok, refused, stderr, target, wait_for};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 

@@ -1,8 +1,4 @@
 //! What people run over `ssh` every day: Ansible, rsync, git, tmux, VS Code Remote's bootstrap, multiplexing, `tail -f`.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{
+use crate::support::{
     CLUSTER, Cluster, Process, User, free_port, me, ok, read_until, ssh, ssh_command, stderr, stdout, target,
     wait_for,
 };

@@ -1,13 +1,9 @@
 //! `sallyport ssh --trace`: where the time of a connection went.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stderr, reason = "what a failing test says")]
-
-mod support;
 
 use std::process::Output;
 
+use crate::support::{Cluster, User, me, ok, refused, stderr, stdout, target};
 use serde_json::Value;
-use support::{Cluster, User, me, ok, refused, stderr, stdout, target};
 
 /// What `--trace=json` told: the one line of stderr that is JSON.
 fn told(output: &Output) -> Value {

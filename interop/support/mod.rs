@@ -13,7 +13,7 @@ pub mod postgres;
 
 use tempfile::TempDir;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
+pub use crate::PROGRAM;
 pub const CLUSTER: &str = "interop.test";
 pub const PASSWORD: &str = "correct horse battery staple";
 /// Long, since the machine may be running several suites at once.

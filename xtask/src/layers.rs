@@ -46,8 +46,13 @@ const LAYERS: &[Layer] = &[
         reason: "messages and handshakes are pure; who may connect where is decided elsewhere",
     },
     Layer {
+        name: "rig",
+        may_use: &["sal", "ca"],
+        reason: "what is started runs in processes of its own, as users run it",
+    },
+    Layer {
         name: "lab",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "rig", "cli"],
         reason: "what is measured runs in processes of its own, as users run it",
     },
     Layer {
@@ -62,7 +67,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cli",
-        may_use: &["sal", "access", "ca", "audit", "databases", "wire", "ssh", "lab", "server", "telemetry"],
+        may_use: &["sal", "access", "ca", "audit", "databases", "wire", "ssh", "rig", "server", "telemetry"],
         reason: "commands talk to services over the API, never to their storage",
     },
 ];
@@ -172,7 +177,7 @@ fn starters(directory: &Path, problems: &mut Vec<String>) -> Result<(), String> 
     Ok(())
 }
 
-fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     for entry in entries.flatten() {
@@ -188,6 +193,8 @@ fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -195,6 +202,8 @@ mod tests {
         let package = |name: &str, uses: &[&str]| Package {
             name: name.to_owned(),
             in_workspace: true,
+            home: PathBuf::new(),
+            uses: BTreeSet::new(),
             normal: uses.iter().map(|used| (*used).to_owned()).collect(),
         };
         let mut problems = Vec::new();

@@ -11,7 +11,6 @@ mod test;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test [ARGS]     install what the tests need, then run all of them (ARGS go to cargo test)
 cargo xtask setup           only install what the tests need
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
 cargo xtask check-layers    fail on a dependency that the architecture forbids
@@ -19,6 +18,11 @@ cargo xtask deny            fail on a banned crate or licence (the rules of deny
 ";
 
 fn main() -> ExitCode {
+    // The chores' paths are from here, wherever they are called from.
+    if let Err(error) = std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")) {
+        eprintln!("xtask: cannot go to the project's directory: {error}");
+        return ExitCode::FAILURE;
+    }
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();
@@ -29,7 +33,7 @@ fn main() -> ExitCode {
         "check-layers" => layers::run(),
         "deny" => deny::run(),
         _ => {
-            eprint!("{USAGE}");
+            eprint!("{}{USAGE}", test::USAGE);
             return ExitCode::from(2);
         }
     };

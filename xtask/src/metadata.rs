@@ -1,6 +1,7 @@
 //! What cargo says about the workspace and its dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -10,8 +11,12 @@ use serde_json::Value;
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) in_workspace: bool,
+    /// Its directory, from that of the workspace.
+    pub(crate) home: PathBuf,
     /// Names of the packages it links against in a normal build (not for tests or build scripts).
     pub(crate) normal: BTreeSet<String>,
+    /// Names of all packages it needs, for tests and build scripts, too.
+    pub(crate) uses: BTreeSet<String>,
 }
 
 /// A crate from outside that the default build really contains.
@@ -76,22 +81,28 @@ fn read(value: &Value) -> Option<Vec<Package>> {
     for package in value.get("packages")?.as_array()? {
         names.insert(package.get("id")?.as_str()?, package);
     }
+    let root = PathBuf::from(value.get("workspace_root")?.as_str()?);
     let mut packages = Vec::new();
     for node in value.get("resolve")?.get("nodes")?.as_array()? {
         let id = node.get("id")?.as_str()?;
         let package = names.get(id)?;
-        let mut normal = BTreeSet::new();
+        let manifest = Path::new(package.get("manifest_path")?.as_str()?).parent()?;
+        let (mut normal, mut uses) = (BTreeSet::new(), BTreeSet::new());
         for dependency in node.get("deps")?.as_array()? {
+            let target = names.get(dependency.get("pkg")?.as_str()?)?;
+            let name = target.get("name")?.as_str()?.to_owned();
             let kinds = dependency.get("dep_kinds")?.as_array()?;
             if kinds.iter().any(|kind| kind.get("kind").is_some_and(Value::is_null)) {
-                let target = names.get(dependency.get("pkg")?.as_str()?)?;
-                normal.insert(target.get("name")?.as_str()?.to_owned());
+                normal.insert(name.clone());
             }
+            uses.insert(name);
         }
         packages.push(Package {
             name: package.get("name")?.as_str()?.to_owned(),
             in_workspace: members.contains(id),
+            home: manifest.strip_prefix(&root).unwrap_or(manifest).to_owned(),
             normal,
+            uses,
         });
     }
     Some(packages)

@@ -20,24 +20,34 @@ const VARIABLE: &str = "SALLYPORT_CRYPTO";
 pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
     match command {
         // These set up their own, or measure all there is: a bad setting must not keep anyone from a good one.
-        Command::Start(_) | Command::Configure(_) | Command::Sal(Sal::Tune(_) | Sal::Speed(_)) => {
+        Command::Start(_)
+        | Command::Configure(_)
+        | Command::Lab(_)
+        | Command::Sal(Sal::Tune(_) | Sal::Speed(_)) => {
             return Ok(());
         }
         _ => {}
     }
+    // The report shows the choice of processes that stay; the quickstart is one.
+    let quick_start = !matches!(command, Command::Sal(_) | Command::Quickstart(_));
+    configure_with(global, quick_start, dials(command))
+}
+
+/// The same for a program that is no command of this one: whether it shall start quickly, and whether it makes TLS
+/// connections at once.
+pub(crate) fn configure_with(global: &Global, quick_start: bool, dials: bool) -> CliResult {
     let setting = std::env::var_os(VARIABLE);
     let setting = setting.as_ref().map(|text| text.to_string_lossy());
     let home = profile::home(global).ok();
     let path = home.map(|home| home.join("crypto.json"));
     let mut policy = policy(setting.as_deref().unwrap_or_default(), path.as_deref())?;
-    // The report and the lab show the choice of processes that stay; the quickstart is one.
-    policy.quick_start = !matches!(command, Command::Sal(_) | Command::Lab(_) | Command::Quickstart(_));
+    policy.quick_start = quick_start;
     let groups = needs::default_groups(&policy.mode).to_vec();
     let chosen =
         selection::configure(policy).and_then(|chosen| tls::configure_groups(groups).map(|()| chosen));
     let chosen = chosen.map_err(|error| CliError::new(chain(&error, &error.to_string())))?;
     chosen.on_incident(|incident: &Incident| warn!("{incident}"));
-    if dials(command) {
+    if dials {
         // While addresses are looked up and connections made. It ends with the process.
         std::thread::spawn(prepare);
     }

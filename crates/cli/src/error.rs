@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// The command failed.
     Failed = 1,
     /// The command line was wrong (clap uses the same number).
@@ -20,7 +20,7 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// The code of a number that another process of this program gave.
-    pub(crate) fn of_number(number: u8) -> Self {
+    pub fn of_number(number: u8) -> Self {
         let known = [Self::Usage, Self::NotLoggedIn, Self::Refused, Self::Connection];
         known.into_iter().find(|exit| *exit as u8 == number).unwrap_or(Self::Failed)
     }
@@ -28,59 +28,68 @@ impl Exit {
 
 /// One failure, for a person.
 #[derive(Debug, Clone)]
-pub(crate) struct CliError {
+pub struct CliError {
     what: String,
     hint: Option<String>,
     exit: Exit,
 }
 
-pub(crate) type CliResult<T = ()> = Result<T, CliError>;
+/// What a command comes to.
+pub type CliResult<T = ()> = Result<T, CliError>;
 
 impl CliError {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
+    /// A failure; `what` says what went wrong.
+    pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), hint: None, exit: Exit::Failed }
     }
 
     /// The next command to try.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+    /// The code that the program ends with, where it is not 1.
+    #[must_use]
+    pub fn exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    /// What the program ends with.
+    pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.exit_number())
     }
 
-    pub(crate) fn exit_number(&self) -> u8 {
+    /// The same as a number.
+    pub fn exit_number(&self) -> u8 {
         self.exit as u8
     }
 
-    pub(crate) fn exit_kind(&self) -> Exit {
+    /// Which of the documented codes it is.
+    pub fn exit_kind(&self) -> Exit {
         self.exit
     }
 
     /// What went wrong, without what to try.
-    pub(crate) fn what(&self) -> &str {
+    pub fn what(&self) -> &str {
         &self.what
     }
 
-    pub(crate) fn hint_text(&self) -> Option<&str> {
+    /// What to try.
+    pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    pub(crate) fn not_logged_in() -> Self {
+    /// There is no valid login.
+    pub fn not_logged_in() -> Self {
         Self::new("you are not logged in")
             .hint("sallyport login --proxy HOST:PORT --user NAME")
             .exit(Exit::NotLoggedIn)
     }
 
     /// What an authority or proxy answered, in words. `doing` completes "cannot …".
-    pub(crate) fn from_status(doing: &str, status: &tonic::Status) -> Self {
+    pub fn from_status(doing: &str, status: &tonic::Status) -> Self {
         use tonic::Code;
         let said = status.message();
         match status.code() {
@@ -106,7 +115,7 @@ impl CliError {
 }
 
 /// The text of an error and of everything behind it that adds something.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static), first: &str) -> String {
+pub fn chain(error: &(dyn std::error::Error + 'static), first: &str) -> String {
     let mut text = first.to_owned();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -133,7 +142,7 @@ impl fmt::Display for CliError {
 }
 
 /// Adds "cannot …" to whatever failed.
-pub(crate) trait Context<T> {
+pub trait Context<T> {
     /// `doing` completes "cannot …".
     fn doing(self, doing: impl fmt::Display) -> CliResult<T>;
 }

@@ -12,7 +12,7 @@ use crate::error::{CliError, CliResult, Context};
 
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people.
     Text,
     /// For programs.
@@ -20,12 +20,12 @@ pub(crate) enum Format {
 }
 
 /// Writes one line of data. A reader that has gone away (`| head`) ends the program quietly.
-pub(crate) fn data(line: impl AsRef<str>) -> CliResult {
+pub fn data(line: impl AsRef<str>) -> CliResult {
     write_stdout(line.as_ref().as_bytes(), true)
 }
 
 /// Writes data as it is.
-pub(crate) fn raw(bytes: &[u8]) -> CliResult {
+pub fn raw(bytes: &[u8]) -> CliResult {
     write_stdout(bytes, false)
 }
 
@@ -42,18 +42,18 @@ fn write_stdout(bytes: &[u8], newline: bool) -> CliResult {
 }
 
 /// Writes one line of talk. Failing to talk is never an error.
-pub(crate) fn say(line: impl AsRef<str>) {
+pub fn say(line: impl AsRef<str>) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(line.as_ref().as_bytes()).and_then(|()| err.write_all(b"\n"));
 }
 
 /// Prints a value as JSON.
-pub(crate) fn json(value: &impl Serialize) -> CliResult {
+pub fn json(value: &impl Serialize) -> CliResult {
     data(serde_json::to_string_pretty(value).doing("encode JSON")?)
 }
 
 /// Prints rows under headings; nothing but a note on stderr when there are none.
-pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> CliResult {
+pub fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> CliResult {
     if rows.is_empty() {
         say(none);
         return Ok(());
@@ -72,7 +72,7 @@ pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> Cl
 }
 
 /// A password from the terminal, not echoed, or the first line of standard input.
-pub(crate) fn password(prompt: &str, from_stdin: bool) -> CliResult<String> {
+pub fn password(prompt: &str, from_stdin: bool) -> CliResult<String> {
     if from_stdin {
         return line_from_stdin("a password");
     }
@@ -84,7 +84,7 @@ pub(crate) fn password(prompt: &str, from_stdin: bool) -> CliResult<String> {
 }
 
 /// One line of standard input, without its end.
-pub(crate) fn line_from_stdin(what: &str) -> CliResult<String> {
+pub fn line_from_stdin(what: &str) -> CliResult<String> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line).doing("read standard input")?;
     if read == 0 {
@@ -94,7 +94,7 @@ pub(crate) fn line_from_stdin(what: &str) -> CliResult<String> {
 }
 
 /// Asks on the terminal and returns the answer.
-pub(crate) fn ask(question: &str) -> CliResult<String> {
+pub fn ask(question: &str) -> CliResult<String> {
     {
         let mut err = io::stderr().lock();
         let _ = write!(err, "{question}");
@@ -104,17 +104,17 @@ pub(crate) fn ask(question: &str) -> CliResult<String> {
 }
 
 /// Whether a person can be asked.
-pub(crate) fn can_ask() -> bool {
+pub fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// `2026-03-01T12:00:00Z`.
-pub(crate) fn timestamp(at: OffsetDateTime) -> String {
+pub fn timestamp(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0).unwrap_or(at).format(&Rfc3339).unwrap_or_else(|_| at.to_string())
 }
 
 /// `1h 20m`, `45s`, `12d 3h`: the two largest units.
-pub(crate) fn duration(span: time::Duration) -> String {
+pub fn duration(span: time::Duration) -> String {
     let seconds = span.whole_seconds().max(0);
     let parts =
         [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
@@ -129,12 +129,12 @@ pub(crate) fn duration(span: time::Duration) -> String {
 }
 
 /// `12.3 MiB`.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     indicatif::HumanBytes(count).to_string()
 }
 
 /// Parses `90s`, `15m`, `8h`, `7d`, and sums such as `1h30m`.
-pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     let bad = || format!("{text:?} is not a duration; examples: 90s, 15m, 8h, 1h30m, 7d");
     let mut total: u64 = 0;
     let mut number = String::new();

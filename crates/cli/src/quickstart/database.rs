@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use sallyport_lab::rig::postgres::{HOST, Postgres};
+use sallyport_rig::postgres::{HOST, Postgres};
 use sallyport_wire::v1::{ExportCaRequest, ListDatabasesRequest};
 use time::OffsetDateTime;
 
@@ -52,7 +52,7 @@ impl Tour {
                      ('compass', 31); ALTER TABLE wares OWNER TO {DB_USER}"
                 ),
             )?;
-            Ok::<_, sallyport_lab::LabError>(postgres)
+            Ok::<_, sallyport_rig::RigError>(postgres)
         });
         let postgres = started.await.doing("start PostgreSQL")?.map_err(|error| {
             CliError::new(error.to_string()).hint("sallyport quickstart, for the tour without databases")

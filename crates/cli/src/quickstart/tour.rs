@@ -14,7 +14,7 @@ use sallyport_wire::v1::{
 };
 use time::OffsetDateTime;
 
-use sallyport_lab::rig::postgres::Postgres;
+use sallyport_rig::postgres::Postgres;
 
 use super::database;
 use super::state::{Directory, State};

@@ -19,10 +19,10 @@ use tokio_tun::Tun;
 use super::HostFacts;
 use super::capture::{Capture, PACKETS_MOST, Seen};
 use super::line::{Fate, Line, Numbers};
-use super::namespace::Namespace;
 use super::packet::Packet;
 use super::plan::Conditions;
 use crate::LabError;
+use sallyport_rig::Namespace;
 
 /// What each host's device is called.
 pub(super) const DEVICE: &str = "wan0";

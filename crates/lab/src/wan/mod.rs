@@ -9,7 +9,6 @@ mod emulator;
 mod flights;
 pub mod ladder;
 mod line;
-mod namespace;
 mod packet;
 mod plan;
 mod run;
@@ -24,14 +23,14 @@ pub use capture::{Capture, Direction, Flow, PACKETS_MOST, Seen};
 pub use emulator::Counts;
 pub use flights::{Cause, Journey, Trip};
 pub use line::{Fate, Line};
-pub use namespace::{Namespace, clean};
 pub use packet::{Carries, Packet, Segment};
 pub use plan::{Change, Conditions, HOSTS_MOST, Matrix, Name, Placed, Plan, Setting, Settings};
 pub use run::{Ended, flows, run};
+pub use sallyport_rig::namespace::{Namespace, clean};
 
 use crate::LabError;
 use emulator::{DEVICE, Emulator};
-use namespace::Claim;
+use sallyport_rig::namespace::Claim;
 
 /// What a host's second address has other than the first; more than there are hosts.
 const SECOND_ADDRESS: u8 = 0x80;

@@ -1,54 +1,19 @@
 //! What a WAN looks like: hosts, the regions they stand in, and what lies between regions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use sallyport_rig::Name;
+
 use crate::LabError;
 
-/// Longest name of a host or region: with the number of the WAN before it, it still is a name for a device.
-const NAME_LONGEST: usize = 10;
 /// Most hosts: each has an address in one small network.
 pub const HOSTS_MOST: usize = 64;
 /// Longest round trip and jitter. Farther than the moon and back.
 const MILLISECONDS_MOST: f64 = 10_000.0;
 /// Most Mbit/s that a rate may name: past it a packet takes less than the clock can tell.
 const MEGABITS_MOST: f64 = 100_000.0;
-
-/// The name of a host or region: lower-case letters and digits.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
-
-impl Name {
-    /// As text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for Name {
-    type Err = LabError;
-
-    fn from_str(text: &str) -> Result<Self, LabError> {
-        let fits = (1..=NAME_LONGEST).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if fits {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(LabError::Input(format!(
-                "{text:?} is no name of a host or region: expected 1 to {NAME_LONGEST} lower-case letters and digits"
-            )))
-        }
-    }
-}
 
 /// What lies between two hosts, both ways alike.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

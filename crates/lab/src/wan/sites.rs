@@ -1,9 +1,10 @@
 //! The parts of a cluster, each on a host of its own, in the regions a, b and c.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
-use super::Wan;
 use super::plan::{Matrix, Name, Placed, Plan, Settings};
+use super::{Host, Wan};
 use crate::LabError;
 use crate::rig::{Site, Sites};
 
@@ -31,6 +32,12 @@ pub fn up(figures: &Settings, seed: u64) -> Result<(Wan, Sites), LabError> {
     };
     let sites = Sites { client: site("client")?, proxy: site("proxy")?, host: site("host")? };
     Ok((wan, sites))
+}
+
+impl From<&Host> for Site {
+    fn from(host: &Host) -> Self {
+        Self::of(IpAddr::V4(host.v4), host.namespace.clone())
+    }
 }
 
 fn regions() -> Result<Vec<Name>, LabError> {

@@ -1,0 +1,18 @@
+//! Who may do what, by documents as an administrator writes them.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+
+mod databases;
+mod decide;
+mod docs;
+mod role_errors;

@@ -1,0 +1,30 @@
+//! Certificates, lists and tokens, held against the programs that read them.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+
+mod certificates;
+mod cluster;
+mod handshakes;
+mod issued;
+mod kinds;
+mod page;
+mod programs;
+mod rotation;
+#[allow(dead_code, reason = "the tests of sal use the rest")]
+#[path = "../../../sal/tests/it/softhsm/mod.rs"]
+mod softhsm;
+mod subjects;
+mod token;
+mod tokens;
+mod tool;
+mod tools;

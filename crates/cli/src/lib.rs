@@ -1,0 +1,261 @@
+//! The `sallyport` command: arguments to settings to commands. Other programs of the project talk to a person by the same
+//! parts.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "doc comments of arguments are help text, where brackets mean optional"
+)]
+
+mod access;
+mod admin;
+mod carrier;
+mod config;
+mod configure;
+mod connect;
+mod crypto;
+mod db;
+pub mod dial;
+pub mod error;
+mod follow;
+mod front;
+mod inherited;
+mod join;
+pub mod lab;
+mod login;
+mod ls;
+mod nodes;
+mod play;
+mod profile;
+mod proxy_ssh;
+mod pulse;
+mod quickstart;
+mod recordings;
+mod resident;
+mod sal;
+mod scp;
+mod sessions;
+mod signing;
+mod signup;
+mod ssh;
+mod start;
+mod status;
+mod trace;
+mod transport;
+pub mod ui;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::error::{CliResult, Context};
+
+/// Log in once; reach every server through one address, on the record.
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not logged in or expired, 4 refused by the cluster,
+/// 255 connection failed (ssh: otherwise that of the remote command).
+///
+/// SALLYPORT_CRYPTO chooses the sources of cryptography: measured, preset, only:NAME or fips.
+#[derive(Debug, Parser)]
+#[command(name = "sallyport", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Global {
+    /// Where profiles, keys and certificates are kept.
+    #[arg(long, global = true, env = "SALLYPORT_HOME", value_name = "DIR", help_heading = "Global options")]
+    home: Option<std::path::PathBuf>,
+    /// The cluster's address, host:port. Default: that of the last login.
+    #[arg(
+        long,
+        global = true,
+        env = "SALLYPORT_PROXY",
+        value_name = "HOST:PORT",
+        help_heading = "Global options"
+    )]
+    proxy: Option<String>,
+    /// Log what happens, to stderr; as a filter such as "debug" or "sallyport_server=trace".
+    #[arg(
+        long,
+        global = true,
+        env = "SALLYPORT_LOG",
+        value_name = "FILTER",
+        help_heading = "Global options"
+    )]
+    log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Log in and get certificates.
+    Login(login::Args),
+    /// Accept an invite or reset link: set a password and a second factor.
+    Signup(signup::Args),
+    /// Forget the certificates and keys of a login.
+    Logout(login::LogoutArgs),
+    /// Who you are, until when, and whether the cluster answers.
+    Status(status::Args),
+    /// List the nodes you can reach.
+    Ls(ls::Args),
+    /// Open a shell on a node, or run a command there; as ssh does.
+    Ssh(Box<ssh::Args>),
+    /// Copy files to and from nodes; as scp does.
+    Scp(scp::Args),
+    /// Use databases: list them, log in to them, open psql.
+    #[command(subcommand)]
+    Db(db::Db),
+    /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
+    Connect(resident::Args),
+    /// Connections for other programs.
+    #[command(subcommand)]
+    Proxy(proxy_ssh::Proxy),
+    /// Print configuration for stock OpenSSH.
+    Config(config::Args),
+    /// Play back a recorded session.
+    Play(play::Args),
+    /// Find recordings.
+    #[command(subcommand)]
+    Recordings(recordings::Recordings),
+    /// See, join and end sessions that run.
+    #[command(subcommand)]
+    Sessions(sessions::Sessions),
+    /// Questions about who may do what.
+    #[command(subcommand)]
+    Access(access::Access),
+    /// Administer the cluster.
+    Admin(admin::Args),
+    /// What the cryptography here is made of, and what it costs.
+    #[command(subcommand)]
+    Sal(sal::Sal),
+    /// Measure what keys, handshakes, servers and whole clusters cost on this machine, and review what servers offer:
+    /// runs sallyport-lab.
+    #[command(disable_help_flag = true)]
+    Lab(lab::Args),
+    /// Run the services of a configuration file.
+    Start(start::Args),
+    /// Make a stock OpenSSH server a member of the cluster.
+    #[command(subcommand)]
+    Join(join::Join),
+    /// Print a commented configuration file.
+    Configure(configure::Args),
+    /// Start a whole cluster on this machine, and show what it does.
+    Quickstart(quickstart::Args),
+}
+
+/// Runs the command line of this process, and gives its exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    // Before anything else: this process becomes a session and never returns.
+    if std::env::args_os().nth(1).is_some_and(|first| first == sallyport_ssh::helper::ARGUMENT) {
+        return sallyport_ssh::helper::main(std::env::args_os().skip(2));
+    }
+    // Stock ssh waits for this one, so it comes before everything that only the rest needs.
+    if let Some(code) = resident::proxy_ssh(std::env::args_os()) {
+        return code;
+    }
+    let cli = Cli::parse();
+    match &cli.command {
+        Command::Connect(args) if args.becomes_helper() => resident::detach(),
+        Command::Start(_) => inherited::close(),
+        _ => {}
+    }
+    logging(&cli);
+    match crypto::configure(&cli.global, &cli.command).and_then(|()| run(cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            ui::say(error.to_string());
+            error.exit_code()
+        }
+    }
+}
+
+/// Servers configure their own logging; clients are silent unless asked.
+fn logging(cli: &Cli) {
+    // A trace has the log beside it.
+    if matches!(&cli.command, Command::Start(_))
+        || matches!(&cli.command, Command::Ssh(args) if args.traces())
+        || matches!(&cli.command, Command::Connect(args) if args.becomes_helper())
+    {
+        return;
+    }
+    log_to_stderr(&cli.global);
+}
+
+/// Logs what `--log` asks for.
+pub fn log_to_stderr(global: &Global) {
+    // An empty variable is one that is not set.
+    if let Some(filter) = log_filter(global) {
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    }
+}
+
+/// Sets the sources of cryptography of a program that measures, as [`crypto::configure`] does for commands. It must come
+/// before anything used cryptography.
+///
+/// # Errors
+/// When a person's setting cannot be followed.
+pub fn configure_measured(global: &Global) -> CliResult {
+    crypto::configure_with(global, false, false)
+}
+
+/// What `--log` asks for, where that is understood.
+pub(crate) fn log_filter(global: &Global) -> Option<EnvFilter> {
+    let asked = global.log.as_deref().filter(|asked| !asked.is_empty())?;
+    start::log_filter(asked)
+        .map_err(|error| {
+            ui::say(format!(
+                "note: {asked:?} {error}, so nothing is logged; SALLYPORT_LOG and --log take error, warn, info, debug or \
+                 trace, or a filter such as info,sallyport_ssh=debug"
+            ));
+        })
+        .ok()
+}
+
+fn run(cli: Cli) -> CliResult<ExitCode> {
+    let global = cli.global;
+    let serves = matches!(cli.command, Command::Start(_) | Command::Quickstart(_));
+    let runtime = if serves {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    } else {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
+    }
+    .doing("start the asynchronous runtime")?;
+    let outcome = runtime.block_on(async {
+        let done = |()| ExitCode::SUCCESS;
+        let outcome = match cli.command {
+            Command::Login(args) => login::run(&global, args).await.map(done),
+            Command::Signup(args) => signup::run(&global, args).await.map(done),
+            Command::Logout(args) => login::logout(&global, &args).map(done),
+            Command::Status(args) => status::run(&global, args).await,
+            Command::Ls(args) => ls::run(&global, args).await.map(done),
+            Command::Ssh(args) => carrier::until_killed(ssh::run(&global, *args)).await,
+            Command::Scp(args) => carrier::until_killed(scp::run(&global, args)).await,
+            Command::Db(command) => db::run(&global, command).await,
+            Command::Connect(args) => resident::run(&global, args).await.map(done),
+            Command::Proxy(command) => proxy_ssh::run(&global, command).await,
+            Command::Config(args) => config::run(&global, &args).map(done),
+            Command::Play(args) => play::run(&global, args).await.map(done),
+            Command::Recordings(command) => recordings::run(&global, command).await.map(done),
+            Command::Sessions(command) => sessions::run(&global, command).await,
+            Command::Access(command) => access::run(&global, command).await,
+            Command::Admin(args) => admin::run(&global, args).await,
+            Command::Sal(command) => sal::run(&global, command).map(done),
+            Command::Lab(args) => lab::run(&global, &args).map(done),
+            Command::Start(args) => start::run(args).await.map(done),
+            Command::Join(command) => join::run(&global, command).await.map(done),
+            Command::Configure(args) => configure::run(&args).map(done),
+            Command::Quickstart(args) => quickstart::run(args).await.map(done),
+        };
+        follow::finish().await;
+        carrier::finish().await;
+        outcome
+    });
+    // A prompt or a stuck look-up on a blocking thread must not keep the process.
+    runtime.shutdown_background();
+    outcome
+}

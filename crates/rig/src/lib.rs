@@ -1,0 +1,327 @@
+//! What is measured: a cluster in three processes, and a stock `sshd`, on loopback.
+
+pub mod account;
+mod cluster;
+mod error;
+pub mod floors;
+mod name;
+pub mod namespace;
+pub mod postgres;
+mod process;
+mod site;
+mod sshd;
+mod talk;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+pub use cluster::{Cluster, Shape};
+pub use error::{AtFile, RigError};
+pub use name::Name;
+pub use namespace::Namespace;
+use postgres::Postgres;
+pub use process::Process;
+pub use site::{Site, Sites};
+pub use sshd::Sshd;
+pub use talk::Talk;
+
+/// The node's name.
+pub const NODE: &str = "lab-node";
+/// The cluster's name.
+pub const CLUSTER: &str = "lab.test";
+/// The name that the stock server has in the configuration of `ssh`.
+pub const DIRECT: &str = "direct.lab.invalid";
+
+/// The name that the stock server has in the cluster, where it is registered.
+pub const REGISTERED: &str = "lab-stock";
+
+/// The name of the stock server beside the proxy, through which stock `ssh` may jump.
+pub const BASTION: &str = "bastion.lab.invalid";
+
+/// The key exchange that stock clients and servers are held to: what this cluster and OpenSSH of any age both have.
+pub const KEY_EXCHANGE: &str = "curve25519-sha256";
+/// The cipher that both sides are held to.
+pub const CIPHER: &str = "aes128-gcm@openssh.com";
+
+/// The variable that turns the resident helper off.
+const HELPER: &str = "SALLYPORT_CONNECT";
+
+/// How stock `ssh` goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Straight to the stock server.
+    Direct,
+    /// To the stock server, through another one that stands where the proxy does: only where there is one.
+    Bastion,
+    /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it: by the resident helper.
+    Helper,
+    /// The same without the helper: each connection dials the proxy by itself.
+    ProxyCommand,
+    /// Through the cluster's SSH face, as `ssh -J` goes.
+    Jump,
+}
+
+/// What there may be beside.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// A stock server beside the proxy, to jump through.
+    pub bastion: bool,
+    /// The stock server beside the node is reached through the cluster, too.
+    pub registered: bool,
+    /// A database behind the node.
+    pub postgres: Option<&'a Postgres>,
+}
+
+/// Everything that was started; ends with this value.
+#[derive(Debug)]
+pub struct Rig {
+    /// The cluster, with its user logged in.
+    pub cluster: Cluster,
+    /// The stock server.
+    pub sshd: Sshd,
+    /// The stock server through which stock `ssh` jumps; only on a WAN.
+    pub bastion: Option<Sshd>,
+    /// The account that sessions run as.
+    pub login: String,
+    /// Its shell.
+    pub shell: PathBuf,
+    config: PathBuf,
+    jump_config: PathBuf,
+    bastion_config: PathBuf,
+    // Last: the processes end before their files go.
+    directory: TempDir,
+}
+
+impl Rig {
+    /// Starts everything. `program` is the `sallyport` that is measured.
+    ///
+    /// # Errors
+    /// [`RigError`]: what is missing, or did not start, and its last words.
+    pub fn start(program: &Path, talk: &Talk) -> Result<Self, RigError> {
+        Self::start_at(program, &Sites::default(), Extras::default(), talk)
+    }
+
+    /// The same, somewhere, with more.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(
+        program: &Path,
+        sites: &Sites,
+        extras: Extras<'_>,
+        talk: &Talk,
+    ) -> Result<Self, RigError> {
+        let directory = tempfile::Builder::new()
+            .prefix("sallyport-lab-")
+            .tempdir()
+            .at("make a directory in", &std::env::temp_dir())?;
+        let (login, shell) = account()?;
+        talk.say(format!("starting an authority, a proxy and a node in {}", directory.path().display()));
+        let mut shape = Shape { sites: sites.clone(), ..Shape::default() };
+        if let Some(postgres) = extras.postgres {
+            shape = postgres.behind(shape);
+        }
+        let cluster = Cluster::start(program, directory.path(), &login, &shape)?;
+        talk.say("starting a stock sshd that trusts the same user CA");
+        let member = extras.registered.then_some(REGISTERED);
+        let sshd = Sshd::start(directory.path(), &cluster, DIRECT, member, &sites.host)?;
+        if let Some(postgres) = extras.postgres {
+            postgres.trust_cluster(&cluster)?;
+        }
+        let bastion = extras
+            .bastion
+            .then(|| {
+                let directory = directory.path().join("bastion");
+                fs::create_dir(&directory).at("make", &directory)?;
+                Sshd::start(&directory, &cluster, BASTION, None, &sites.proxy)
+            })
+            .transpose()?;
+        let config = directory.path().join("ssh_config");
+        let jump_config = directory.path().join("ssh_config_jump");
+        let stock = algorithms() + &sshd.ssh_config(&cluster);
+        for (path, arguments) in [(&config, &["config"][..]), (&jump_config, &["config", "--jump"])] {
+            let mut command = cluster.client(arguments);
+            let ours = sites.client.inside(|| output("sallyport config", &mut command))??;
+            write_private(path, &(stock.clone() + &ours))?;
+        }
+        let bastion_config = directory.path().join("ssh_config_bastion");
+        if let Some(bastion) = &bastion {
+            let jump = format!("Host {DIRECT}\n    ProxyJump {login}@{BASTION}\n\n");
+            write_private(&bastion_config, &(stock + &jump + &bastion.ssh_config(&cluster)))?;
+        }
+        Ok(Self { cluster, sshd, bastion, login, shell, config, jump_config, bastion_config, directory })
+    }
+
+    /// A directory for the files of a measurement.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Stock `ssh`, one way or the other, up to and including the destination.
+    #[must_use]
+    pub fn ssh(&self, way: Way) -> Command {
+        let mut command = self.openssh("ssh", way);
+        command.arg(self.destination(way));
+        command
+    }
+
+    /// Stock `ssh` or `scp` with the configuration for one way.
+    #[must_use]
+    pub fn openssh(&self, program: &str, way: Way) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg("-F")
+            .arg(match way {
+                Way::Jump => &self.jump_config,
+                Way::Bastion => &self.bastion_config,
+                Way::Direct | Way::Helper | Way::ProxyCommand => &self.config,
+            })
+            .args(["-o", "BatchMode=yes"])
+            .env_remove("SSH_AUTH_SOCK")
+            .stdin(Stdio::null());
+        if way != Way::Helper {
+            command.env(HELPER, "off");
+        }
+        command
+    }
+
+    /// `LOGIN@HOST`.
+    #[must_use]
+    pub fn destination(&self, way: Way) -> String {
+        match way {
+            Way::Direct | Way::Bastion => format!("{}@{DIRECT}", self.login),
+            Way::Helper | Way::ProxyCommand | Way::Jump => format!("{}@{NODE}.{CLUSTER}", self.login),
+        }
+    }
+
+    /// The cluster's own client, up to and including the destination; by the resident helper or not.
+    #[must_use]
+    pub fn own_ssh(&self, by_helper: bool) -> Command {
+        self.own_ssh_to(NODE, by_helper)
+    }
+
+    /// The same to another host of the cluster: [`REGISTERED`].
+    #[must_use]
+    pub fn own_ssh_to(&self, host: &str, by_helper: bool) -> Command {
+        let mut command = self.cluster.client(&["ssh", &format!("{}@{host}", self.login)]);
+        if !by_helper {
+            command.env(HELPER, "off");
+        }
+        command
+    }
+
+    /// `psql` through the cluster, with these arguments; by the resident helper or not.
+    #[must_use]
+    pub fn psql(&self, postgres: &Postgres, by_helper: bool, arguments: &[&str]) -> Command {
+        let program = postgres.program("psql");
+        let user = postgres::USER;
+        let mut command =
+            self.cluster.client(&["db", "connect", postgres::DATABASE, "-u", user, "-n", user, "--psql"]);
+        command.arg(program.get_program()).arg("--").args(arguments);
+        if !by_helper {
+            command.env(HELPER, "off");
+        }
+        command
+    }
+
+    /// What is held the same on both sides, in words.
+    #[must_use]
+    pub fn conditions(&self) -> Vec<String> {
+        vec![
+            format!(
+                "stock ssh, all ways: {KEY_EXCHANGE}, {CIPHER}, the same user certificate; host certificates of one CA"
+            ),
+            "own client: mlkem768x25519-sha256, which costs more, and the same cipher; it is not weakened to match"
+                .to_owned(),
+            "every session through the cluster is recorded and audited; nothing is on the direct way".to_owned(),
+        ]
+    }
+}
+
+/// What goes before everything else in the configuration of `ssh`.
+fn algorithms() -> String {
+    format!(
+        "Host *\n    KexAlgorithms {KEY_EXCHANGE}\n    Ciphers {CIPHER}\n    Compression no\n    ControlMaster no\n    \
+         UpdateHostKeys no\n    LogLevel ERROR\n\n"
+    )
+}
+
+/// Who runs the lab, and so whom its sessions run as; and the shell.
+pub fn account() -> Result<(String, PathBuf), RigError> {
+    let failed = |said: String| RigError::Failed { what: "finding out who runs this".to_owned(), said };
+    let user =
+        nix::unistd::User::from_uid(nix::unistd::geteuid()).map_err(|error| failed(error.to_string()))?;
+    let user = user.ok_or_else(|| failed("the account has no name".to_owned()))?;
+    Ok((user.name, user.shell))
+}
+
+/// Runs something to its end and gives what it wrote.
+pub fn output(what: &str, command: &mut Command) -> Result<String, RigError> {
+    with_input(what, command, None)
+}
+
+/// The same, with something on its standard input.
+pub fn with_input(what: &str, command: &mut Command, input: Option<&str>) -> Result<String, RigError> {
+    let failed = |said: String| RigError::Failed { what: what.to_owned(), said };
+    command
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| missing(command, source))?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // Who fails early does not read its input; the status tells.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The error of a program that cannot be run.
+#[must_use]
+pub fn missing(command: &Command, source: std::io::Error) -> RigError {
+    RigError::Missing {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+        hint: match command.get_program().to_str() {
+            Some("ssh" | "scp") => {
+                "the lab measures against OpenSSH: install openssh-client and openssh-server"
+            }
+            _ => "the lab starts it",
+        },
+    }
+}
+
+/// Writes a file that only its owner reads.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_private(path: &Path, text: &str) -> Result<(), RigError> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .at("write", path)?;
+    file.write_all(text.as_bytes()).at("write", path)
+}
+
+/// A port of TCP on loopback that nobody has.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16, RigError> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| RigError::Failed { what: "finding a free port".to_owned(), said: error.to_string() })
+}

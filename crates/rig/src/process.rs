@@ -1,0 +1,101 @@
+//! A process that ends with whoever started it.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::missing;
+use crate::{AtFile, RigError};
+
+/// How long a process has to begin its work. The machine may be busy.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it has to end by itself.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A service that was started, with a log of its own.
+#[derive(Debug)]
+pub struct Process {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+    ending: Signal,
+}
+
+impl Process {
+    /// Starts it in a group of its own: Ctrl-C at the terminal is for the lab, which ends what it started in order.
+    pub fn start(name: &'static str, command: &mut Command, directory: &Path) -> Result<Self, RigError> {
+        let log = directory.join(format!("{name}.log"));
+        let file = fs::File::create(&log).at("write", &log)?;
+        let errors = file.try_clone().at("write", &log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .map_err(|source| missing(command, source))?;
+        Ok(Self { name, child, log, ending: Signal::SIGTERM })
+    }
+
+    /// The signal that tells it to end now; by default SIGTERM.
+    #[must_use]
+    pub fn ending_by(mut self, signal: Signal) -> Self {
+        self.ending = signal;
+        self
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `ready` gives something.
+    pub fn wait_until<T>(&mut self, what: &str, mut ready: impl FnMut() -> Option<T>) -> Result<T, RigError> {
+        let began = Instant::now();
+        loop {
+            if let Some(answer) = ready() {
+                return Ok(answer);
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(RigError::Failed {
+                    what: format!("the {} ({status})", self.name),
+                    said: self.last_words(),
+                });
+            }
+            if began.elapsed() > START_PATIENCE {
+                let seconds = START_PATIENCE.as_secs();
+                return Err(RigError::Late { what: what.to_owned(), seconds, log: self.last_words() });
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().rev().take(5).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Ok(number) = i32::try_from(self.child.id()) {
+            let _ = kill(Pid::from_raw(number), self.ending);
+        }
+        let began = Instant::now();
+        while began.elapsed() < END_PATIENCE {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,70 @@
+//! Where the parts of a cluster stand: on loopback, or on hosts of a WAN.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use crate::Namespace;
+use crate::RigError;
+
+/// Where programs run, and the address at which others find what they serve.
+#[derive(Debug, Clone)]
+pub struct Site {
+    address: IpAddr,
+    namespace: Option<Namespace>,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self { address: IpAddr::V4(Ipv4Addr::LOCALHOST), namespace: None }
+    }
+}
+
+impl Site {
+    /// A host of its own: its address, and the namespace that it is in.
+    #[must_use]
+    pub fn of(address: IpAddr, namespace: Namespace) -> Self {
+        Self { address, namespace: Some(namespace) }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Does something there: programs that it starts and sockets that it makes are there.
+    ///
+    /// # Errors
+    /// When it is not there any more.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, RigError> {
+        match &self.namespace {
+            Some(namespace) => namespace.inside(work),
+            None => Ok(work()),
+        }
+    }
+
+    /// A port of TCP that nobody has.
+    pub fn free_port(&self) -> Result<u16, RigError> {
+        let port = self.inside(|| TcpListener::bind((self.address, 0))?.local_addr())?;
+        port.map(|address| address.port()).map_err(|error| RigError::Failed {
+            what: "finding a free port".to_owned(),
+            said: error.to_string(),
+        })
+    }
+
+    /// Whether somebody listens there by now.
+    pub fn answers(&self, port: u16) -> bool {
+        let address = SocketAddr::new(self.address, port);
+        self.inside(|| TcpStream::connect(address).is_ok()).unwrap_or_default()
+    }
+}
+
+/// Where everything stands.
+#[derive(Debug, Clone, Default)]
+pub struct Sites {
+    /// Whoever connects.
+    pub client: Site,
+    /// The proxy, and the authority beside it.
+    pub proxy: Site,
+    /// The node, and the stock server beside it.
+    pub host: Site,
+}

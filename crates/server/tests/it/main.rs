@@ -1,0 +1,24 @@
+//! The services through their API, a cluster in one process.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+
+mod auth_api;
+mod certificates;
+mod cluster;
+mod databases_api;
+mod openssh;
+#[path = "../../../ca/tests/it/programs/mod.rs"]
+mod programs;
+mod rotation;
+mod support;
+mod well_known;

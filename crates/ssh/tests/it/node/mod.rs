@@ -1,0 +1,22 @@
+//! The node against stock OpenSSH: everything here is a real `ssh`, `scp`, `sftp` or `rsync`, over loopback; but for
+//! `doors`, which runs the same sessions through both front doors with our own client, and `native`.
+//!
+//! Logins are to the account that runs the tests. What needs root to become somebody else says so, and says when it was
+//! left out.
+
+mod custody;
+mod denied;
+mod doors;
+mod exchange;
+mod files;
+mod forward;
+mod joining;
+mod keys;
+mod limits;
+mod native;
+mod orphans;
+mod pam_session;
+mod ready;
+mod relay;
+mod running;
+mod x11;

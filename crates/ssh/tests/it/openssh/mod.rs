@@ -1,0 +1,11 @@
+//! The client, the jump host and file copies against real OpenSSH.
+
+mod agent;
+mod client;
+mod copy;
+mod custody;
+mod forwarded;
+mod jump;
+mod pipelined;
+mod recorded;
+mod rig;

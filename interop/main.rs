@@ -1,0 +1,44 @@
+//! The end-to-end suites: real processes of the real programs, with the clients and servers that people have.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
+
+mod authority_disk;
+mod certificates;
+mod custody;
+mod databases;
+mod faults;
+mod faults_load;
+mod native_door;
+mod openssh;
+mod openssh_servers;
+mod other_clients;
+mod outage;
+mod own_client;
+mod pages;
+mod people;
+mod quickstart;
+mod reach;
+mod recording;
+mod relay;
+mod resident;
+mod rotation;
+mod sal;
+mod sessions;
+mod suites;
+mod support;
+mod telemetry;
+mod tools;
+mod trace;

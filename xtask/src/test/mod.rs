@@ -1,0 +1,174 @@
+//! The second command of the README: everything that the tests need, then all of them, side by side.
+//!
+//! Cargo builds the test executables; from then on each test is a process of its own here, so that a test that hangs,
+//! aborts or leaks takes nothing else with it, and its time, its processor time and its output are known by themselves.
+
+mod changed;
+mod durations;
+mod executables;
+mod pool;
+mod process;
+mod report;
+mod startup_files;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use crate::setup;
+use durations::Durations;
+use executables::{Executables, Test};
+use pool::Pool;
+use report::Counts;
+use table::{Rules, Tier};
+
+pub(crate) const USAGE: &str = "\
+cargo xtask test            install what the tests need, then run them all, side by side
+    --filter TEXT           only tests with TEXT in PACKAGE::TARGET::NAME (may be given more than once)
+    --changed [REV]         only crates with files changed since REV (default HEAD), and then the crates that use them
+    --measure               measurements, soaks and big transfers instead, one after another, within 6 minutes
+    --list                  name the tests, and run none
+    --jobs N                how many run at once (default: 3 for each processor)
+    --record                write the durations into xtask/durations.txt
+    --locked                refuse to change Cargo.lock
+";
+
+/// How long `--measure` may take in all. What does not fit is named, never left out in silence.
+const MEASURE_BUDGET: Duration = Duration::from_secs(360);
+
+/// What the caller asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    filters: Vec<String>,
+    changed: Option<String>,
+    measure: bool,
+    list: bool,
+    record: bool,
+    locked: bool,
+    jobs: Option<usize>,
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    let asked = Asked::parse(arguments)?;
+    let begin = Instant::now();
+    setup::run()?;
+    if let Some(outcome) = startup_files::run_without_them(arguments)? {
+        return outcome;
+    }
+    let mut counts = Counts::default();
+    match &asked.changed {
+        None => counts.add(&part(&asked, &Executables::build_all(asked.locked)?)?),
+        Some(revision) => {
+            let changed = changed::since(revision)?;
+            if changed.is_empty() {
+                println!("nothing that a test could notice has changed since {revision}");
+                return Ok(());
+            }
+            println!("changed since {revision}: {}", changed.touched.join(" "));
+            counts.add(&part(&asked, &Executables::build(&changed.touched, asked.locked)?)?);
+            if counts.failed == 0 && !changed.dependents.is_empty() {
+                println!("\nand those that use them: {}", changed.dependents.join(" "));
+                counts.add(&part(&asked, &Executables::build(&changed.dependents, asked.locked)?)?);
+            }
+        }
+    }
+    if asked.list {
+        return Ok(());
+    }
+    println!("\nall took {} s", begin.elapsed().as_secs());
+    println!("{counts}");
+    if counts.failed > 0 {
+        return Err("tests failed".to_owned());
+    }
+    if counts.passed == 0 && asked.changed.is_none() {
+        return Err("no test was run".to_owned());
+    }
+    Ok(())
+}
+
+/// Lists, chooses and runs the tests of these executables.
+fn part(asked: &Asked, executables: &Executables) -> Result<Counts, String> {
+    let rules = Rules::read()?;
+    let all = executables.tests()?;
+    if asked.changed.is_none() {
+        rules.all_match(&all)?;
+    }
+    let tier = if asked.measure { Tier::Measure } else { Tier::Behaviour };
+    let wanted = |test: &Test| {
+        asked.filters.is_empty() || asked.filters.iter().any(|filter| test.id().contains(filter.as_str()))
+    };
+    let mut tests: Vec<Test> = all.into_iter().filter(wanted).collect();
+    for test in &mut tests {
+        test.rule = rules.of(test);
+    }
+    if asked.list {
+        for test in &tests {
+            println!("{}{}", test.id(), test.rule.remark());
+        }
+        return Ok(Counts::default());
+    }
+    let before = tests.len();
+    // A test that is asked for by its name runs whatever its tier is.
+    if asked.filters.is_empty() || asked.measure {
+        tests.retain(|test| test.rule.tier == tier);
+    }
+    let elsewhere = before - tests.len();
+    let mut durations = Durations::load(executables.directory());
+    let mut pool = Pool::new(asked.jobs, asked.measure.then_some(MEASURE_BUDGET));
+    let counts = pool.run(tests, &mut durations)?;
+    durations.store(asked.record)?;
+    if elsewhere > 0 && !asked.measure {
+        println!("{elsewhere} measurements are for `cargo xtask test --measure`");
+    }
+    Ok(counts)
+}
+
+impl Asked {
+    fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut asked = Self::default();
+        let mut words = arguments.iter().peekable();
+        while let Some(word) = words.next() {
+            let mut value =
+                |what: &str| words.next().cloned().ok_or_else(|| format!("{word} wants {what}\n{USAGE}"));
+            match word.as_str() {
+                "--filter" => asked.filters.push(value("a text")?),
+                "--jobs" => {
+                    let text = value("a number")?;
+                    let jobs = text.parse().ok().filter(|jobs| (1..=256).contains(jobs));
+                    asked.jobs =
+                        Some(jobs.ok_or_else(|| format!("--jobs {text}: not a number from 1 to 256"))?);
+                }
+                "--changed" => {
+                    let revision = words.next_if(|next| !next.starts_with('-'));
+                    asked.changed = Some(revision.cloned().unwrap_or_else(|| "HEAD".to_owned()));
+                }
+                "--measure" => asked.measure = true,
+                "--list" => asked.list = true,
+                "--record" => asked.record = true,
+                "--locked" => asked.locked = true,
+                other => return Err(format!("{other:?} is no option of the tests\n{USAGE}")),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Asked, String> {
+        Asked::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read_and_what_is_none_is_refused() {
+        assert_eq!(parse("").unwrap(), Asked::default());
+        let asked = parse("--filter a --filter b --changed --jobs 4").unwrap();
+        assert_eq!(asked.filters, ["a", "b"]);
+        assert_eq!((asked.changed.as_deref(), asked.jobs), (Some("HEAD"), Some(4)));
+        assert_eq!(parse("--changed main --measure").unwrap().changed.as_deref(), Some("main"));
+        for wrong in ["--jobs", "--jobs 0", "--jobs x", "--filter", "name", "--quick"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
