@@ -2,6 +2,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
 mod deny;
+mod dev;
+mod features;
 mod keys;
 mod layers;
 mod metadata;
@@ -11,6 +13,8 @@ mod test;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
+cargo xtask dev [OPTIONS]   build, and run a cluster with a user, a node and a database until Ctrl-C, to try things on
+cargo xtask features [NAME] check that every feature builds
 cargo xtask setup           only install what the tests need
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
 cargo xtask check-layers    fail on a dependency that the architecture forbids
@@ -28,6 +32,8 @@ fn main() -> ExitCode {
     let rest: Vec<String> = arguments.collect();
     let outcome = match command.as_str() {
         "test" => test::run(&rest),
+        "dev" => dev::run(&rest),
+        "features" => features::run(&rest),
         "setup" => setup::run(),
         "keys" => keys::run(&rest),
         "check-layers" => layers::run(),

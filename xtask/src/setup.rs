@@ -39,17 +39,24 @@ const NO_CLUSTER: (&str, &str) =
     ("/etc/postgresql-common/createcluster.conf", "create_main_cluster = false\nstart_conf = 'manual'\n");
 
 pub(crate) fn run() -> Result<(), String> {
-    let missing = missing();
+    install("the tests", NEEDED)
+}
+
+/// Installs what is missing of programs and files, each with the Debian package that brings it; where that may not be, says
+/// which are missing.
+pub(crate) fn install(what: &str, needed: &[(&str, &'static str)]) -> Result<(), String> {
+    let missing = missing(needed);
     if missing.is_empty() {
         return Ok(());
     }
     let list = missing.join(" ");
     if !is_root() {
+        let need = if what.ends_with('s') { "need" } else { "needs" };
         return Err(format!(
-            "the tests need these Debian packages: {list}\n  try: sudo apt-get install {list}"
+            "{what} {need} these Debian packages: {list}\n  try: sudo apt-get install {list}"
         ));
     }
-    println!("installing what the tests need: {list}");
+    println!("installing for {what}: {list}");
     apt(&["update", "-qq"])?;
     if missing.contains(&"postgresql") {
         no_cluster().map_err(|error| format!("cannot write {}: {error}", NO_CLUSTER.0))?;
@@ -59,7 +66,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut install = vec!["install", "-y", "-qq", "--no-install-recommends", "-o", keep];
     install.extend(&missing);
     apt(&install)?;
-    let still = self::missing();
+    let still = self::missing(needed);
     if still.is_empty() {
         Ok(())
     } else {
@@ -67,8 +74,8 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-fn missing() -> Vec<&'static str> {
-    NEEDED.iter().filter(|(program, _)| !present(program)).map(|(_, package)| *package).collect()
+fn missing(needed: &[(&str, &'static str)]) -> Vec<&'static str> {
+    needed.iter().filter(|(program, _)| !present(program)).map(|(_, package)| *package).collect()
 }
 
 fn present(program: &str) -> bool {
