@@ -9,6 +9,7 @@ mod executables;
 mod pool;
 mod process;
 mod report;
+mod room;
 mod startup_files;
 mod table;
 

@@ -10,6 +10,7 @@ use super::durations::{Durations, Took};
 use super::executables::Test;
 use super::process::{self, Ended, Outcome};
 use super::report::Counts;
+use super::room::Room;
 use super::table::Tier;
 
 /// So much is under way for each processor, by what it took the last time: a little more than it can do, since nothing
@@ -64,6 +65,7 @@ impl Pool {
     /// Runs them all and says what fails, with its output.
     pub(crate) fn run(&mut self, tests: Vec<Test>, durations: &mut Durations) -> Result<Counts, String> {
         let begin = Instant::now();
+        let room = Room::new()?;
         let mut counts = Counts::default();
         let all = tests.len();
         let mut waiting = queue(tests, durations);
@@ -84,9 +86,9 @@ impl Pool {
                     continue;
                 }
                 let (alone, job_load) = (job.alone(), job.load());
-                let (sender, number) = (sender.clone(), begun);
+                let (sender, number, place) = (sender.clone(), begun, room.path().to_owned());
                 std::thread::spawn(move || {
-                    let ended = process::run(&job.tests, number);
+                    let ended = process::run(&job.tests, number, &place);
                     // Nobody listens any more if the run was given up.
                     let _ = sender.send(Report { job, ended });
                 });

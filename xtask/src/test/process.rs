@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,11 +37,11 @@ pub(crate) struct Ended {
 }
 
 /// Runs tests of one executable in one process to their end, or to their limit.
-pub(crate) fn run(tests: &[Test], number: usize) -> Ended {
+pub(crate) fn run(tests: &[Test], number: usize, room: &Path) -> Ended {
     let begin = Instant::now();
-    let output = std::env::temp_dir().join(format!("sallyport-test-{}-{number}", std::process::id()));
+    let output = room.join(format!("output-{number}"));
     let limit = tests.iter().map(|test| test.rule.limit).max().unwrap_or_default();
-    let (end, processor_seconds) = match start(tests, &output, number) {
+    let (end, processor_seconds) = match start(tests, &output, number, room) {
         Ok(child) => wait(child, limit),
         Err(error) => (Err(format!("cannot be started: {error}")), 0.0),
     };
@@ -73,7 +73,7 @@ fn failures(said: &str) -> Vec<&str> {
     list.lines().map_while(|line| line.strip_prefix("    ")).collect()
 }
 
-fn start(tests: &[Test], output: &PathBuf, number: usize) -> io::Result<Child> {
+fn start(tests: &[Test], output: &Path, number: usize, room: &Path) -> io::Result<Child> {
     let first = tests.first().ok_or_else(|| io::Error::other("there is no test to run"))?;
     let file = File::create(output)?;
     let mut command = Command::new(&first.executable.path);
@@ -89,6 +89,7 @@ fn start(tests: &[Test], output: &PathBuf, number: usize) -> io::Result<Child> {
         // As cargo gives them.
         .env("CARGO_MANIFEST_DIR", &first.executable.home)
         .env("CARGO_PKG_NAME", &first.executable.package)
+        .env("TMPDIR", room)
         .env(MARK, mark(number))
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
@@ -153,7 +154,7 @@ fn end_leftovers(mark: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::PathBuf;
 
     use super::*;
     use crate::test::executables::Executable;
