@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -94,8 +93,6 @@ fn start(tests: &[Test], output: &Path, number: usize, room: &Path) -> io::Resul
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
-        // What a test sends to its group ends here.
-        .process_group(0)
         .spawn()
 }
 
@@ -112,7 +109,7 @@ fn wait(mut child: Child, limit: Duration) -> (Result<(), String>, f64) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     while matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None)) {
         if Instant::now() >= deadline {
-            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+            let _ = child.kill();
             let _ = child.wait();
             return (Err(format!("took longer than {} s", limit.as_secs())), 0.0);
         }

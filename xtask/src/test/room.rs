@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Linux has memory there as a file system.
 const MEMORY: &str = "/dev/shm";
+/// What directories of runs are called, with the number of the process behind it. Short: paths of sockets have 108 bytes.
+const PREFIX: &str = "sallyport-t";
 /// So much of it must be free.
 const LEAST_FREE_BYTES: u64 = 4 << 30;
 
@@ -17,9 +19,9 @@ pub(crate) struct Room(PathBuf);
 
 impl Room {
     pub(crate) fn new() -> Result<Self, String> {
+        remove_left_behind();
         let parent = if fits() { PathBuf::from(MEMORY) } else { std::env::temp_dir() };
-        // Short: paths of sockets have 108 bytes.
-        let path = parent.join(format!("st-{}", std::process::id()));
+        let path = parent.join(format!("{PREFIX}{}", std::process::id()));
         let failed = |error| format!("cannot make {}: {error}", path.display());
         fs::create_dir(&path).map_err(failed)?;
         // As /tmp is: some of what the tests start runs as another account.
@@ -35,6 +37,19 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes those of runs that were ended.
+fn remove_left_behind() {
+    for parent in [Path::new(MEMORY), &std::env::temp_dir()] {
+        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+            if number.is_some_and(|number| !Path::new("/proc").join(number.to_string()).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 
