@@ -85,7 +85,7 @@ fn a_full_disk_at_the_authority_costs_waiting_and_nothing_else() {
         return;
     }
     let diag = free_port();
-    let mut cluster = Cluster::apart_on_disk(&format!("diag_addr: 127.0.0.1:{diag}\n"), "24m");
+    let mut cluster = Cluster::apart_on_disk(&format!("diag_addr: 127.0.0.1:{diag}\n"), "12m");
     cluster.add_node("web-1", "env: prod");
     let strict = cluster.add_user_with("alice", "{record_session: strict}");
     let lenient = cluster.add_user_with("bob", "{record_session: best_effort}");

@@ -29,11 +29,12 @@ impl Rig {
     fn new() -> Self {
         let mut cluster = Cluster::bare();
         let postgres = Postgres::start(&cluster);
+        // Before the node, whose first heartbeat tells how they are.
+        postgres.register(&cluster, "prod", "web-1");
+        postgres.register(&cluster, "second", "web-1");
         cluster.add_node("web-1", "env: prod");
         ok(cluster.create(ROLE));
         let alice = cluster.add_user("alice", "dba", &me());
-        postgres.register(&cluster, "prod", "web-1");
-        postgres.register(&cluster, "second", "web-1");
         let rig = Self { postgres, cluster, alice };
         for name in ["prod", "second"] {
             rig.wait_healthy(name);

@@ -11,8 +11,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    CLUSTER, Cluster, PROGRAM, Process, User, me, ok, read_until, ssh_command, stderr, stdout, target,
-    wait_for,
+    CLUSTER, Cluster, PROGRAM, Process, User, at_another_time, me, ok, read_until, ssh_command, stderr,
+    stdout, target, wait_for,
 };
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -421,16 +421,6 @@ fn host_certificates_are_renewed_before_two_thirds_of_their_life() {
     session.kill().unwrap();
     session.wait().unwrap();
     let _ = alice.run(&["connect", "--stop"]);
-}
-
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-
-fn at_another_time<'c>(command: &'c mut Command, offset: &str) -> &'c mut Command {
-    command
-        .env("LD_PRELOAD", FAKETIME)
-        .env("FAKETIME", offset)
-        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        .env("FAKETIME_NO_CACHE", "1")
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn ports_and_sockets_are_forwarded_in_both_directions() {
     UnixStream::connect(&here).unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "reached\n");
     // On a port that the node chooses; the session asks itself.
-    let command = "sleep 1; cat < /dev/tcp/127.0.0.1/$(cat)";
+    let command = "cat < /dev/tcp/127.0.0.1/$(cat)";
     let mut running = alice
         .command(&["ssh", "-o", "ExitOnForwardFailure=yes", "-R", &format!("0:127.0.0.1:{port}"), &web])
         .arg(format!("bash -c '{command}'"))

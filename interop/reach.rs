@@ -108,15 +108,18 @@ fn nodes_are_found_by_words_labels_and_predicates() {
 #[test]
 fn labels_of_commands_decide_who_may_enter() {
     let mut cluster = Cluster::bare();
-    let stage = cluster.path("stage");
+    let (stage, marker) = (cluster.path("stage"), cluster.path("marker"));
     fs::write(&stage, "open").unwrap();
+    fs::write(&marker, "before").unwrap();
     // The token fixes a label that neither the configuration nor a command can change.
     let token = cluster.token(&["--label", "zone=inner"]);
     let config = cluster.node_config("web-1", "env: prod", Some(&token));
     let settings = format!(
-        "  commands:\n    - {{name: stage, command: [cat, {}], period: 1s}}\n    - {{name: zone, command: [echo, \
+        "  commands:\n    - {{name: stage, command: [cat, {}], period: 1s}}\n    - {{name: marker, command: [cat, {}], \
+         period: 1s}}\n    - {{name: zone, command: [echo, \
          outer], period: 1h}}\n    - {{name: slow, command: [sleep, '60'], period: 1h, timeout: 1s}}\n",
-        stage.display()
+        stage.display(),
+        marker.display()
     );
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("  proxy_server:", &format!("{settings}  proxy_server:"))).unwrap();
@@ -140,7 +143,13 @@ fn labels_of_commands_decide_who_may_enter() {
     assert_eq!(labels()["slow"], serde_json::Value::Null);
     // A failing command keeps the last value.
     fs::remove_file(&stage).unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    wait_for("the command to fail", || {
+        let log = fs::read_to_string(cluster.path("node-web-1.log")).unwrap();
+        log.contains("failed; its last value stays").then_some(())
+    });
+    // Labels are told together: what came of the failure is there with a value that was written after it.
+    fs::write(&marker, "after").unwrap();
+    wait_for("a label that changed later", || (labels()["marker"] == "after").then_some(()));
     assert!(enters() && labels()["stage"] == "open");
     // Another value counts within seconds, at the authority, the proxy and the node.
     fs::write(&stage, "shut").unwrap();

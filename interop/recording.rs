@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,13 @@ fn sessions_in_step_feel_an_authority_that_stands_still() {
     assert!(cluster.playback(&session, "text").contains("tick 50\n"));
 }
 
+/// Waits until a file has so much more in it.
+fn grows(path: &Path, by: u64) {
+    let length = || fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let before = length();
+    wait_for("a recording to grow", || (length() >= before + by).then_some(()));
+}
+
 /// The node's copy of a recording, kept under another name: the node removes its own when the authority has it all.
 fn keep(cluster: &Cluster, session: &str) -> PathBuf {
     let kept = cluster.path("kept.rec");
@@ -89,19 +96,20 @@ fn an_upload_survives_the_death_of_everybody_who_takes_part() {
             cluster.recordings().iter().map(|recording| recording["session_id"].clone()).collect();
         // Enough that something is always on its way.
         let (mut child, mut lines) =
-            begin(&alice, "while true; do head -c 60000 /dev/urandom | base64; echo round; done");
+            begin(&alice, "while true; do head -c 60000 /dev/urandom | base64; echo round; sleep 0.05; done");
         read_until(&mut lines, "round");
         drain(lines);
         let session = cluster.wait_recording("live", |recording| !before.contains(&recording["session_id"]));
         let kept = keep(&cluster, &session);
-        std::thread::sleep(Duration::from_secs(2));
+        let stored = cluster.data_dir().join(format!("auth/recordings/{session}.rec"));
+        grows(&stored, 200_000);
         match dies {
             "authority" => {
                 cluster.services.as_mut().unwrap().kill_9();
-                std::thread::sleep(Duration::from_secs(2));
+                grows(&kept, 400_000);
                 assert!(child.try_wait().unwrap().is_none(), "the session does not notice");
                 cluster.start_services();
-                std::thread::sleep(Duration::from_secs(2));
+                grows(&stored, 200_000);
                 child.kill().unwrap();
             }
             "proxy" => {
@@ -118,8 +126,10 @@ fn an_upload_survives_the_death_of_everybody_who_takes_part() {
         child.wait().unwrap();
         let state = if dies == "node" { "interrupted" } else { "complete" };
         cluster.wait_recording(state, |recording| recording["session_id"] == session.as_str());
-        let stored = fs::read(cluster.data_dir().join(format!("auth/recordings/{session}.rec"))).unwrap();
-        assert!(stored == fs::read(&kept).unwrap(), "the {dies} died, and the copies differ");
+        assert!(
+            fs::read(&stored).unwrap() == fs::read(&kept).unwrap(),
+            "the {dies} died, and the copies differ"
+        );
         assert!(cluster.playback(&session, "text").contains("round"));
         cluster.wait_online("web-1");
         wait_for("the node to serve", || {
@@ -149,8 +159,7 @@ fn a_full_disk_ends_strict_sessions_and_is_on_record_for_others() {
     let lenient = cluster.add_user_with("bob", "{record_session: best_effort}");
     let off = cluster.add_user_with("carol", "{session_recording: 'off', record_session: strict}");
     // No base64 looks like the last line.
-    let noise =
-        "sleep 1; for i in 1 2 3 4; do head -c 400000 /dev/urandom | base64; sleep 1; done; echo '(over)'";
+    let noise = "for i in 1 2 3 4; do head -c 400000 /dev/urandom | base64; sleep 0.5; done; echo '(over)'";
     let (ended, lines) = begin(&strict, noise);
     drain(lines);
     let ended = ended.wait_with_output().unwrap();

@@ -244,10 +244,12 @@ fn who_may_not_reads_why() {
         assert!(stderr(&output).contains("nobody-i-know"), "{setting}: {}", stderr(&output));
     }
     // With a session, and with none.
-    let with = alice.spawn(&[&web, "echo ready; exec sleep 1000"]);
-    let without = alice.spawn(&["-N", "-L", &format!("127.0.0.1:{}:127.0.0.1:9", free_port()), &web]);
+    let mut with = alice.spawn(&[&web, "echo ready; exec sleep 1000"]);
+    let forwarded = free_port();
+    let without = alice.spawn(&["-N", "-L", &format!("127.0.0.1:{forwarded}:127.0.0.1:9"), &web]);
     wait_for("both", || (alice.status()["streams"] == 2).then_some(()));
-    std::thread::sleep(Duration::from_secs(1));
+    with.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    wait_for("the forward", || TcpStream::connect(("127.0.0.1", forwarded)).ok());
     ok(cluster.admin(&["lock", "--user", "alice", "--message", "ask carol"]));
     for child in [with, without] {
         let output = child.wait_with_output().unwrap();

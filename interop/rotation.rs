@@ -4,7 +4,7 @@
 //! The test runs a few connections a second through short phases. At full scale, by hand:
 //!
 //! ```text
-//! cargo test -p sallyport-cli --test rotation -- --ignored --nocapture
+//! cargo xtask test --filter nobody_notices_a_rotation_or_a_rollback_at_full_scale
 //! ```
 //!
 //! `SALLYPORT_LOAD_RATE` (connections a second, default 20) and `SALLYPORT_LOAD_PHASE` (seconds in each phase, default

@@ -61,7 +61,7 @@ fn sessions_are_listed_and_ended_by_those_who_may() {
     let asked = Instant::now();
     ok(carol.run(&["sessions", "terminate", &id[..30], "--reason", "maintenance"]));
     let ended = child.wait_with_output().unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
     assert_eq!(ended.status.code(), Some(255));
     assert!(stderr(&ended).contains("ended by carol: maintenance"), "{}", stderr(&ended));
     cluster.wait_event("session.terminated", |event| {

@@ -12,11 +12,15 @@ use crate::support::{
     wait_for,
 };
 
-/// Nodes of the playbook, and how many Ansible speaks to at a time.
-const NODES: usize = 20;
-const FORKS: usize = 10;
-/// Nodes of the run that copies its modules.
-const FEW: usize = 4;
+/// What a playbook runs over.
+#[derive(Clone, Copy)]
+struct Fleet {
+    nodes: usize,
+    /// How many Ansible speaks to at a time.
+    forks: usize,
+    /// Nodes of the run that copies its modules.
+    few: usize,
+}
 
 fn program(name: &str) -> Command {
     let mut command = Command::new(name);
@@ -37,9 +41,16 @@ fn lines(child: &mut Child) -> BufReader<ChildStdout> {
 }
 
 /// One run of the playbook; gives the time and what Ansible said.
-fn play(cluster: &Cluster, name: &str, config: &Path, domain: &str, nodes: usize) -> (Duration, Output) {
+fn play(
+    cluster: &Cluster,
+    name: &str,
+    config: &Path,
+    domain: &str,
+    nodes: usize,
+    fleet: Fleet,
+) -> (Duration, Output) {
     // Over all nodes by pipelining; over a few by copying every module there, which takes five times as long.
-    let pipelining = nodes == NODES;
+    let pipelining = nodes == fleet.nodes;
     let directory = cluster.path(name);
     fs::create_dir_all(directory.join("cp")).unwrap();
     let work = cluster.path("work");
@@ -48,11 +59,12 @@ fn play(cluster: &Cluster, name: &str, config: &Path, domain: &str, nodes: usize
     fs::write(
         directory.join("ansible.cfg"),
         format!(
-            "[defaults]\ninventory = hosts\nforks = {FORKS}\nremote_user = {me}\nremote_tmp = {work}/tmp\nlocal_tmp = \
+            "[defaults]\ninventory = hosts\nforks = {}\nremote_user = {me}\nremote_tmp = {work}/tmp\nlocal_tmp = \
              {directory}/tmp\ninterpreter_python = /usr/bin/python3\ngathering = explicit\nhost_key_checking = \
              True\n[ssh_connection]\nssh_args = -F {config} -o ControlMaster=auto -o ControlPersist=20s\n\
              control_path_dir = {directory}/cp\ncontrol_path = {directory}/cp/%%C\npipelining = {pipelining}\n\
              transfer_method = sftp\n",
+            fleet.forks,
             me = me(),
             work = work.display(),
             directory = directory.display(),
@@ -85,10 +97,20 @@ fn play(cluster: &Cluster, name: &str, config: &Path, domain: &str, nodes: usize
 }
 
 #[test]
+fn a_playbook_runs_over_more_nodes_than_it_has_forks() {
+    runs_over(Fleet { nodes: 8, forks: 4, few: 2 });
+}
+
+#[test]
 fn a_playbook_runs_over_twenty_nodes() {
+    runs_over(Fleet { nodes: 20, forks: 10, few: 4 });
+}
+
+fn runs_over(fleet: Fleet) {
+    let Fleet { nodes: all, forks, few } = fleet;
     let mut cluster = Cluster::bare();
-    let token = cluster.token(&["--uses", &NODES.to_string()]);
-    for number in 1..=NODES {
+    let token = cluster.token(&["--uses", &all.to_string()]);
+    for number in 1..=all {
         let name = format!("n{number:02}");
         let config = cluster.node_config(&name, "env: prod", Some(&token));
         let process = cluster.spawn_node(&name, &config);
@@ -97,29 +119,29 @@ fn a_playbook_runs_over_twenty_nodes() {
     let alice = cluster.add_user("alice", "access", &me());
     wait_for("all nodes", || {
         let output = alice.run(&["ls", "--query", "online", "--format", "names"]);
-        (stdout(&output).lines().count() == NODES).then_some(())
+        (stdout(&output).lines().count() == all).then_some(())
     });
     let config = alice.ssh_config(&[]);
     let domain = format!(".{CLUSTER}");
-    for (name, nodes) in [("pipelined", NODES), ("files", FEW)] {
-        let (took, output) = play(&cluster, name, &config, &domain, nodes);
+    for (name, nodes) in [("pipelined", all), ("files", few)] {
+        let (took, output) = play(&cluster, name, &config, &domain, nodes, fleet);
         let said = stdout(&ok(output));
         for number in 1..=nodes {
             let host = format!("n{number:02}{domain}");
             let summary = said.lines().find(|line| line.starts_with(&host) && line.contains("ok=")).unwrap();
             assert!(summary.contains("ok=4") && summary.contains("failed=0"), "{summary}");
             // The second run finds everything as it should be.
-            let changed = if nodes == NODES { "changed=2" } else { "changed=0" };
+            let changed = if nodes == all { "changed=2" } else { "changed=0" };
             assert!(summary.contains(changed), "{summary}");
             let greeting = fs::read_to_string(cluster.path("work").join(&host)).unwrap();
             assert_eq!(greeting, format!("This is {host}.\n"));
         }
-        eprintln!("ansible, {nodes} nodes, {FORKS} forks, {name}: {took:.1?}");
+        eprintln!("ansible, {nodes} nodes, {forks} forks, {name}: {took:.1?}");
     }
     if std::env::var_os("SALLYPORT_TEST_COMPARE").is_some() {
         let (_sshd, config) = direct(&cluster);
-        for (name, nodes) in [("direct-pipelined", NODES), ("direct-files", FEW)] {
-            let (took, output) = play(&cluster, name, &config, ".direct", nodes);
+        for (name, nodes) in [("direct-pipelined", all), ("direct-files", few)] {
+            let (took, output) = play(&cluster, name, &config, ".direct", nodes, fleet);
             ok(output);
             eprintln!("ansible against sshd itself, {nodes} nodes, {name}: {took:.1?}");
         }
@@ -471,7 +493,7 @@ fn a_long_tail_follows_and_ends_with_its_reader() {
         let began = Instant::now();
         read_until(&mut output, &format!("line {number}"));
         // tail looks once a second where the system does not tell it.
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < Duration::from_secs(30));
     }
     tail.kill().unwrap();
     tail.wait().unwrap();

@@ -1,5 +1,5 @@
 //! A real cluster for one test: real processes of the real binary, on loopback, in a directory of its own.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each suite uses its part")]
+#![allow(dead_code, unreachable_pub, unused_imports, missing_docs, reason = "each suite uses its part")]
 #![allow(clippy::print_stderr, reason = "what a failing test says")]
 
 use std::fs;
@@ -7,99 +7,22 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 pub mod postgres;
+mod process;
 
 use tempfile::TempDir;
 
+pub use self::process::{Disk, Process, at_another_time};
 pub use crate::PROGRAM;
 pub const CLUSTER: &str = "interop.test";
+/// Keeps the host CA's pin in the cluster's directory, so that no login has to ask for it.
+const PIN_FILE: &str = "pin";
 pub const PASSWORD: &str = "correct horse battery staple";
 /// Long, since the machine may be running several suites at once.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A child that dies with the test.
-pub struct Process {
-    pub child: Child,
-    pub log: PathBuf,
-}
-
-impl Process {
-    pub fn spawn(command: &mut Command, log: PathBuf) -> Self {
-        let file = fs::OpenOptions::new().create(true).append(true).open(&log).expect("open the log");
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().expect("share the log"))
-            .stderr(file)
-            .spawn()
-            .expect("start a process");
-        Self { child, log }
-    }
-
-    pub fn kill_9(&mut self) {
-        self.child.kill().expect("kill -9");
-        self.child.wait().expect("reap");
-    }
-
-    pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(status.expect("run kill").success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            let tail: Vec<&str> = log.lines().rev().take(60).collect();
-            eprintln!("--- {} ---", self.log.display());
-            for line in tail.iter().rev() {
-                eprintln!("{line}");
-            }
-        }
-    }
-}
-
-/// A small disk for the authority's data, which only this cluster sees and which goes with it. Root's alone.
-pub struct Disk {
-    /// Keeps the namespace that the disk is mounted in.
-    holder: Process,
-    place: PathBuf,
-}
-
-impl Disk {
-    /// Mounts one of this size, such as `24m`, and makes `data` the way to it from outside of the namespace.
-    fn mount(directory: &Path, size: &str) -> Self {
-        let place = directory.join("disk");
-        fs::create_dir(&place).expect("a place for the disk");
-        let script =
-            "mount -t tmpfs -o size=$1,mode=700 tmpfs \"$0\" && touch \"$0/mounted\" && exec sleep infinity";
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script]).arg(&place).arg(size);
-        let holder = Process::spawn(&mut command, directory.join("disk.log"));
-        let outside = format!("/proc/{}/root{}", holder.child.id(), place.display());
-        let data = directory.join("data");
-        std::os::unix::fs::symlink(outside, &data).expect("a way to the disk");
-        wait_for("the disk", || data.join("mounted").exists().then_some(()));
-        Self { holder, place }
-    }
-
-    fn inside(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.child.id()));
-        command
-    }
-
-    /// Gives it another size.
-    pub fn resize(&self, size: &str) {
-        let options = format!("remount,size={size}");
-        let mut command = self.inside();
-        ok(command.args(["mount", "-o", &options]).arg(&self.place).output().expect("run mount"));
-    }
-}
 
 /// Authority and proxy in one process, nodes in their own.
 pub struct Cluster {
@@ -130,15 +53,17 @@ pub fn free_port() -> u16 {
         .port()
 }
 
-/// Waits until `ask` gives something.
+/// Waits until `ask` gives something. What has not come for long is asked for less often, since most questions are a
+/// process of their own, which takes the processor from what is waited for.
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let began = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "waited {} s for {what}", PATIENCE.as_secs());
-        std::thread::sleep(Duration::from_millis(50));
+        let waited = began.elapsed();
+        assert!(waited < PATIENCE, "waited {} s for {what}", PATIENCE.as_secs());
+        std::thread::sleep((waited / 20).clamp(Duration::from_millis(10), Duration::from_millis(200)));
     }
 }
 
@@ -178,8 +103,11 @@ fn suite_setting(settings: &str) -> String {
 
 /// The account the tests run as.
 pub fn me() -> String {
-    let output = Command::new("id").arg("-un").output().expect("run id");
-    stdout(&output).trim().to_owned()
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let output = Command::new("id").arg("-un").output().expect("run id");
+        stdout(&output).trim().to_owned()
+    });
+    NAME.clone()
 }
 
 pub fn is_root() -> bool {
@@ -228,7 +156,6 @@ impl Cluster {
             disk: None,
         };
         cluster.start_services();
-        cluster.pin = cluster.read_pin();
         cluster
     }
 
@@ -271,7 +198,6 @@ impl Cluster {
             disk,
         };
         cluster.start_services();
-        cluster.pin = cluster.read_pin();
         let token = cluster.token(&["--type", "proxy"]);
         let yaml = format!(
             "{proxy}auth:\n  enabled: false\nproxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  public_addr: \
@@ -320,7 +246,7 @@ impl Cluster {
         command.args(["start", "-c"]).arg(self.path("cluster.yaml"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         self.services = Some(Process::spawn(&mut command, self.path("services.log")));
-        wait_for("the cluster to answer", || {
+        let answer = wait_for("the cluster to answer", || {
             let services = self.services.as_mut().expect("services");
             if let Some(status) = services.child.try_wait().expect("look at the services") {
                 panic!(
@@ -328,25 +254,22 @@ impl Cluster {
                     fs::read_to_string(&services.log).unwrap_or_default()
                 );
             }
-            self.admin(&["status"]).status.success().then_some(())
+            let answer = self.admin(&["status", "--format", "json"]);
+            answer.status.success().then_some(answer)
         });
-    }
-
-    fn read_pin(&self) -> String {
-        let output = ok(self.admin(&["status", "--format", "json"]));
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        status["cas"]
-            .as_array()
-            .expect("a list of CAs")
-            .iter()
-            .find(|ca| ca["kind"] == "host")
-            .and_then(|ca| ca["tls_pin"].as_str())
-            .expect("the host CA's pin")
-            .to_owned()
+        // Nodes and proxies are told the one of the cluster's first start.
+        if self.pin.is_empty() {
+            self.pin = host_pin(&answer);
+            fs::write(self.path(PIN_FILE), &self.pin).expect("keep the pin");
+        }
     }
 
     /// `sallyport admin`, through the authority's socket.
     pub fn admin(&self, arguments: &[&str]) -> Output {
+        // A rotation changes the pin.
+        if arguments.starts_with(&["ca", "rotate"]) {
+            let _ = fs::remove_file(self.path(PIN_FILE));
+        }
         Command::new(PROGRAM)
             .args(["admin", "--data-dir"])
             .arg(self.data_dir())
@@ -397,8 +320,15 @@ impl Cluster {
 
     /// Joins a node with a fresh token and waits until it is online.
     pub fn add_node(&mut self, name: &str, labels: &str) {
+        self.add_node_with(name, labels, "");
+    }
+
+    /// `sections` are further ones of its configuration.
+    pub fn add_node_with(&mut self, name: &str, labels: &str, sections: &str) {
         let token = self.token(&[]);
         let config = self.node_config(name, labels, Some(&token));
+        let mut file = fs::OpenOptions::new().append(true).open(&config).expect("open the configuration");
+        file.write_all(sections.as_bytes()).expect("write the configuration");
         let process = self.spawn_node(name, &config);
         self.nodes.push((name.to_owned(), process));
         self.wait_online(name);
@@ -511,6 +441,13 @@ impl Cluster {
     }
 }
 
+/// What `admin status` says of the host CA.
+fn host_pin(status: &Output) -> String {
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    let host = status["cas"].as_array().expect("a list of CAs").iter().find(|ca| ca["kind"] == "host");
+    host.and_then(|ca| ca["tls_pin"].as_str()).expect("the host CA's pin").to_owned()
+}
+
 impl User {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
@@ -561,16 +498,17 @@ impl User {
     }
 
     fn pin(&self) -> String {
-        let data = self.home.parent().expect("the cluster's directory").join("data");
+        let directory = self.home.parent().expect("the cluster's directory");
+        if let Ok(pin) = fs::read_to_string(directory.join(PIN_FILE)) {
+            return pin;
+        }
         let output = Command::new(PROGRAM)
             .args(["admin", "--data-dir"])
-            .arg(data)
+            .arg(directory.join("data"))
             .args(["status", "--format", "json"])
             .output()
             .expect("run sallyport");
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let host = status["cas"].as_array().expect("CAs").iter().find(|ca| ca["kind"] == "host").cloned();
-        host.and_then(|ca| ca["tls_pin"].as_str().map(str::to_owned)).expect("the pin")
+        host_pin(&output)
     }
 
     /// Writes what `sallyport config` prints, and returns the path for `ssh -F`.
@@ -583,9 +521,10 @@ impl User {
         path
     }
 
-    /// Stock `ssh` with that configuration.
+    /// Stock `ssh` with that configuration, which is written once.
     pub fn ssh(&self, arguments: &[&str]) -> Output {
-        let config = self.ssh_config(&[]);
+        let written = self.home.join("ssh_config");
+        let config = if written.exists() { written } else { self.ssh_config(&[]) };
         ssh(&config, arguments)
     }
 }

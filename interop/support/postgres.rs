@@ -67,6 +67,33 @@ fn command(program: &Path, account: Option<(u32, u32)>) -> Command {
     command
 }
 
+/// The files of a new server, made once for all tests of a build.
+fn template(account: Option<(u32, u32)>) -> PathBuf {
+    let programs = programs();
+    let version = programs.parent().and_then(Path::file_name).expect("a version").display().to_string();
+    let owner = account.map_or_else(String::new, |(user, _)| format!("-{user}"));
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgresql-{version}{owner}"));
+    if !made.exists() {
+        // Where the server's account may write; the first of several tests that make one wins.
+        let place = tempfile::Builder::new().prefix("sallyport-initdb-").tempdir().expect("a directory");
+        if let Some((user, group)) = account {
+            chown(place.path(), Some(user), Some(group)).expect("chown");
+        }
+        let data = place.path().join("data");
+        let mut initdb = command(&programs.join("initdb"), account);
+        initdb
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
+            .arg(&data);
+        ok(initdb.stdin(Stdio::null()).output().expect("run initdb"));
+        let beside = made.with_extension(std::process::id().to_string());
+        ok(Command::new("cp").arg("-a").args([&data, &beside]).output().expect("run cp"));
+        if fs::rename(&beside, &made).is_err() {
+            let _ = fs::remove_dir_all(&beside);
+        }
+    }
+    made
+}
+
 impl Postgres {
     /// With the users `app` and `reader` and the databases `shop` and `ledger`, which belong to `app`.
     pub fn start(cluster: &Cluster) -> Self {
@@ -95,11 +122,7 @@ impl Postgres {
             files.iter().for_each(|path| chown(path, Some(user), Some(group)).expect("chown"));
         }
         let data = at("data");
-        let mut initdb = command(&programs().join("initdb"), account);
-        initdb
-            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
-            .arg(&data);
-        ok(initdb.stdin(Stdio::null()).output().expect("run initdb"));
+        ok(Command::new("cp").arg("-a").arg(template(account)).arg(&data).output().expect("run cp"));
         let settings = format!(
             "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{place}'\nfsync = off\n\
              synchronous_commit = off\nfull_page_writes = off\nmax_connections = 200\nshared_buffers = 32MB\nssl = on\n\
@@ -115,13 +138,10 @@ impl Postgres {
         wait_for("PostgreSQL to answer", || {
             postgres.ask("postgres", "select 1").status.success().then_some(())
         });
-        for statement in [
-            "create role app login",
-            "create role reader login",
-            "create database shop owner app",
-            "create database ledger owner app",
-        ] {
-            postgres.sql("postgres", statement);
+        // Each word by itself: a database is made outside of a transaction.
+        postgres.sql("postgres", "create role app login; create role reader login");
+        for name in ["shop", "ledger"] {
+            postgres.sql("postgres", &format!("create database {name} owner app"));
         }
         postgres
     }

@@ -320,11 +320,11 @@ mod tests {
             KeyAlgorithm::EcdsaP521,
             KeyAlgorithm::Rsa2048,
         ];
-        for ca in all {
-            for subject in all {
-                let ca = MemoryKey::generate(ca).unwrap();
-                let other = MemoryKey::generate(ca.algorithm()).unwrap();
-                let subject = key_data(&MemoryKey::generate(subject).unwrap().public_key()).unwrap();
+        let generate = || all.map(|algorithm| MemoryKey::generate(algorithm).unwrap());
+        let (cas, others, subjects) = (generate(), generate(), generate());
+        for (ca, other) in cas.iter().zip(&others) {
+            for subject in &subjects {
+                let subject = key_data(&subject.public_key()).unwrap();
                 // The signature is of variable length, so once is not enough.
                 for serial in 0..20 {
                     let certificate = Template {
@@ -338,7 +338,7 @@ mod tests {
                         valid_before: 2,
                         extensions: &BTreeMap::from([("permit-pty".to_owned(), String::new())]),
                     }
-                    .sign(&ca)
+                    .sign(ca)
                     .unwrap();
                     let read = Certificate::from_openssh(&certificate.to_openssh().unwrap()).unwrap();
                     assert_eq!(read.public_key(), &subject);

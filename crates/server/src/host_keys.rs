@@ -87,7 +87,7 @@ mod tests {
         let started = Instant::now();
         while of(KeyPurpose::HostSsh).ready == 0 || of(KeyPurpose::HostTls).ready == 0 {
             assert!(started.elapsed() < Duration::from_secs(120), "nothing fills the pool");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(10));
         }
         keys.take(Suite::Legacy).unwrap();
         for purpose in PURPOSES {

@@ -184,8 +184,11 @@ async fn watching_misses_nothing_under_writes(backend: Arc<dyn Backend>) {
             }
         }
     });
-    for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+    for written in ["k/000", "k/050", "k/150"] {
+        // In the middle of the writes, each time further on.
+        while backend.get(written, NOW).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
         let mut watch = backend.watch(vec!["k/".to_owned()], NOW).await.unwrap();
         let mut seen: std::collections::BTreeSet<String> =
             watch.snapshot.iter().map(|item| item.key.clone()).collect();

@@ -49,6 +49,16 @@ fn alive(item: &Item, now: OffsetDateTime) -> bool {
     item.expires.is_none_or(|expires| expires > now)
 }
 
+fn key_of(op: &Op) -> &str {
+    match op {
+        Op::Create { key, .. }
+        | Op::Put { key, .. }
+        | Op::CompareAndSwap { key, .. }
+        | Op::Check { key, .. }
+        | Op::Delete { key, .. } => key,
+    }
+}
+
 impl State {
     fn live(&self, key: &str, now: OffsetDateTime) -> Option<&Item> {
         self.items.get(key).filter(|item| alive(item, now))
@@ -134,14 +144,24 @@ impl Backend for MemoryBackend {
 
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
         let mut state = self.open()?;
-        let (items, revision) = (state.items.clone(), state.revision);
+        let revision = state.revision;
+        let mut before = Vec::with_capacity(ops.len());
         let mut changes = Vec::new();
         let mut revisions = Vec::with_capacity(ops.len());
         for op in ops {
+            let key = key_of(&op).to_owned();
+            let item = state.items.get(&key).cloned();
+            before.push((key, item));
             match state.apply(op, now, &mut changes) {
                 Ok(revision) => revisions.push(revision),
                 Err(error) => {
-                    state.items = items;
+                    // All or nothing: what was there is put back, the latest first.
+                    for (key, item) in before.into_iter().rev() {
+                        match item {
+                            Some(item) => drop(state.items.insert(key, item)),
+                            None => drop(state.items.remove(&key)),
+                        }
+                    }
                     state.revision = revision;
                     return Err(error);
                 }

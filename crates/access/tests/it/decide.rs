@@ -269,11 +269,17 @@ fn ten_thousand_nodes_are_quick() {
             node(&name, &[("env", env), ("team", &team), ("hostname", &name)])
         })
         .collect();
+    // A node by itself is evaluated.
+    let begin = Instant::now();
+    for node in &nodes[..100] {
+        policies.visible(&alice, std::slice::from_ref(node));
+    }
+    let evaluations = begin.elapsed();
     let begin = Instant::now();
     let visible = policies.visible(&alice, &nodes);
     assert_eq!(visible.len(), 6667);
-    // Generous: an unoptimised build on a busy machine. What matters is that it is not 10,000 evaluations.
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    // What matters is that it is not 10,000 evaluations, however busy the machine is.
+    assert!(begin.elapsed() < evaluations * 30, "{:?}, and {evaluations:?} for 100", begin.elapsed());
 }
 
 fn names() -> impl Strategy<Value = String> {

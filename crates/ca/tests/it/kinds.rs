@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::prepared::Prepared;
 use sallyport_access::ClusterName;
 use sallyport_ca::rotation::Phase;
 use sallyport_ca::{Authority, CaError, CaKind, RotationStatus, Trust, TrustBundle};
@@ -15,8 +16,7 @@ fn custody(directory: &std::path::Path) -> SealedCustody {
 
 #[test]
 fn every_kind_has_the_keys_that_its_suite_names() {
-    let directory = tempfile::tempdir().unwrap();
-    let custody = custody(directory.path());
+    let custody = Prepared::default();
     let cluster = ClusterName::new("example.com").unwrap();
     for suite in Suite::ALL {
         for kind in CaKind::ALL {

@@ -16,8 +16,11 @@ mod certificates;
 mod cluster;
 mod handshakes;
 mod issued;
+#[path = "../../../sal/tests/it/kept.rs"]
+mod kept;
 mod kinds;
 mod page;
+mod prepared;
 mod programs;
 mod rotation;
 #[allow(dead_code, reason = "the tests of sal use the rest")]

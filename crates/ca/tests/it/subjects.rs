@@ -4,12 +4,13 @@
 use std::fs;
 
 use crate::cluster::{Cluster, alice, leaf};
+use crate::kept;
 use crate::tool::{run, write_secret};
 use sallyport_access::HostRole;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{CaError, CaKind, SshOptions, issue_user, trusted_user_ca_lines};
 use sallyport_sal::algorithm::KeyKind;
-use sallyport_sal::{KeyAlgorithm, KeyPurpose, MemoryKey, PrivateKeyMaterial, Suite, selection};
+use sallyport_sal::{KeyAlgorithm, MemoryKey, PrivateKeyMaterial, Suite, selection};
 use ssh_key::Certificate;
 use time::Duration;
 use zeroize::Zeroizing;
@@ -34,7 +35,7 @@ const TLS: [KeyAlgorithm; 7] = [
 ];
 
 fn made(algorithm: KeyAlgorithm) -> MemoryKey {
-    MemoryKey::generate_for(KeyPurpose::UserSsh, algorithm).unwrap()
+    kept::key(algorithm)
 }
 
 fn ssh_key(algorithm: KeyAlgorithm) -> SshKeyPair {

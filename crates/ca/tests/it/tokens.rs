@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use crate::kept;
 use crate::programs::{go, run};
 use data_encoding::BASE64URL_NOPAD;
 use proptest::prelude::*;
@@ -24,7 +25,7 @@ const ALGORITHMS: [KeyAlgorithm; 6] = [
 
 fn keys() -> &'static [MemoryKey] {
     static KEYS: OnceLock<Vec<MemoryKey>> = OnceLock::new();
-    KEYS.get_or_init(|| ALGORITHMS.map(|algorithm| MemoryKey::generate(algorithm).unwrap()).into())
+    KEYS.get_or_init(|| ALGORITHMS.map(kept::key).into())
 }
 
 fn set() -> KeySet {

@@ -233,31 +233,43 @@ impl Transports {
 
     /// A seat on a warm connection, or on one that is made now.
     pub(super) async fn seat(&self, stored: &Arc<Stored>) -> CliResult<Seat> {
-        if let Some(warm) = self.usable() {
-            return Ok(Seat::take(&warm, false));
-        }
-        match self.dial(stored).await {
-            Ok(warm) => Ok(Seat::take(&warm, true)),
-            Err(error) => {
-                // The files may have been read while a login was replacing them.
-                let before = self.state().login.as_ref().map(|(stamp, _)| *stamp);
-                tokio::time::sleep(REPLACING).await;
-                match self.login() {
-                    Login::Valid(stored) if Stamp::of(&self.directory) != before => {
-                        self.dial(&stored).await.map(|warm| Seat::take(&warm, true))
+        loop {
+            if let Some(seat) = self.free() {
+                return Ok(seat);
+            }
+            match self.dial(stored).await {
+                Ok(warm) => {
+                    // More may have waited for it than it has seats.
+                    if let Some(seat) = Self::take(&self.state(), &warm, true) {
+                        return Ok(seat);
                     }
-                    _ => Err(error),
+                }
+                Err(error) => {
+                    // The files may have been read while a login was replacing them.
+                    let before = self.state().login.as_ref().map(|(stamp, _)| *stamp);
+                    tokio::time::sleep(REPLACING).await;
+                    return match self.login() {
+                        Login::Valid(stored) if Stamp::of(&self.directory) != before => {
+                            self.dial(&stored).await.map(|warm| Seat::take(&warm, true))
+                        }
+                        _ => Err(error),
+                    };
                 }
             }
         }
     }
 
-    fn usable(&self) -> Option<Arc<Warm>> {
+    /// A seat on one of the warm connections.
+    fn free(&self) -> Option<Seat> {
         let mut state = self.state();
         // One that is retired lives on in the seats that were taken.
         state.warm.retain(|warm| !warm.retired.load(Ordering::Relaxed) && !warm.pulse.ended());
-        let free = |warm: &&Arc<Warm>| warm.streams.load(Ordering::Relaxed) < STREAMS_PER_TRANSPORT;
-        state.warm.iter().find(free).cloned()
+        state.warm.iter().find_map(|warm| Self::take(&state, warm, false))
+    }
+
+    /// A seat on this connection, if it has one left. The state is locked, so that no two take the last one.
+    fn take(_locked: &State, warm: &Arc<Warm>, fresh: bool) -> Option<Seat> {
+        (warm.streams.load(Ordering::Relaxed) < STREAMS_PER_TRANSPORT).then(|| Seat::take(warm, fresh))
     }
 
     /// A connection more, made once for all who want one now.

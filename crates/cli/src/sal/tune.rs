@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use sallyport_sal::measure::table::{self, Scope};
+use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::selection::{self, MARGIN, Profile};
-use sallyport_sal::{Policy, Primitive, Selection, measure::table, provider};
+use sallyport_sal::{Policy, Primitive, Selection, provider};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -23,6 +25,9 @@ pub(crate) struct Args {
     /// Say what is fastest and save nothing.
     #[arg(long, conflicts_with = "output")]
     dry_run: bool,
+    /// Passes over all sources. Fewer are quicker and less to be believed.
+    #[arg(long, hide = true, default_value_t = Effort::TUNE.passes)]
+    passes: usize,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -41,7 +46,9 @@ pub(super) fn run(global: &Global, args: &Args) -> CliResult {
     let selection = selection::global();
     let started = Instant::now();
     let bar = bar();
-    let profile = table::tune(selection, OffsetDateTime::now_utc(), |progress| show(&bar, progress));
+    let effort = Effort { passes: args.passes, ..Effort::TUNE };
+    let rows = table::measure(selection, Scope::Selection, effort, |_| true, |progress| show(&bar, progress));
+    let profile = table::profile(selection, &rows, OffsetDateTime::now_utc());
     bar.finish_and_clear();
     let took = started.elapsed();
     if !args.dry_run {

@@ -7,6 +7,7 @@ mod admin;
 mod cancel;
 mod connect;
 mod control;
+pub mod danger;
 mod folding;
 mod live;
 mod notes;
@@ -36,6 +37,7 @@ use tracing::Span;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use self::danger::Pace;
 use crate::postgres::startup::CancelKey;
 
 /// What clients read when their agent is stopped.
@@ -181,6 +183,7 @@ pub struct Service {
 
 pub(crate) struct Shared {
     settings: Settings,
+    pace: Pace,
     live: live::Table,
     users: provision::Users,
     /// No session begins any more.
@@ -197,8 +200,14 @@ impl Service {
     /// A service without sessions.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        let pace = Pace::of(settings.patience);
+        Self::paced(settings, pace)
+    }
+
+    fn paced(settings: Settings, pace: Pace) -> Self {
         let shared = Shared {
             settings,
+            pace,
             live: live::Table::default(),
             users: provision::Users::default(),
             draining: AtomicBool::new(false),

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use sallyport_access::{DatabaseName, DatabaseUserMode};
 use sallyport_audit::Code;
@@ -21,11 +20,6 @@ use super::{Shared, Wanted, record};
 const MARK: &str = "sallyport_auto_user";
 /// What agents lock while they change users: any number, the same for all.
 const LOCK: &str = "select pg_advisory_xact_lock(7237125411902861)";
-/// How often, and how long apart, the server is asked whether the last session is gone: it ends after its connection.
-const LOOKS: u32 = 15;
-const PAUSE: Duration = Duration::from_millis(200);
-/// How often, and [`PAUSE`] apart, sessions with other roles may be in the way before a new one is refused.
-const OTHER_LOOKS: u32 = 10;
 /// How often it is tried again to close a user that is in use, or that could not be closed.
 const TRIES: u32 = 60;
 
@@ -148,16 +142,11 @@ pub(crate) async fn enter(
     Ok(Some(provisioned))
 }
 
-/// How long a user may take to be opened or closed, with the wait for those who do the same.
-fn longest(shared: &Shared) -> Duration {
-    shared.settings.patience.saturating_mul(2)
-}
-
 async fn within<T>(
     shared: &Shared,
     work: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
-    let longest = longest(shared);
+    let longest = shared.pace.user;
     timeout(longest, work).await.unwrap_or_else(|_| {
         let what = format!("the database user was not ready within {} s", longest.as_secs());
         Err(ConnectError::Late(what))
@@ -181,9 +170,10 @@ impl Provisioned {
     async fn enter(&mut self) -> Result<(), ConnectError> {
         let user = Arc::clone(&self.whom.user);
         let permit = Arc::clone(&self.whom.wanted.permit);
-        for look in 0..OTHER_LOOKS {
+        let pace = self.whom.shared.pace;
+        for look in 0..pace.other_looks {
             if look > 0 {
-                sleep(PAUSE).await;
+                sleep(pace.look).await;
             }
             let _turn = user.turn.lock().await;
             match user.join(permit.roles()) {
@@ -265,7 +255,7 @@ impl Whom {
                 return;
             }
         }
-        let closed = self.close(LOOKS).await;
+        let closed = self.close(self.shared.pace.looks).await;
         let tells = match &closed {
             Ok(Closed::InUse) => true,
             Ok(_) => false,
@@ -287,7 +277,7 @@ impl Whom {
             state.retry
         };
         for _ in 0..TRIES {
-            sleep(self.shared.settings.patience).await;
+            sleep(self.shared.pace.again).await;
             if self.user.state().retry != number {
                 return;
             }
@@ -314,7 +304,8 @@ impl Whom {
             admin.close().await;
             closed
         };
-        let longest = longest(&self.shared) + PAUSE * looks;
+        let pace = self.shared.pace;
+        let longest = pace.user + pace.look * looks;
         let late = |_| {
             Err(ConnectError::Late(format!("the database has not answered within {} s", longest.as_secs())))
         };
@@ -342,7 +333,7 @@ impl Whom {
         let drops = permit.options().user_mode == DatabaseUserMode::BestEffortDrop;
         for look in 0..looks {
             if look > 0 {
-                sleep(PAUSE).await;
+                sleep(self.shared.pace.look).await;
             }
             if self.user.is_settled() {
                 return Ok(Closed::Settled);

@@ -18,6 +18,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
 use super::control::{Activity, Control};
+use super::danger::Pace;
 use super::notes::Notes;
 use super::record::Record;
 use super::tap::{Taken, Tap, Totals};
@@ -29,10 +30,6 @@ use crate::postgres::message::encode;
 /// What is read at once: little of what comes seldom, much of what comes fast.
 const LEAST_BYTES: usize = 4 * 1024;
 const MOST_BYTES: usize = 64 * 1024;
-/// How long the server may take to close after the client has said goodbye.
-const GOODBYE: Duration = Duration::from_secs(5);
-/// How long a client that is cut off may take for the rest of a message and the reason.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long what is to be recorded waits for more of it.
 const GATHERED: Duration = Duration::from_millis(200);
@@ -144,6 +141,7 @@ struct Middle<'a> {
     gathering: Notify,
     record: &'a Record,
     activity: &'a Activity,
+    pace: Pace,
     notes: Notes<'a>,
 }
 
@@ -228,13 +226,14 @@ pub(crate) async fn run<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let (record, activity) = (control.record, control.activity);
+    let (record, activity, pace) = (control.record, control.activity, control.shared.pace);
     let middle = Middle {
         followed: Mutex::new((Exchange::default(), tap)),
         room: Notify::new(),
         gathering: Notify::new(),
         record,
         activity,
+        pace,
         notes: Notes::default(),
     };
     let (client_read, client_write) = split(client);
@@ -251,11 +250,11 @@ where
             why = middle.gathered() => (End::Cut(why), false),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
-            let _ = timeout(GOODBYE, up.to.shutdown()).await;
+            let _ = timeout(pace.goodbye, up.to.shutdown()).await;
             // What is on the way may still be wanted, and a server that has nothing to do closes at once. A client that
             // takes nothing any more has ended this direction itself.
             if !is_down {
-                let _ = timeout(GOODBYE, downward).await;
+                let _ = timeout(pace.goodbye, downward).await;
             }
         }
         end
@@ -269,7 +268,7 @@ where
         (end, _) => end,
     };
     if let Some(refusal) = last_words(&end).filter(|_| !told) {
-        let _ = timeout(LAST_WORDS, tell(&mut down, &middle, &refusal)).await;
+        let _ = timeout(pace.last_words, tell(&mut down, &middle, &refusal)).await;
         if busy {
             cancel().await;
         }
@@ -278,14 +277,14 @@ where
                 up.to.write_all(&encode(b'X', b"")).await?;
                 up.to.shutdown().await
             };
-            let _ = timeout(LAST_WORDS, goodbye).await;
+            let _ = timeout(pace.last_words, goodbye).await;
         }
     } else if busy && matches!(end, End::ClientGone) {
         // Nobody is left to take the answer, and a user that is in use cannot be closed.
         cancel().await;
     }
     // Without an end in order, what is on the way to the client may be lost, and its own end looks like a fault.
-    let _ = timeout(LAST_WORDS, down.to.shutdown()).await;
+    let _ = timeout(pace.last_words, down.to.shutdown()).await;
     let totals = middle.with(|exchange, tap| {
         tap.ends(exchange.oldest());
         tap.totals
@@ -318,7 +317,7 @@ where
         up.go = std::mem::take(&mut up.held);
         if up.push().await.is_err() {
             // The server is gone. What it said last is still to be read, and its end is found there.
-            let _ = timeout(GOODBYE, std::future::pending::<()>()).await;
+            let _ = timeout(middle.pace.goodbye, std::future::pending::<()>()).await;
             return End::ServerGone { problem: None, busy: true };
         }
         match walked.failed {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::world::World;
 
 /// What a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
     pub(crate) io: DuplexStream,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use sallyport_audit::recording::{Body, Frame, Reader, Recorders, SessionMetadata
 use sallyport_audit::{Code, Event};
 use sallyport_ca::{Authority, CaKind, DatabaseServerRequest, issue_database_client, issue_database_server};
 use sallyport_databases::postgres::startup::CancelKey;
+use sallyport_databases::service::danger::{self, Pace};
 use sallyport_databases::service::{
     Asked, Credentials, CredentialsError, Directory, Live, Service, Settings, Wanted,
 };
@@ -34,6 +35,11 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::postgres::Postgres;
+
+/// How long a test waits for anything; a busy machine is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The two authorities for databases.
 pub(crate) struct Pki {
@@ -174,11 +180,15 @@ pub(crate) struct World {
 impl World {
     /// With these options in alice's role.
     pub(crate) fn new(options: &str) -> Self {
-        Self::patient(options, Duration::from_secs(10))
+        Self::paced(options, |_| {})
     }
 
-    /// With a service that waits so long.
-    pub(crate) fn patient(options: &str, patience: Duration) -> Self {
+    /// With a service at another pace.
+    pub(crate) fn paced(options: &str, change: impl FnOnce(&mut Pace)) -> Self {
+        let patience = Duration::from_secs(10);
+        // It looks more often than the product does, and no less long.
+        let mut pace = Pace { look: Duration::from_millis(20), looks: 500, ..Pace::of(patience) };
+        change(&mut pace);
         let pki = Pki::new();
         let postgres = Postgres::start(&pki);
         let cluster = Arc::new(Cluster {
@@ -194,7 +204,7 @@ impl World {
         });
         let (recordings, key) = (tempfile::tempdir().unwrap(), RecipientKey::generate().unwrap());
         let sink = Arc::new(MemorySink::default());
-        let service = Service::new(Settings {
+        let settings = Settings {
             directory: cluster.clone(),
             credentials: cluster.clone(),
             live: cluster.clone(),
@@ -204,7 +214,8 @@ impl World {
             agent: NodeName::new("agent-1").unwrap(),
             agent_id: "id".to_owned(),
             patience,
-        });
+        };
+        let service = danger::paced(settings, pace);
         let world = Self { cluster, postgres, service, sink, recordings, key };
         world.serve(|_| {});
         world
@@ -284,24 +295,29 @@ impl World {
 
     /// Waits for an event.
     pub(crate) async fn event(&self, code: Code) -> Event {
-        for _ in 0..600 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             if let Some(event) = self.of(&code).pop() {
                 return event;
             }
-            tokio::time::sleep(Duration::from_millis(25)).await;
+            let events = || self.sink.events();
+            assert!(Instant::now() < deadline, "no {} among {:#?}", code.kind(), events());
+            tokio::time::sleep(LOOK).await;
         }
-        panic!("no {} among {:#?}", code.kind(), self.sink.events());
     }
 
     /// Waits until nobody is connected.
     pub(crate) async fn quiet(&self) {
-        for _ in 0..600 {
-            if self.service.sessions() == 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
+        self.until_sessions(0).await;
+    }
+
+    /// Waits until so many are connected. A session is one to the very end of its clearing up.
+    pub(crate) async fn until_sessions(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.service.sessions() != count {
+            assert!(Instant::now() < deadline, "{} sessions, and not {count}", self.service.sessions());
+            tokio::time::sleep(LOOK).await;
         }
-        panic!("a session does not end");
     }
 
     /// From now on no recording can be made.

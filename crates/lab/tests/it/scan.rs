@@ -34,8 +34,8 @@ impl Server {
         let server = Self { child, port };
         let began = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(20), "the server does not start: {command:?}");
-            std::thread::sleep(Duration::from_millis(50));
+            assert!(began.elapsed() < Duration::from_secs(60), "the server does not start: {command:?}");
+            std::thread::sleep(Duration::from_millis(10));
         }
         server
     }
@@ -407,7 +407,8 @@ fn servers_that_are_none_are_said_to_be_so_within_the_bounds() {
         let (error, took) = refused(port);
         assert!(error.contains(words) && error.contains(&port.to_string()), "{words}: {error}");
         assert!(!error.contains("os error") || words == "cannot connect", "{words}: {error}");
-        assert!(took < Duration::from_secs(6), "{words}: {took:?}");
+        // Generous, for a busy machine: without its bounds a scan of the slow ones would never end.
+        assert!(took < Duration::from_secs(25), "{words}: {took:?}");
     }
     let talk = Talk::new(|_| {}, Arc::default());
     for wrong in ["localhost", "localhost:", ":443", "localhost:0", "localhost:99999"] {

@@ -68,9 +68,14 @@ impl KeyPool {
     /// An empty pool, which makes nothing before [`KeyPool::keep`].
     #[must_use]
     pub fn new(capacity: Capacity) -> Self {
+        Self::making(capacity, MemoryKey::generate_for)
+    }
+
+    fn making(capacity: Capacity, make: Make) -> Self {
         Self {
             shared: Arc::new(Shared {
                 capacity: capacity.0.max(1),
+                make,
                 state: Mutex::default(),
                 changed: Condvar::new(),
             }),
@@ -173,8 +178,12 @@ fn is_slow(algorithm: KeyAlgorithm) -> bool {
     algorithm.modulus_bits().is_some()
 }
 
+/// How a key is made ahead of need.
+type Make = fn(KeyPurpose, KeyAlgorithm) -> Result<MemoryKey, SalError>;
+
 struct Shared {
     capacity: usize,
+    make: Make,
     state: Mutex<State>,
     /// There is something to fill, or nothing to live for.
     changed: Condvar,
@@ -249,7 +258,7 @@ fn fill(shared: &Shared) {
             continue;
         };
         drop(state);
-        let made = MemoryKey::generate_for(purpose, algorithm);
+        let made = (shared.make)(purpose, algorithm);
         state = shared.lock();
         let shelf = state.shelf(purpose, algorithm);
         match made {
@@ -267,8 +276,9 @@ const LOWEST_PRIORITY: i32 = 19;
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
-    use std::sync::Weak;
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+    use std::cell::Cell;
+    use std::sync::{LazyLock, Weak};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -282,8 +292,31 @@ mod tests {
         let started = Instant::now();
         while !done() {
             assert!(started.elapsed() < Duration::from_secs(120), "{what} did not come about");
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Makes no key, which may take the thread of the lowest priority half a minute, but gives one of those that were made
+    /// before; three that follow each other differ.
+    fn ready(_: KeyPurpose, algorithm: KeyAlgorithm) -> Result<MemoryKey, SalError> {
+        thread_local! {
+            // Each pool has a thread of its own.
+            static NEXT: Cell<usize> = const { Cell::new(0) };
+        }
+        let fitting: Vec<_> = READY.iter().filter(|key| key.algorithm() == algorithm).collect();
+        let key = fitting[NEXT.replace(NEXT.get() + 1) % fitting.len()];
+        MemoryKey::from_material(key.material().clone())
+    }
+
+    static READY: LazyLock<[MemoryKey; 4]> = LazyLock::new(|| {
+        [KeyAlgorithm::Rsa2048, KeyAlgorithm::Rsa2048, KeyAlgorithm::Rsa2048, KeyAlgorithm::Rsa3072]
+            .map(|algorithm| MemoryKey::generate(algorithm).unwrap())
+    });
+
+    /// A pool of such keys.
+    fn pool_of_ready(capacity: usize) -> KeyPool {
+        LazyLock::force(&READY);
+        KeyPool::making(Capacity(capacity), ready)
     }
 
     fn count(pool: &KeyPool, (purpose, algorithm): (KeyPurpose, KeyAlgorithm)) -> PoolCount {
@@ -293,7 +326,7 @@ mod tests {
 
     #[test]
     fn slow_keys_are_ready_when_they_are_asked_for() {
-        let pool = KeyPool::new(Capacity(2));
+        let pool = pool_of_ready(2);
         pool.keep(&[SSH, TLS]);
         soon("a full pool", || count(&pool, SSH).ready == 2 && count(&pool, TLS).ready == 2);
         let one = pool.take(SSH.0, SSH.1).unwrap();
@@ -333,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_suite_drops_what_the_old_one_wanted() {
-        let pool = KeyPool::new(Capacity(1));
+        let pool = pool_of_ready(1);
         pool.keep(&[SSH, TLS]);
         soon("a full pool", || count(&pool, SSH).ready == 1 && count(&pool, TLS).ready == 1);
         let longer = (SSH.0, KeyAlgorithm::Rsa3072);

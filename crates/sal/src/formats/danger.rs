@@ -1,6 +1,11 @@
-//! Reading keys that are broken. Nothing that guards anything may be built on these.
+//! Reading keys that are broken, and writing keys that are easy to steal. Nothing that guards anything may be built on
+//! these.
 
-use super::{Accept, FormatError, FoundPublic, read_any_private, read_any_public};
+use zeroize::Zeroizing;
+
+use super::{
+    Accept, Format, FormatError, FoundPublic, openssh, read_any_private, read_any_public, write_private_at,
+};
 use crate::{KeyAlgorithm, PrivateKeyMaterial};
 
 /// [`read_private`](super::read_private) that takes RSA keys of 1024 bits as well, for measurements.
@@ -21,4 +26,39 @@ pub fn read_private_with_broken_sizes(
 /// As [`read_public`](super::read_public).
 pub fn read_public_with_broken_sizes(bytes: &[u8]) -> Result<(KeyAlgorithm, Vec<u8>), FormatError> {
     read_any_public(bytes, Accept::Lab).map(|FoundPublic { algorithm, raw, .. }| (algorithm, raw))
+}
+
+/// What it costs to try one passphrase on a file that is written. The less, the sooner it is guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// Iterations of PBKDF2 in an encrypted PKCS#8 file. The product writes 600,000.
+    pub pbkdf2_iterations: u32,
+    /// Rounds of bcrypt in an encrypted OpenSSH file. The product writes 24.
+    pub bcrypt_rounds: u32,
+}
+
+/// [`write_private`](super::write_private) with a passphrase that is cheap to try, for tests that write many files.
+///
+/// # Errors
+/// As [`write_private`](super::write_private).
+pub fn write_private_at_cost(
+    key: &PrivateKeyMaterial,
+    format: Format,
+    passphrase: Option<&[u8]>,
+    cost: Cost,
+) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+    write_private_at(key, format, passphrase, cost)
+}
+
+/// [`openssh::encode`] with a passphrase that is cheap to try, for tests that write many files.
+///
+/// # Errors
+/// As [`openssh::encode`].
+pub fn encode_openssh_at_cost(
+    key: &PrivateKeyMaterial,
+    comment: &str,
+    passphrase: Option<&[u8]>,
+    cost: Cost,
+) -> Result<Zeroizing<String>, FormatError> {
+    openssh::encode_at(key, comment, passphrase, cost.bcrypt_rounds)
 }

@@ -43,6 +43,10 @@ use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, SalError};
 pub use error::FormatError;
 pub use proof::prove;
 
+/// What it costs to try a passphrase on what is written.
+const WRITTEN_COST: danger::Cost =
+    danger::Cost { pbkdf2_iterations: pkcs8::WRITTEN_ITERATIONS, bcrypt_rounds: openssh::WRITTEN_ROUNDS };
+
 /// The longest file that is looked at, in bytes. The longest key there is takes 16 kB.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
@@ -226,6 +230,15 @@ pub fn write_private(
     format: Format,
     passphrase: Option<&[u8]>,
 ) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+    write_private_at(key, format, passphrase, WRITTEN_COST)
+}
+
+fn write_private_at(
+    key: &PrivateKeyMaterial,
+    format: Format,
+    passphrase: Option<&[u8]>,
+    cost: danger::Cost,
+) -> Result<Zeroizing<Vec<u8>>, FormatError> {
     if passphrase.is_some() && !format.encrypts() {
         return Err(FormatError::CannotEncrypt { format });
     }
@@ -233,14 +246,14 @@ pub fn write_private(
         return Err(FormatError::EmptyPassphrase);
     }
     let text = match format {
-        Format::Pkcs8Der => return pkcs8_der(key, passphrase),
+        Format::Pkcs8Der => return pkcs8_der(key, passphrase, cost),
         Format::Pkcs8Pem => {
             let label = if passphrase.is_some() { pkcs8::ENCRYPTED_LABEL } else { pkcs8::LABEL };
-            pem::encode(label, pem::LINE, &pkcs8_der(key, passphrase)?)?
+            pem::encode(label, pem::LINE, &pkcs8_der(key, passphrase, cost)?)?
         }
         Format::Sec1Pem => pem::encode(sec1::LABEL, pem::LINE, &sec1_der(key)?)?,
         Format::Pkcs1Pem => pem::encode(pkcs1::LABEL, pem::LINE, &pkcs1::encode(key)?)?,
-        Format::OpenSsh => openssh::encode(key, "", passphrase)?,
+        Format::OpenSsh => openssh::encode_at(key, "", passphrase, cost.bcrypt_rounds)?,
         Format::Jwk => jwk::encode_private(key)?,
     };
     Ok(Zeroizing::new(text.as_bytes().to_vec()))
@@ -263,9 +276,13 @@ pub fn write_public(key: &PublicKey, format: PublicFormat) -> Result<Vec<u8>, Fo
     })
 }
 
-fn pkcs8_der(key: &PrivateKeyMaterial, passphrase: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+fn pkcs8_der(
+    key: &PrivateKeyMaterial,
+    passphrase: Option<&[u8]>,
+    cost: danger::Cost,
+) -> Result<Zeroizing<Vec<u8>>, FormatError> {
     match passphrase {
-        Some(passphrase) => pkcs8::encode_encrypted(key, passphrase),
+        Some(passphrase) => pkcs8::encode_encrypted_at(key, passphrase, cost.pbkdf2_iterations),
         None => Ok(pkcs8::encode(key)),
     }
 }

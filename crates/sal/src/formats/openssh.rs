@@ -26,7 +26,7 @@ pub const MAX_BCRYPT_ROUNDS: u32 = 512;
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 const KEYS: &str = "ssh-ed25519, ecdsa-sha2-nistp256, -nistp384 or -nistp521, or ssh-rsa";
 /// What `ssh-keygen` of OpenSSH 9.4 and later does.
-const WRITTEN_ROUNDS: u32 = 24;
+pub(super) const WRITTEN_ROUNDS: u32 = 24;
 const WRITTEN_SALT_BYTES: usize = 16;
 /// The block size that an unencrypted private section is padded to.
 const PLAIN_BLOCK_BYTES: usize = 8;
@@ -57,6 +57,15 @@ pub fn encode(
     comment: &str,
     passphrase: Option<&[u8]>,
 ) -> Result<Zeroizing<String>, FormatError> {
+    encode_at(key, comment, passphrase, WRITTEN_ROUNDS)
+}
+
+pub(super) fn encode_at(
+    key: &PrivateKeyMaterial,
+    comment: &str,
+    passphrase: Option<&[u8]>,
+    rounds: u32,
+) -> Result<Zeroizing<String>, FormatError> {
     check_comment(NAME, comment)?;
     let public = blob(NAME, key.algorithm(), key.public())?;
     let section = private_section(key, comment)?;
@@ -69,7 +78,7 @@ pub fn encode(
             let salt = random::bytes::<WRITTEN_SALT_BYTES>()
                 .map_err(|_| FormatError::Provider { operation: "give random bytes" })?
                 .to_vec();
-            let kdf = Kdf::Bcrypt { salt, rounds: WRITTEN_ROUNDS };
+            let kdf = Kdf::Bcrypt { salt, rounds };
             let (key, iv) = kdf.derive_key_and_iv(cipher, passphrase).map_err(failed)?;
             let mut section = pad(section, cipher.block_size());
             cipher.encrypt(&key, &iv, &mut section).map_err(|error| failed(error.into()))?;

@@ -28,7 +28,7 @@ pub const MAX_SCRYPT_WORK_BYTES: u64 = 512 << 20;
 
 /// What is written: PBKDF2 and not scrypt, because OpenSSL refuses scrypt from 32 MiB on, below what would be better
 /// than this; and the number that OWASP's guide gives for HMAC-SHA256.
-const WRITTEN_ITERATIONS: u32 = 600_000;
+pub(super) const WRITTEN_ITERATIONS: u32 = 600_000;
 const WRITTEN_SALT_BYTES: usize = 16;
 const BLOCK_BYTES: usize = 16;
 
@@ -77,6 +77,14 @@ pub fn encode_encrypted(
     key: &PrivateKeyMaterial,
     passphrase: &[u8],
 ) -> Result<Zeroizing<Vec<u8>>, FormatError> {
+    encode_encrypted_at(key, passphrase, WRITTEN_ITERATIONS)
+}
+
+pub(super) fn encode_encrypted_at(
+    key: &PrivateKeyMaterial,
+    passphrase: &[u8],
+    iterations: u32,
+) -> Result<Zeroizing<Vec<u8>>, FormatError> {
     let failed = |_| FormatError::Provider { operation: "encrypt a private key" };
     if passphrase.is_empty() {
         return Err(FormatError::EmptyPassphrase);
@@ -85,8 +93,7 @@ pub fn encode_encrypted(
     let random = |_| FormatError::Provider { operation: "give random bytes" };
     let salt: [u8; WRITTEN_SALT_BYTES] = random::bytes().map_err(random)?;
     let iv: [u8; BLOCK_BYTES] = random::bytes().map_err(random)?;
-    let parameters =
-        Parameters::generate_pbkdf2_sha256_aes256cbc(WRITTEN_ITERATIONS, &salt, iv).map_err(failed)?;
+    let parameters = Parameters::generate_pbkdf2_sha256_aes256cbc(iterations, &salt, iv).map_err(failed)?;
     // With room for the padding from the start: a buffer that grows leaves secrets behind where it was.
     let mut buffer = Zeroizing::new(Vec::with_capacity(plain.len() + BLOCK_BYTES));
     buffer.extend_from_slice(&plain);

@@ -19,6 +19,7 @@ mod formats;
 mod formats_hostile;
 mod formats_interop;
 mod formats_vectors;
+mod kept;
 mod openssl_tls;
 mod programs;
 mod sealed;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::kept;
 use crate::programs::{Installed, Program, TIME_LIMIT};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -109,7 +110,7 @@ impl Credentials {
         let directory = tempfile::tempdir().unwrap();
         let write =
             |name: &str, content: &[u8]| std::fs::write(directory.path().join(name), content).unwrap();
-        let authority = MemoryKey::generate(algorithm).unwrap();
+        let authority = kept::key(algorithm);
         let issue = |key: &PublicKey, number, role| {
             CertificateDer::from(certificate::issue(key, number, role, &authority, 1).unwrap())
         };
@@ -118,7 +119,7 @@ impl Credentials {
         let mut roots = RootCertStore::empty();
         roots.add(root).unwrap();
         let side = |name: &'static str, number| {
-            let key = MemoryKey::generate(algorithm).unwrap();
+            let key = kept::key(algorithm);
             let chain = issue(&key.public_key(), number, Role::Leaf);
             write(&format!("{name}.pem"), pem(&chain).as_bytes());
             let private = formats::write_private(key.material(), Format::Pkcs8Pem, None).unwrap();

@@ -233,13 +233,11 @@ mod tests {
         let child = std::fs::read_to_string(pid).unwrap();
         let stat = format!("/proc/{}/stat", child.trim());
         let gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
-        for _ in 0..100 {
-            if gone() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while !gone() {
+            assert!(tokio::time::Instant::now() < deadline, "the child of the command still runs");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("the child of the command still runs");
     }
 
     #[tokio::test]
@@ -248,7 +246,8 @@ mod tests {
         let value = directory.path().join("value");
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let fixed: Labels = [("env", "prod")].into_iter().collect();
-        let script = format!("cat {}", value.display());
+        let runs = directory.path().join("runs");
+        let script = format!("echo >> {}; cat {}", runs.display(), value.display());
         let start = |tasks: &TaskTracker, stop: &CancellationToken| {
             let command = command(&script, Duration::from_secs(10));
             OwnLabels::start(fixed.clone(), vec![command], directory.path(), tasks, stop)
@@ -265,7 +264,13 @@ mod tests {
         std::fs::write(&value, "two").unwrap();
         until("two").await;
         std::fs::remove_file(&value).unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // The next run may have begun before; the one after it begins when its failure is known.
+        let count = || std::fs::read(&runs).unwrap_or_default().len();
+        let (before, deadline) = (count(), tokio::time::Instant::now() + Duration::from_secs(20));
+        while count() < before + 3 {
+            assert!(tokio::time::Instant::now() < deadline, "it is not asked any more");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         let now = labels.now();
         assert_eq!(
             (now["x"].as_str(), now["env"].as_str(), now["host/os"].as_str()),

@@ -160,7 +160,7 @@ async fn a_denied_user_is_cut_off_within_seconds_and_may_log_in_anew() {
         }
     });
     assert!(!matches!(ended.await.expect("the session is cut"), Some(Exit::Status(0))));
-    assert!(began.elapsed() < Duration::from_secs(5), "within seconds, not {:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE / 2, "within seconds, not {:?}", began.elapsed());
 
     let status = stolen.open("web-1", &login).await.err().unwrap();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
@@ -216,13 +216,10 @@ async fn a_denied_host_is_cut_off_and_stays_out() {
     assert_eq!(denied.certificates.len(), certificates.len());
     let ended = tokio::time::timeout(PATIENCE, async { while session.next().await.is_some() {} }).await;
     ended.expect("the session is cut with the node's tunnel");
-    assert!(began.elapsed() < Duration::from_secs(5), "within seconds, not {:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE / 2, "within seconds, not {:?}", began.elapsed());
     let status = alice.open("web-1", &login).await.err().unwrap();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     // It dials again and is turned away, and so are its calls.
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    let status = alice.open("web-1", &login).await.err().unwrap();
-    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     let mut admin = cluster.admin().await;
     let refused = v1::SearchEventsRequest { code: "SP3001W".to_owned(), ..Default::default() };
     support::until("a refusal of the node's calls", || {
@@ -238,6 +235,8 @@ async fn a_denied_host_is_cut_off_and_stays_out() {
         }
     })
     .await;
+    let status = alice.open("web-1", &login).await.err().unwrap();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     // Lifting the lock lets it in again.
     let name = denied.lock;
     admin.delete_resource(v1::DeleteResourceRequest { kind: "lock".to_owned(), name }).await.unwrap();

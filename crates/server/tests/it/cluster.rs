@@ -221,7 +221,7 @@ struct Spread {
 
 impl Spread {
     async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = support::place();
         let mut auth = config(&directory.path().join("auth"));
         auth.auth =
             Some(sallyport_server::config::AuthSection { listen: Some(loopback()), ..auth_section() });

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sallyport_access::{
     ClusterName, HostId, HostRole, Identity, Lock, Login, Node, NodeKind, NodeName, Policies, Principal,
@@ -449,13 +449,34 @@ pub(crate) fn ok(output: &Output) -> String {
 
 /// Waits until something is there.
 pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..3000 {
+    let began = Instant::now();
+    loop {
         if let Some(found) = look() {
             return found;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(began.elapsed() < PATIENCE, "{what} did not come");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{what} did not come");
+}
+
+/// Waits until something is there and has not changed for a while: what still moves moves many times in it.
+pub(crate) async fn settled<T: PartialEq + Clone>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    const STILL: Duration = Duration::from_millis(500);
+    let (mut last, mut since) = (None, Instant::now());
+    until(what, || {
+        let now = look();
+        if now != last {
+            since = Instant::now();
+            last.clone_from(&now);
+        }
+        now.filter(|_| since.elapsed() > STILL)
+    })
+    .await
+}
+
+/// Waits until something is counted, and no more comes; gives how much.
+pub(crate) async fn stands_still(what: &str, count: impl Fn() -> u64) -> u64 {
+    settled(what, || Some(count()).filter(|count| *count > 0)).await
 }
 
 /// Whether a process of this number runs.

@@ -77,12 +77,23 @@ async fn exported(slow: Duration, act: impl FnOnce(&Telemetry)) -> Collector {
     // The log has spans of its own between those of traces.
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
     let subscriber = tracing_subscriber::registry().with(telemetry.layer()).with(log);
-    tracing::subscriber::with_default(subscriber, || act(&telemetry));
+    tracing::subscriber::with_default(subscriber, || {
+        act(&telemetry);
+        drop(
+            info_span!(target: PHASE, parent: None, "the last", otel.kind = "client", "error.type" = "failed"),
+        );
+    });
     let stop = CancellationToken::new();
     let exporting = tokio::spawn(exporter.run(channel, stop.clone()));
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // They are exported in the order in which they ended.
+    let began = Instant::now();
+    while !collector.names().iter().any(|name| name == "the last") {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is exported");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     stop.cancel();
     exporting.await.unwrap();
+    collector.0.lock().unwrap().retain(|span| span.name != "the last");
     collector
 }
 
@@ -128,10 +139,11 @@ async fn a_trace_goes_on_where_the_peer_has_begun_it() {
 
 #[tokio::test]
 async fn what_is_quick_is_forgotten_and_what_is_slow_or_failed_is_not() {
-    let collector = exported(Duration::from_millis(50), |_| {
+    let collector = exported(Duration::from_millis(200), |_| {
         drop(info_span!(target: PHASE, parent: None, "quick", otel.kind = "server"));
         let slow = info_span!(target: PHASE, parent: None, "slow", otel.kind = "server");
-        std::thread::sleep(Duration::from_millis(60));
+        // The slow operation itself.
+        std::thread::sleep(Duration::from_millis(210));
         drop(slow);
         drop(
             info_span!(target: PHASE, parent: None, "failed", otel.kind = "client", "error.type" = "refused"),
@@ -166,7 +178,7 @@ async fn nobody_makes_a_process_keep_what_they_like() {
 
 #[tokio::test]
 async fn a_collector_that_is_away_or_silent_costs_only_its_traces() {
-    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let gone = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     for address in [silent.local_addr().unwrap(), gone] {
         let (telemetry, exporter) = telemetry(Duration::ZERO, 0.0);
@@ -181,11 +193,18 @@ async fn a_collector_that_is_away_or_silent_costs_only_its_traces() {
         });
         // A debug build, and a machine that does other things: a millisecond each would be ten seconds.
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // The exporter has begun to try: the silent one is connected to; of the other nobody hears.
+        let held = if address == gone {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            None
+        } else {
+            Some(silent.accept().await.unwrap())
+        };
         let ending = Instant::now();
         stop.cancel();
         exporting.await.unwrap();
-        assert!(ending.elapsed() < Duration::from_secs(5), "{:?}", ending.elapsed());
+        assert!(ending.elapsed() < Duration::from_secs(20), "{:?}", ending.elapsed());
+        drop(held);
     }
 }
 

@@ -25,8 +25,9 @@ const ONE_PER_CENT: Duration = Duration::from_micros(36);
 
 #[test]
 fn off_is_far_below_one_per_cent_of_a_connection() {
-    let rounds = 20_000;
-    let least = (0..5).map(|_| {
+    // Short ones, and the quickest of many: on a busy machine a long one is interrupted.
+    let rounds = 500;
+    let least = (0..200).map(|_| {
         let began = Instant::now();
         (0..rounds).for_each(|_| connection());
         began.elapsed() / rounds

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::kept;
+use crate::prepared::Prepared;
 use sallyport_access::{
     ClusterName, HostId, HostRole, Identity, Login, NodeName, Principal, RoleName, UserName,
 };
@@ -12,7 +14,7 @@ use sallyport_ca::{
     Authority, CaKind, HostCertificates, HostRequest, SshOptions, Trust, UserCertificates, issue_host,
     issue_user,
 };
-use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_sal::tls::rustls::{self, ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use sallyport_sal::{KeyPurpose, Suite};
@@ -55,10 +57,24 @@ impl Cluster {
         // Whole seconds, as certificates count.
         let now = OffsetDateTime::from_unix_timestamp(OffsetDateTime::now_utc().unix_timestamp()).unwrap();
         let name = ClusterName::new(name).unwrap();
-        let make = |kind| Authority::generate(kind, &name, &custody, suite, now).unwrap();
+        let prepared = Prepared::default();
+        let keeps: &dyn Custody = if suite == SUITE { &custody } else { &prepared };
+        let make = |kind| Authority::generate(kind, &name, keeps, suite, now).unwrap();
         let (users, hosts) = (make(CaKind::User), make(CaKind::Host));
         let trust = Trust::from_authorities(&[&users, &hosts], Some([7; 32])).unwrap();
         Self { suite, custody, users, hosts, trust, now, dir }
+    }
+
+    /// Keys of the types that the suite names.
+    fn keys(&self, [ssh, tls]: [KeyPurpose; 2], comment: &str) -> (SshKeyPair, TlsKey) {
+        if self.suite == SUITE {
+            return (
+                SshKeyPair::generate_for(self.suite, ssh, comment).unwrap(),
+                TlsKey::generate_for(self.suite, tls).unwrap(),
+            );
+        }
+        let [ssh, tls] = [ssh, tls].map(|purpose| kept::key(self.suite.algorithm(purpose)));
+        (SshKeyPair::from_key(ssh, comment).unwrap(), TlsKey::from_key(&tls).unwrap())
     }
 
     pub fn user(&self, identity: &Identity) -> User {
@@ -66,8 +82,7 @@ impl Cluster {
     }
 
     pub fn user_at(&self, identity: &Identity, now: OffsetDateTime, ttl: Duration) -> User {
-        let (ssh, tls) =
-            (SshKeyPair::generate(self.suite, "alice").unwrap(), TlsKey::generate(self.suite).unwrap());
+        let (ssh, tls) = self.keys([KeyPurpose::UserSsh, KeyPurpose::UserTls], "alice");
         self.certify_user(identity, ssh, tls, now, ttl)
     }
 
@@ -93,8 +108,7 @@ impl Cluster {
     }
 
     pub fn host(&self, name: &str, role: HostRole, public_names: &[&str]) -> Host {
-        let ssh = SshKeyPair::generate_for(self.suite, KeyPurpose::HostSsh, name).unwrap();
-        let tls = TlsKey::generate_for(self.suite, KeyPurpose::HostTls).unwrap();
+        let (ssh, tls) = self.keys([KeyPurpose::HostSsh, KeyPurpose::HostTls], name);
         self.certify_host(name, role, public_names, ssh, tls)
     }
 

@@ -1,7 +1,5 @@
 //! A cluster with all of its authorities, and one of each certificate.
 
-use std::sync::Arc;
-
 use sallyport_access::{ClusterName, HostId, HostRole, NodeName};
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_ca::{
@@ -9,18 +7,18 @@ use sallyport_ca::{
     SshOptions, Trust, UserKind, issue_database_client, issue_database_server, issue_host,
     issue_openssh_host, issue_openssh_user, issue_proxied, issue_svid, issue_user_as,
 };
-use sallyport_sal::custody::{SealedCustody, SealingKey};
-use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, Suite};
+use sallyport_sal::{KeyAlgorithm, Signer, Suite};
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use crate::cluster::{alice, leaf, pem};
+use crate::kept;
+use crate::prepared::Prepared;
 
 pub(crate) struct World {
     pub(crate) authorities: Vec<Authority>,
     pub(crate) trust: Trust,
     pub(crate) now: OffsetDateTime,
-    _dir: tempfile::TempDir,
 }
 
 /// An X.509 certificate with what it is for.
@@ -38,9 +36,7 @@ impl World {
     }
 
     pub(crate) fn named(suite: Suite, name: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let key = SealingKey::open_or_create(&dir.path().join("seal.key")).unwrap();
-        let custody = SealedCustody::new(Arc::new(key));
+        let custody = Prepared::default();
         let cluster = ClusterName::new(name).unwrap();
         let now = OffsetDateTime::from_unix_timestamp(OffsetDateTime::now_utc().unix_timestamp()).unwrap();
         let authorities: Vec<Authority> = CaKind::ALL
@@ -48,7 +44,7 @@ impl World {
             .map(|kind| Authority::generate(*kind, &cluster, &custody, suite, now).unwrap())
             .collect();
         let trust = Trust::from_authorities(&authorities.iter().collect::<Vec<_>>(), None).unwrap();
-        Self { authorities, trust, now, _dir: dir }
+        Self { authorities, trust, now }
     }
 
     pub(crate) fn authority(&self, kind: CaKind) -> &Authority {
@@ -79,7 +75,7 @@ impl World {
 
     /// One X.509 certificate of every profile, for keys of one type.
     pub(crate) fn leaves(&self, algorithm: KeyAlgorithm) -> Vec<Leaf> {
-        let spki = MemoryKey::generate(algorithm).unwrap().public_key().spki_der();
+        let spki = kept::key(algorithm).public_key().spki_der();
         let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
         let (line, hour, now) = (ssh.public_line(), Duration::hours(1), self.now);
         let user = |kind| {

@@ -2,8 +2,9 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Output of a command, or nothing when it is not installed.
@@ -23,25 +24,41 @@ pub fn run(program: &str, arguments: &[&str], directory: &Path) -> Option<(bool,
 
 /// Runs a Go program of one file, made from the standard library alone; nothing when there is no Go.
 pub fn go(source: &str, arguments: &[&str], directory: &Path) -> Option<(bool, String)> {
-    let go = ["go", "/usr/local/go/bin/go"]
-        .into_iter()
-        .find(|go| Command::new(go).arg("version").output().is_ok_and(|output| output.status.success()));
-    let Some(go) = go else {
+    let go = ["go", "/usr/local/go/bin/go"].into_iter().find_map(|go| {
+        let version = Command::new(go).arg("version").output().ok().filter(|output| output.status.success());
+        version.map(|version| (go, version.stdout))
+    });
+    let Some((go, version)) = go else {
         println!("skipped: 1 (go is not installed)");
         return None;
     };
-    fs::write(directory.join("main.go"), source).unwrap();
+    let program = built(go, &version, source);
+    run(program.to_str().unwrap(), arguments, directory)
+}
+
+/// The program of this source by this version of Go, which is kept for the next test.
+fn built(go: &str, version: &[u8], source: &str) -> PathBuf {
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut hasher = DefaultHasher::new();
+    (version, source).hash(&mut hasher);
+    let program = kept.join(format!("go-program-{:016x}", hasher.finish()));
+    if program.exists() {
+        return program;
+    }
+    let directory = tempfile::tempdir_in(kept).unwrap();
+    fs::write(directory.path().join("main.go"), source).unwrap();
     let output = Command::new(go)
-        .args(["run", "main.go"])
-        .args(arguments)
-        .current_dir(directory)
+        .args(["build", "-o", "program", "main.go"])
+        .current_dir(directory.path())
         // No module, no download: the standard library is all there is.
         .envs([("GO111MODULE", "off"), ("GOFLAGS", ""), ("GOPROXY", "off"), ("CGO_ENABLED", "0")])
-        .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"))
-        .env("HOME", directory)
+        .env("GOCACHE", kept.join("go"))
+        .env("HOME", directory.path())
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    assert!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
+    // It gets its name when it is whole.
+    fs::rename(directory.path().join("program"), &program).unwrap();
+    program
 }

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use sallyport_audit::Code;
 use sallyport_audit::recording::{Body, Exit};
+use time::OffsetDateTime;
 
 use crate::client::Client;
+use crate::sessions::SLEEPS;
 use crate::world::World;
 
 fn sessions(world: &World) -> String {
@@ -14,10 +16,10 @@ fn sessions(world: &World) -> String {
 
 /// Waits until the server has no session of app's any more.
 async fn gone(world: &World) {
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while sessions(world) != "0" {
         assert!(Instant::now() < deadline, "a session is left at the server");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -31,9 +33,10 @@ async fn a_lock_a_limit_and_an_administrator_cut_sessions() {
     client.answers().await;
     // In the middle of a statement, which is ended at the server, too.
     client.say(&[(b'Q', b"select pg_sleep(600)\0")]).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.postgres.until(SLEEPS, "1");
+    // A change that refuses nothing ends nothing. Nobody tells when a session has looked at it.
     world.set("client_idle_timeout: 1h");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
     world.lock();
     let text = client.end().await;
     assert!(text.starts_with("E 57P01") && text.contains("call security"), "{text}");
@@ -54,37 +57,48 @@ async fn a_lock_a_limit_and_an_administrator_cut_sessions() {
 async fn limits_of_time_are_kept() {
     let world = World::new("client_idle_timeout: 1s");
     world.postgres.sql("create role app login");
-    let mut client = Client::ready(&world, "app").await;
-    for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
-    }
-    // Who waits for an answer is not idle.
-    assert_eq!(client.query("select pg_sleep(2)").await, "T|D |SELECT 1|Z");
-    let text = client.end().await;
-    assert!(text.starts_with("E 57P01 the client was silent for 1 s"), "{text}");
-    world.set("max_session_duration: 1s");
-    let text = Client::ready(&world, "app").await.end().await;
-    assert!(text.starts_with("E 57P01 the session has lasted 1 s"), "{text}");
-    world.set("disconnect_expired_cert: true");
-    let short = || world.asked(Duration::from_secs(2));
-    let app = [("user", "app"), ("database", "postgres")];
-    let mut client = Client::hello_for(&world, short(), &app).await;
-    client.answers().await;
-    let text = client.end().await;
-    assert!(text.starts_with("E 57P01 your certificate has expired"), "{text}");
-    // Or it may finish.
-    world.set("disconnect_expired_cert: false");
-    let mut client = Client::hello_for(&world, short(), &app).await;
-    client.answers().await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    world.set("client_idle_timeout: 1h");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
-    let id = world.cluster.entered.lock().unwrap().last().unwrap().session_id;
-    assert!(world.service.end(&id, "ended by carol"));
-    let text = client.end().await;
-    assert!(text.starts_with("E 57P01 ended by carol"), "{text}");
+    // A session has the limits that held when it began, so that all of them can run at once.
+    let mut idle = Client::ready(&world, "app").await;
+    let idle = async {
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert_eq!(idle.query("select 1").await, "T|D 1|SELECT 1|Z");
+        }
+        // Who waits for an answer is not idle.
+        assert_eq!(idle.query("select pg_sleep(1.2)").await, "T|D |SELECT 1|Z");
+        let text = idle.end().await;
+        assert!(text.starts_with("E 57P01 the client was silent for 1 s"), "{text}");
+    };
+    let others = async {
+        world.set("max_session_duration: 1s");
+        let long = Client::ready(&world, "app").await;
+        let app = [("user", "app"), ("database", "postgres")];
+        world.set("disconnect_expired_cert: true");
+        let valid = Duration::from_secs(2);
+        let mut cut = Client::hello_for(&world, world.asked(valid), &app).await;
+        cut.answers().await;
+        // Or it may finish.
+        world.set("disconnect_expired_cert: false");
+        let asked = world.asked(valid);
+        let (id, expires) = (asked.session, asked.identity.valid_before);
+        let mut kept = Client::hello_for(&world, asked, &app).await;
+        kept.answers().await;
+        let text = long.end().await;
+        assert!(text.starts_with("E 57P01 the session has lasted 1 s"), "{text}");
+        let text = cut.end().await;
+        assert!(text.starts_with("E 57P01 your certificate has expired"), "{text}");
+        while OffsetDateTime::now_utc() <= expires {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // It is decided upon again, and goes on. Nobody tells when it has looked.
+        world.set("client_idle_timeout: 1h");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(kept.query("select 1").await, "T|D 1|SELECT 1|Z");
+        assert!(world.service.end(&id, "ended by carol"));
+        let text = kept.end().await;
+        assert!(text.starts_with("E 57P01 ended by carol"), "{text}");
+    };
+    tokio::join!(idle, others);
     gone(&world).await;
     assert_eq!(world.of(&Code::DatabaseSessionCut).len(), 4);
 }
@@ -121,7 +135,8 @@ async fn hostile_bytes_never_reach_the_database() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
-    let mut world = World::new("");
+    let short = Duration::from_millis(200);
+    let mut world = World::paced("", |pace| (pace.goodbye, pace.last_words) = (short, short));
     world.postgres.sql("create role app login; create table t (a text); grant all on t to app");
     // A client that is gone in the middle of a copy.
     let mut client = Client::ready(&world, "app").await;
@@ -136,7 +151,8 @@ async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
     // A client that reads nothing, and is cut all the same.
     let mut slow = Client::ready(&world, "app").await;
     slow.say(&[(b'Q', b"select repeat('x', 1000) from generate_series(1, 100000)\0")]).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let stuck = "select count(*) from pg_stat_activity where usename = 'app' and wait_event = 'ClientWrite'";
+    world.postgres.until(stuck, "1");
     let id = world.cluster.entered.lock().unwrap().last().unwrap().session_id;
     world.service.end(&id, "too slow");
     world.quiet().await;
@@ -149,7 +165,7 @@ async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
     assert_eq!(text, "E 57P01 terminating connection due to administrator command");
     let mut client = Client::ready(&world, "app").await;
     client.say(&[(b'Q', b"select pg_sleep(600)\0")]).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.postgres.until(SLEEPS, "1");
     world.postgres.kill();
     let text = client.end().await;
     assert!(

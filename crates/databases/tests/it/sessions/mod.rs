@@ -12,3 +12,6 @@ mod ends;
 mod records;
 mod refusals;
 mod users;
+
+/// Statements of `app` that the server is in the middle of.
+const SLEEPS: &str = "select count(*) from pg_stat_activity where usename = 'app' and wait_event = 'PgSleep'";

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
 use crate::client::{Client, kinds, words};
+use crate::sessions::SLEEPS;
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,11 +129,7 @@ async fn a_statement_is_cancelled() {
         Client::hello_for(&world, asked.clone(), &[("user", "app"), ("database", "postgres")]).await;
     client.answers().await;
     client.say(&[(b'Q', b"select pg_sleep(60)\0")]).await;
-    while world
-        .postgres
-        .sql("select count(*) from pg_stat_activity where query like '%pg_sleep(60)%' and usename = 'app'")
-        == "0"
-    {}
+    world.postgres.until(SLEEPS, "1");
     let stranger = CancelKey { process: key.process, secret: vec![0; 4] };
     world.service.cancel(&stranger, "192.0.2.9:1").await;
     // As it comes from a client: a connection of its own.

@@ -67,12 +67,14 @@ async fn a_server_that_is_not_the_right_one_gets_no_login() {
     world.postgres.sql("select pg_reload_conf()");
     world.serve(|_| {});
     let mut text = String::new();
-    for _ in 0..50 {
+    // The server reads its settings anew when it comes to it.
+    world.postgres.until("show ssl", "off");
+    for _ in 0..500 {
         text = refused(&world, &app).await;
         if text.contains("takes no TLS") {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(text.contains("takes no TLS") && text.contains("ssl = on"), "{text}");
     assert!(world.of(&Code::DatabaseSessionLost).len() >= 4);

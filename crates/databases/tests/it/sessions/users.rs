@@ -39,7 +39,7 @@ async fn a_user_is_made_closed_opened_and_dropped() {
     let two = session(&world).await;
     assert_eq!(world.of(&Code::DatabaseUserProvisioned).len(), 1);
     drop(two);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    world.until_sessions(1).await;
     assert_eq!(can_log_in(&world), "t", "one session is left");
     drop(one);
     world.quiet().await;
@@ -98,7 +98,9 @@ async fn users_that_were_there_are_not_touched_and_many_come_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_keep_their_roles_and_a_user_that_is_in_use_is_closed_later() {
-    let world = World::patient("create_db_user_mode: keep", Duration::from_secs(5));
+    let world = World::paced("create_db_user_mode: keep", |pace| {
+        (pace.looks, pace.again) = (10, Duration::from_millis(100));
+    });
     world.postgres.sql("create role keeper login createrole; create role reader; create role other");
     let mut one = session(&world).await;
     world.give("create_db_user_mode: keep", "other");
@@ -128,7 +130,8 @@ async fn sessions_keep_their_roles_and_a_user_that_is_in_use_is_closed_later() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_ever_for_a_user() {
-    let world = World::patient("create_db_user_mode: keep", Duration::from_secs(3));
+    let longest = Duration::from_secs(2);
+    let world = World::paced("create_db_user_mode: keep", |pace| pace.user = longest);
     world.postgres.sql("create role keeper login createrole; create role reader");
     let mut holder =
         world.postgres.begin("postgres", "select pg_advisory_lock(7237125411902861), pg_sleep(300)");
@@ -138,7 +141,8 @@ async fn nobody_waits_for_ever_for_a_user() {
     for text in [one.end().await, two.end().await] {
         assert!(text.contains("57P03 prod: the database answers too late"), "{text}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    // The server itself would have made them wait for ten seconds.
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     world.quiet().await;
     let holds = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted";
     world.postgres.sql(holds);
@@ -162,7 +166,8 @@ async fn passwords_are_asked_for_the_database_that_is_dialled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_without_a_client_keeps_no_user_open() {
-    let world = World::new("create_db_user_mode: keep");
+    let goodbye = Duration::from_millis(200);
+    let world = World::paced("create_db_user_mode: keep", |pace| pace.goodbye = goodbye);
     world.postgres.sql("create role keeper login createrole; create role reader");
     let mut client = session(&world).await;
     client.say(&[(b'Q', b"select pg_sleep(300)\0")]).await;

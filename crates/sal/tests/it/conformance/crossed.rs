@@ -256,6 +256,8 @@ pub(crate) fn ciphers(algorithm: AeadAlgorithm, providers: &Providers) -> Vec<Re
         let aad = message(length % 41);
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&length.to_be_bytes());
+        // What is sealed has no randomness: all should seal alike, and the same bytes are opened once by each.
+        let mut opened_before = BTreeMap::new();
         for (sealer, key) in &those {
             let mut sealed = plain.clone();
             let Ok(tag) = key.seal(&nonce, &aad, &mut sealed) else {
@@ -263,8 +265,11 @@ pub(crate) fn ciphers(algorithm: AeadAlgorithm, providers: &Providers) -> Vec<Re
                 continue;
             };
             for (opener, key) in &those {
-                let mut opened = sealed.clone();
-                let right = key.open(&nonce, &aad, &mut opened, &tag).is_ok() && opened == plain;
+                let of = (opener.name(), sealed.clone(), tag);
+                let right = *opened_before.entry(of).or_insert_with(|| {
+                    let mut opened = sealed.clone();
+                    key.open(&nonce, &aad, &mut opened, &tag).is_ok() && opened == plain
+                });
                 reports.check_both((*sealer, primitive), (*opener, primitive), right, || {
                     format!("{length} bytes sealed by {}, opened by {}", sealer.name(), opener.name())
                 });

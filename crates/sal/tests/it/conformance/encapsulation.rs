@@ -1,6 +1,6 @@
 //! ML-KEM-768: known keys and secrets, and keys and ciphertexts that must be refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sallyport_sal::Primitive;
 use sallyport_sal::provider::{Decapsulation, Fault, Offer, Provider};
@@ -17,6 +17,14 @@ const NO_SEEDS: &str = "the library takes no seed from outside";
 const NO_EXPANDED: &str = "the library takes no expanded decapsulation key";
 const NO_KEYS: &str = "no decapsulation key from outside is taken";
 const RANDOM: &str = "the library draws the message itself, so that the ciphertext is another";
+
+/// Read once for all who run them.
+type Set = LazyLock<mlkem::TestSet>;
+static ENCAPSULATED: Set = Set::new(|| mlkem::TestSet::load(mlkem::TestName::MlKem768Encaps).unwrap());
+static SEEDS: Set = Set::new(|| mlkem::TestSet::load(mlkem::TestName::MlKem768KeyGenSeed).unwrap());
+static CIPHERTEXTS: Set = Set::new(|| mlkem::TestSet::load(mlkem::TestName::MlKem768).unwrap());
+static EXPANDED: Set =
+    Set::new(|| mlkem::TestSet::load(mlkem::TestName::MlKem768SemiExpandedDecaps).unwrap());
 
 /// The side that makes the key.
 pub(crate) fn decapsulate(provider: &dyn Provider, report: &mut Report) {
@@ -35,7 +43,7 @@ pub(crate) fn encapsulate(provider: &dyn Provider, report: &mut Report) {
     if provider.offer(Primitive::Encapsulate) == Offer::No {
         return;
     }
-    for group in &mlkem::TestSet::load(mlkem::TestName::MlKem768Encaps).unwrap().test_groups {
+    for group in &ENCAPSULATED.test_groups {
         for test in &group.tests {
             let key = test.encaps_key.as_deref().expect("the vector has a key");
             let case = case(
@@ -100,7 +108,7 @@ fn load(
 /// The keys that follow from seeds.
 fn keys(provider: &dyn Provider, report: &mut Report) {
     let primitive = Primitive::Decapsulate;
-    for group in &mlkem::TestSet::load(mlkem::TestName::MlKem768KeyGenSeed).unwrap().test_groups {
+    for group in &SEEDS.test_groups {
         for test in &group.tests {
             let seed = test.seed.as_ref().map(|seed| seed.as_slice());
             let loaded = load(provider, seed, test.decaps_key.as_deref().map(Vec::as_slice));
@@ -120,7 +128,7 @@ fn keys(provider: &dyn Provider, report: &mut Report) {
 /// Ciphertexts for keys that are given by their seed.
 fn ciphertexts(provider: &dyn Provider, report: &mut Report) {
     let primitive = Primitive::Decapsulate;
-    for group in &mlkem::TestSet::load(mlkem::TestName::MlKem768).unwrap().test_groups {
+    for group in &CIPHERTEXTS.test_groups {
         for test in &group.tests {
             let seed = test.seed.as_ref().map(|seed| seed.as_slice());
             let ciphertext = test.ct.as_deref().map_or(&[][..], Vec::as_slice);
@@ -173,7 +181,7 @@ fn ciphertexts(provider: &dyn Provider, report: &mut Report) {
 /// Expanded keys that fail the checks of FIPS 203 §7.3, and some that pass.
 fn expanded_keys(provider: &dyn Provider, report: &mut Report) {
     let primitive = Primitive::Decapsulate;
-    for group in &mlkem::TestSet::load(mlkem::TestName::MlKem768SemiExpandedDecaps).unwrap().test_groups {
+    for group in &EXPANDED.test_groups {
         for test in &group.tests {
             let key = match load(provider, None, test.decaps_key.as_deref().map(Vec::as_slice)) {
                 Err(Fault::Unsupported) => {

@@ -1,6 +1,6 @@
 //! Private keys: made, loaded, told apart from what is none, and signed with.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sallyport_sal::algorithm::{KeyAlgorithm, KeyKind, SignatureScheme};
 use sallyport_sal::provider::{Fault, Offer, Provider};
@@ -110,17 +110,22 @@ fn published_signature(algorithm: KeyAlgorithm, name: &str) -> Option<&'static s
 fn ml_dsa_seeds(provider: &dyn Provider, algorithm: KeyAlgorithm, report: &mut Report) {
     use mldsa_sign::TestName as Name;
     let primitive = Primitive::Sign(algorithm);
-    let (file, name) = match algorithm {
-        KeyAlgorithm::MlDsa44 => ("mlDsa44KeyGen", Name::MlDsa44SignSeed),
-        KeyAlgorithm::MlDsa65 => ("mlDsa65KeyGen", Name::MlDsa65SignSeed),
-        _ => ("mlDsa87KeyGen", Name::MlDsa87SignSeed),
+    // Read once for all who run them.
+    static SETS: LazyLock<[mldsa_sign::TestSet; 3]> = LazyLock::new(|| {
+        [Name::MlDsa44SignSeed, Name::MlDsa65SignSeed, Name::MlDsa87SignSeed]
+            .map(|name| mldsa_sign::TestSet::load(name).unwrap())
+    });
+    let (file, set) = match algorithm {
+        KeyAlgorithm::MlDsa44 => ("mlDsa44KeyGen", &SETS[0]),
+        KeyAlgorithm::MlDsa65 => ("mlDsa65KeyGen", &SETS[1]),
+        _ => ("mlDsa87KeyGen", &SETS[2]),
     };
     for entry in list(&ACVP, file) {
         let derived = provider.derive_public(algorithm, &bytes(entry, "seed"));
         let right = derived.as_ref().is_ok_and(|public| sha256(public) == bytes(entry, "pkSha256"));
         report.check(primitive, Origin::Published, right, || format!("{file} tcId {}", entry["tcId"]));
     }
-    for group in &mldsa_sign::TestSet::load(name).unwrap().test_groups {
+    for group in &set.test_groups {
         let (Some(seed), Some(public)) = (&group.privseed, &group.pubkey) else {
             // A seed of another length.
             for test in &group.tests {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -338,67 +338,84 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-#[tokio::test]
+/// Where lives are kept: in memory where the machine has such a place, for every write of theirs is flushed to the disk, and
+/// these deaths are of a process and not of a machine.
+fn places() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// Dies in one step at its first write, then in another life at its second, and so on until none is left to die at; gives the
+/// number of deaths.
+async fn die_at_every_write(start: PathBuf, done: usize, after: bool) -> usize {
+    for n in 1.. {
+        let place = places();
+        let directory = place.path();
+        copy(&start, directory);
+        let (mut life, died) = Life::begin(directory, done, n, after).await.step(directory, 0).await;
+        if life.done == done {
+            (life, _) = life.step(directory, 0).await;
+        }
+        life.check_log();
+        kill(life.authority).await;
+        if !died {
+            return n - 1;
+        }
+    }
+    unreachable!("a step ends")
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_any_step_leaves_something_that_goes_on() {
-    let places = tempfile::tempdir().unwrap();
+    let places = places();
     let home = places.path().join("home");
-    let mut deaths = 0;
+    kill(Life::begin(&home, 0, 0, false).await.authority).await;
+    let mut dying = tokio::task::JoinSet::new();
     for done in 0..plan().len() {
         // The state before this step, from which each life that dies in it begins.
         let start = places.path().join(done.to_string());
-        if done == 0 {
-            kill(Life::begin(&home, 0, 0, false).await.authority).await;
-        }
         copy(&home, &start);
         for after in [false, true] {
-            for n in 1.. {
-                let directory = places.path().join(format!("{done}-{n}-{after}"));
-                copy(&start, &directory);
-                let (mut life, died) =
-                    Life::begin(&directory, done, n, after).await.step(&directory, 0).await;
-                deaths += usize::from(died);
-                if life.done == done {
-                    (life, _) = life.step(&directory, 0).await;
-                }
-                life.check_log();
-                kill(life.authority).await;
-                std::fs::remove_dir_all(&directory).unwrap();
-                if !died {
-                    break;
-                }
-            }
+            dying.spawn(die_at_every_write(start.clone(), done, after));
         }
         let (life, _) = Life::begin(&home, done, 0, false).await.step(&home, 0).await;
         kill(life.authority).await;
     }
+    let deaths: usize = dying.join_all().await.into_iter().sum();
     assert!(deaths > 4 * plan().len(), "only {deaths} deaths");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn crashes_one_after_the_other_leave_something_that_goes_on() {
     // Dying at each few writes of every life, the plan is still brought to its end.
+    let mut lives = tokio::task::JoinSet::new();
     for (n, then, after) in [(1, 4, false), (2, 5, true), (5, 7, false)] {
-        let directory = tempfile::tempdir().unwrap();
-        let mut life = Life::begin(directory.path(), 0, n, after).await;
-        let mut deaths = 0;
-        while life.done < plan().len() {
-            let died;
-            (life, died) = life.step(directory.path(), then).await;
-            deaths += usize::from(died);
-        }
-        assert!(deaths > 4, "{deaths}");
-        life.check_log();
-        for kind in [CaKind::User, CaKind::Host] {
-            let rotation = *life.authority.inner.authorities().entry(kind).unwrap().state.rotation();
-            assert_eq!((rotation.generation, rotation.phase), (2, Phase::Standby));
-        }
-        kill(life.authority).await;
+        lives.spawn(die_again_and_again(n, then, after));
     }
+    lives.join_all().await;
+}
+
+async fn die_again_and_again(n: usize, then: usize, after: bool) {
+    let directory = places();
+    let mut life = Life::begin(directory.path(), 0, n, after).await;
+    let mut deaths = 0;
+    while life.done < plan().len() {
+        let died;
+        (life, died) = life.step(directory.path(), then).await;
+        deaths += usize::from(died);
+    }
+    assert!(deaths > 4, "{deaths}");
+    life.check_log();
+    for kind in [CaKind::User, CaKind::Host] {
+        let rotation = *life.authority.inner.authorities().entry(kind).unwrap().state.rotation();
+        assert_eq!((rotation.generation, rotation.phase), (2, Phase::Standby));
+    }
+    kill(life.authority).await;
 }
 
 #[tokio::test]
 async fn hosts_from_before_confirmations_are_waited_for_as_long_as_they_may_be_valid() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = places();
     let (authority, _) = open_mortal(directory.path(), 0, false).await;
     let inner = &authority.inner;
     let request = v1::JoinRequest {

@@ -181,7 +181,7 @@ async fn both_carriers_count_against_one_limit() {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while rig.quic(Some(&alice), GRPC).await.is_err() {
         assert!(tokio::time::Instant::now() < deadline, "a place comes free");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

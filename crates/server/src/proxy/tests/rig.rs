@@ -517,7 +517,7 @@ pub(super) async fn until(what: &str, mut ask: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !ask() {
         assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

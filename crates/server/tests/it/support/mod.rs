@@ -74,6 +74,13 @@ fn helper() -> PathBuf {
         .expect("run `cargo test -p sallyport-server`: it builds the session helper")
 }
 
+/// A place for a cluster's state: in memory where the machine has such a place, for every write is flushed to the disk, and no
+/// test here is about a machine that loses its power.
+pub(crate) fn place() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
 pub(crate) fn loopback() -> std::net::SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
@@ -129,7 +136,7 @@ impl Cluster {
     }
 
     pub(crate) async fn start(adjust: impl FnOnce(&mut Config)) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = place();
         private(directory.path());
         let mut config = config(&directory.path().join("cluster"));
         config.auth = Some(auth_section());
@@ -173,7 +180,7 @@ pub(crate) async fn admin_channel(data_dir: &Path) -> Channel {
         match endpoint.connect_with_connector(connect.clone()).await {
             Ok(channel) => return channel,
             Err(error) if tokio::time::Instant::now() > deadline => panic!("no admin socket: {error:?}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
@@ -556,7 +563,7 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask:
             return answer;
         }
         assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
-        tokio::time::sleep(Duration::from_millis(25)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -574,7 +581,7 @@ pub(crate) async fn events(admin: &mut AdminClient<Channel>, code: &str) -> Vec<
             return events;
         }
         assert!(tokio::time::Instant::now() < deadline, "no event {code}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

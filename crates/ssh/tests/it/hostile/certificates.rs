@@ -7,7 +7,7 @@ use sallyport_ca::keys::{ssh_public_key, ssh_signature};
 use sallyport_sal::Signer;
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 
-use crate::hostile::face::{Face, Target};
+use crate::hostile::face::{Face, LOGIN_TIMEOUT, Target};
 use crate::hostile::raw::{Packet, Raw, message, take_string};
 use crate::hostile::{Alice, blob};
 use crate::world::World;
@@ -106,7 +106,7 @@ async fn no_malformed_certificate_opens_the_proxy() {
 }
 
 async fn no_malformed_certificate_opens(face: Face) {
-    let target = Target::new(face).await;
+    let target = Target::new(face, LOGIN_TIMEOUT).await;
     let world = &target.world;
     let alice = Alice::new(world);
     let signer = user_signer(world);

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 
 use crate::hostile::Alice;
 use crate::hostile::face::{Face, Far, LOGIN_TIMEOUT, Target};
@@ -49,10 +50,16 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 /// How much more memory an attack may take, with room for what an allocator keeps.
 const BOUND: u64 = 48 << 20;
 
+/// How often others log in during an attack, and how often memory is looked at.
+const BETWEEN: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(10);
+
 struct Watched {
     target: Target,
     alice: Alice,
     before: u64,
+    /// How long a login takes others when nobody attacks.
+    usual: Duration,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -64,12 +71,17 @@ fn resident() -> u64 {
 
 impl Watched {
     async fn new(face: Face) -> Self {
+        Self::with_login_timeout(face, LOGIN_TIMEOUT).await
+    }
+
+    async fn with_login_timeout(face: Face, login_timeout: Duration) -> Self {
         let alone = ALONE.lock().await;
-        let target = Target::new(face).await;
+        let target = Target::new(face, login_timeout).await;
         let alice = Alice::new(&target.world);
         // What is made once is made before anything is measured.
+        let began = Instant::now();
         ok(&output(target.ssh("true")).await);
-        Self { target, alice, before: resident(), _alone: alone }
+        Self { target, alice, before: resident(), usual: began.elapsed(), _alone: alone }
     }
 
     /// Runs an attack in a thread of its own; somebody else logs in during it, and memory is watched.
@@ -79,18 +91,21 @@ impl Watched {
     ) -> T {
         let (address, login) = (self.target.address, self.target.world.own.name.clone());
         let alice = Alice { key: self.alice.key.clone(), certificate: self.alice.certificate.clone() };
-        let attacking = tokio::task::spawn_blocking(move || attack(address, login, alice));
+        let mut attacking = tokio::task::spawn_blocking(move || attack(address, login, alice));
         let mut most = resident();
-        loop {
+        let outcome = 'attack: loop {
             let began = Instant::now();
             ok(&output(self.target.ssh("echo served")).await);
-            assert!(began.elapsed() < Duration::from_secs(15), "others wait {:?}", began.elapsed());
-            most = most.max(resident());
-            if attacking.is_finished() {
-                break;
+            let most_wait = Duration::from_secs(15) + 10 * self.usual;
+            assert!(began.elapsed() < most_wait, "others wait {:?}", began.elapsed());
+            let next = Instant::now() + BETWEEN;
+            while Instant::now() < next {
+                most = most.max(resident());
+                if let Ok(outcome) = timeout(LOOK, &mut attacking).await {
+                    break 'attack outcome.unwrap();
+                }
             }
-        }
-        let outcome = attacking.await.unwrap();
+        };
         let grown = most.max(resident()).saturating_sub(self.before);
         assert!(grown < BOUND, "memory grew by {} MiB", grown >> 20);
         until("the attacker's connection to end", || (self.target.connections() == 0).then_some(())).await;
@@ -104,28 +119,33 @@ fn logged_in(address: SocketAddr, login: &str, alice: &Alice) -> Raw {
 
 async fn a_client_that_lies_about_its_window_costs_no_memory(face: Face) {
     let watched = Watched::new(face).await;
-    for most in [0, 1, 32 * 1024, u32::MAX] {
-        watched
-            .survives(move |address, login, alice| {
-                let mut raw = logged_in(address, &login, &alice);
-                let Some(channel) = face.running(&mut raw, u32::MAX, most, Far::Flood) else {
-                    assert_eq!(
-                        most, 0,
-                        "only packets of no length at all are a reason to end the connection"
-                    );
-                    return;
-                };
-                // More than any number can hold, again and again, and not a byte is read.
-                for _ in 0..200 {
-                    let more = Packet::new(message::WINDOW_ADJUST).number(channel).number(u32::MAX);
-                    if raw.send(&more).is_err() {
-                        break;
-                    }
+    let lie = move |address, login: &str, alice: &Alice, most| {
+        let mut raw = logged_in(address, login, alice);
+        let Some(channel) = face.running(&mut raw, u32::MAX, most, Far::Flood) else {
+            assert_eq!(most, 0, "only packets of no length at all are a reason to end the connection");
+            return;
+        };
+        // More than any number can hold, again and again, and not a byte is read.
+        for _ in 0..200 {
+            let more = Packet::new(message::WINDOW_ADJUST).number(channel).number(u32::MAX);
+            if raw.send(&more).is_err() {
+                break;
+            }
+        }
+        // The attack is not to read: for as long as a server that keeps what nobody reads takes to keep far too much.
+        std::thread::sleep(Duration::from_millis(1500));
+    };
+    // All at once: what they cost together is less than what one may cost.
+    watched
+        .survives(move |address, login, alice| {
+            std::thread::scope(|scope| {
+                for most in [0, 1, 32 * 1024, u32::MAX] {
+                    let (login, alice) = (&login, &alice);
+                    scope.spawn(move || lie(address, login, alice, most));
                 }
-                std::thread::sleep(Duration::from_secs(2));
-            })
-            .await;
-    }
+            });
+        })
+        .await;
 }
 
 async fn data_past_the_window_ends_the_connection(face: Face) {
@@ -261,16 +281,22 @@ async fn requests_whose_answers_nobody_reads_pile_up_nowhere(face: Face) {
     let channel_request = Packet::new(message::CHANNEL_REQUEST).number(0).string("nothing").byte(1);
     let opening = Raw::open(7, 1, 1);
     let own = face.open(7, 1, 1, Far::Deaf);
-    for packet in [request, channel_request, opening, own] {
-        watched
-            .survives(move |address, login, alice| {
+    // All at once: what they cost together is less than what one may cost.
+    watched
+        .survives(move |address, login, alice| {
+            let attack = |packet: &Packet| {
                 let mut raw = logged_in(address, &login, &alice);
                 raw.send(&Raw::open(0, 1 << 20, 32 * 1024)).unwrap();
                 raw.receive_kind(message::CHANNEL_CONFIRMATION).unwrap();
-                flood(&mut raw, &packet, 1_000_000)
-            })
-            .await;
-    }
+                flood(&mut raw, packet, 1_000_000)
+            };
+            std::thread::scope(|scope| {
+                for packet in [&request, &channel_request, &opening, &own] {
+                    scope.spawn(move || attack(packet));
+                }
+            });
+        })
+        .await;
 }
 
 async fn what_is_to_be_ignored_is_and_costs_nothing(face: Face) {
@@ -314,27 +340,31 @@ async fn nothing_but_authentication_is_served_before_it(face: Face) {
                 Packet::new(message::USERAUTH_SUCCESS),
                 Packet::new(200),
             ];
-            for (index, packet) in attempts.into_iter().enumerate() {
-                for with_service in [false, true] {
-                    let mut raw = Raw::keyed(address).unwrap();
-                    raw.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-                    if with_service {
-                        raw.service().unwrap();
-                    }
-                    let _ = raw.send(&packet);
-                    while let Ok(answer) = raw.receive() {
-                        assert!(
-                            !matches!(
-                                answer[0],
-                                message::CHANNEL_CONFIRMATION
-                                    | message::REQUEST_SUCCESS
-                                    | message::CHANNEL_DATA
-                            ),
-                            "attempt {index}: {answer:?}"
-                        );
+            let attempt = |index, packet: &Packet, with_service| {
+                let mut raw = Raw::keyed(address).unwrap();
+                if with_service {
+                    raw.service().unwrap();
+                }
+                // Whoever is to answer does so at once.
+                raw.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                let _ = raw.send(packet);
+                while let Ok(answer) = raw.receive() {
+                    assert!(
+                        !matches!(
+                            answer[0],
+                            message::CHANNEL_CONFIRMATION | message::REQUEST_SUCCESS | message::CHANNEL_DATA
+                        ),
+                        "attempt {index}: {answer:?}"
+                    );
+                }
+            };
+            std::thread::scope(|scope| {
+                for (index, packet) in attempts.iter().enumerate() {
+                    for with_service in [false, true] {
+                        scope.spawn(move || attempt(index, packet, with_service));
                     }
                 }
-            }
+            });
             // Guessing ends after a few attempts.
             let mut raw = Raw::keyed(address).unwrap();
             raw.service().unwrap();
@@ -372,7 +402,8 @@ async fn a_greeting_without_end_is_not_kept(face: Face) {
 }
 
 async fn the_silent_are_sent_away(face: Face) {
-    let watched = Watched::new(face).await;
+    const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
+    let watched = Watched::with_login_timeout(face, LOGIN_TIMEOUT).await;
     watched
         .survives(|address, _, _| {
             // Some say nothing, some greet, some begin a packet and never end it.
@@ -389,7 +420,7 @@ async fn the_silent_are_sent_away(face: Face) {
                 all.push(stream);
             }
             for stream in &mut all {
-                let patience = (LOGIN_TIMEOUT * 3).saturating_sub(began.elapsed());
+                let patience = (LOGIN_TIMEOUT * 6).saturating_sub(began.elapsed());
                 stream.set_read_timeout(Some(patience.max(Duration::from_millis(1)))).unwrap();
                 let mut said = Vec::new();
                 if let Err(error) = stream.read_to_end(&mut said) {

@@ -309,7 +309,11 @@ impl Raw {
     fn fill(&mut self, wanted: usize) -> io::Result<()> {
         let mut block = [0; 16 * 1024];
         while self.buffered.len() < wanted {
-            let read = self.stream.read(&mut block)?;
+            let read = match self.stream.read(&mut block) {
+                // A child of this process may end at any time, and its signal ends a read that has a timeout (signal(7)).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sallyport_audit::Code;
@@ -10,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::process::Child;
 
-use crate::world::{World, is_root, ok, output, role, started, text, until};
+use crate::world::{World, is_root, ok, output, role, stands_still, started, text, until};
 
 const NO_COMMAND: &[&str] = &[];
 
@@ -303,17 +305,21 @@ async fn a_connection_that_nobody_reads_does_not_hold_up_the_others() {
     // Whoever connects gets as much as they take.
     let source = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = source.local_addr().unwrap().port();
+    let counting = Arc::new(AtomicU64::new(0));
+    let count = counting.clone();
     tokio::spawn(async move {
         let (mut stream, _) = source.accept().await.unwrap();
-        let block = vec![7; 1 << 20];
-        while stream.write_all(&block).await.is_ok() {}
+        let block = vec![7; 64 << 10];
+        while stream.write_all(&block).await.is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     });
     let socket = world.path("mux");
     let path = format!("-S{}", socket.display());
     let master = started(world.ssh(&["-M", &path, "-N", &format!("-R0:127.0.0.1:{target}")], NO_COMMAND));
     let port = port_of(&bound(&world).await);
     let _silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    stands_still("the source to stand still", || counting.load(Ordering::Relaxed)).await;
     until("the master", || socket.exists().then_some(())).await;
     assert_eq!(
         ok(&output(world.ssh(&[&path, "-oProxyCommand=false"], &["echo through"])).await),
@@ -368,7 +374,9 @@ async fn a_socket_on_the_node_leads_to_the_client_and_goes_with_it() {
     std::fs::write(&there, "mine").unwrap();
     stopped(client).await;
     until("the end", || (world.events(&Code::SessionListenEnd).len() == 2).then_some(())).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Whatever a connection leaves to be done is done when the next one is over.
+    ok(&output(world.ssh(&[], &["true"])).await);
+    until("the end of both", || (world.server.connections_open() == 0).then_some(())).await;
     assert_eq!(std::fs::read_to_string(&there).unwrap(), "mine");
 }
 

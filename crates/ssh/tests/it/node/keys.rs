@@ -62,23 +62,29 @@ async fn says_hello(connection: Connection) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_of_every_type_log_in_to_hosts_of_every_suite() {
-    let keys = USERS.map(|algorithm| (algorithm, user_key(algorithm)));
+    let keys = Arc::new(USERS.map(|algorithm| (algorithm, user_key(algorithm))));
+    let mut suites = tokio::task::JoinSet::new();
     for (suite, host_algorithm) in SUITES {
-        let world = World::with_suite(suite).await;
-        for (algorithm, key) in &keys {
-            let name = format!("id-{algorithm}");
-            world.issue_key(&name, &world.card("alice"), key);
-            let mut ssh = world.client("ssh", &name);
-            ssh.args(["-v", "-oLogLevel=DEBUG"]).arg(world.destination()).arg("echo hello");
-            let ran = output(ssh).await;
-            assert_eq!(ok(&ran), "hello\n", "{suite} {algorithm}");
-            let said = text(&ran.stderr);
-            let wanted = format!("kex: host key algorithm: {host_algorithm}");
-            assert!(said.contains(&wanted), "{suite} {algorithm}: no {wanted} in\n{said}");
+        suites.spawn(users_log_in(suite, host_algorithm, keys.clone()));
+    }
+    suites.join_all().await;
+}
 
-            let certificate = world.certify(&world.card("alice"), key.public_line());
-            own_client_says_hello(&world, &Credentials::new(key.signer(), &certificate).unwrap()).await;
-        }
+async fn users_log_in(suite: Suite, host_algorithm: &str, keys: Arc<[(KeyAlgorithm, SshKeyPair); 6]>) {
+    let world = World::with_suite(suite).await;
+    for (algorithm, key) in keys.iter() {
+        let name = format!("id-{algorithm}");
+        world.issue_key(&name, &world.card("alice"), key);
+        let mut ssh = world.client("ssh", &name);
+        ssh.args(["-v", "-oLogLevel=DEBUG"]).arg(world.destination()).arg("echo hello");
+        let ran = output(ssh).await;
+        assert_eq!(ok(&ran), "hello\n", "{suite} {algorithm}");
+        let said = text(&ran.stderr);
+        let wanted = format!("kex: host key algorithm: {host_algorithm}");
+        assert!(said.contains(&wanted), "{suite} {algorithm}: no {wanted} in\n{said}");
+
+        let certificate = world.certify(&world.card("alice"), key.public_line());
+        own_client_says_hello(&world, &Credentials::new(key.signer(), &certificate).unwrap()).await;
     }
 }
 

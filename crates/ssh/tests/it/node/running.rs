@@ -1,11 +1,14 @@
 //! Commands and shells.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use sallyport_audit::Code;
 use sallyport_audit::recording::Body;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::world::{
-    World, alive, is_root, ok, output, output_of, role, shown as recorded, started, text, until,
+    World, alive, is_root, ok, output, output_of, role, shown as recorded, stands_still, started, text, until,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,22 +101,32 @@ async fn the_terminal_follows_the_size_of_the_clients() {
     assert!(frames.iter().any(|frame| frame.body == Body::Resize { cols: 121, rows: 41 }), "{frames:?}");
 }
 
+/// Bytes: twice the widest window that there is, and so more than all that may wait anywhere on the way.
+const LARGE: usize = 32 << 20;
+
+/// So many bytes that are the same again after `period` ones only.
+fn numbered(bytes: usize, period: u8) -> Vec<u8> {
+    let mut input = (0..period).collect::<Vec<u8>>().repeat(bytes / usize::from(period) + 1);
+    input.truncate(bytes);
+    input
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_output_arrives_whole() {
     let world = World::new().await;
-    let command = "head -c 104857600 /dev/zero | tr '\\0' 'x'; printf end";
+    let command = format!("head -c {LARGE} /dev/zero | tr '\\0' 'x'; printf end");
     let output = output(world.ssh(&[], &[command])).await;
     assert!(output.status.success());
-    assert_eq!(output.stdout.len(), 104_857_603);
+    assert_eq!(output.stdout.len(), LARGE + 3);
     assert!(output.stdout.ends_with(b"xend"));
-    assert!(output.stdout[..104_857_600].iter().all(|byte| *byte == b'x'));
-    assert_eq!(world.event(&Code::SessionEnd).await.fields["bytes_out"], 104_857_603);
+    assert!(output.stdout[..LARGE] == vec![b'x'; LARGE]);
+    assert_eq!(world.event(&Code::SessionEnd).await.fields["bytes_out"], LARGE + 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_input_arrives_whole_and_in_order() {
     let world = World::new().await;
-    let input: Vec<u8> = (0..50_000_000_u32).flat_map(|n| [(n % 251) as u8]).collect();
+    let input = numbered(LARGE, 251);
     let expected = data_hex(&sallyport_sal::hash::sha256(&input));
     let shown = ok(&output_of(world.ssh(&[], &["sha256sum"]), input).await);
     assert!(shown.starts_with(&expected), "{shown}");
@@ -122,7 +135,7 @@ async fn large_input_arrives_whole_and_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_echoes_as_it_reads_does_not_lock_up() {
     let world = World::new().await;
-    let input: Vec<u8> = (0..40_000_000_u32).map(|n| (n % 253) as u8).collect();
+    let input = numbered(LARGE, 253);
     let output = output_of(world.ssh(&[], &["cat"]), input.clone()).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(output.stdout == input, "{} bytes came back", output.stdout.len());
@@ -131,7 +144,7 @@ async fn a_command_that_echoes_as_it_reads_does_not_lock_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_exchanged_again_while_bytes_flow_both_ways() {
     let world = World::new().await;
-    let input: Vec<u8> = (0..12_000_000_u32).map(|n| (n % 249) as u8).collect();
+    let input = numbered(12_000_000, 249);
     let output = output_of(world.ssh(&["-v", "-oRekeyLimit=1M"], &["cat"]), input.clone()).await;
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -143,9 +156,23 @@ async fn keys_are_exchanged_again_while_bytes_flow_both_ways() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_reads_late_gets_everything() {
     let world = World::new().await;
-    let input = vec![b'z'; 20_000_000];
-    let shown = ok(&output_of(world.ssh(&[], &["sleep 3; wc -c"]), input).await);
-    assert_eq!(shown.trim(), "20000000");
+    let (go, input) = (world.path("go"), vec![b'z'; 20_000_000]);
+    let script = format!("until [ -e {} ]; do sleep 0.02; done; wc -c", go.display());
+    let mut client = started(world.ssh(&[], &[script]));
+    let (mut stdin, taken) = (client.stdin.take().unwrap(), Arc::new(AtomicU64::new(0)));
+    let counting = taken.clone();
+    let feed = tokio::spawn(async move {
+        for block in input.chunks(64 * 1024) {
+            stdin.write_all(block).await.unwrap();
+            counting.fetch_add(block.len() as u64, Ordering::Relaxed);
+        }
+    });
+    // All that goes without a reader has gone, and it is not all there is.
+    let before = stands_still("the client to stand still", || taken.load(Ordering::Relaxed)).await;
+    assert!(before < 20_000_000, "{before} bytes went to a command that reads nothing");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(ok(&client.wait_with_output().await.unwrap()).trim(), "20000000");
+    feed.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,17 +192,8 @@ async fn a_client_that_does_not_read_stops_the_command() {
     );
     let mut client = started(world.ssh(&[], &[script]));
     let count = || std::fs::read_to_string(&counter).unwrap_or_default().trim().parse::<u64>().unwrap_or(0);
-    let mut first = 0;
-    // It goes on until every buffer is full; then it stands still.
-    for _ in 0..30 {
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        let now = count();
-        if now > 0 && now == first {
-            break;
-        }
-        first = now;
-    }
-    assert_eq!(count(), first, "the command goes on into memory");
+    // It goes on until every buffer is full; then it stands still, and does not go on into memory.
+    let first = stands_still("the command to stand still", count).await;
     // The client's window of 2 MiB, the sockets' buffers, and little of ours.
     assert!(first < 24, "{first} MB went somewhere");
     client.kill().await.unwrap();
@@ -230,7 +248,7 @@ async fn signals_reach_the_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_at_once_do_not_mix() {
-    let world = std::sync::Arc::new(World::new().await);
+    let world = Arc::new(World::new().await);
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..50 {
         let world = world.clone();
@@ -324,13 +342,13 @@ fn data_hex(bytes: &[u8]) -> String {
 }
 
 /// Feeds a client for as long as it takes anything, and counts.
-fn fed(client: &mut tokio::process::Child) -> std::sync::Arc<std::sync::atomic::AtomicU64> {
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+fn fed(client: &mut tokio::process::Child) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
     let (counting, mut stdin) = (count.clone(), client.stdin.take().unwrap());
     tokio::spawn(async move {
         let block = vec![b'x'; 64 * 1024];
         while stdin.write_all(&block).await.is_ok() {
-            counting.fetch_add(block.len() as u64, std::sync::atomic::Ordering::Relaxed);
+            counting.fetch_add(block.len() as u64, Ordering::Relaxed);
         }
     });
     count
@@ -343,28 +361,22 @@ async fn a_command_that_reads_nothing_stops_its_client_and_nobody_else() {
     let mut stuck = started(world.ssh(&["-oControlMaster=yes", &control], &["sleep 60"]));
     until("the master's socket", || world.path("mux").exists().then_some(())).await;
     let sent = fed(&mut stuck);
-    let standing = || sent.load(std::sync::atomic::Ordering::Relaxed);
-    let mut before = 0;
-    until("the client to stand still", || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let now = standing();
-        (now > 0 && std::mem::replace(&mut before, now) == now).then_some(())
-    })
-    .await;
+    let standing = || sent.load(Ordering::Relaxed);
+    stands_still("the client to stand still", standing).await;
     // Beside it, on the same connection, another one sends a lot, and a third is prompt.
     let beside = |command| world.ssh(&["-oControlMaster=no", &control], &[command]);
-    let input = vec![b'z'; 100_000_000];
+    let input = vec![b'z'; LARGE];
     let (copied, prompt) = tokio::join!(output_of(beside("wc -c"), input), async {
         let mut longest = std::time::Duration::ZERO;
-        for _ in 0..10 {
+        for _ in 0..5 {
             let began = std::time::Instant::now();
             assert_eq!(ok(&output(beside("echo prompt")).await), "prompt\n");
             longest = longest.max(began.elapsed());
         }
         longest
     });
-    assert_eq!(ok(&copied).trim(), "100000000");
-    assert!(prompt < std::time::Duration::from_secs(10), "{prompt:?}");
+    assert_eq!(ok(&copied).trim(), LARGE.to_string());
+    assert!(prompt < std::time::Duration::from_secs(30), "{prompt:?}");
     assert!(standing() < 48 << 20, "{} MiB went to a command that reads nothing", standing() >> 20);
     stuck.kill().await.unwrap();
 }

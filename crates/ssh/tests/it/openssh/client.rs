@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::openssh::rig::{
     Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, run, settings, ssh_program,
     talk_to_a_shell, there_and_back, written_to_nobody,
 };
+use crate::world::until;
 
 fn silent() -> Report {
     Arc::new(|_| {})
@@ -125,9 +126,7 @@ async fn local_and_dynamic_forwards_carry_bytes_and_half_close() {
         through(TcpStream::connect(address).await.unwrap()).await
     },);
     drop(forward);
-    tokio::task::yield_now().await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(TcpStream::connect(address).await.is_err(), "the listener outlives its forward");
+    until("the end of the listener", || std::net::TcpStream::connect(address).err()).await;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -172,8 +171,7 @@ async fn remote_ports_and_sockets_are_forwarded() {
     stream.read_to_string(&mut back).await.unwrap();
     assert_eq!(back, "both ways");
     drop(local);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!std::path::Path::new(path).exists());
+    until("the end of the socket", || (!std::path::Path::new(path).exists()).then_some(())).await;
     // What is no longer wanted is not let in.
     drop(forward);
     let mut late = TcpStream::connect(("127.0.0.1", allocated)).await.unwrap();
@@ -213,9 +211,7 @@ async fn the_agent_goes_along_only_when_asked() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    while !socket.exists() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the agent", || socket.exists().then_some(())).await;
     let mut with_agent = settings(&cluster);
     with_agent.agent = Some(socket);
     let connection = connected(&sshd, &cluster.user(), with_agent).await.unwrap();
@@ -305,28 +301,36 @@ async fn a_silent_network_is_noticed() {
     let upstream = TcpStream::connect(sshd.address).await.unwrap();
     let stalled = Arc::new(AtomicBool::new(false));
     let ((far_read, far_write), (up_read, up_write)) = (tokio::io::split(far), upstream.into_split());
-    tokio::spawn(relay(far_read, up_write, Arc::clone(&stalled)));
-    tokio::spawn(relay(up_read, far_write, Arc::clone(&stalled)));
+    let answers = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(relay(far_read, up_write, Arc::clone(&stalled), Arc::default()));
+    tokio::spawn(relay(up_read, far_write, Arc::clone(&stalled), Arc::clone(&answers)));
     let mut quick = settings(&cluster);
     quick.keepalive = Some(Duration::from_millis(200));
     let connection = connect(near, &cluster.user().credentials(), quick).await.unwrap();
     let mut session = connection.start(SessionRequest::exec("echo up; sleep 600")).await.unwrap();
     while !matches!(session.next().await.unwrap(), Output::Stdout(_)) {}
     // While the relay runs, keepalives are answered and the session stands.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = answers.load(Ordering::Acquire);
+    until("answers", || (answers.load(Ordering::Acquire) > before + 5).then_some(())).await;
     assert!(!connection.is_closed(), "an answered keepalive ended the connection");
     stalled.store(true, Ordering::Release);
-    let exit = tokio::time::timeout(Duration::from_secs(10), session.next()).await.unwrap().unwrap();
+    let exit = tokio::time::timeout(Duration::from_secs(60), session.next()).await.unwrap().unwrap();
     let Output::Exit(Exit::Lost { reason }) = exit else { panic!("{exit:?}") };
     assert!(reason.contains("stopped answering"), "{reason}");
 }
 
-async fn relay(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, stalled: Arc<AtomicBool>) {
+async fn relay(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    stalled: Arc<AtomicBool>,
+    passed: Arc<AtomicUsize>,
+) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if stalled.load(Ordering::Acquire) {
             std::future::pending::<()>().await;
         }
         to.write_all(&buffer[..read]).await.unwrap();
+        passed.fetch_add(1, Ordering::AcqRel);
     }
 }

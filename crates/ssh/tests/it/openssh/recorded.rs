@@ -27,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::openssh::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, openssh_config};
+use crate::world::until;
 
 #[derive(Debug)]
 struct Known {
@@ -206,14 +207,16 @@ impl World {
     }
 
     pub(crate) async fn event(&self, kind: &str, matches: impl Fn(&Event) -> bool) -> Event {
-        for _ in 0..500 {
+        let began = std::time::Instant::now();
+        loop {
             let found = self.sink.events().into_iter().find(|event| event.kind == kind && matches(event));
             if let Some(event) = found {
                 return event;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let waited = began.elapsed();
+            assert!(waited < Duration::from_secs(60), "no {kind}: {:?}", self.sink.events());
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("no {kind}: {:?}", self.sink.events());
     }
 }
 
@@ -237,7 +240,9 @@ impl Agent {
         let socket = world.path(name);
         let child =
             Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+        let began = std::time::Instant::now();
         while !socket.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "ssh-agent did not start");
             std::thread::sleep(Duration::from_millis(10));
         }
         Self { child, socket }
@@ -393,11 +398,11 @@ async fn a_lock_and_the_end_of_the_server_end_sessions_with_words() {
     assert!(text(&output.stderr).contains("enough"), "{}", text(&output.stderr));
 
     let world = World::new("").await;
-    let mut command = world.program("ssh");
-    command.args([NODE, "sleep 60"]);
+    let (mut command, runs) = (world.program("ssh"), world.path("runs"));
+    command.args([NODE, &format!("touch {}; sleep 60", runs.display())]);
     let killed = async {
         world.event("session.exec", |_| true).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until("the command", || runs.exists().then_some(())).await;
         world.sshd.kill_connections();
     };
     let (output, ()) = tokio::join!(world.run(command), killed);

@@ -24,6 +24,8 @@ use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
+use crate::world::stands_still;
+
 /// The name that nodes of these tests have.
 pub(crate) const NODE: &str = "web-1";
 
@@ -232,8 +234,8 @@ impl Sshd {
         let started = Instant::now();
         while std::net::TcpStream::connect(address).is_err() {
             let log = fs::read_to_string(directory.path().join("log")).unwrap();
-            assert!(started.elapsed() < Duration::from_secs(10), "sshd did not start: {log}");
-            std::thread::sleep(Duration::from_millis(20));
+            assert!(started.elapsed() < Duration::from_secs(60), "sshd did not start: {log}");
+            std::thread::sleep(Duration::from_millis(10));
         }
         Self { child, address, directory }
     }
@@ -340,15 +342,7 @@ pub(crate) async fn written_to_nobody(connection: &Connection) -> (Session, u64,
         format!("i=0; while [ $i -lt 4096 ]; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > {path}; done");
     let session = connection.start(SessionRequest::exec(command)).await.unwrap();
     let written = || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap_or(0) * 65536;
-    let mut last = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(1000)).await;
-        let count = written();
-        if count > 0 && count == last {
-            break;
-        }
-        last = count;
-    }
+    let last = stands_still("the host to stand still", written).await;
     (session, last, file)
 }
 

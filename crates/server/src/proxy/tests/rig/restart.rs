@@ -55,7 +55,7 @@ impl Rig {
             match crate::listener::bind_udp(self.address) {
                 Ok(socket) => return Some(socket),
                 Err(_) if tokio::time::Instant::now() < deadline => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 Err(_) => return None,
             }

@@ -1,0 +1,51 @@
+//! What only tests change.
+
+use std::time::Duration;
+
+use super::{Service, Settings};
+
+/// How long a service waits for what others do at the end of a session, and how often it looks.
+///
+/// The defaults are the product's: with shorter times, sessions that end in order lose what is on the way, and users stay
+/// open that could have been closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// The time between two looks at the sessions of a database user. Default 200 ms.
+    pub look: Duration,
+    /// How often the server is asked whether the last session of a user is gone: it ends after its connection. Default 15.
+    pub looks: u32,
+    /// How often sessions with other roles may be in the way before a new one is refused. Default 10.
+    pub other_looks: u32,
+    /// How long a database user may take to be opened or closed, with the wait for those who do the same. Default twice
+    /// [`Settings::patience`].
+    pub user: Duration,
+    /// The time between two tries to close a user that is in use, or that could not be closed. Default
+    /// [`Settings::patience`].
+    pub again: Duration,
+    /// How long the server may take to close after the client has said goodbye. Default 5 s.
+    pub goodbye: Duration,
+    /// How long a client that is cut off may take for the rest of a message and the reason. Default 2 s.
+    pub last_words: Duration,
+}
+
+impl Pace {
+    /// The pace of a service with this patience.
+    #[must_use]
+    pub fn of(patience: Duration) -> Self {
+        Self {
+            look: Duration::from_millis(200),
+            looks: 15,
+            other_looks: 10,
+            user: patience.saturating_mul(2),
+            again: patience,
+            goodbye: Duration::from_secs(5),
+            last_words: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A service at another pace.
+#[must_use]
+pub fn paced(settings: Settings, pace: Pace) -> Service {
+    Service::paced(settings, pace)
+}
