@@ -479,6 +479,24 @@ pub(crate) async fn stands_still(what: &str, count: impl Fn() -> u64) -> u64 {
     settled(what, || Some(count()).filter(|count| *count > 0)).await
 }
 
+/// Runs one of the machine's programs for accounts. Another test may be changing them at the same time, which they say in words:
+/// then it is tried again.
+pub(crate) fn accounts(program: &str, arguments: &[&str]) -> Output {
+    let began = Instant::now();
+    loop {
+        let output = std::process::Command::new(program).args(arguments).output().unwrap();
+        if output.status.success() || !text(&output.stderr).contains("lock") || began.elapsed() > PATIENCE {
+            return output;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a program listens at a socket: its file is there a moment before.
+pub(crate) async fn listens(socket: &Path) {
+    until("a listener at the socket", || std::os::unix::net::UnixStream::connect(socket).ok()).await;
+}
+
 /// Whether a process of this number runs.
 pub(crate) fn alive(pid: u32) -> bool {
     // A zombie does not run any more.

@@ -15,8 +15,8 @@ use crate::world::{World, settled, until, waits_for_session};
 
 /// Sessions that come and go, and those that are there at once. SALLYPORT_MANY_SESSIONS and SALLYPORT_MANY_AT_ONCE take
 /// other numbers.
-const SESSIONS: usize = 120;
-const AT_ONCE: usize = 80;
+const SESSIONS: usize = 180;
+const AT_ONCE: usize = 200;
 const CONNECTIONS: usize = 4;
 
 fn asked(name: &str, default: usize) -> usize {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::world::{World, alive, ok, output, started, text, until};
+use crate::world::{World, alive, listens, ok, output, started, text, until};
 
 /// An ssh-agent that holds alice's key.
 pub(crate) struct Agent {
@@ -28,7 +28,7 @@ impl Agent {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        until("the agent", || socket.exists().then_some(())).await;
+        listens(&socket).await;
         let mut add = tokio::process::Command::new("ssh-add");
         add.env("SSH_AUTH_SOCK", &socket).arg(world.path("alice"));
         let added = add.output().await.unwrap();

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::world::{World, alive, is_root, ok, output, role, started, text, until};
+use crate::world::{World, accounts, alive, is_root, ok, output, role, started, text, until};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -42,8 +42,7 @@ impl Ground {
             return None;
         }
         let login = format!("sp-pams-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut made = std::process::Command::new("useradd");
-        let made = made.args(["-M", "-d", "/", "-s", "/bin/sh", &login]).output().unwrap();
+        let made = accounts("useradd", &["-M", "-d", "/", "-s", "/bin/sh", &login]);
         assert!(made.status.success(), "{}", text(&made.stderr));
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -118,7 +117,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("userdel").args(["-f", &self.login]).output();
+        accounts("userdel", &["-f", &self.login]);
     }
 }
 
@@ -362,8 +361,13 @@ async fn a_stopped_anchor_does_not_outlast_a_session_that_ignores_its_end() {
 async fn a_machine_that_takes_no_logins_opens_no_session() {
     let Some(ground) = Ground::new(RULES, false).await else { return };
     let etc = ground.directory.path().join("rules.etc");
-    let copied = std::process::Command::new("cp").args(["-a", "/etc"]).arg(&etc).status().unwrap();
-    assert!(copied.success());
+    // Files come and go there while other tests make accounts: a copy that misses one is made again.
+    until("a copy of /etc", || {
+        let _ = std::fs::remove_dir_all(&etc);
+        let copied = std::process::Command::new("cp").args(["-a", "/etc"]).arg(&etc).output().unwrap();
+        copied.status.success().then_some(())
+    })
+    .await;
     std::fs::write(etc.join("nologin"), "down for\x1b[2J repairs\n").unwrap();
     std::fs::set_permissions(etc.join("nologin"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let shown = ground.run("echo ran").await;

@@ -8,7 +8,8 @@ use sallyport_audit::recording::Body;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::world::{
-    World, alive, is_root, ok, output, output_of, role, shown as recorded, stands_still, started, text, until,
+    World, accounts, alive, is_root, ok, output, output_of, role, shown as recorded, stands_still, started,
+    text, until,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,13 +272,12 @@ async fn root_serves_other_accounts() {
         eprintln!("left out: only root can become another account");
         return;
     }
-    let login = "sallyport-test";
-    let _ = std::process::Command::new("userdel").args(["-r", login]).output();
-    let made = std::process::Command::new("useradd").args(["-m", "-s", "/bin/sh", login]).output().unwrap();
+    let login = &format!("sp-test-{}", std::process::id());
+    let made = accounts("useradd", &["-m", "-s", "/bin/sh", login]);
     assert!(made.status.success(), "{}", text(&made.stderr));
     let world = World::with_roles(&[role("dev", &[login], "forward_agent: true")], |_| {}).await;
     let mut card = world.card("bob");
-    card.logins = vec![login.to_owned()];
+    card.logins = vec![login.clone()];
     world.issue("bob", &card);
     let mut command = world.client("ssh", "bob");
     command
@@ -294,7 +294,7 @@ async fn root_serves_other_accounts() {
             .await;
     let uid = std::process::Command::new("id").args(["-u", login]).output().unwrap();
     let uid = text(&uid.stdout);
-    std::process::Command::new("userdel").args(["-r", login]).output().unwrap();
+    accounts("userdel", &["-r", login]);
     let shown = text(&outcome.stdout);
     assert_eq!(shown, format!("{login}\n{login}\n/home/{login}\n{login}\n"));
     assert!(text(&outcome.stderr).contains("Permission denied"), "{}", text(&outcome.stderr));

@@ -13,7 +13,7 @@ use crate::openssh::rig::{
     Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, run, settings, ssh_program,
     talk_to_a_shell, there_and_back, written_to_nobody,
 };
-use crate::world::until;
+use crate::world::{listens, until};
 
 fn silent() -> Report {
     Arc::new(|_| {})
@@ -211,7 +211,7 @@ async fn the_agent_goes_along_only_when_asked() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    until("the agent", || socket.exists().then_some(())).await;
+    listens(&socket).await;
     let mut with_agent = settings(&cluster);
     with_agent.agent = Some(socket);
     let connection = connected(&sshd, &cluster.user(), with_agent).await.unwrap();

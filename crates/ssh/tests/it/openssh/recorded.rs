@@ -241,7 +241,7 @@ impl Agent {
         let child =
             Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
         let began = std::time::Instant::now();
-        while !socket.exists() {
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
             assert!(began.elapsed() < Duration::from_secs(60), "ssh-agent did not start");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sallyport_audit::Code;
 
-use crate::world::{World, is_root, ok, output, role, text};
+use crate::world::{World, accounts, is_root, ok, output, role, text};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -45,8 +45,8 @@ impl Account {
     fn new(options: &[&str]) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("sp-pam-{}-{number}", std::process::id());
-        let mut made = std::process::Command::new("useradd");
-        let made = made.args(["-M", "-d", "/", "-s", "/bin/sh"]).args(options).arg(&name).output().unwrap();
+        let made = [&["-M", "-d", "/", "-s", "/bin/sh"], options, &[&name]].concat();
+        let made = accounts("useradd", &made);
         assert!(made.status.success(), "{}", text(&made.stderr));
         Self(name)
     }
@@ -54,7 +54,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("userdel").arg(&self.0).output();
+        accounts("userdel", &[&self.0]);
     }
 }
 
@@ -124,7 +124,7 @@ async fn an_account_that_has_expired_is_refused() {
 async fn a_password_that_must_be_changed_is_said() {
     let Some(service) = Service::new("account required pam_unix.so\n") else { return };
     let account = Account::new(&[]);
-    let aged = std::process::Command::new("chage").args(["-d", "0", &account.0]).output().unwrap();
+    let aged = accounts("chage", &["-d", "0", &account.0]);
     assert!(aged.status.success(), "{}", text(&aged.stderr));
     let (world, shown) = log_in(&service, &account.0).await;
     refused(&world, &shown, "its password has expired and has to be changed on the machine first").await;
