@@ -12,7 +12,7 @@ const LOG: &str = "info";
 /// Builds `sallyport` and runs its tour's cluster, with a user, a node and, where PostgreSQL is there, a database, until
 /// Ctrl-C.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let status = Command::new(cargo())
+    let status = cargo()
         .args(["build", "--quiet", "--package", "sallyport-cli", "--bin", "sallyport"])
         .status()
         .map_err(|error| format!("cannot run cargo build: {error}"))?;

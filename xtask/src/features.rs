@@ -1,6 +1,6 @@
 //! Every build that the documentation names, checked: a feature that nobody builds does not build for long.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use crate::metadata::cargo;
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn check(package: &str, feature: &str) -> Result<(), String> {
-    let status = Command::new(cargo())
+    let status = cargo()
         .args(["check", "--quiet", "--locked", "--package", package, "--features", feature])
         .stdin(Stdio::null())
         .status()

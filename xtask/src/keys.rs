@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use crate::metadata::cargo;
@@ -27,7 +27,7 @@ pub(crate) fn run(suites: &[String]) -> Result<(), String> {
         let ledger = std::env::temp_dir().join(format!("sallyport-keys-{}-{suite}", std::process::id()));
         let begin = Instant::now();
         eprintln!("the end-to-end tests under {suite} ...");
-        let mut command = Command::new(cargo());
+        let mut command = cargo();
         command.arg("test").arg("--no-fail-fast");
         for package in PACKAGES {
             command.args(["-p", package]);

@@ -30,7 +30,7 @@ pub(crate) struct Outside {
 /// Every crate from outside that is compiled for the default build, build scripts included. `cargo metadata` also
 /// lists optional crates that nothing switches on; `cargo tree` does not.
 pub(crate) fn built() -> Result<Vec<Outside>, String> {
-    let output = Command::new(cargo())
+    let output = cargo()
         .args(["tree", "--workspace", "--locked", "-e", "normal,build", "--prefix", "none", "-f", "{p}|{l}"])
         .output()
         .map_err(|error| format!("cannot run cargo tree: {error}"))?;
@@ -62,7 +62,7 @@ fn outside(line: &str) -> Option<Outside> {
 /// Reads the graph for the machine's own target, default features.
 pub(crate) fn packages() -> Result<Vec<Package>, String> {
     let host = host_target()?;
-    let output = Command::new(cargo())
+    let output = cargo()
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &host])
         .output()
         .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
@@ -117,7 +117,39 @@ fn host_target() -> Result<String, String> {
         .ok_or_else(|| "rustc does not say for which host it builds".to_owned())
 }
 
-/// The cargo that runs this chore.
-pub(crate) fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+/// The cargo that runs this chore, in the environment that the chore was started in.
+///
+/// Cargo tells the programs that it runs which package they are of. Build scripts of the same names ask for that (ring's
+/// does), so that all that uses them would be built again whenever cargo is called from here and from a shell in turns.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_a_package)) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Whether a variable says something of the package whose program is run.
+fn is_of_a_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
+        .iter()
+        .any(|prefix| variable.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_of_the_chores_is_no_concern_of_what_they_build() {
+        for (variable, expected) in [
+            ("CARGO_PKG_NAME", true),
+            ("CARGO_MANIFEST_DIR", true),
+            ("CARGO_TARGET_DIR", false),
+            ("CARGO", false),
+        ] {
+            assert_eq!(is_of_a_package(variable), expected, "{variable}");
+        }
+        assert!(cargo().get_envs().any(|(name, value)| name == "CARGO_MANIFEST_DIR" && value.is_none()));
+    }
 }

@@ -79,7 +79,7 @@ impl Executables {
     }
 
     fn cargo(what: &[String], locked: bool, packages: &[String]) -> Result<Self, String> {
-        let mut command = Command::new(cargo());
+        let mut command = cargo();
         command.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(what);
         if locked {
             command.arg("--locked");
