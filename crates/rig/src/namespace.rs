@@ -1,6 +1,6 @@
 //! Network namespaces of a WAN: their names, who they belong to, and how they go away again.
 //!
-//! A WAN has a number. Its claim is a file with that number in [`CLAIMS`], locked for as long as the WAN is up, with the
+//! A WAN has a number. Its claim is a file with that number in `CLAIMS`, locked for as long as the WAN is up, with the
 //! names of its namespaces in it: what belongs to a file that nobody locks was left behind, and may be removed by whoever
 //! comes next.
 

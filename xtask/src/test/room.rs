@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Linux has memory there as a file system.
 const MEMORY: &str = "/dev/shm";
 /// What directories of runs are called, with the number of the process behind it. Short: paths of sockets have 108 bytes.
-const PREFIX: &str = "sallyport-t";
+const PREFIX: &str = "sly";
 /// So much of it must be free.
 const LEAST_FREE_BYTES: u64 = 4 << 30;
 
