@@ -194,7 +194,7 @@ pub fn log_to_stderr(global: &Global) {
     }
 }
 
-/// Sets the sources of cryptography of a program that measures, as [`crypto::configure`] does for commands. It must come
+/// Sets the sources of cryptography of a program that measures, as the configuration of commands does for commands. It must come
 /// before anything used cryptography.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use sallyport_cli::error::{CliError, CliResult, Context};
 use sallyport_cli::ui;
 
 /// With which this program does one piece: what runs under valgrind.
-const DO: [&str; 3] = ["lab", "instructions", "--do"];
+const DO: [&str; 2] = ["instructions", "--do"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -56,7 +56,8 @@ pub(crate) async fn run(args: Args) -> CliResult<ExitCode> {
         divisor: if common.quick { 4 } else { 1 },
         csv: common.csv.clone(),
     };
-    let counted = beside_a_watch(move |program, talk| instructions::run(program, &DO, &settings, talk)).await;
+    let lab = std::env::current_exe().doing("find the path of this program")?;
+    let counted = beside_a_watch(move |_, talk| instructions::run(&lab, &DO, &settings, talk)).await;
     let (report, counted) = counted?;
     show(&report, &common)?;
     if let Some(path) = &args.save {
