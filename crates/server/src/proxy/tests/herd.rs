@@ -139,7 +139,6 @@ fn agents_come_back_soon_and_not_at_once() {
 }
 
 #[test]
-#[ignore = "a measurement"]
 fn a_thousand_agents_come_back_soon_and_not_at_once() {
     come_back(1_000);
 }
