@@ -107,7 +107,7 @@ impl CliError {
                 .exit(Exit::Connection),
             Code::Unimplemented => {
                 Self::new(format!("cannot {doing}: the cluster does not know this request"))
-                    .hint("sallyport version  (client and cluster versions may be too far apart)")
+                    .hint("sallyport --version  (client and cluster versions may be too far apart)")
             }
             _ => Self::new(format!("cannot {doing}: {}", chain(status, said))),
         }

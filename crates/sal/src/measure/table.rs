@@ -195,12 +195,6 @@ fn candidates(selection: &Selection, wanted: &[Wanted]) -> (Vec<Measured>, Vec<W
     (rows, works)
 }
 
-/// A profile of this machine.
-pub fn tune(selection: &Selection, now: OffsetDateTime, progress: impl FnMut(Progress)) -> Profile {
-    let rows = measure(selection, Scope::Selection, Effort::TUNE, |_| true, progress);
-    profile(selection, &rows, now)
-}
-
 /// The profile that follows from a table.
 #[must_use]
 pub fn profile(selection: &Selection, rows: &[Measured], now: OffsetDateTime) -> Profile {

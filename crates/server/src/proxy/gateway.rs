@@ -406,7 +406,7 @@ impl Gateway {
             info!("a member of the cluster came with classical key exchange");
             Arc::from(
                 "this cluster requires post-quantum key exchange (X25519MLKEM768), which your program did not offer; \
-                 update it: sallyport version",
+                 update it: sallyport --version",
             )
         });
         let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
