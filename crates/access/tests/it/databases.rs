@@ -1,36 +1,13 @@
 //! The decision about databases through its public surface.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sallyport_access::{
     Database, DatabaseLogin, DatabaseName, DatabaseProtocol, DatabaseTls, DatabaseUserMode, HostId, HostRole,
-    Identity, Lock, NodeName, Policies, Principal, RecordPolicy, Role, RoleName, SessionPolicy, UserName,
+    Identity, Lock, NodeName, Policies, Principal, RecordPolicy, Role, SessionPolicy,
 };
-use time::OffsetDateTime;
-use uuid::Uuid;
 
-fn now() -> OffsetDateTime {
-    OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000)
-}
-
-fn user(name: &str, roles: &[&str], traits: &[(&str, &[&str])]) -> Identity {
-    let traits: BTreeMap<String, Vec<String>> = traits
-        .iter()
-        .map(|(name, values)| ((*name).to_owned(), values.iter().map(|value| (*value).to_owned()).collect()))
-        .collect();
-    Identity {
-        principal: Principal::User {
-            name: UserName::new(name).unwrap(),
-            roles: roles.iter().map(|role| RoleName::new(*role).unwrap()).collect(),
-            logins: Vec::new(),
-            traits,
-        },
-        login_id: Uuid::nil(),
-        valid_after: now() - Duration::from_secs(60),
-        valid_before: now() + Duration::from_secs(3600),
-    }
-}
+use crate::people::{now, policies, role, user};
 
 fn database(name: &str, labels: &[(&str, &str)]) -> Database {
     Database {
@@ -43,15 +20,6 @@ fn database(name: &str, labels: &[(&str, &str)]) -> Database {
         login: DatabaseLogin::Certificate,
         admin_user: None,
     }
-}
-
-fn role(name: &str, spec: &str) -> Role {
-    Role::parse(&format!("kind: role\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"))
-        .unwrap_or_else(|errors| panic!("{errors}"))
-}
-
-fn policies(roles: &[Role]) -> Policies {
-    Policies::compile(roles).unwrap()
 }
 
 const DEV: &str = "{allow: {db_labels: {env: [staging, 'dev-*', '^qa[0-9]+$'], team: '{{external.team}}'}, \

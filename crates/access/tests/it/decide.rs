@@ -1,37 +1,15 @@
 //! The access decision through its public surface.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use sallyport_access::{
-    Forwarding, HostId, HostRole, Identity, JoinMode, JoinTarget, Labels, Lock, Login, Node, NodeKind,
-    NodeName, Policies, Principal, RecordPolicy, Role, RoleName, SessionPolicy, UserName, Verb, role,
+    Forwarding, HostId, HostRole, JoinMode, JoinTarget, Labels, Lock, Login, Node, NodeKind, NodeName,
+    Policies, Principal, RecordPolicy, Role, RoleName, SessionPolicy, Verb, role,
 };
-use time::OffsetDateTime;
 use uuid::Uuid;
 
-fn now() -> OffsetDateTime {
-    OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000)
-}
-
-fn user(name: &str, roles: &[&str], traits: &[(&str, &[&str])]) -> Identity {
-    let traits: BTreeMap<String, Vec<String>> = traits
-        .iter()
-        .map(|(name, values)| ((*name).to_owned(), values.iter().map(|value| (*value).to_owned()).collect()))
-        .collect();
-    Identity {
-        principal: Principal::User {
-            name: UserName::new(name).unwrap(),
-            roles: roles.iter().map(|role| RoleName::new(*role).unwrap()).collect(),
-            logins: Vec::new(),
-            traits,
-        },
-        login_id: Uuid::nil(),
-        valid_after: now() - Duration::from_secs(60),
-        valid_before: now() + Duration::from_secs(3600),
-    }
-}
+use crate::people::{now, policies, role, user};
 
 fn node(name: &str, labels: &[(&str, &str)]) -> Node {
     Node {
@@ -40,15 +18,6 @@ fn node(name: &str, labels: &[(&str, &str)]) -> Node {
         labels: labels.iter().copied().collect(),
         kind: NodeKind::Sallyport,
     }
-}
-
-fn role(name: &str, spec: &str) -> Role {
-    Role::parse(&format!("kind: role\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"))
-        .unwrap_or_else(|errors| panic!("{errors}"))
-}
-
-fn policies(roles: &[Role]) -> Policies {
-    Policies::compile(roles).unwrap()
 }
 
 fn login(name: &str) -> Login {

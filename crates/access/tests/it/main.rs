@@ -15,4 +15,5 @@
 mod databases;
 mod decide;
 mod docs;
+mod people;
 mod role_errors;
