@@ -338,18 +338,11 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Where lives are kept: in memory where the machine has such a place, for every write of theirs is flushed to the disk, and
-/// these deaths are of a process and not of a machine.
-fn places() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
 /// Dies in one step at its first write, then in another life at its second, and so on until none is left to die at; gives the
 /// number of deaths.
 async fn die_at_every_write(start: PathBuf, done: usize, after: bool) -> usize {
     for n in 1.. {
-        let place = places();
+        let place = tempfile::tempdir().unwrap();
         let directory = place.path();
         copy(&start, directory);
         let (mut life, died) = Life::begin(directory, done, n, after).await.step(directory, 0).await;
@@ -367,7 +360,7 @@ async fn die_at_every_write(start: PathBuf, done: usize, after: bool) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_any_step_leaves_something_that_goes_on() {
-    let places = places();
+    let places = tempfile::tempdir().unwrap();
     let home = places.path().join("home");
     kill(Life::begin(&home, 0, 0, false).await.authority).await;
     let mut dying = tokio::task::JoinSet::new();
@@ -396,7 +389,7 @@ async fn crashes_one_after_the_other_leave_something_that_goes_on() {
 }
 
 async fn die_again_and_again(n: usize, then: usize, after: bool) {
-    let directory = places();
+    let directory = tempfile::tempdir().unwrap();
     let mut life = Life::begin(directory.path(), 0, n, after).await;
     let mut deaths = 0;
     while life.done < plan().len() {
@@ -415,7 +408,7 @@ async fn die_again_and_again(n: usize, then: usize, after: bool) {
 
 #[tokio::test]
 async fn hosts_from_before_confirmations_are_waited_for_as_long_as_they_may_be_valid() {
-    let directory = places();
+    let directory = tempfile::tempdir().unwrap();
     let (authority, _) = open_mortal(directory.path(), 0, false).await;
     let inner = &authority.inner;
     let request = v1::JoinRequest {
