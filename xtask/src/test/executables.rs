@@ -12,6 +12,9 @@ use crate::metadata::cargo;
 /// What the tests are built with beside the default features: PAM, so that its tests need no second build of all.
 const FEATURES: &str = "sallyport-ssh/pam";
 
+/// The package of `sallyport`.
+const COMMAND: &str = "sallyport-cli";
+
 /// The test executables of one build.
 #[derive(Debug)]
 pub(crate) struct Executables {
@@ -28,6 +31,7 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
     /// The directory of the package, where its tests run.
     pub(crate) home: PathBuf,
+    /// Whether it holds the tests inside of a crate, rather than those of its public surface.
     pub(crate) unit: bool,
 }
 
@@ -39,13 +43,6 @@ pub(crate) struct Test {
     /// Left out unless it is asked for (`#[ignore]`).
     pub(crate) ignored: bool,
     pub(crate) rule: Rule,
-}
-
-impl Executable {
-    /// Whether it holds the tests inside of a crate, rather than those of its public surface.
-    pub(crate) fn is_unit(&self) -> bool {
-        self.unit
-    }
 }
 
 impl Test {
@@ -62,17 +59,19 @@ impl Executables {
         Self::cargo(&["--workspace".to_owned(), "--features".to_owned(), FEATURES.to_owned()], locked, &[])
     }
 
-    /// Builds those of certain packages, as the whole workspace has them: the same features of the same dependencies,
-    /// so that nothing is built twice.
+    /// Builds those of certain packages, and what they start. What these use may be built with fewer features than in the
+    /// whole workspace: then the first time takes longer, and both stay in the target directory.
     pub(crate) fn build(packages: &[String], locked: bool) -> Result<Self, String> {
+        let has = |name: &str| packages.iter().any(|package| package == name);
         let mut arguments = Vec::new();
         for package in packages {
             arguments.extend(["-p".to_owned(), package.clone()]);
         }
-        if packages
-            .iter()
-            .any(|package| ["sallyport-ssh", "sallyport-server", "sallyport-cli"].contains(&package.as_str()))
-        {
+        // The lab measures `sallyport`, which cargo builds with the tests of its own package only.
+        if has("sallyport-lab") && !has(COMMAND) {
+            arguments.extend(["-p".to_owned(), COMMAND.to_owned()]);
+        }
+        if ["sallyport-ssh", "sallyport-server", COMMAND, "sallyport-lab"].into_iter().any(has) {
             arguments.extend(["--features".to_owned(), FEATURES.to_owned()]);
         }
         Self::cargo(&arguments, locked, packages)

@@ -26,9 +26,9 @@ pub(crate) const USAGE: &str = "\
 cargo xtask test            install what the tests need, then run them all, side by side
     --filter TEXT           only tests with TEXT in PACKAGE::TARGET::NAME (may be given more than once)
     --changed [REV]         only crates with files changed since REV (default HEAD), and then the crates that use them
-    --measure               measurements, soaks and big transfers instead, one after another, within 6 minutes
+    --measure               whole measurements instead, one after another, within 6 minutes
     --list                  name the tests, and run none
-    --jobs N                how many run at once (default: 3 for each processor)
+    --jobs N                how many run at once (default: as many as keep the processors busy)
     --record                write the durations into xtask/durations.txt
     --locked                refuse to change Cargo.lock
 ";
@@ -122,7 +122,7 @@ fn part(asked: &Asked, executables: &Executables) -> Result<Counts, String> {
         });
     }
     let mut durations = Durations::load(executables.directory());
-    let mut pool = Pool::new(asked.jobs, asked.measure.then_some(MEASURE_BUDGET));
+    let pool = Pool::new(asked.jobs, asked.measure.then_some(MEASURE_BUDGET));
     counts.add(&pool.run(tests, &mut durations)?);
     durations.store(asked.record)?;
     if elsewhere > 0 {

@@ -21,6 +21,13 @@ const LEAST_LOAD: f64 = 0.12;
 /// So many processes at once, however little they do.
 const JOBS_A_PROCESSOR: usize = 8;
 
+/// Unit tests shorter than this share processes: starting one takes as long as several of them.
+const SHORT_SECONDS: f64 = 0.2;
+/// As many of them as take about so long.
+const BATCH_SECONDS: f64 = 2.0;
+/// What is expected of a short one at the least.
+const LEAST_SECONDS: f64 = 0.01;
+
 /// A test that takes so long has a line of its own.
 const WORTH_A_LINE_SECONDS: f64 = 5.0;
 
@@ -34,13 +41,6 @@ pub(crate) struct Pool {
     /// Nothing is begun that would not end within it.
     budget: Option<Duration>,
 }
-
-/// Unit tests shorter than this share processes: starting one takes as long as several of them.
-const SHORT_SECONDS: f64 = 0.2;
-/// As many of them as take about so long.
-const BATCH_SECONDS: f64 = 2.0;
-/// What is expected of a short one at the least.
-const LEAST_SECONDS: f64 = 0.01;
 
 /// Tests that run in one process.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Pool {
     }
 
     /// Runs them all and says what fails, with its output.
-    pub(crate) fn run(&mut self, tests: Vec<Test>, durations: &mut Durations) -> Result<Counts, String> {
+    pub(crate) fn run(&self, tests: Vec<Test>, durations: &mut Durations) -> Result<Counts, String> {
         let begin = Instant::now();
         let room = Room::new()?;
         let mut counts = Counts::default();
@@ -146,6 +146,16 @@ impl Pool {
 }
 
 impl Job {
+    fn empty() -> Self {
+        Self { tests: Vec::new(), expected: Took { seconds: 0.0, processor_seconds: 0.0 } }
+    }
+
+    fn add(&mut self, test: Test, expected: Took) {
+        self.tests.push(test);
+        self.expected.seconds += expected.seconds.max(LEAST_SECONDS);
+        self.expected.processor_seconds += expected.processor_seconds;
+    }
+
     fn alone(&self) -> bool {
         self.tests.iter().any(|test| test.rule.alone)
     }
@@ -172,7 +182,7 @@ fn queue(tests: Vec<Test>, durations: &Durations) -> VecDeque<Job> {
     let mut batches: BTreeMap<PathBuf, Job> = BTreeMap::new();
     for test in tests {
         let expected = durations.expected(&test.id());
-        let unit = test.executable.is_unit();
+        let unit = test.executable.unit;
         if let Some(group) = test.rule.together {
             let job = shared.entry(group).or_insert_with(Job::empty);
             job.add(test, expected);
@@ -191,18 +201,6 @@ fn queue(tests: Vec<Test>, durations: &Durations) -> VecDeque<Job> {
         one.alone().cmp(&other.alone()).then(other.expected.seconds.total_cmp(&one.expected.seconds))
     });
     jobs.into()
-}
-
-impl Job {
-    fn empty() -> Self {
-        Self { tests: Vec::new(), expected: Took { seconds: 0.0, processor_seconds: 0.0 } }
-    }
-
-    fn add(&mut self, test: Test, expected: Took) {
-        self.tests.push(test);
-        self.expected.seconds += expected.seconds.max(LEAST_SECONDS);
-        self.expected.processor_seconds += expected.processor_seconds;
-    }
 }
 
 fn tell(report: &Report, counts: Counts, all: usize) {
@@ -228,12 +226,5 @@ fn summary(finished: &mut [(String, Duration, f64)], begin: Instant) {
     println!("the longest:");
     for (id, took, used) in finished.iter().take(SLOWEST) {
         println!("  {:>6.1} s {used:>6.1} s of processor  {id}", took.as_secs_f64());
-    }
-    if let Some(path) = std::env::var_os("SALLYPORT_TEST_TIMES") {
-        let lines =
-            finished.iter().map(|(id, took, used)| format!("{:.3} {used:.2} {id}\n", took.as_secs_f64()));
-        if let Err(error) = std::fs::write(&path, lines.collect::<String>()) {
-            println!("cannot write the times: {error}");
-        }
     }
 }
