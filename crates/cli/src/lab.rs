@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Global;
-use crate::error::{CliError, CliResult, Exit};
+use crate::error::{CliError, CliResult};
 
 /// The program.
 const LAB: &str = "sallyport-lab";
 /// Another place of it.
 const LAB_VARIABLE: &str = "SALLYPORT_LAB";
-/// Tells the lab which `sallyport` started it: that is what it measures.
-const PROGRAM_VARIABLE: &str = "SALLYPORT_PROGRAM";
+/// Tells the lab which `sallyport` started it: that is what it measures, where it is neither beside the lab nor on `PATH`, too.
+pub const PROGRAM_VARIABLE: &str = "SALLYPORT_PROGRAM";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -26,8 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
     let Some(lab) = program(LAB_VARIABLE, LAB) else {
         return Err(CliError::new(format!("{LAB} is neither beside this program nor on PATH"))
-            .hint("cargo build --release --package sallyport-lab  (then put it beside sallyport)")
-            .exit(Exit::Failed));
+            .hint("cargo build --release --package sallyport-lab  (then put it beside sallyport)"));
     };
     let mut command = Command::new(&lab);
     command.args(&args.arguments);

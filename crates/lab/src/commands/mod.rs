@@ -238,9 +238,6 @@ impl From<DataArg> for bulk::Data {
     }
 }
 
-/// Which `sallyport` is measured, where it is neither beside this program nor on `PATH`.
-const PROGRAM_VARIABLE: &str = "SALLYPORT_PROGRAM";
-
 pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
     match command {
         Lab::Connect(args) => {
@@ -359,7 +356,7 @@ fn exit_code(report: &Report, common: &Common) -> ExitCode {
 
 /// The `sallyport` that is measured: the one that started this program, or the one beside it, or that of `PATH`.
 pub(crate) fn measured_program() -> CliResult<PathBuf> {
-    sallyport_cli::lab::program(PROGRAM_VARIABLE, "sallyport").ok_or_else(|| {
+    sallyport_cli::lab::program(sallyport_cli::lab::PROGRAM_VARIABLE, "sallyport").ok_or_else(|| {
         CliError::new("cannot find sallyport, which is what the lab measures")
             .hint("put it beside sallyport-lab or on PATH")
     })
