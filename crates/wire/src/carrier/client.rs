@@ -1,5 +1,8 @@
 //! The side that dials.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -7,7 +10,7 @@ use std::sync::Arc;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::rustls;
 use quinn::udp::UdpSocketState;
-use quinn::{ClientConfig, Connecting, Endpoint, TokioRuntime};
+use quinn::{ClientConfig, Connecting, Connection, Endpoint, TokioRuntime, ZeroRttAccepted};
 use tracing::debug;
 
 use super::{Answer, CarrierError, Stream, endpoint, transport};
@@ -44,13 +47,22 @@ pub async fn connect_early(
     tls: Arc<rustls::ClientConfig>,
 ) -> Result<Begun, CarrierError> {
     match begin(server, name, tls)?.into_0rtt() {
-        Ok((connection, answer)) => {
-            let (send, receive) = connection.open_bi().await?;
-            let (stream, answer) = Stream::early(connection, send, receive, answer);
-            Ok(Begun::Early(stream, answer))
-        }
+        Ok((connection, answer)) => early(connection, answer).await,
         Err(connecting) => Ok(Begun::Full(Handshake(connecting))),
     }
+}
+
+async fn early(connection: Connection, answer: ZeroRttAccepted) -> Result<Begun, CarrierError> {
+    let (send, receive) = connection.open_bi().await?;
+    let (stream, answer) = if receive.is_0rtt() {
+        Stream::early(connection, send, receive, answer)
+    } else {
+        // The server has answered before there was a stream: nothing was said early, and this stream, the only one that a
+        // server grants, is good as it is.
+        let answer = Answer::known(connection.clone(), answer.await);
+        (Stream::new(connection, send, receive), answer)
+    };
+    Ok(Begun::Early(stream, answer))
 }
 
 /// What [`connect_early`] has begun.

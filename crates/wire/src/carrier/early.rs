@@ -130,6 +130,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The answer of a server that was quicker than its client.
+    pub(super) fn known(connection: Connection, accepted: bool) -> Self {
+        Self { connection, told: watch::channel(Some(accepted)).1 }
+    }
+
     /// Waits for the answer: whether what was said early was taken. `None`: there is no connection any more.
     pub async fn wait(&mut self) -> Option<bool> {
         self.told.wait_for(Option::is_some).await.ok().and_then(|told| *told)
