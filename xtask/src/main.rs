@@ -22,9 +22,12 @@ cargo xtask deny            fail on a banned crate or licence (the rules of deny
 ";
 
 fn main() -> ExitCode {
-    // The chores' paths are from here, wherever they are called from.
-    if let Err(error) = std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")) {
-        eprintln!("xtask: cannot go to the project's directory: {error}");
+    // The chores' paths are from the checkout's top, wherever they are called from. Cargo names the checkout when it runs them:
+    // the one they were built in may be another, where checkouts share a target directory.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let top = std::path::Path::new(&here).join("..");
+    if let Err(error) = std::env::set_current_dir(&top) {
+        eprintln!("xtask: cannot go to the project's directory {}: {error}", top.display());
         return ExitCode::FAILURE;
     }
     let mut arguments = std::env::args().skip(1);

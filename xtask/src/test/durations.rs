@@ -57,7 +57,7 @@ impl Durations {
         }
         fs::write(&self.file, self.text(0.0)).map_err(|error| said(&self.file, error))?;
         if record {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("durations.txt");
+            let path = Path::new("xtask/durations.txt").to_owned();
             fs::write(&path, self.text(WORTH_RECORDING_SECONDS)).map_err(|error| said(&path, error))?;
         }
         Ok(())

@@ -323,12 +323,12 @@ fn the_guide_shows_the_facts() {
         };
         table += &format!("{}. [{}]({}), {}; {reading}.\n", at + 1, source.title, source.url, source.date);
     }
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
-    let text = std::fs::read_to_string(&path).unwrap();
+    let path = std::path::Path::new("../../docs/compatibility.md");
+    let text = std::fs::read_to_string(path).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (shown, after) = rest.split_once(END).unwrap();
     if std::env::var_os("COMPATIBILITY_REFRESH").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
     } else {
         assert_eq!(shown, table, "docs/compatibility.md is out of date: run with COMPATIBILITY_REFRESH=1");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sallyport_sal::Primitive;
 use sallyport_sal::algorithm::KeyAlgorithm;
@@ -30,8 +30,8 @@ pub(crate) fn check_or_refresh(outcome: &Outcome) {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("conformance.md");
     std::fs::write(&copy, &made).unwrap();
 
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
-    let document = std::fs::read_to_string(&path).unwrap_or_else(|_| format!("{BEGIN}\n{END}\n"));
+    let path = Path::new("../../docs/conformance.md");
+    let document = std::fs::read_to_string(path).unwrap_or_else(|_| format!("{BEGIN}\n{END}\n"));
     let (before, rest) = document.split_once(BEGIN).expect("the document has the mark of the beginning");
     let (committed, after) = rest.split_once(END).expect("the document has the mark of the end");
     if std::env::var_os("CONFORMANCE_REFRESH").is_some() {
@@ -41,7 +41,7 @@ pub(crate) fn check_or_refresh(outcome: &Outcome) {
             "refresh on a machine that runs every provider: {:?}",
             outcome.absent
         );
-        std::fs::write(&path, format!("{before}{BEGIN}\n{made}{END}{after}")).unwrap();
+        std::fs::write(path, format!("{before}{BEGIN}\n{made}{END}{after}")).unwrap();
         return;
     }
     if cfg!(any(feature = "comparison", feature = "fips", feature = "openssl", feature = "sodium")) {
