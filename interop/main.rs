@@ -21,6 +21,7 @@ mod custody;
 mod databases;
 mod faults;
 mod faults_load;
+mod fips;
 mod native_door;
 mod openssh;
 mod openssh_servers;

@@ -71,7 +71,7 @@ fn ping_takes_as_long_as_the_regions_are_apart_and_nothing_is_left() {
     assert!(namespace.starts_with("wan") && namespace.ends_with("-a"), "{said}");
     for (part, expected) in parts[1..].iter().zip([100.0, 120.0, 120.0]) {
         let (least, came) = pinged(part);
-        assert!(came >= 3 && (expected..expected + 1.0).contains(&least), "{expected} ms: {part}");
+        assert!(came >= 3 && (expected - 0.1..expected + 1.0).contains(&least), "{expected} ms: {part}");
     }
     assert!(!is_there(namespace), "{namespace}");
 }
@@ -100,15 +100,18 @@ fn a_schedule_is_kept() {
         return;
     }
     let _processors = shared();
-    // Near at first, then far, then cut off.
-    let changes = ["--then", "1.5:rtt:a-b=60", "--then", "6:loss:100"];
-    let script = "ping -q -c 3 -i 0.1 b; sleep 2; ping -q -c 3 -i 0.1 b; sleep 5; ping -q -c 2 -i 0.1 -W 0.5 b || true";
+    // Near at first, then far, then cut off. The script waits for each change, since a busy machine may be late with either.
+    let changes = ["--then", "4:rtt:a-b=60", "--then", "9:loss:100"];
+    let script = "ping -q -c 3 -i 0.1 b
+        until ping -q -c 1 -W 1 b | grep -q '= 6[0-9]\\.'; do sleep 0.1; done
+        echo far
+        while ping -q -c 1 -W 1 b >/dev/null; do sleep 0.1; done
+        echo gone";
     let output = run(&[&["run", "--rtt", "a-b=2"][..], &changes, &["--", "sh", "-c", script]].concat());
     let said = stdout(&ok(output));
-    let parts: Vec<&str> = said.split("PING").skip(1).collect();
-    assert!((2.0..10.0).contains(&pinged(parts[0]).0), "{said}");
-    assert!((60.0..70.0).contains(&pinged(parts[1]).0), "{said}");
-    assert!(parts[2].contains("100% packet loss"), "{said}");
+    // The kernel's timers may be early by less than a tick.
+    assert!((1.9..10.0).contains(&pinged(&said).0), "{said}");
+    assert!(said.ends_with("far\ngone\n"), "{said}");
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn two_do_not_meet_and_each_takes_its_own_away() {
     let ping = Command::new("ip")
         .args(["netns", "exec", &other.namespaces[0], "ping", "-q", "-c", "2", "-i", "0.2", "b"])
         .output();
-    assert!((10.0..20.0).contains(&pinged(&stdout(&ping.unwrap())).0), "the other one goes on");
+    assert!((9.9..20.0).contains(&pinged(&stdout(&ping.unwrap())).0), "the other one goes on");
     assert!(other.signal("TERM"));
     assert!(!other.namespaces.iter().any(|name| is_there(name)));
 }

@@ -9,7 +9,7 @@ use super::executables::Test;
 const TABLE: &str = include_str!("../../tests.txt");
 
 /// How long a test may take that has no rule.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// When a test is run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::world::{World, accounts, alive, is_root, ok, output, role, started, text, until};
+use crate::world::{PATIENCE, World, accounts, alive, is_root, ok, output, role, started, text, until};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -275,7 +275,11 @@ async fn signals_of_the_client_reach_the_command() {
 async fn number(client: &mut tokio::process::Child) -> u32 {
     let mut line = String::new();
     let mut reader = BufReader::new(client.stdout.take().unwrap());
-    reader.read_line(&mut line).await.unwrap();
+    if tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await.is_err() {
+        let arguments = ["-eww", "--forest", "-o", "pid,ppid,user,wchan:32,stat,args"];
+        let all = std::process::Command::new("ps").args(arguments).output().unwrap();
+        panic!("no number came: {}", text(&all.stdout));
+    }
     line.trim().parse().unwrap_or_else(|_| panic!("{line}"))
 }
 
