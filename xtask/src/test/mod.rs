@@ -12,6 +12,7 @@ mod report;
 mod room;
 mod startup_files;
 mod table;
+mod turns;
 
 use std::time::{Duration, Instant};
 
@@ -21,20 +22,22 @@ use executables::{Executables, Test};
 use pool::Pool;
 use report::Counts;
 use table::{Rules, Tier};
+use turns::Turns;
 
 pub(crate) const USAGE: &str = "\
 cargo xtask test            install what the tests need, then run them all, side by side
     --filter TEXT           only tests with TEXT in PACKAGE::TARGET::NAME (may be given more than once)
     --changed [REV]         only crates with files changed since REV (default HEAD), and then the crates that use them
-    --measure               whole measurements instead, one after another, within 6 minutes
+    --measure               whole measurements instead, one after another, within 6 minutes, those first that ran longest ago
+    --within SECONDS        with --measure: another time than 6 minutes; the first one is run however long it takes
     --list                  name the tests, and run none
     --jobs N                how many run at once (default: as many as keep the processors busy)
     --record                write the durations into xtask/durations.txt
     --locked                refuse to change Cargo.lock
 ";
 
-/// How long `--measure` may take in all. What does not fit is named, never left out in silence.
-const MEASURE_BUDGET: Duration = Duration::from_secs(360);
+/// How long `--measure` may take in all, if it is not said. What does not fit is named, never left out in silence.
+const MEASURE_SECONDS: u64 = 360;
 
 /// What the caller asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,6 +49,7 @@ struct Asked {
     record: bool,
     locked: bool,
     jobs: Option<usize>,
+    within: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
@@ -122,9 +126,12 @@ fn part(asked: &Asked, executables: &Executables) -> Result<Counts, String> {
         });
     }
     let mut durations = Durations::load(executables.directory());
-    let pool = Pool::new(asked.jobs, asked.measure.then_some(MEASURE_BUDGET));
-    counts.add(&pool.run(tests, &mut durations)?);
+    let within = Duration::from_secs(asked.within.unwrap_or(MEASURE_SECONDS));
+    let mut turns = Turns::load(executables.directory());
+    let pool = Pool::new(asked.jobs, asked.measure.then_some(within));
+    counts.add(&pool.run(tests, &mut durations, &mut turns)?);
     durations.store(asked.record)?;
+    turns.store()?;
     if elsewhere > 0 {
         println!("{elsewhere} measurements are for `cargo xtask test --measure`");
     }
@@ -146,6 +153,12 @@ impl Asked {
                     asked.jobs =
                         Some(jobs.ok_or_else(|| format!("--jobs {text}: not a number from 1 to 256"))?);
                 }
+                "--within" => {
+                    let text = value("seconds")?;
+                    let seconds =
+                        text.parse().map_err(|_| format!("--within {text}: not a number of seconds"));
+                    asked.within = Some(seconds?);
+                }
                 "--changed" => {
                     let revision = words.next_if(|next| !next.starts_with('-'));
                     asked.changed = Some(revision.cloned().unwrap_or_else(|| "HEAD".to_owned()));
@@ -156,6 +169,9 @@ impl Asked {
                 "--locked" => asked.locked = true,
                 other => return Err(format!("{other:?} is no option of the tests\n{USAGE}")),
             }
+        }
+        if asked.within.is_some() && !asked.measure {
+            return Err(format!("--within is for --measure\n{USAGE}"));
         }
         Ok(asked)
     }
@@ -176,7 +192,17 @@ mod tests {
         assert_eq!(asked.filters, ["a", "b"]);
         assert_eq!((asked.changed.as_deref(), asked.jobs), (Some("HEAD"), Some(4)));
         assert_eq!(parse("--changed main --measure").unwrap().changed.as_deref(), Some("main"));
-        for wrong in ["--jobs", "--jobs 0", "--jobs x", "--filter", "name", "--quick"] {
+        assert_eq!(parse("--measure --within 90").unwrap().within, Some(90));
+        for wrong in [
+            "--jobs",
+            "--jobs 0",
+            "--jobs x",
+            "--filter",
+            "name",
+            "--quick",
+            "--within 9",
+            "--measure --within x",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

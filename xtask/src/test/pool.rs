@@ -12,6 +12,7 @@ use super::process::{self, Ended, Outcome};
 use super::report::Counts;
 use super::room::Room;
 use super::table::Tier;
+use super::turns::Turns;
 
 /// So much is under way for each processor, by what it took the last time: a little more than it can do, since nothing
 /// computes all the time.
@@ -38,7 +39,7 @@ pub(crate) struct Pool {
     /// How many processors' work may be under way.
     load: f64,
     jobs: usize,
-    /// Nothing is begun that would not end within it.
+    /// Measurements by turns: after the first, nothing is begun that would not end within it.
     budget: Option<Duration>,
 }
 
@@ -63,12 +64,20 @@ impl Pool {
     }
 
     /// Runs them all and says what fails, with its output.
-    pub(crate) fn run(&self, tests: Vec<Test>, durations: &mut Durations) -> Result<Counts, String> {
+    pub(crate) fn run(
+        &self,
+        tests: Vec<Test>,
+        durations: &mut Durations,
+        turns: &mut Turns,
+    ) -> Result<Counts, String> {
         let begin = Instant::now();
         let room = Room::new()?;
         let mut counts = Counts::default();
         let all = tests.len();
         let mut waiting = queue(tests, durations);
+        if self.budget.is_some() {
+            waiting.make_contiguous().sort_by_cached_key(|job| turns.last(&job.id()));
+        }
         let (sender, reports) = mpsc::channel::<Report>();
         let (mut under_way, mut begun, mut load) = (0, 0, 0.0);
         let mut finished: Vec<(String, Duration, f64)> = Vec::new();
@@ -80,7 +89,7 @@ impl Pool {
                     break;
                 }
                 let Some(job) = waiting.pop_front() else { break };
-                if let Some(why) = self.left_out(&job, begin) {
+                if let Some(why) = self.left_out(&job, begin).filter(|_| begun > 0) {
                     println!("left out: {} ({why})", job.id());
                     counts.skipped += job.tests.len();
                     continue;
@@ -105,6 +114,9 @@ impl Pool {
             let report = reports.recv().map_err(|error| format!("waiting for tests: {error}"))?;
             under_way -= 1;
             load -= report.job.load();
+            if self.budget.is_some() {
+                turns.had(report.job.id());
+            }
             finished.push((report.job.id(), report.ended.took, report.ended.processor_seconds));
             let count = report.job.tests.len() as f64;
             let each = Took {

@@ -33,7 +33,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 /// How long one client may take. Far more than any should: a test that hangs says so.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
