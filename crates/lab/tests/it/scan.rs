@@ -402,7 +402,8 @@ fn servers_that_are_none_are_said_to_be_so_within_the_bounds() {
         (strange(mail), "--starttls smtp"),
         (strange(drop), "ended the connection without an answer"),
         (strange(endless_ssh), "before its algorithms"),
-        (free_port(), "cannot connect"),
+        // Nothing listens there on any machine today, and no test is given it as a free one.
+        (1, "cannot connect"),
     ] {
         let (error, took) = refused(port);
         assert!(error.contains(words) && error.contains(&port.to_string()), "{words}: {error}");
