@@ -393,9 +393,14 @@ fn thousands_of_streams_share_one_helper() {
         assert_eq!(&greeting, b"SSH-2.0-");
     }
     let (now, opened) = (status(&alice.0), began.elapsed());
-    assert_eq!(now["streams"], STREAMS, "{now}, after {opened:?}");
+    // The node ends those that have not logged in within 30 s. A machine that takes longer for all of them sees fewer at once.
+    if opened < Duration::from_secs(25) {
+        assert_eq!(now["streams"], STREAMS, "{now}, after {opened:?}");
+        assert!(now["transports"].as_u64().unwrap() >= 4, "{now}");
+    }
+    assert!(now["served"].as_u64().unwrap() >= STREAMS as u64, "{now}, after {opened:?}");
     let transports = now["transports"].as_u64().unwrap();
-    assert!((4..=6).contains(&transports), "{now}");
+    assert!(transports <= 6, "{now}");
     // Another one works as ever, with all of them there.
     let began = std::time::Instant::now();
     ok(alice.ssh(&[&target("web-1"), "true"]));

@@ -28,6 +28,8 @@ const AT_A_TIME: usize = 40;
 #[derive(Default)]
 struct Tally {
     done: BTreeMap<(usize, &'static str), usize>,
+    /// Those under way, by the phase that they began in.
+    open: BTreeMap<usize, usize>,
     failed: Vec<String>,
     slowest: Duration,
 }
@@ -59,6 +61,19 @@ impl Load {
     fn enter(&mut self, name: String) {
         *self.phase.lock().unwrap() = (self.phases.len(), name.clone());
         self.phases.push(name);
+    }
+
+    /// Stays in a phase for this time, and until every way was gone in it and whoever began before it is done. Phases of days
+    /// outlast every connection; here a busy machine may take longer for one than for a phase.
+    fn hold(&self, time: Duration) {
+        std::thread::sleep(time);
+        let phase = self.phases.len() - 1;
+        wait_for("connections of this phase", || {
+            let tally = self.tally.lock().unwrap();
+            let gone = WAYS.iter().all(|way| tally.done.contains_key(&(phase, way)));
+            let earlier: usize = tally.open.range(..phase).map(|(_, open)| open).sum();
+            (gone && earlier == 0).then_some(())
+        });
     }
 
     /// The figures, and how many failed.
@@ -108,10 +123,11 @@ fn pace(
             std::thread::sleep(Duration::from_millis(5));
         }
         open.fetch_add(1, Ordering::Relaxed);
-        let (open, tally, phase, user, configs) =
-            (Arc::clone(&open), Arc::clone(tally), Arc::clone(phase), Arc::clone(user), configs.clone());
+        let (open, tally, user, configs) =
+            (Arc::clone(&open), Arc::clone(tally), Arc::clone(user), configs.clone());
+        let at = phase.lock().unwrap().clone();
+        *tally.lock().unwrap().open.entry(at.0).or_default() += 1;
         running.push(std::thread::spawn(move || {
-            let at = phase.lock().unwrap().clone();
             let way = WAYS[number as usize % WAYS.len()];
             let said = format!("connection {number}");
             let (command, begun) = (format!("echo {said}"), Instant::now());
@@ -123,6 +139,7 @@ fn pace(
             let mut tally = tally.lock().unwrap();
             tally.slowest = tally.slowest.max(begun.elapsed());
             *tally.done.entry((at.0, way)).or_default() += 1;
+            *tally.open.entry(at.0).or_default() -= 1;
             if !output.status.success() || stdout(&output).trim() != said {
                 tally.failed.push(format!(
                     "{} in {}: {}: {}",
@@ -168,15 +185,15 @@ fn rotate_under_load(rate: f64, hold: Duration) {
     };
     let first = certificate(&alice);
     let mut load = Load::start(&alice, rate);
-    std::thread::sleep(hold);
+    load.hold(hold);
     for kind in ["user", "host"] {
         load.enter(format!("{kind}: init"));
         ok(cluster.admin(&["ca", "rotate", "--type", kind, "--phase", "init"]));
-        std::thread::sleep(hold);
+        load.hold(hold);
         loop {
             let next = advance(&cluster, kind);
             load.enter(format!("{kind}: {next}"));
-            std::thread::sleep(hold);
+            load.hold(hold);
             if next == "standby" {
                 break;
             }
@@ -186,21 +203,21 @@ fn rotate_under_load(rate: f64, hold: Duration) {
     for kind in ["user", "host"] {
         load.enter(format!("{kind}: init again"));
         ok(cluster.admin(&["ca", "rotate", "--type", kind, "--phase", "init"]));
-        std::thread::sleep(hold);
+        load.hold(hold);
         loop {
             let next = advance(&cluster, kind);
             load.enter(format!("{kind}: {next} again"));
-            std::thread::sleep(hold);
+            load.hold(hold);
             if next == "update_servers" {
                 break;
             }
         }
         load.enter(format!("{kind}: rollback"));
         ok(cluster.admin(&["ca", "rotate", "--type", kind, "--rollback"]));
-        std::thread::sleep(hold);
+        load.hold(hold);
         assert_eq!(advance(&cluster, kind), "standby");
         load.enter(format!("{kind}: standby again"));
-        std::thread::sleep(hold);
+        load.hold(hold);
     }
     assert_eq!(load.finish(), 0, "connections failed");
     for kind in ["user", "host"] {

@@ -86,7 +86,7 @@ mod tests {
         keys.prepare(Suite::Legacy);
         let started = Instant::now();
         while of(KeyPurpose::HostSsh).ready == 0 || of(KeyPurpose::HostTls).ready == 0 {
-            assert!(started.elapsed() < Duration::from_secs(120), "nothing fills the pool");
+            assert!(started.elapsed() < Duration::from_secs(280), "nothing fills the pool");
             std::thread::sleep(Duration::from_millis(10));
         }
         keys.take(Suite::Legacy).unwrap();

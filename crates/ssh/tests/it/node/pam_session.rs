@@ -403,12 +403,13 @@ async fn a_session_does_not_outlive_its_pam_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_dies_leaves_no_session_open() {
     let Some(ground) = Ground::new(RULES, false).await else { return };
-    // Python stands for the node.
+    // Python stands for the node, which does not ignore what whoever started the tests may ignore, as nohup does.
     let helper = elsewhere(&ground.directory.path().join("rules"));
     let arguments: Vec<String> =
         helper.arguments.iter().map(|one| format!("{:?}", one.to_str().unwrap())).collect();
     let script = format!(
-        "import json, os, socket, subprocess\n\
+        "import json, os, signal, socket, subprocess\n\
+         signal.signal(signal.SIGHUP, signal.SIG_DFL)\n\
          ours, its = socket.socketpair()\n\
          spec = dict(login='{}', work='exec', terminal=False, environment=[], keeper_for=os.getpid(), \
          pam_session=True, spares_orphans=True)\n\
