@@ -35,6 +35,16 @@ fn sessions_have_nothing_open_that_the_node_was_started_with() {
 }
 
 #[test]
+fn sessions_ignore_no_signal_that_the_node_was_started_to_ignore() {
+    let (mut cluster, alice) = Cluster::with_node();
+    let ignored = ["ssh", &target("web-1"), "grep SigIgn /proc/self/status"];
+    assert_eq!(stdout(&ok(alice.run(&ignored))), "SigIgn:\t0000000000000000\n");
+    // The node does as it was told.
+    cluster.node("web-1").signal("HUP");
+    ok(alice.run(&ignored));
+}
+
+#[test]
 fn sessions_are_listed_and_ended_by_those_who_may() {
     let (mut cluster, alice) = Cluster::with_node();
     ok(cluster.create(

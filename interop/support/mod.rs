@@ -312,9 +312,11 @@ impl Cluster {
     }
 
     pub fn spawn_node(&self, name: &str, config: &Path) -> Process {
-        // By somebody who has left a file open.
+        // By a shell that has left a file open, and ignores signals as nohup does.
         let mut command = Command::new("sh");
-        command.args(["-c", "exec 9</dev/null; exec \"$@\"", "sh", PROGRAM, "start", "-c"]).arg(config);
+        command
+            .args(["-c", "trap '' HUP QUIT; exec 9</dev/null; exec \"$@\"", "sh", PROGRAM, "start", "-c"])
+            .arg(config);
         Process::spawn(&mut command, self.path(&format!("node-{name}.log")))
     }
 

@@ -30,6 +30,7 @@ mod proxy;
 mod reporting;
 mod seen;
 mod sessions;
+mod signals;
 mod spool;
 mod telemetry;
 mod tls_settings;

@@ -22,7 +22,7 @@ use crate::files;
 use crate::health::{self, Health};
 use crate::listener::{bind, bind_udp};
 use crate::proxy::{self, LocalAuthority};
-use crate::{ServerError, local, logging, open_files, telemetry};
+use crate::{ServerError, local, logging, open_files, signals, telemetry};
 
 /// What remains after sessions have ended or been ended is small: last bytes, last events.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -381,6 +381,7 @@ pub async fn run(config: Config) -> Result<(), ServerError> {
     };
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
+    let _ignored = signals::keep_to_ourselves();
     crypto::configure(&config)?;
     open_files::raise(config.proxy.as_ref().map(|proxy| proxy.limits.connections));
     let running = start(config).await?;

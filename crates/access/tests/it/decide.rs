@@ -44,6 +44,21 @@ fn nothing_is_allowed_by_default() {
 }
 
 #[test]
+fn a_certificate_holds_from_its_first_second_and_not_in_its_last() {
+    let policies = policies(&[role("dev", "{allow: {logins: [root], node_labels: {'*': '*'}}}")]);
+    let alice = user("alice", &["dev"], &[]);
+    let why = |at| {
+        let decided = policies.decide(&alice, &node("web-1", &[]), &login("root"), &[], at);
+        decided.err().map(|refusal| refusal.to_string()).unwrap_or_default()
+    };
+    let moment = Duration::from_nanos(1);
+    assert!(why(alice.valid_after - moment).contains("the certificate is not valid yet"));
+    assert_eq!(why(alice.valid_after), "");
+    assert_eq!(why(alice.valid_before - moment), "");
+    assert!(why(alice.valid_before).contains("the certificate has expired"));
+}
+
+#[test]
 fn labels_match_by_value_glob_regex_and_trait() {
     let policies = policies(&[role(
         "dev",
@@ -424,6 +439,17 @@ fn joining_goes_by_the_owners_roles_the_mode_and_the_node() {
     };
     assert!(reach(&["support"], &prod) && reach(&["guard"], &prod) && reach(&["dev"], &dev));
     assert!(!reach(&["dev"], &prod) && !reach(&["guard", "outsider"], &prod) && !reach(&[], &dev));
+}
+
+#[test]
+fn what_a_role_is_for_survives_being_written() {
+    for metadata in ["{name: dev, description: for people}", "{name: dev}"] {
+        let one =
+            Role::parse(&format!("kind: role\nversion: v1\nmetadata: {metadata}\nspec: {{}}\n")).unwrap();
+        assert_eq!(one.to_yaml().contains("description: for people"), metadata.contains("for people"));
+        assert!(!one.to_yaml().contains("description: ''"));
+        assert_eq!(Role::parse(&one.to_yaml()).unwrap(), one);
+    }
 }
 
 #[test]

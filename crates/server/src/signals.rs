@@ -1,0 +1,34 @@
+//! Signals that this process was started to ignore.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Goes on ignoring them, but not on behalf of what this process starts: a shell starts a program in the background without
+/// SIGINT and SIGQUIT, and `nohup` without SIGHUP, and every session would inherit that nobody can interrupt it. What is
+/// listened for is back to its default in a program that is started, and here nobody acts on it while the answer is kept.
+pub(crate) fn keep_to_ourselves() -> Vec<Signal> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status).filter_map(|number| signal(SignalKind::from_raw(number)).ok()).collect()
+}
+
+/// The numbers in the mask of proc_pid_status(5). SIGPIPE is ignored by every Rust program, and by none that it starts.
+fn ignored(status: &str) -> impl Iterator<Item = i32> {
+    const PIPE: i32 = 13;
+    let mask = status
+        .lines()
+        .find_map(|line| u32::from_str_radix(line.strip_prefix("SigIgn:")?.trim().get(8..)?, 16).ok());
+    (1..32).filter(move |number| *number != PIPE && mask.unwrap_or(0) & (1 << (number - 1)) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_name_signals() {
+        let of = |status| ignored(status).collect::<Vec<_>>();
+        assert_eq!(of("Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001007\n"), [1, 2, 3]);
+        assert_eq!(of("SigIgn:\t0000000000001000\n"), []);
+        assert_eq!(of("SigIgn:\tx\n"), []);
+        assert_eq!(of(""), []);
+    }
+}
