@@ -27,8 +27,8 @@ mod tests {
     fn masks_name_signals() {
         let of = |status| ignored(status).collect::<Vec<_>>();
         assert_eq!(of("Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001007\n"), [1, 2, 3]);
-        assert_eq!(of("SigIgn:\t0000000000001000\n"), []);
-        assert_eq!(of("SigIgn:\tx\n"), []);
-        assert_eq!(of(""), []);
+        assert!(of("SigIgn:\t0000000000001000\n").is_empty());
+        assert!(of("SigIgn:\tx\n").is_empty());
+        assert!(of("").is_empty());
     }
 }
