@@ -1,4 +1,4 @@
-//! The build whose cryptography is the FIPS module's alone: from its sources to the whole job.
+//! The build with the FIPS module, from its sources to the whole job.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,14 +30,12 @@ fn built() -> PathBuf {
 
 #[test]
 #[ignore = "builds the program once more; `cargo xtask test --measure` runs it"]
-fn the_module_alone_does_the_whole_job() {
-    let program = built();
-    let run = |arguments: &[&str]| {
-        stdout(&ok(Command::new(&program).args(arguments).env("SALLYPORT_CRYPTO", "fips").output().unwrap()))
-    };
+fn the_build_with_the_module_does_the_whole_job() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("qs");
     let listen = format!("127.0.0.1:{}", free_port());
-    let said = run(&["quickstart", "--once", "--dir", path.to_str().unwrap(), "--listen", &listen]);
+    let mut quickstart = Command::new(built());
+    quickstart.args(["quickstart", "--once", "--dir"]).arg(&path).args(["--listen", &listen]);
+    let said = stdout(&ok(quickstart.output().unwrap()));
     assert!(said.contains("hello from") && said.contains("intact"), "{said}");
 }
