@@ -9,17 +9,14 @@ use sallyport_ca::tls::{
     ClientAuth, client_config, danger, parse_pin, pinned_client_config, public_server_config, refusal,
     server_config, without_resumption,
 };
-use sallyport_ca::{CaError, Trust, server_name};
+use sallyport_ca::{CaError, CaKind, Trust, server_name};
 use sallyport_sal::Suite;
-use sallyport_sal::tls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use sallyport_sal::tls::rustls::crypto::CryptoProvider;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
-use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sallyport_sal::tls::rustls::{
-    self, ClientConfig, DigitallySignedStruct, HandshakeKind, NamedGroup, PeerIncompatible, ProtocolVersion,
-    ServerConfig, ServerConnection, SignatureScheme,
+    self, ClientConfig, HandshakeKind, NamedGroup, PeerIncompatible, ProtocolVersion, ServerConfig,
+    ServerConnection,
 };
 use sallyport_sal::tls::{is_hybrid, provider};
 use time::{Duration, OffsetDateTime};
@@ -91,14 +88,18 @@ fn a_suite_can_require_hybrid_key_exchange_of_members_and_not_of_guests() {
         let (client, accepted) = connect(&client, &server, &proxy_name).unwrap();
         assert!(is_hybrid(&client) && is_hybrid(&accepted));
     }
+    let mut roots = rustls::RootCertStore::empty();
+    let authorities = trust.tls_certificates_pem(CaKind::Host);
+    roots.add_parsable_certificates(
+        CertificateDer::pem_slice_iter(authorities.as_bytes()).map(Result::unwrap),
+    );
     let guest = |groups: Arc<CryptoProvider>| {
         let client = ClientConfig::builder_with_provider(groups)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
-            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_root_certificates(roots.clone())
             .with_no_client_auth();
         let mut client = client;
-        client.dangerous().set_certificate_verifier(Arc::new(Anybody));
         client.alpn_protocols = vec![b"h2".to_vec()];
         Arc::new(client)
     };
@@ -121,45 +122,6 @@ fn a_suite_can_require_hybrid_key_exchange_of_members_and_not_of_guests() {
             .unwrap()
     });
     assert!(connect(&as_user(strict, &user), &Arc::new(old), &proxy_name).is_err());
-}
-
-/// Believes every server: only the key exchange is of interest.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[test]

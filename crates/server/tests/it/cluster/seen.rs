@@ -3,14 +3,12 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
+use sallyport_ca::CaKind;
 use sallyport_sal::tls::provider;
-use sallyport_sal::tls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use sallyport_sal::tls::rustls::crypto::CryptoProvider;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
-use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use sallyport_sal::tls::rustls::{self, ClientConfig, DigitallySignedStruct, NamedGroup, SignatureScheme};
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sallyport_sal::tls::rustls::{self, ClientConfig, NamedGroup, RootCertStore};
 use sallyport_wire::v1;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::process::Command;
@@ -114,45 +112,6 @@ async fn clients_are_remembered_with_what_they_can_do_and_whose_they_are() {
     assert_eq!((stock.users.as_slice(), stock.count), (&["alice".to_owned()][..], 2));
 }
 
-/// Believes every server: only the key exchange is of interest.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// A member's program without hybrid key exchange.
 fn classical(user: &User) -> ClientConfig {
     let provider = provider();
@@ -160,11 +119,15 @@ fn classical(user: &User) -> ClientConfig {
     let classical = CryptoProvider { kx_groups: groups.collect(), ..provider.as_ref().clone() };
     let chain = CertificateDer::pem_slice_iter(user.tls_chain.as_bytes()).collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(user.tls_key.as_bytes()).unwrap();
+    let authorities = user.trust.tls_certificates_pem(CaKind::Host);
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(
+        CertificateDer::pem_slice_iter(authorities.as_bytes()).map(Result::unwrap),
+    );
     let mut config = ClientConfig::builder_with_provider(Arc::new(classical))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];

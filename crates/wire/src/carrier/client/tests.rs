@@ -1,12 +1,9 @@
-use quinn::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use quinn::rustls::crypto::{CryptoProvider, aws_lc_rs};
-use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use quinn::rustls::server::{
-    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions,
-};
-use quinn::rustls::sign::CertifiedKey;
+use quinn::rustls::RootCertStore;
+use quinn::rustls::crypto::aws_lc_rs;
+use quinn::rustls::pki_types::pem::PemObject;
+use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use quinn::rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions};
 use quinn::rustls::version::TLS13;
-use quinn::rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -17,62 +14,21 @@ const NAME: &str = "proxy.example";
 const KEY: &[u8] =
     b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20a key that is in every checkout..";
 
-fn key(provider: &CryptoProvider) -> Arc<CertifiedKey> {
-    let key = provider.key_provider.load_private_key(PrivatePkcs8KeyDer::from(KEY).into()).unwrap();
-    let public = CertificateDer::from(key.public_key().unwrap().to_vec());
-    Arc::new(CertifiedKey::new(vec![public], key))
-}
+/// Made out by that key to itself, for [`NAME`], from the year 2000 to the year 9999.
+const CERTIFICATE: &[u8] = include_bytes!("proxy.example.pem");
 
-/// Who the server is does not matter here.
-#[derive(Debug)]
-struct Anyone;
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("there is no TLS 1.2 by QUIC".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+fn certificate() -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(CERTIFICATE).unwrap()
 }
 
 fn client() -> Arc<rustls::ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate()).unwrap();
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone))
+        .with_root_certificates(roots)
         .with_no_client_auth();
     config.enable_early_data = true;
     Arc::new(config)
@@ -81,12 +37,12 @@ fn client() -> Arc<rustls::ClientConfig> {
 /// A server that says everything back, with the next of `tickets` at each connection.
 fn echo(tickets: Vec<Arc<dyn StoresServerSessions>>) -> SocketAddr {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let own = key(&provider);
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
+        .with_single_cert(vec![certificate()], PrivatePkcs8KeyDer::from(KEY).into())
+        .unwrap();
     tls.max_early_data_size = u32::MAX;
     let settings = ServerSettings::new(Arc::new(tls)).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
