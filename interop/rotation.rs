@@ -63,16 +63,23 @@ impl Load {
         self.phases.push(name);
     }
 
-    /// Stays in a phase for this time, and until every way was gone in it and whoever began before it is done. Phases of days
-    /// outlast every connection; here a busy machine may take longer for one than for a phase.
-    fn hold(&self, time: Duration) {
-        std::thread::sleep(time);
+    /// Stays in a phase until this many connections were made in it, among them some of every way, and none that began
+    /// before it is open. Phases of days outlast every connection; here a busy machine may take longer for one connection
+    /// than for a phase.
+    fn hold(&self, connections: usize) {
         let phase = self.phases.len() - 1;
-        wait_for("connections of this phase", || {
+        for number in 1..=connections {
+            wait_for("the next connection of this phase", || {
+                let tally = self.tally.lock().unwrap();
+                let made: usize = WAYS.iter().filter_map(|way| tally.done.get(&(phase, way))).sum();
+                (made >= number).then_some(())
+            });
+        }
+        wait_for("connections of every way, and the end of earlier ones", || {
             let tally = self.tally.lock().unwrap();
-            let gone = WAYS.iter().all(|way| tally.done.contains_key(&(phase, way)));
+            let every = WAYS.iter().all(|way| tally.done.contains_key(&(phase, way)));
             let earlier: usize = tally.open.range(..phase).map(|(_, open)| open).sum();
-            (gone && earlier == 0).then_some(())
+            (every && earlier == 0).then_some(())
         });
     }
 
@@ -175,7 +182,8 @@ fn advance(cluster: &Cluster, kind: &str) -> String {
     next
 }
 
-fn rotate_under_load(rate: f64, hold: Duration) {
+/// `hold` is the number of connections in each phase, made at `rate` a second.
+fn rotate_under_load(rate: f64, hold: usize) {
     let (cluster, alice) = Cluster::with_node();
     let alice = Arc::new(alice);
     let certificate = |user: &User| {
@@ -229,7 +237,7 @@ fn rotate_under_load(rate: f64, hold: Duration) {
 #[test]
 fn nobody_notices_a_rotation_or_a_rollback() {
     // Two a second; phases as short as hosts and programs can follow.
-    rotate_under_load(2.0, Duration::from_secs(2));
+    rotate_under_load(2.0, 4);
 }
 
 #[test]
@@ -239,7 +247,7 @@ fn nobody_notices_a_rotation_or_a_rollback_at_full_scale() {
         std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
     };
     let (rate, phase) = (number("SALLYPORT_LOAD_RATE", 20.0), number("SALLYPORT_LOAD_PHASE", 15.0));
-    rotate_under_load(rate, Duration::from_secs_f64(phase));
+    rotate_under_load(rate, (rate * phase).round() as usize);
 }
 
 #[test]
