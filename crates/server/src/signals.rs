@@ -2,9 +2,10 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Goes on ignoring them, but not on behalf of what this process starts: a shell starts a program in the background without
-/// SIGINT and SIGQUIT, and `nohup` without SIGHUP, and every session would inherit that nobody can interrupt it. What is
-/// listened for is back to its default in a program that is started, and here nobody acts on it while the answer is kept.
+/// Has the process ignore them and the programs that it starts not, for as long as the answer is kept. A shell starts what
+/// runs in the background with SIGINT and SIGQUIT ignored, and `nohup` its program with SIGHUP; execve(2) keeps that, so a
+/// user could not interrupt a command in a session of such a node. The kernel sets a signal that has a handler back to its
+/// default in a program that is started; the handler here does nothing.
 pub(crate) fn keep_to_ourselves() -> Vec<Signal> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignored(&status).filter_map(|number| signal(SignalKind::from_raw(number)).ok()).collect()

@@ -403,7 +403,8 @@ async fn a_session_does_not_outlive_its_pam_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_dies_leaves_no_session_open() {
     let Some(ground) = Ground::new(RULES, false).await else { return };
-    // Python stands for the node, which does not ignore what whoever started the tests may ignore, as nohup does.
+    // Python stands for the node. It inherits from the test runner that hang-ups are ignored where nohup started that; a
+    // node undoes it for its sessions.
     let helper = elsewhere(&ground.directory.path().join("rules"));
     let arguments: Vec<String> =
         helper.arguments.iter().map(|one| format!("{:?}", one.to_str().unwrap())).collect();
