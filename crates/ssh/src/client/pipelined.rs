@@ -6,6 +6,7 @@ mod stream;
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -51,7 +52,11 @@ pub(super) enum Told {
 
 /// Standard input.
 pub(super) enum Typed {
-    Data(Bytes),
+    Data {
+        bytes: Bytes,
+        /// Sizes and signals that were told before, and go first.
+        requests: u64,
+    },
     Eof,
 }
 
@@ -198,6 +203,8 @@ pub(super) struct Halves {
 pub(super) struct Input {
     typed: mpsc::Sender<Typed>,
     told: mpsc::UnboundedSender<Told>,
+    /// Sizes and signals that were told.
+    requests: AtomicU64,
 }
 
 impl Drop for Outgoing {
@@ -226,7 +233,7 @@ impl Line {
         start.send(Start { request, typed: typing, output: showing, outcome, span }).ok()?;
         let answer = answer.await.ok()?;
         let told = self.told.clone();
-        let input = Input { typed, told: told.clone() };
+        let input = Input { typed, told: told.clone(), requests: AtomicU64::new(0) };
         Some(answer.map(|()| Halves { input, output: Outgoing { output, told } }))
     }
 
@@ -249,7 +256,8 @@ impl Line {
 
 impl Input {
     pub(super) async fn data(&self, bytes: Bytes) -> Result<(), Gone> {
-        self.typed.send(Typed::Data(bytes)).await.map_err(|_| Gone)
+        let requests = self.requests.load(Ordering::Acquire);
+        self.typed.send(Typed::Data { bytes, requests }).await.map_err(|_| Gone)
     }
 
     pub(super) async fn eof(&self) -> Result<(), Gone> {
@@ -257,7 +265,10 @@ impl Input {
     }
 
     pub(super) fn tell(&self, told: Told) -> Result<(), Gone> {
-        self.told.send(told).map_err(|_| Gone)
+        let request = matches!(told, Told::Resize(_) | Told::Signal(_));
+        self.told.send(told).map_err(|_| Gone)?;
+        self.requests.fetch_add(request.into(), Ordering::Release);
+        Ok(())
     }
 
     fn into_typed(self) -> mpsc::Sender<Typed> {

@@ -35,4 +35,4 @@ pub use exchange::HostKey;
 pub use machine::{Event, Limits, Login, Machine, Opening};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

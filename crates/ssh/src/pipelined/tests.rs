@@ -51,12 +51,12 @@ impl Default for Quirks {
 }
 
 /// A server that lets everybody in, with a plain host key.
-struct Server {
+pub(crate) struct Server {
     quirks: Quirks,
     key: MemoryKey,
     incoming: Incoming,
     outgoing: Outgoing,
-    out: BytesMut,
+    pub(crate) out: BytesMut,
     theirs: Option<String>,
     our_proposal: Vec<u8>,
     proposing: bool,
@@ -72,6 +72,10 @@ struct Server {
 }
 
 impl Server {
+    pub(crate) fn usual() -> Self {
+        Self::new(Quirks::default())
+    }
+
     fn new(quirks: Quirks) -> Self {
         let mut server = Self {
             window: quirks.window,
@@ -114,7 +118,7 @@ impl Server {
         self.outgoing.put(&mut self.out, &draft.0).unwrap();
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    pub(crate) fn hear(&mut self, bytes: &[u8]) {
         self.incoming.bytes.extend_from_slice(bytes);
         if self.theirs.is_none() {
             let end = self.incoming.bytes.iter().position(|byte| *byte == b'\n');
@@ -249,12 +253,12 @@ impl Server {
         self.say(&Draft::new(CHANNEL_CLOSE).u32(0));
     }
 
-    fn numbers(&self) -> Vec<u8> {
+    pub(crate) fn numbers(&self) -> Vec<u8> {
         self.heard.iter().map(|payload| payload[0]).collect()
     }
 }
 
-fn machine(limits: Limits) -> Machine {
+pub(crate) fn machine(limits: Limits) -> Machine {
     Machine::new(Opening { identification: OURS, demand: HybridKeyExchange::Preferred, limits }).unwrap()
 }
 

@@ -1,5 +1,8 @@
 //! The task of one connection.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,13 +72,15 @@ pub(super) struct Driver {
     dismissed: bool,
     /// Pieces of output that nobody has taken.
     pieces: usize,
+    /// Sizes and signals that were sent.
+    requests: u64,
 }
 
 impl Driver {
     pub(super) fn new(machine: Machine, proof: Proof, settings: &Settings, said: Arc<Said>) -> Self {
         let (host, keepalive) = (settings.host.clone(), settings.keepalive);
-        let (running, logged_in, dismissed, pieces) = (None, false, false, 0);
-        Self { machine, proof, host, keepalive, said, running, logged_in, dismissed, pieces }
+        let (running, logged_in, dismissed, pieces, requests) = (None, false, false, 0, 0);
+        Self { machine, proof, host, keepalive, said, running, logged_in, dismissed, pieces, requests }
     }
 
     pub(super) async fn run<S: Stream>(
@@ -154,24 +159,27 @@ impl Driver {
                     }
                     received.map_err(End::Broken)?;
                 }
-                told = hears.recv() => match told {
-                    Some(Told::Goodbye(done)) => {
-                        self.machine.disconnect();
-                        *farewell = Some(done);
+                told = hears.recv() => {
+                    if self.told(told, farewell).map_err(End::Broken)? {
                         return Ok(());
                     }
-                    Some(told) => self.told(told).map_err(End::Broken)?,
-                    None => {
-                        self.machine.disconnect();
-                        return Ok(());
+                }
+                next = next(&mut typed), if takes_input => {
+                    // A line that is typed after the terminal has got another size is read at that size.
+                    if let Some(Typed::Data { requests, .. }) = next {
+                        while self.requests < requests && let Ok(told) = hears.try_recv() {
+                            if self.told(Some(told), farewell).map_err(End::Broken)? {
+                                return Ok(());
+                            }
+                        }
                     }
-                },
-                next = next(&mut typed), if takes_input => match next {
-                    Some(_) if discards => {}
-                    Some(Typed::Data(bytes)) => self.machine.input(bytes).map_err(End::Broken)?,
-                    Some(Typed::Eof) => self.machine.end_input().map_err(End::Broken)?,
-                    None => typed = None,
-                },
+                    match next {
+                        Some(_) if discards => {}
+                        Some(Typed::Data { bytes, .. }) => self.machine.input(bytes).map_err(End::Broken)?,
+                        Some(Typed::Eof) => self.machine.end_input().map_err(End::Broken)?,
+                        None => typed = None,
+                    }
+                }
                 start = wanted(&mut starting) => {
                     starting = None;
                     if let Some(Start { request, typed: input, output, outcome, span }) = start {
@@ -196,17 +204,37 @@ impl Driver {
         }
     }
 
-    fn told(&mut self, told: Told) -> Result<(), Breach> {
+    /// Whether this is the end of the connection, from this side.
+    fn told(
+        &mut self,
+        told: Option<Told>,
+        farewell: &mut Option<oneshot::Sender<()>>,
+    ) -> Result<bool, Breach> {
         match told {
-            Told::Took(bytes) => {
+            Some(Told::Took(bytes)) => {
                 self.pieces = self.pieces.saturating_sub(1);
-                self.machine.took(bytes)
+                self.machine.took(bytes)?;
             }
-            Told::Resize(size) => self.machine.resize(size),
-            Told::Signal(name) => self.machine.signal(&name),
-            Told::Close => self.machine.close(),
-            Told::Goodbye(_) => Ok(()),
+            Some(Told::Resize(size)) => {
+                self.requests += 1;
+                self.machine.resize(size)?;
+            }
+            Some(Told::Signal(name)) => {
+                self.requests += 1;
+                self.machine.signal(&name)?;
+            }
+            Some(Told::Close) => self.machine.close()?,
+            Some(Told::Goodbye(done)) => {
+                self.machine.disconnect();
+                *farewell = Some(done);
+                return Ok(true);
+            }
+            None => {
+                self.machine.disconnect();
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
     fn happened(&mut self, event: Event) -> Result<(), Breach> {
