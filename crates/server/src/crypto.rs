@@ -289,9 +289,13 @@ mod tests {
     #[test]
     fn services_are_prepared_and_say_how_long_it_took() {
         prepare().unwrap();
-        let began = Instant::now();
-        prepare().unwrap();
-        // All of it happens once.
-        assert!(began.elapsed() < std::time::Duration::from_millis(50), "{:?}", began.elapsed());
+        let again = || {
+            let began = Instant::now();
+            prepare().unwrap();
+            began.elapsed()
+        };
+        // All of it happens once. The quickest of a few: a busy machine may interrupt any.
+        let took = (0..5).map(|_| again()).min().unwrap();
+        assert!(took < std::time::Duration::from_millis(50), "{took:?}");
     }
 }
