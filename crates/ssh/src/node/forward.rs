@@ -6,6 +6,7 @@
 pub(super) mod inward;
 pub(super) mod outward;
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -172,7 +173,15 @@ impl Passage {
 
     /// Carries bytes both ways until both are done, or the client or the other side is gone.
     pub(super) async fn carry(self, door: &Door, stream: BoxedStream) {
-        carry(door, stream, &self.counts).await;
+        self.carry_until(door, stream, pending()).await;
+    }
+
+    /// The same, until it is cut.
+    async fn carry_until(self, door: &Door, stream: BoxedStream, cut: impl Future<Output = ()>) {
+        tokio::select! {
+            () = carry(door, stream, &self.counts) => {}
+            () = cut => {}
+        }
         door.inbox.leave();
         door.close().await;
         self.note(Some(self.end())).await;

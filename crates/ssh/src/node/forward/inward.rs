@@ -10,6 +10,7 @@ use sallyport_audit::recording::Direction;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{About, CONNECT_TIMEOUT, Passage, Room, check};
@@ -83,8 +84,18 @@ impl Client {
     }
 
     /// Connects a stream to the client and carries bytes until either has ended. What the client does not let in is
-    /// closed.
+    /// closed. Where this is dropped, the connection is cut: the client is told, since stock `ssh` stays for as long as it
+    /// has an open channel.
     pub(crate) async fn carry(&self, opening: Opening, stream: BoxedStream) {
+        let cut = CancellationToken::new();
+        let _guard = cut.clone().drop_guard();
+        let client = self.clone();
+        let carrying = async move { client.carry_until(opening, stream, &cut).await };
+        let _ = tokio::spawn(carrying.in_current_span()).await;
+    }
+
+    /// A channel that the client was asked for is waited for even when it is cut: only then can it be closed.
+    async fn carry_until(&self, opening: Opening, stream: BoxedStream, cut: &CancellationToken) {
         let target = match &opening {
             Opening::Agent => "the agent".to_owned(),
             Opening::X11 { display, .. } => display.clone(),
@@ -100,7 +111,11 @@ impl Client {
         let (direction, from) = match opening {
             Opening::Agent => {
                 // Told of once, when the session began.
-                super::carry(&door, stream, &super::Counts::default()).await;
+                let counts = super::Counts::default();
+                tokio::select! {
+                    () = super::carry(&door, stream, &counts) => {}
+                    () = cut.cancelled() => {}
+                }
                 door.inbox.leave();
                 return door.close().await;
             }
@@ -111,7 +126,7 @@ impl Client {
         let from = from.map(|(host, port)| format!("{host}:{port}"));
         let about = About { direction, target, from, peer: None };
         let passage = Passage::open(self.shared.clone(), room, about).await;
-        passage.carry(&door, stream).await;
+        passage.carry_until(&door, stream, cut.cancelled()).await;
     }
 
     /// Opens a channel: by SSH when the client has let it in, natively at once. A client that does not let that in closes

@@ -57,6 +57,33 @@ async fn a_forwarded_agent_can_be_asked_and_then_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_the_agent_that_is_open_does_not_keep_the_client() {
+    let world = World::with("forward_agent: true", |_| {}).await;
+    let agent = Agent::start(&world).await;
+    let mut command = world.client("ssh", "alice");
+    command.env("SSH_AUTH_SOCK", &agent.socket);
+    command.args(["-A", &world.destination()]);
+    // What is left behind holds the connection, until that is cut.
+    let cut = world.path("cut");
+    let script = format!(
+        "import os, socket\n\
+         agent = socket.socket(socket.AF_UNIX)\n\
+         agent.connect(os.environ['SSH_AUTH_SOCK'])\n\
+         agent.sendall(bytes([0, 0, 0, 1, 11]))\n\
+         print(agent.recv(5)[4], flush=True)\n\
+         if os.fork() == 0:\n\
+         \x20   for one in range(3): os.close(one)\n\
+         \x20   while agent.recv(4096): pass\n\
+         \x20   open('{}', 'w')\n",
+        cut.display()
+    );
+    command.arg(format!("python3 -c \"{script}\""));
+    // Its identities (draft-ietf-sshm-ssh-agent, 3.5).
+    assert_eq!(ok(&output(command).await), "12\n");
+    until("the connection's end", || cut.exists().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_connection_has_so_many_sessions() {
     let world = World::with("max_sessions: 2", |_| {}).await;
     let socket = world.path("mux");
