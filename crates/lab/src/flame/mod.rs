@@ -1,6 +1,7 @@
 //! Flame graphs of a cluster's processes while they work: where their processor time goes, by connection and by byte.
 
 mod load;
+mod names;
 mod perf;
 pub mod stacks;
 
@@ -112,9 +113,11 @@ struct Seen {
 /// Looks.
 ///
 /// # Errors
-/// When `perf` is not there or may not look, when something cannot be started, or when the work fails.
+/// When `perf` is not there or may not look, when the program has no names of functions, when something cannot be started, or
+/// when the work fails.
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let perf = Perf::find(settings.rate)?;
+    names::required(program)?;
     if let Some(directory) = &settings.folded {
         fs::create_dir_all(directory).at("make", directory)?;
     }
