@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod auth_api;
 mod certificates;
 mod cluster;

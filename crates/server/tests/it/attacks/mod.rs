@@ -1,0 +1,2 @@
+//! Attacks through the services' API: each takes what a thief would hold, does what a thief would do, and shows what is
+//! refused.
