@@ -123,8 +123,8 @@ impl Piece {
             Self::NativeWarm => 30,
             Self::TunnelFrame | Self::PostgresRows => 20,
             Self::Recording => 10,
-            Self::TunnelStream | Self::Decision => 400,
-            Self::PostgresStatement | Self::Identity => 2_000,
+            Self::Decision => 400,
+            Self::TunnelStream | Self::PostgresStatement | Self::Identity => 2_000,
         }
     }
 
