@@ -4,10 +4,12 @@
 mod deny;
 mod dev;
 mod features;
+mod fuzz;
 mod keys;
 mod layers;
 mod metadata;
 mod setup;
+mod surface;
 mod test;
 
 use std::process::ExitCode;
@@ -18,6 +20,7 @@ cargo xtask features [NAME] check that every feature builds
 cargo xtask setup           only install what the tests need
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
 cargo xtask check-layers    fail on a dependency that the architecture forbids
+cargo xtask check-surface   fail on a method of the API whose fields, bounds and tests docs/surface.md does not name
 cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
 ";
 
@@ -37,12 +40,14 @@ fn main() -> ExitCode {
         "test" => test::run(&rest),
         "dev" => dev::run(&rest),
         "features" => features::run(&rest),
+        "fuzz" => fuzz::run(&rest),
         "setup" => setup::run(),
         "keys" => keys::run(&rest),
         "check-layers" => layers::run(),
+        "check-surface" => surface::run(),
         "deny" => deny::run(),
         _ => {
-            eprint!("{}{USAGE}", test::USAGE);
+            eprint!("{}{}{USAGE}", test::USAGE, fuzz::USAGE);
             return ExitCode::from(2);
         }
     };

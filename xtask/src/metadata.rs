@@ -108,7 +108,7 @@ fn read(value: &Value) -> Option<Vec<Package>> {
     Some(packages)
 }
 
-fn host_target() -> Result<String, String> {
+pub(crate) fn host_target() -> Result<String, String> {
     let output =
         Command::new("rustc").args(["-vV"]).output().map_err(|error| format!("cannot run rustc: {error}"))?;
     String::from_utf8_lossy(&output.stdout)
