@@ -15,8 +15,8 @@ const TESTS: [&str; 2] = ["crates", "interop"];
 struct Api {
     /// `Service.Method`, with the name of its request.
     methods: BTreeMap<String, String>,
-    /// Fields by message, those of a `oneof` among them.
-    fields: BTreeMap<String, BTreeSet<String>>,
+    /// Fields by message, those of a `oneof` among them, with their types.
+    fields: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// A row of the table.
@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
     let problems = problems(&api, &rows, &tests);
     if problems.is_empty() {
-        println!("{}: {} rows for {} methods", TABLE, rows.len(), api.methods.len());
+        println!("{TABLE}: {} rows for {} methods", rows.len(), api.methods.len());
         return Ok(());
     }
     Err(format!("{TABLE} does not say what callers may choose:\n  {}", problems.join("\n  ")))
@@ -94,9 +94,26 @@ impl Api {
             } else if line.starts_with('}') {
                 message.pop();
             } else if let (Some(within), Some(field)) = (message.last(), field(line)) {
-                self.fields.entry(within.clone()).or_default().insert(field);
+                self.fields.entry(within.clone()).or_default().extend([field]);
             }
         }
+    }
+}
+
+impl Api {
+    /// What callers send, by the name of its row: each method's request under the method's, and what is in requests under its own.
+    fn sent(&self) -> BTreeMap<&str, &str> {
+        let mut sent: BTreeMap<&str, &str> =
+            self.methods.iter().map(|(method, request)| (method.as_str(), request.as_str())).collect();
+        let mut left: Vec<&str> = sent.values().copied().collect();
+        while let Some(message) = left.pop() {
+            for of in self.fields.get(message).into_iter().flat_map(BTreeMap::values) {
+                if self.fields.contains_key(of) && sent.insert(of, of).is_none() {
+                    left.push(of);
+                }
+            }
+        }
+        sent
     }
 }
 
@@ -105,12 +122,13 @@ fn name(text: &str) -> String {
     text.trim().chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect()
 }
 
-/// The name in `TYPE NAME = NUMBER`.
-fn field(line: &str) -> Option<String> {
+/// Name and type of `TYPE NAME = NUMBER`; of a map, the type of its values.
+fn field(line: &str) -> Option<(String, String)> {
     let (head, number) = line.split_once('=')?;
     let is_number = number.trim().trim_end_matches([';', '}', ' ']).parse::<u32>().is_ok();
-    let last = head.split_whitespace().last()?;
-    (is_number && head.split_whitespace().count() > 1).then(|| last.to_owned())
+    let mut words = head.split_whitespace().rev();
+    let (last, of) = (words.next()?, words.next()?);
+    is_number.then(|| (last.to_owned(), of.trim_end_matches('>').to_owned()))
 }
 
 /// The rows of every table of five columns: name, who may, fields, who bounds them, tests.
@@ -151,17 +169,19 @@ fn functions(source: &str) -> impl Iterator<Item = String> + '_ {
 fn problems(api: &Api, rows: &[Row], tests: &BTreeSet<String>) -> Vec<String> {
     let mut problems = Vec::new();
     let named: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    let missing = api.methods.keys().filter(|method| !named.contains(method.as_str()));
-    problems.extend(missing.map(|method| format!("{method} has no row")));
+    let sent = api.sent();
+    let missing = sent.keys().filter(|name| !named.contains(*name));
+    problems.extend(missing.map(|name| format!("{name} has no row")));
     for row in rows {
         let place = format!("line {}, {}", row.line, row.name);
-        if let Some(request) = api.methods.get(&row.name) {
-            let known = api.fields.get(request).cloned().unwrap_or_default();
+        if let Some(message) = sent.get(row.name.as_str()) {
+            let fields = api.fields.get(*message).into_iter().flat_map(BTreeMap::keys);
+            let known: BTreeSet<String> = fields.cloned().collect();
             for field in known.difference(&row.fields) {
                 problems.push(format!("{place}: nothing is said of `{field}`"));
             }
             for field in row.fields.difference(&known) {
-                problems.push(format!("{place}: the request has no `{field}`"));
+                problems.push(format!("{place}: it has no `{field}`"));
             }
         } else if row.name.split_once('.').is_some_and(|(service, _)| {
             api.methods
@@ -200,8 +220,9 @@ mod tests {
           oneof frame {
             bytes data = 2;
           }
-          map<string, string> more = 4;
-        }";
+          map<string, Word> more = 4;
+        }
+        message Word { string text = 1; }";
 
     fn api() -> Api {
         let mut api = Api::default();
@@ -218,15 +239,19 @@ mod tests {
         let api = api();
         assert_eq!(api.methods["Login.Say"], "SayRequest");
         assert_eq!(api.methods.len(), 2);
-        assert_eq!(api.fields["PingRequest"], BTreeSet::from(["token".to_owned()]));
-        assert_eq!(api.fields["SayRequest"], ["words", "data", "more"].map(str::to_owned).into());
+        let fields =
+            |message: &str| api.fields[message].keys().map(String::as_str).collect::<Vec<_>>().join(" ");
+        assert_eq!(fields("PingRequest"), "token");
+        assert_eq!(fields("SayRequest"), "data more words");
+        assert_eq!(api.sent().into_keys().collect::<Vec<_>>(), ["Login.Ping", "Login.Say", "Word"]);
     }
 
     #[test]
     fn a_table_that_leaves_something_out_is_refused() {
         let whole = "| what | who | chooses | bounds | tests |\n|---|---|---|---|---|\n\
              | `Login.Ping` | all | `token` | its hash | `steals` |\n\
-             | `Login.Say` | all | `words`, `data`, `more` | nothing is kept | `steals` |\n";
+             | `Login.Say` | all | `words`, `data`, `more` | nothing is kept | `steals` |\n\
+             | `Word` | all | `text` | its length | `steals` |\n";
         assert_eq!(found(whole), Vec::<String>::new());
         let changed = |from: &str, to: &str| found(&whole.replace(from, to)).join("\n");
         assert!(
@@ -234,7 +259,7 @@ mod tests {
                 .contains("Login.Ping has no row")
         );
         assert!(changed("`words`, ", "").contains("nothing is said of `words`"));
-        assert!(changed("`words`", "`words`, `other`").contains("has no `other`"));
+        assert!(changed("`words`", "`words`, `other`").contains("it has no `other`"));
         assert!(changed("its hash", "").contains("who bounds"));
         assert!(changed("its hash | `steals`", "its hash | none").contains("no test is named"));
         assert!(changed("its hash | `steals`", "its hash | `gone`").contains("no test `gone`"));
