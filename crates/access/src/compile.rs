@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::RoleName;
 use crate::database::DatabaseUserMode;
 use crate::policy::PolicyError;
-use crate::role::{LoginMatcher, NameMatcher, Role, Rules, TraitRef, ValueMatcher};
+use crate::role::{LoginMatcher, NameMatcher, Role, Rules, TraitRef, ValueMatcher, whole_value};
 
 /// One role, ready to be decided with.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl Compiler<'_> {
             ValueMatcher::Regex(pattern) => {
                 let id = format!("{} {path}.{label}[{index}]", self.role);
                 let regex =
-                    Regex::new(pattern).map_err(|error| PolicyError::regex(self.role, pattern, &error))?;
+                    whole_value(pattern).map_err(|error| PolicyError::regex(self.role, pattern, &error))?;
                 self.regexes.push(LabelRegex { id: id.clone(), label: label.to_owned(), regex });
                 call("contains", asked("matched"), text(&id))
             }

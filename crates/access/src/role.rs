@@ -477,7 +477,7 @@ impl ValueMatcher {
             });
         }
         if text.starts_with('^') && text.ends_with('$') {
-            return match Regex::new(text) {
+            return match whole_value(text) {
                 Ok(_) => Ok(Self::Regex(text.to_owned())),
                 Err(error) => Err((
                     format!("is not a regular expression: {}", regex_problem(&error)),
@@ -503,6 +503,14 @@ impl ValueMatcher {
             Self::Trait(reference) => format!("{{{{{}}}}}", reference.name()),
         }
     }
+}
+
+/// The expression of a label, over the whole value: `^prod|dev$` is `prod` or `dev`, and not what begins or ends so.
+/// The text alone has to be an expression, or a parenthesis of it could close the group around it.
+pub(crate) fn whole_value(text: &str) -> Result<Regex, regex::Error> {
+    Regex::new(text)?;
+    // With `(?x)` it may end in a comment, which the line break ends.
+    Regex::new(&format!(r"\A(?:{text})\z")).or_else(|_| Regex::new(&format!("\\A(?:{text}\n)\\z")))
 }
 
 /// The last line of the library's drawing says what is wrong.

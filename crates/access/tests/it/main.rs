@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod databases;
 mod decide;
 mod docs;
