@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::database::{DatabaseOptions, DatabaseUserMode};
 use crate::permit::{Forwarding, RecordAt, RecordPolicy, RecordingMode, SessionOptions};
-use crate::role::{DEFAULT_MAX_SESSIONS, TTL_RANGE};
+use crate::role::{DEFAULT_MAX_SESSIONS, DEFAULT_SESSION_TTL, TTL_RANGE};
 use crate::yaml::{self, Problems, Section};
 
 /// Longest time span that an option may name: 30 days.
@@ -162,6 +162,36 @@ impl Options {
             self.db_statement_bytes.map(Into::into),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
+    }
+
+    /// Whether these limits are no looser than others, of what a cluster's policy leaves to both.
+    pub(crate) fn within(&self, other: &Self, cluster: &Self) -> bool {
+        let ttl = |options: &Self| options.max_session_ttl.unwrap_or(DEFAULT_SESSION_TTL);
+        let (said, databases) =
+            (merge([other].into_iter(), cluster), merge_database([other].into_iter(), cluster));
+        let explicit = Self {
+            forward_agent: Some(said.forward_agent),
+            port_forwarding: Some(said.port_forwarding),
+            stream_local_forwarding: Some(said.stream_local_forwarding),
+            permit_x11_forwarding: Some(said.x11_forwarding),
+            ssh_file_copy: Some(said.ssh_file_copy),
+            record_session: Some(said.record_session),
+            session_recording: Some(said.recording),
+            hash_files: Some(said.hash_files),
+            client_idle_timeout: said.client_idle_timeout,
+            max_session_duration: said.max_session_duration,
+            disconnect_expired_cert: Some(said.disconnect_expired_cert),
+            max_sessions: Some(said.max_sessions),
+            create_db_user_mode: Some(databases.user_mode),
+            record_db_parameters: Some(databases.record_parameters),
+            db_statement_bytes: Some(databases.statement_bytes),
+            ..Self::default()
+        };
+        // Nothing in which the others are stricter changes them.
+        let full = (merge([self].into_iter(), cluster), merge_database([self].into_iter(), cluster));
+        let both = [self, &explicit];
+        let tightened = (merge(both.into_iter(), cluster), merge_database(both.into_iter(), cluster));
+        ttl(self) <= ttl(other) && full == tightened
     }
 
     /// The stricter of two in everything that both say.

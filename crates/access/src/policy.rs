@@ -12,13 +12,16 @@ use cedar_policy::{
 use time::OffsetDateTime;
 
 mod databases;
+mod holding;
 mod joining;
 
 use crate::compile::{CompiledRole, compile};
 use crate::options;
 use crate::permit::{ApiPermit, Permit, Refusal, SessionOptions};
 use crate::role::{DEFAULT_SESSION_TTL, LoginMatcher, Role, TTL_RANGE, TraitRef, Verb};
-use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, SessionPolicy, Traits};
+use crate::{
+    HostRole, Identity, Labels, Lock, LockTarget, Login, Node, Principal, RoleName, SessionPolicy, Traits,
+};
 
 pub use databases::DatabaseChoices;
 pub use joining::JoinTarget;
@@ -603,11 +606,16 @@ fn kept_out(identity: &Identity, lock: &Lock) -> Refusal {
     if !lock.message.is_empty() {
         why.push_str(&format!(": {}", lock.message));
     }
+    // A lock on one login leaves the way to the next.
+    let hint = match (&lock.target, &identity.principal) {
+        (LockTarget::LoginId(_), Principal::User { .. }) => "log in again: sallyport login",
+        _ => "ask an administrator",
+    };
     Refusal {
         what: format!("{} is kept out", identity.display_name()),
         why,
         rule: Some(format!("lock \"{}\"", lock.name)),
-        hint: Some("ask an administrator".to_owned()),
+        hint: Some(hint.to_owned()),
     }
 }
 

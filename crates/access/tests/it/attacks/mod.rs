@@ -1,3 +1,5 @@
-//! Attacks on the decision itself: expressions that match more than they say.
+//! Attacks on the decision itself: expressions that match more than they say, and rights that are handed out by whoever
+//! lacks them.
 
+mod holding;
 mod labels;

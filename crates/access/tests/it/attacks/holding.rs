@@ -1,0 +1,138 @@
+//! Nobody gives more than they hold.
+
+use sallyport_access::{HostRole, Identity, Policies, Role};
+
+use crate::people::{policies, role, user};
+
+fn presets() -> Vec<Role> {
+    use sallyport_access::role::{PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR};
+    [PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR].map(|text| Role::parse(text).unwrap()).into()
+}
+
+fn all(more: &[Role]) -> Policies {
+    policies(&[presets(), more.to_vec()].concat())
+}
+
+fn holds(policies: &Policies, holder: &Identity, other: &Identity) -> bool {
+    policies.holds(holder, policies, other, "the other").is_ok()
+}
+
+#[test]
+fn rights_to_the_api_are_held_or_not() {
+    let desk = role("desk", "{allow: {rules: [{resources: [user], verbs: ['*']}]}}");
+    let reader = role("reader", "{allow: {rules: [{resources: [user], verbs: [read]}]}}");
+    let but = role("but", "{deny: {rules: [{resources: [ca], verbs: [update]}]}}");
+    let all = all(&[desk, reader, but]);
+    let dora = user("dora", &["desk"], &[]);
+    assert!(holds(&all, &dora, &user("rita", &["reader"], &[])));
+    assert!(holds(&all, &dora, &user("nobody", &[], &[])));
+    assert!(holds(&all, &dora, &dora));
+    let refused = all.holds(&dora, &all, &user("eve", &["editor"], &[]), "eve").unwrap_err();
+    assert!(
+        refused.public_message().contains("dora does not hold all that eve holds: dora may not"),
+        "{refused}"
+    );
+    for roles in [&["editor"][..], &["auditor"], &["reader", "editor"]] {
+        assert!(!holds(&all, &dora, &user("x", roles, &[])), "{roles:?}");
+    }
+    let eve = user("eve", &["editor"], &[]);
+    assert!(all.administers(&eve));
+    assert!(holds(
+        &all,
+        &eve,
+        &user("x", &["editor", "access", "auditor"], &[("internal.logins", &["root"])])
+    ));
+    // An editor with one right taken away is no administrator of everything any more, and gives no whole editor.
+    let less = user("less", &["editor", "but"], &[]);
+    assert!(!all.administers(&less));
+    assert!(!holds(&all, &less, &eve));
+    assert!(holds(&all, &less, &user("y", &["editor", "but"], &[])));
+}
+
+#[test]
+fn logins_databases_and_sessions_are_held_or_not() {
+    let roles = [
+        role(
+            "ops",
+            "{allow: {logins: ['*'], node_labels: {env: [prod, dev]}, db_labels: {'*': '*'}, db_users: ['*'], db_names: [app]}}",
+        ),
+        role("dev", "{allow: {logins: ['{{internal.logins}}', deploy], node_labels: {env: dev}}}"),
+        role("dev-team", "{allow: {logins: [deploy], node_labels: {env: dev, team: x}}}"),
+        role("glob", "{allow: {logins: [deploy], node_labels: {env: 'd*'}}}"),
+        role("everywhere", "{allow: {logins: [deploy], node_labels: {'*': '*'}}}"),
+        role("loose", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {forward_agent: true}}"),
+        role("long", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_session_ttl: 20h}}"),
+        role(
+            "strict",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_session: strict, max_session_ttl: 1h}}",
+        ),
+        role("db", "{allow: {db_labels: {env: prod}, db_users: ['{{internal.db_users}}'], db_names: [app]}}"),
+        role("db-all", "{allow: {db_labels: {env: prod}, db_users: [app], db_names: ['*']}}"),
+        role("join", "{allow: {join_sessions: [{roles: [dev], modes: [observer]}]}}"),
+        role("join-all", "{allow: {join_sessions: [{roles: ['*'], modes: [observer, peer]}]}}"),
+        role("no-root", "{deny: {logins: [root]}}"),
+    ];
+    let all = all(&roles);
+    let (ops, logins) = (user("olga", &["ops"], &[]), [("internal.logins", &["root"][..])]);
+    for (theirs, expected) in [
+        (&["dev"][..], true),
+        (&["dev-team"], true),
+        (&["strict"], true),
+        (&["glob"], false),
+        (&["everywhere"], false),
+        (&["loose"], false),
+        (&["long"], false),
+        (&["db"], true),
+        (&["db-all"], false),
+        (&["join"], false),
+        (&["dev", "everywhere"], false),
+    ] {
+        assert_eq!(holds(&all, &ops, &user("x", theirs, &logins)), expected, "{theirs:?}");
+    }
+    // The same role is one's own, with no more of the traits.
+    let dave = user("dave", &["dev"], &[("internal.logins", &["dave", "web"])]);
+    assert!(holds(&all, &dave, &user("x", &["dev"], &[("internal.logins", &["web"])])));
+    assert!(!holds(&all, &dave, &user("x", &["dev"], &[("internal.logins", &["root"])])));
+    assert!(!holds(&all, &dave, &user("x", &["dev"], &[("internal.logins", &["web", "root"])])));
+    assert!(!holds(&all, &user("joe", &["join"], &[]), &user("x", &["join-all"], &[])));
+    assert!(holds(&all, &user("joe", &["join-all"], &[]), &user("x", &["join"], &[])));
+    // What is denied to the one has to be denied to the other.
+    let nora = user("nora", &["ops", "no-root"], &[]);
+    assert!(!holds(&all, &nora, &user("x", &["dev"], &logins)));
+    assert!(holds(&all, &nora, &user("x", &["dev", "no-root"], &logins)));
+}
+
+#[test]
+fn a_role_is_held_as_it_is_to_be() {
+    let before = role("desk", "{allow: {rules: [{resources: [role], verbs: [read, update]}]}}");
+    let after = role("desk", "{allow: {rules: [{resources: ['*'], verbs: ['*']}]}}");
+    let less = role("desk", "{allow: {rules: [{resources: [role], verbs: [read]}]}}");
+    let (now, then) = (all(&[before]), all(&[after]));
+    let dora = user("dora", &["desk"], &[]);
+    assert!(now.holds(&dora, &now, &dora, "role desk").is_ok());
+    assert!(now.holds(&dora, &then, &dora, "role desk").is_err());
+    assert!(now.holds(&dora, &all(&[less]), &dora, "role desk").is_ok());
+}
+
+#[test]
+fn a_host_takes_what_it_reads_and_a_proxy_everything() {
+    let roles = [
+        role("tokens", "{allow: {rules: [{resources: [token], verbs: ['*']}]}}"),
+        role(
+            "joiner",
+            "{allow: {rules: [{resources: [token], verbs: [create]}, {resources: [role, lock, ca, session_policy, db], verbs: [list, read]}]}}",
+        ),
+    ];
+    let all = all(&roles);
+    let (tokens, joiner, eve) =
+        (user("t", &["tokens"], &[]), user("j", &["joiner"], &[]), user("eve", &["editor"], &[]));
+    for role in [HostRole::Node, HostRole::OpenSsh] {
+        assert!(all.holds_host(&tokens, role).is_err(), "{role:?}");
+        assert!(all.holds_host(&joiner, role).is_ok(), "{role:?}");
+        assert!(all.holds_host(&eve, role).is_ok(), "{role:?}");
+    }
+    for role in [HostRole::Proxy, HostRole::Auth] {
+        assert!(all.holds_host(&joiner, role).is_err(), "{role:?}");
+        assert!(all.holds_host(&eve, role).is_ok(), "{role:?}");
+    }
+}
