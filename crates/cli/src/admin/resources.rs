@@ -165,6 +165,12 @@ fn facts(resource: &serde_json::Value) -> String {
 }
 
 fn as_json(resource: &Resource) -> CliResult<serde_json::Value> {
+    // Who may list and not read is told the names alone.
+    if resource.yaml.is_empty() {
+        return Ok(json!({
+            "kind": resource.kind, "metadata": { "name": resource.name }, "revision": resource.revision,
+        }));
+    }
     let mut value: serde_json::Value = serde_saphyr::from_str(&resource.yaml).map_err(|error| {
         CliError::new(format!("{}/{} is not YAML: {error}", resource.kind, resource.name))
     })?;
@@ -195,6 +201,10 @@ pub(super) async fn get(authority: &Authority, args: &Get) -> CliResult {
             ui::data("---")?;
         }
         ui::data(format!("# revision {}", resource.revision))?;
+        if resource.yaml.is_empty() {
+            ui::data(format!("# {}/{}: no role lets you read it", resource.kind, resource.name))?;
+            continue;
+        }
         ui::data(resource.yaml.trim_end())?;
     }
     if resources.is_empty() {

@@ -18,9 +18,9 @@ pub(super) enum Users {
     Add(Add),
     /// List users.
     Ls(Ls),
-    /// Take a user's credentials away and print a link to set new ones. Also lifts a lockout.
+    /// Take a user's credentials away, end their logins and print a link to set new ones. Also lifts a lockout.
     Reset(Named),
-    /// Remove a user. Certificates already issued run out by themselves: add a lock to cut them at once.
+    /// Remove a user. Their logins end at once, with the sessions that run.
     Rm(Named),
 }
 

@@ -1,15 +1,15 @@
 //! Administration: resources, users, tokens, the CAs' public halves, and the audit log.
 
 mod search;
+mod users;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_access::labels::check_set;
-use sallyport_access::{HostRole, Role, RoleName, Traits, UserName, Verb};
+use sallyport_access::{HostId, HostRole, Role, RoleName, Verb};
 use sallyport_audit::Code;
-use sallyport_sal::random;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1::admin_server::Admin;
 use sallyport_wire::{convert, v1};
@@ -18,11 +18,11 @@ use tonic::{Request, Response, Status};
 
 use super::caller::{Caller, caller};
 use super::databases::DatabaseRecord;
-use super::hosts::{REMEMBERED, fresh_token, hash_of, shown, storage};
+use super::hosts::{REMEMBERED, fresh_token, shown, storage};
+use super::people::Ended;
 use super::resources::{self, Document, KINDS};
 use super::state::{
-    CredentialRecord, HostRecord, InviteRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord,
-    TokenRecord, UserRecord,
+    HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
 };
 use super::view::PAGE;
 use super::{Inner, host_role, host_role_name};
@@ -30,8 +30,6 @@ use search::{Events, search};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
-/// How long an invite or reset link is good.
-const INVITE_TTL: time::Duration = time::Duration::hours(24);
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 const LONGEST_TOKEN_TTL: Duration = Duration::from_secs(7 * 86_400);
 const SHORTEST_TOKEN_TTL: Duration = Duration::from_secs(10);
@@ -62,7 +60,12 @@ impl Admin for Service {
         let kind = self.0.known_kind(&caller, "Admin.ListResources", &asked.kind).await?;
         self.0.allow(&caller, "Admin.ListResources", kind, Verb::List).await?;
         self.0.called(&caller, "Admin.ListResources", kind).await?;
-        self.0.resources(kind, &asked).await.map(Response::new)
+        let mut listed = self.0.resources(kind, &asked).await?;
+        // To list is to learn what there is. What stands in it is for those who may read it.
+        if self.0.check(&caller, kind, Verb::Read).is_err() {
+            listed.resources.iter_mut().for_each(|resource| resource.yaml.clear());
+        }
+        Ok(Response::new(listed))
     }
 
     async fn create_resource(
@@ -184,6 +187,16 @@ pub(super) enum Write {
     Create,
     Replace,
     Update(u64),
+}
+
+impl Write {
+    /// The method that writes so.
+    pub(super) fn method(self) -> &'static str {
+        match self {
+            Self::Create | Self::Replace => "Admin.CreateResource",
+            Self::Update(_) => "Admin.UpdateResource",
+        }
+    }
 }
 
 impl Inner {
@@ -350,7 +363,17 @@ impl Inner {
         let document = match document {
             Document::Node(node) => return self.write_node(caller, *node, write).await,
             Document::Database(database) => return self.write_database(caller, *database, write).await,
+            Document::User(user) => return self.write_user(caller, user, write).await,
             other => other,
+        };
+        // Who has a role does not change while it is decided whether it may be written.
+        let _changing = match &document {
+            Document::Role(role) => {
+                let changing = self.people.changing.write().await;
+                self.must_hold_role(caller, write.method(), &role.name, Some(role)).await?;
+                Some(changing)
+            }
+            _ => None,
         };
         let now = OffsetDateTime::now_utc();
         let (kind, name) = (document.kind(), document.name());
@@ -360,9 +383,7 @@ impl Inner {
             ("role", true) => Code::RoleUpdated,
             ("lock", false) => Code::LockCreated,
             ("lock", true) => Code::LockUpdated,
-            ("session_policy", _) => Code::SessionPolicySet,
-            (_, false) => Code::UserCreated,
-            (_, true) => Code::UserUpdated,
+            _ => Code::SessionPolicySet,
         };
         let failed = |error: StoreError| storage(&error);
         let (op, yaml) = match &document {
@@ -378,12 +399,8 @@ impl Inner {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };
                 (op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
-            Document::Node(_) | Document::Database(_) => {
-                return Err(Status::internal("nodes and databases are written elsewhere"));
-            }
-            Document::User(user) => {
-                self.check_roles(&user.roles)?;
-                (op(&name, user, None, write).map_err(failed)?, resources::user_yaml(user))
+            Document::Node(_) | Document::Database(_) | Document::User(_) => {
+                return Err(Status::internal("users, nodes and databases are written elsewhere"));
             }
         };
         if let Document::Role(role) = &document {
@@ -443,17 +460,26 @@ impl Inner {
     }
 
     async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
-        if kind == "db" {
-            return self.delete_database(caller, name).await;
+        match kind {
+            "db" => return self.delete_database(caller, name).await,
+            "user" => return self.delete_user(caller, name).await,
+            "node" => return self.delete_node(caller, name).await,
+            _ => {}
         }
+        // Nobody gets a role that is on its way out.
+        let _changing = match kind {
+            "role" => Some(self.people.changing.write().await),
+            _ => None,
+        };
         let now = OffsetDateTime::now_utc();
-        if !self.exists(kind, name, now).await? && kind != "node" {
+        if !self.exists(kind, name, now).await? {
             return Err(Status::not_found(format!("there is no {kind} {}", shown(name))));
         }
-        let mut shown_name = name.to_owned();
-        let mut removed = None;
         let (code, steps) = match kind {
             "role" => {
+                if let Ok(role) = RoleName::new(name) {
+                    self.must_hold_role(caller, "Admin.DeleteResource", &role, None).await?;
+                }
                 self.check_unused(name, now).await?;
                 (Code::RoleDeleted, vec![typed::delete::<RoleRecord>(name, None)])
             }
@@ -462,44 +488,43 @@ impl Inner {
                 (Code::SessionPolicyDeleted, vec![typed::delete::<SessionPolicyRecord>(name, None)])
             }
             "token" => (Code::TokenDeleted, vec![typed::delete::<TokenRecord>(name, None)]),
-            "user" => {
-                let mut steps = vec![typed::delete::<UserRecord>(name, None)];
-                let credential =
-                    self.store.get::<CredentialRecord>(name, now).await.map_err(|error| storage(&error))?;
-                if credential.is_some() {
-                    steps.push(typed::delete::<CredentialRecord>(name, None));
-                }
-                steps.extend(self.invites_of(name, now).await?);
-                (Code::UserDeleted, steps)
-            }
-            _ => {
-                let id = self.one_node(name)?;
-                let mut steps = vec![typed::delete::<NodeRecord>(&id, None)];
-                let host = self.store.get::<HostRecord>(&id, now).await.map_err(|error| storage(&error))?;
-                if host.is_some() {
-                    steps.push(typed::delete::<HostRecord>(&id, None));
-                }
-                if let Ok(id) = id.parse() {
-                    if let Some(known) = self.presence.get(id) {
-                        shown_name = known.node.name.to_string();
-                    }
-                    self.presence.remove(id);
-                    removed = Some(id);
-                }
-                (Code::NodeDeleted, steps)
-            }
+            _ => return Err(Status::internal("users, nodes and databases are removed elsewhere")),
         };
         self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         self.refresh_after(kind).await?;
-        if kind == "node" {
-            self.confirmations.look_again();
-        }
-        if let Some(id) = removed {
-            self.forget_reporter(&caller.name(), id, now).await?;
-        }
-        let event =
-            self.event(code, caller).message(format!("{kind}/{shown_name}")).field("name", shown_name);
+        let event = self.event(code, caller).message(format!("{kind}/{name}")).field("name", name);
         self.record(vec![event]).await
+    }
+
+    /// Removes a node. It is locked until its last certificate is over, which ends its sessions and its connections.
+    async fn delete_node(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        let text = self.one_node(name)?;
+        let id: HostId = text.parse().map_err(|_| Status::internal("the id of a node is none"))?;
+        let shown_name = self.presence.get(id).map_or(text.clone(), |known| known.node.name.to_string());
+        let mut steps = vec![typed::delete::<NodeRecord>(&text, None)];
+        let host = self.store.get::<HostRecord>(&text, now).await.map_err(|error| storage(&error))?;
+        let mut ended = Ended::default();
+        if host.is_some() {
+            steps.push(typed::delete::<HostRecord>(&text, None));
+            ended = self.end_host(caller, id, now)?;
+            steps.extend(std::mem::take(&mut ended.steps));
+        }
+        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        if host.is_some() {
+            self.people.remove_host(id, revisions.get(1).copied().unwrap_or_default());
+        }
+        self.presence.remove(id);
+        self.refresh_after("lock").await?;
+        self.confirmations.look_again();
+        self.forget_reporter(&caller.name(), id, now).await?;
+        let event = self
+            .event(Code::NodeDeleted, caller)
+            .message(format!("node/{shown_name}"))
+            .field("name", shown_name)
+            .field("host_id", text);
+        ended.events.insert(0, event);
+        self.record(ended.events).await
     }
 
     async fn check_unused(&self, role: &str, now: OffsetDateTime) -> Result<(), Status> {
@@ -528,82 +553,6 @@ impl Inner {
         )))
     }
 
-    /// Steps that take back links already sent to a user.
-    async fn invites_of(&self, user: &str, now: OffsetDateTime) -> Result<Vec<sallyport_store::Op>, Status> {
-        let invites =
-            self.store.list::<InviteRecord>(None, PAGE, now).await.map_err(|error| storage(&error))?;
-        let of = invites.into_iter().filter(|invite| invite.value.user.as_str() == user);
-        Ok(of.map(|invite| typed::delete::<InviteRecord>(&invite.name, None)).collect())
-    }
-
-    async fn create_user(
-        &self,
-        caller: &Caller,
-        request: v1::CreateUserRequest,
-    ) -> Result<v1::InviteResponse, Status> {
-        let bad = |error: sallyport_access::IdError| Status::invalid_argument(error.to_string());
-        let now = OffsetDateTime::now_utc();
-        let name = UserName::new(request.name).map_err(bad)?;
-        let roles =
-            request.roles.into_iter().map(RoleName::new).collect::<Result<Vec<_>, _>>().map_err(bad)?;
-        self.check_roles(&roles)?;
-        let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
-        let user = UserRecord { name, roles, traits };
-        let create = typed::create(user.name.as_str(), &user, None).map_err(|error| storage(&error))?;
-        let event = self
-            .event(Code::UserCreated, caller)
-            .message(format!("user/{}", user.name))
-            .field("name", user.name.to_string())
-            .field("yaml", resources::user_yaml(&user));
-        let invite =
-            self.invite_with(&user.name, vec![create], now).await.map_err(|status| match status.code() {
-                tonic::Code::AlreadyExists => Status::already_exists(format!(
-                    "there is a user {} already; for a new password: sallyport admin users reset {}",
-                    user.name, user.name
-                )),
-                _ => status,
-            })?;
-        self.record(vec![event]).await?;
-        Ok(invite)
-    }
-
-    async fn reset_user(&self, caller: &Caller, name: &str) -> Result<v1::InviteResponse, Status> {
-        let now = OffsetDateTime::now_utc();
-        let user = self.store.get::<UserRecord>(name, now).await.map_err(|error| storage(&error))?;
-        let user = user.ok_or_else(|| Status::not_found(format!("there is no user {}", shown(name))))?.value;
-        let mut steps = self.invites_of(name, now).await?;
-        steps.push(typed::put(name, &CredentialRecord::default(), None).map_err(|error| storage(&error))?);
-        let invite = self.invite_with(&user.name, steps, now).await?;
-        let event = self.event(Code::UserReset, caller).message(format!("user/{name}")).field("name", name);
-        self.record(vec![event]).await?;
-        Ok(invite)
-    }
-
-    /// Makes a link for a user, together with other steps.
-    async fn invite_with(
-        &self,
-        user: &UserName,
-        mut steps: Vec<sallyport_store::Op>,
-        now: OffsetDateTime,
-    ) -> Result<v1::InviteResponse, Status> {
-        let token = random::token(20).map_err(|error| Status::internal(error.to_string()))?;
-        let expires = now + INVITE_TTL;
-        let record = InviteRecord { user: user.clone(), totp_sealed: None, expires, used: false };
-        steps.push(
-            typed::create(&hash_of(&token), &record, Some(expires + REMEMBERED))
-                .map_err(|error| storage(&error))?,
-        );
-        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
-        let address =
-            if self.config.public_addr.is_empty() { "PROXY:3080" } else { &self.config.public_addr };
-        Ok(v1::InviteResponse {
-            user: user.to_string(),
-            link: format!("https://{address}/invite/{token}#{}", self.authorities().trust().pins().join(",")),
-            token,
-            expires: Some(convert::time_to_proto(expires)),
-        })
-    }
-
     async fn create_token(
         &self,
         caller: &Caller,
@@ -627,6 +576,7 @@ impl Inner {
         if !matches!(role, HostRole::Node | HostRole::OpenSsh) && !request.labels.is_empty() {
             return Err(Status::invalid_argument("only nodes and OpenSSH servers have labels"));
         }
+        self.must_hold_host(caller, "Admin.CreateToken", role).await?;
         let expires = now + ttl;
         let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
         for (key, value) in &labels {

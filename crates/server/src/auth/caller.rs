@@ -1,5 +1,6 @@
 //! Who calls, and whether they may.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -118,8 +119,8 @@ impl Inner {
         self.record(vec![event]).await
     }
 
-    /// The caller's right to do something with a kind of resource, checked anew for every call: a certificate may have
-    /// expired and a lock may have come since the connection was made.
+    /// The caller's right to do something with a kind of resource, checked anew for every call: since the connection was
+    /// made, a certificate may have expired, a lock may have come, and a role may have been taken away.
     pub(super) async fn allow(
         &self,
         caller: &Caller,
@@ -139,10 +140,10 @@ impl Inner {
             Caller::Anonymous { .. } => return Err(unauthenticated()),
             Caller::Certified { identity, .. } => identity,
         };
-        self.check_valid(identity)?;
+        let identity = self.valid(identity)?;
         let view = self.view();
         view.policies
-            .may(identity, resource, verb)
+            .may(&identity, resource, verb)
             .map_err(|refusal| Status::permission_denied(refusal.public_message()))
     }
 
@@ -182,21 +183,29 @@ impl Inner {
         Err(self.refuse(caller, method, status).await)
     }
 
+    /// Whether a certificate is still good, and its holder still there.
     pub(super) fn check_valid(&self, identity: &Identity) -> Result<(), Status> {
+        self.valid(identity).map(drop)
+    }
+
+    /// An identity as it is now, where its certificate is still good. It asks memory only, and may be asked often.
+    pub(super) fn valid<'i>(&self, identity: &'i Identity) -> Result<Cow<'i, Identity>, Status> {
         let now = OffsetDateTime::now_utc();
         if identity.valid_before + sallyport_ca::SKEW_ALLOWANCE <= now {
             return Err(Status::unauthenticated(
                 "your certificate has expired; log in again: sallyport login",
             ));
         }
+        let current = self.current(identity)?;
         let view = self.view();
+        // A lock covers what the certificate says: a role that was taken away since counts as well.
         match view.policies.locked(identity, None, None, &view.locks, now) {
             Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
-            None => Ok(()),
+            None => Ok(current),
         }
     }
 }
 
-fn unauthenticated() -> Status {
+pub(super) fn unauthenticated() -> Status {
     Status::unauthenticated("a certificate is needed; log in: sallyport login")
 }

@@ -139,7 +139,10 @@ impl Inner {
     }
 
     /// Visits everything on the list, also what was issued a moment ago.
-    async fn each_certificate(&self, mut visit: impl FnMut(CertificateRecord)) -> Result<(), Status> {
+    pub(super) async fn each_certificate(
+        &self,
+        mut visit: impl FnMut(CertificateRecord),
+    ) -> Result<(), Status> {
         self.index.caught_up(&self.log).await?;
         let now = OffsetDateTime::now_utc();
         let mut after = None::<String>;

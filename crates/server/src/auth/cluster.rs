@@ -83,7 +83,7 @@ impl Cluster for Service {
         }
         let what = format!("{} as {} on {}", shown(&asked.user), shown(&asked.login), shown(&asked.node));
         self.0.called(&caller, "Cluster.ExplainAccess", &what).await?;
-        self.0.explain(&asked).await.map(Response::new)
+        self.0.explain(&caller, &asked).await.map(Response::new)
     }
 
     async fn list_recordings(
@@ -227,7 +227,13 @@ impl Inner {
         Ok(v1::ListNodesResponse { nodes, next })
     }
 
-    async fn explain(&self, asked: &v1::ExplainAccessRequest) -> Result<v1::ExplainAccessResponse, Status> {
+    /// What is answered to a caller who may ask about themselves alone tells nothing of what they cannot see: a node that
+    /// is not there and one that no role shows them are one answer.
+    async fn explain(
+        &self,
+        caller: &Caller,
+        asked: &v1::ExplainAccessRequest,
+    ) -> Result<v1::ExplainAccessResponse, Status> {
         let bad = |error: sallyport_access::IdError| Status::invalid_argument(error.to_string());
         let now = OffsetDateTime::now_utc();
         let user = UserName::new(asked.user.clone()).map_err(bad)?;
@@ -235,8 +241,24 @@ impl Inner {
         let stored =
             self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| storage(&error))?;
         let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {user}")))?;
-        let nodes = self.presence.find(&asked.node);
+        let identity = self.identity_of(&stored.value, now);
+        let view = self.view();
+        let mut nodes = self.presence.find(&asked.node);
+        let sees_all = ["access", "node"].iter().any(|kind| {
+            let verb = if *kind == "node" { Verb::List } else { Verb::Read };
+            self.check(caller, kind, verb).is_ok()
+        });
+        if !sees_all {
+            nodes.retain(|known| !view.policies.logins_on(&identity, &known.node).is_empty());
+        }
         let node = match nodes.as_slice() {
+            [] if !sees_all => {
+                let node = shown(&asked.node);
+                let summary = format!(
+                    "{user} may not log in as {login} on {node}: no node of this name is among those of {user}"
+                );
+                return Ok(v1::ExplainAccessResponse { allowed: false, summary, details: Vec::new() });
+            }
             [] => return Err(Status::not_found(format!("there is no node {}", shown(&asked.node)))),
             [one] => one,
             several => {
@@ -248,10 +270,10 @@ impl Inner {
                 )));
             }
         };
-        let identity = self.identity_of(&stored.value, now);
-        let view = self.view();
         let why = view.policies.explain(&identity, &node.node, &login, &view.locks, now);
-        Ok(v1::ExplainAccessResponse { allowed: why.allowed, summary: why.summary, details: why.details })
+        let mut details = why.details;
+        details.push(super::people::DECIDED_BY_STATE.to_owned());
+        Ok(v1::ExplainAccessResponse { allowed: why.allowed, summary: why.summary, details })
     }
 
     async fn list_recordings(

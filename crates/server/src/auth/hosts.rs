@@ -286,7 +286,8 @@ impl Inner {
         if let Some(node) = &node {
             steps.push(typed::put(&id, node, None).map_err(|error| storage(&error))?);
         }
-        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        self.people.put_host(&host, revisions.first().copied().unwrap_or_default());
         self.note_certificates(host.id, issued.valid_before, now).await?;
         if let Some(node) = node {
             self.presence.put(node);
@@ -436,9 +437,19 @@ fn public_names(role: HostRole, request: &v1::JoinRequest) -> Vec<String> {
     }
 }
 
+/// Kinds whose names callers write themselves. Keys of others are the authority's own.
+const NAMED: [&str; 7] = ["db", "lock", "node", "role", "session_policy", "token", "user"];
+
 /// What the caller may read of a failing state.
 pub(super) fn storage(error: &StoreError) -> Status {
+    let named = |key: &str| key.split('/').next().is_some_and(|kind| NAMED.contains(&kind));
     match error {
+        StoreError::NotFound { key } | StoreError::Exists { key } | StoreError::Conflict { key, .. }
+            if !named(key) =>
+        {
+            tracing::debug!(%error, "a change was overtaken by another");
+            Status::aborted("this was changed at the same moment by another call; ask again")
+        }
         StoreError::NotFound { .. } => Status::not_found(error.to_string()),
         StoreError::Exists { .. } => Status::already_exists(error.to_string()),
         StoreError::Conflict { .. } => Status::aborted(error.to_string()),

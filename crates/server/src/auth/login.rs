@@ -1,5 +1,7 @@
 //! Passwords and codes for certificates, invites, and joining.
 
+mod invites;
+
 use std::sync::Arc;
 
 use data_encoding::BASE64;
@@ -7,7 +9,7 @@ use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
 use sallyport_ca::{CaKind, CertificateKind, SshOptions, UserCertificates, check_accepted, issue_user};
 use sallyport_sal::totp;
-use sallyport_store::{StoreError, typed};
+use sallyport_store::{Kind, Op, StoreError, Stored, typed};
 use sallyport_wire::v1::login_server::Login;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -16,10 +18,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::caller::{Caller, caller};
-use super::hosts::{hash_of, shown, storage};
+use super::hosts::{shown, storage};
 use super::issued::with_certificates;
 use super::passwords::{FAILURE_WINDOW, LENGTHS, LOCKOUT, MOST_FAILURES};
-use super::state::{CredentialRecord, InviteRecord, UserRecord};
+use super::state::{CredentialRecord, UserRecord};
 use super::{Inner, NOWHERE};
 use crate::config::SecondFactor;
 
@@ -154,7 +156,7 @@ impl Inner {
             }
             None => None,
         };
-        let Some(user) = user.map(|stored| stored.value) else {
+        let Some(Stored { value: user, revision: user_revision, .. }) = user else {
             return Err(self.unknown_user(&request.user, password, address, now).await);
         };
         let stored = self
@@ -201,7 +203,26 @@ impl Inner {
             .map_err(|status| refusal(status, "lifetime"))?;
         let issued =
             self.certify_user(&identity, &request.ssh_public_key, &request.tls_public_key, ttl, now)?;
-        self.note_success(&user.name, credential, revision, step, now).await?;
+        // From here to the answer, what was proven and decided stays true: whoever changes it finds this login open.
+        let _changing = self.people.changing.read().await;
+        let mut steps = self.note_success(&user.name, credential, revision, step, now).await?;
+        let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
+        steps.push(check(UserRecord::KIND, user_revision));
+        steps.push(
+            Self::open_login(&user.name, identity.login_id, issued.valid_before)
+                .map_err(|error| storage(&error))?,
+        );
+        match self.store.backend().transact(steps, now).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict { key, .. }) if key.starts_with(UserRecord::KIND) => {
+                let text = "the account was changed at this moment; log in again";
+                return Err(refusal(Status::aborted(text), "the user changed meanwhile"));
+            }
+            Err(StoreError::Conflict { .. }) => {
+                return Err(refusal(Status::unauthenticated(WRONG), "the same code twice at once"));
+            }
+            Err(error) => return Err(storage(&error).into()),
+        }
         let logged_in = self
             .event(Code::UserLogin, caller)
             .user(user.name.as_str())
@@ -301,7 +322,7 @@ impl Inner {
         refusal(Status::resource_exhausted("too many logins of this user at this moment"), "contention")
     }
 
-    /// Spends the code. A second login with the same one finds the record changed.
+    /// The steps that spend the code, and forget failures. A second login with the same code finds the record changed.
     async fn note_success(
         &self,
         user: &UserName,
@@ -309,20 +330,21 @@ impl Inner {
         revision: u64,
         step: Option<u64>,
         now: OffsetDateTime,
-    ) -> Result<(), LoginRefusal> {
+    ) -> Result<Vec<Op>, LoginRefusal> {
         if step.is_none() && credential.failures.is_empty() && credential.locked_until.is_none() {
-            return Ok(());
+            // Wrong guesses of others change the record, and are no reason to refuse; another password is.
+            let stored = self.store.get::<CredentialRecord>(user.as_str(), now).await;
+            let stored = stored.map_err(|error| storage(&error))?.map(|stored| stored.value);
+            if stored.and_then(|stored| stored.password) != credential.password {
+                return Err(refusal(Status::unauthenticated(WRONG), "the password changed meanwhile"));
+            }
+            return Ok(Vec::new());
         }
         credential.failures.clear();
         credential.locked_until = None;
         credential.last_step = step.or(credential.last_step);
-        match self.write_credential(user, &credential, revision, now).await {
-            Ok(()) => Ok(()),
-            Err(StoreError::Conflict { .. }) => {
-                Err(refusal(Status::unauthenticated(WRONG), "the same code twice at once"))
-            }
-            Err(error) => Err(storage(&error).into()),
-        }
+        let step = typed::update(user.as_str(), revision, &credential, None);
+        Ok(vec![step.map_err(|error| storage(&error))?])
     }
 
     async fn write_credential(
@@ -332,6 +354,11 @@ impl Inner {
         revision: u64,
         now: OffsetDateTime,
     ) -> Result<(), StoreError> {
+        // A user who was removed meanwhile leaves nothing behind for another of the name.
+        let _changing = self.people.changing.read().await;
+        if self.people.user(user).is_none() {
+            return Ok(());
+        }
         if revision == 0 {
             self.store.create(user.as_str(), credential, None, now).await?;
         } else {
@@ -403,128 +430,6 @@ impl Inner {
             logins: logins.iter().map(ToString::to_string).collect(),
             valid_until: Some(convert::time_to_proto(issued.valid_before)),
         }
-    }
-
-    async fn invite(
-        &self,
-        caller: &Caller,
-        token: &str,
-        now: OffsetDateTime,
-    ) -> Result<(String, typed::Stored<InviteRecord>), Status> {
-        if let Caller::Anonymous { address } = caller
-            && self.guesses.address_is_barred(address.ip(), now)
-        {
-            return Err(Status::resource_exhausted(
-                "too many failed attempts from this address; try again in 15 minutes",
-            ));
-        }
-        let key = hash_of(token);
-        let stored = self.store.get::<InviteRecord>(&key, now).await.map_err(|error| storage(&error))?;
-        let problem = match stored {
-            Some(stored) if stored.value.used => {
-                "this link has been used; ask an administrator for a new one"
-            }
-            Some(stored) if stored.value.expires <= now => {
-                "this link has expired; ask an administrator for a new one"
-            }
-            Some(stored) => return Ok((key, stored)),
-            None => {
-                "this link is not known, or was replaced by a newer one; ask an administrator for a new one"
-            }
-        };
-        if let Caller::Anonymous { address } = caller {
-            self.guesses.note_address(address.ip(), now);
-        }
-        self.record(vec![self.event(Code::InviteRefused, caller).message(problem)]).await?;
-        Err(Status::permission_denied(problem))
-    }
-
-    async fn begin_invite(&self, caller: &Caller, token: &str) -> Result<v1::BeginInviteResponse, Status> {
-        let now = OffsetDateTime::now_utc();
-        let (key, stored) = self.invite(caller, token, now).await?;
-        let mut invite = stored.value;
-        let internal = |error: sallyport_sal::SalError| Status::internal(error.to_string());
-        let secret = match &invite.totp_sealed {
-            // Opened before: the same secret, so that one already scanned stays good.
-            Some(sealed) => self.unseal_totp(&invite.user, sealed)?,
-            None => {
-                let secret = totp::Secret::generate().map_err(internal)?;
-                let sealed =
-                    self.seal.seal(&totp_label(&invite.user), secret.as_bytes()).map_err(internal)?;
-                invite.totp_sealed = Some(BASE64.encode(&sealed));
-                self.store
-                    .update(&key, stored.revision, &invite, stored.expires, now)
-                    .await
-                    .map_err(|error| storage(&error))?;
-                secret
-            }
-        };
-        self.record(vec![self.event(Code::InviteOpened, caller).user(invite.user.as_str())]).await?;
-        Ok(v1::BeginInviteResponse {
-            user: invite.user.to_string(),
-            otp_uri: secret
-                .uri(&format!("Sallyport {}", self.config.cluster), invite.user.as_str())
-                .to_string(),
-            second_factor: self.second_factor_word().to_owned(),
-        })
-    }
-
-    async fn finish_invite(
-        &self,
-        caller: &Caller,
-        request: v1::FinishInviteRequest,
-    ) -> Result<v1::FinishInviteResponse, Status> {
-        let now = OffsetDateTime::now_utc();
-        let password = Zeroizing::new(request.password);
-        let otp = Zeroizing::new(request.otp);
-        let (key, stored) = self.invite(caller, &request.token, now).await?;
-        let mut invite = stored.value;
-        let length = password.chars().count();
-        if !LENGTHS.contains(&length) {
-            return Err(Status::invalid_argument(format!(
-                "a password has from {} to {} characters, this one has {length}",
-                LENGTHS.start(),
-                LENGTHS.end()
-            )));
-        }
-        let mut credential = CredentialRecord::default();
-        if otp.trim().is_empty() {
-            if self.config.second_factor == SecondFactor::Required {
-                return Err(Status::failed_precondition(
-                    "this cluster requires a second factor: enter a one-time code",
-                ));
-            }
-        } else {
-            let sealed = invite
-                .totp_sealed
-                .clone()
-                .ok_or_else(|| Status::failed_precondition("open the link first"))?;
-            let secret = self.unseal_totp(&invite.user, &sealed)?;
-            let Some(step) = secret.verify(otp.trim(), now, None) else {
-                return Err(Status::invalid_argument(
-                    "the one-time code is wrong; check that the clock of the device that shows it is right",
-                ));
-            };
-            credential.totp_sealed = Some(sealed);
-            credential.last_step = Some(step);
-        }
-        let second_factor = credential.totp_sealed.is_some();
-        credential.password = Some(self.passwords.hash(password).await?);
-        invite.used = true;
-        invite.totp_sealed = None;
-        let user = invite.user.clone();
-        // Of two people with the same link, the second finds it changed.
-        let steps = vec![
-            typed::update(&key, stored.revision, &invite, stored.expires).map_err(|error| storage(&error))?,
-            typed::put(user.as_str(), &credential, None).map_err(|error| storage(&error))?,
-        ];
-        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
-        let event = self
-            .event(Code::InviteAccepted, caller)
-            .user(user.as_str())
-            .field("second_factor", second_factor);
-        self.record(vec![event]).await?;
-        Ok(v1::FinishInviteResponse { user: user.to_string() })
     }
 }
 

@@ -16,6 +16,7 @@ mod cluster;
 mod custodies;
 mod databases;
 mod fleet;
+mod holding;
 mod hosts;
 mod issued;
 mod live;
@@ -23,6 +24,7 @@ mod login;
 mod open;
 mod openssh;
 mod passwords;
+mod people;
 mod resources;
 mod room;
 mod rotation;
@@ -109,6 +111,7 @@ struct Inner {
     clients: seen::Clients,
     /// Of connections to the authority itself.
     sightings: crate::seen::Seen,
+    people: people::People,
     passwords: passwords::Pool,
     guesses: passwords::Guesses,
     confirmations: rotation::Confirmations,

@@ -31,6 +31,7 @@ use super::authorities::{self, Authorities};
 use super::custodies::Custodies;
 use super::databases::Databases;
 use super::issued::with_certificates;
+use super::people::People;
 use super::rotation::Confirmations;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
 use super::view::{self, PAGE, Presence};
@@ -76,6 +77,7 @@ pub(super) async fn open_with(
     let view = view::load(&store).await?;
     let presence = Presence::default();
     fill(&store, &presence, now).await?;
+    let people = People::load(&store, now).await.map_err(authority("read the users and hosts"))?;
     let databases = Databases::load(&store, now).await.map_err(authority("read the databases"))?;
     let clients =
         seen::Clients::load(&store, now).await.map_err(authority("read the clients that were seen"))?;
@@ -101,6 +103,7 @@ pub(super) async fn open_with(
         live: super::live::Live::default(),
         clients,
         sightings: Seen::default(),
+        people,
         passwords: passwords::Pool::new(),
         guesses: passwords::Guesses::default(),
         confirmations,
@@ -122,6 +125,7 @@ pub(super) async fn open_with(
     }
     inner.log.append(events).await.map_err(authority("write its audit log"))?;
     inner.tasks.spawn(Arc::clone(&inner).follow());
+    inner.tasks.spawn(Arc::clone(&inner).follow_people());
     inner.tasks.spawn(Arc::clone(&inner).sweep());
     inner.tasks.spawn(Arc::clone(&inner).forget_sessions());
     inner.finish_removals().await;
@@ -131,6 +135,7 @@ pub(super) async fn open_with(
     inner
         .tasks
         .spawn(async move { indexing.index.follow(&indexing.store, &indexing.log, &indexing.stop).await });
+    inner.tasks.spawn(Arc::clone(&inner).learn_logins());
     inner.tasks.spawn(Arc::clone(&inner).remember_sightings());
     inner.tasks.spawn(renew_daily(Arc::clone(&inner)));
     inner.tasks.spawn(Arc::clone(&inner).make_the_others());

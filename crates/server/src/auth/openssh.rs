@@ -346,11 +346,11 @@ impl Inner {
         let wrong = |error: sallyport_ca::CaError| Status::invalid_argument(error.to_string());
         let user = keys::certificate(&request.user_certificate).map_err(wrong)?;
         let authorities = self.with_signer(CaKind::Openssh).await?;
-        let mut user = authorities
+        let user = authorities
             .trust()
             .verify_user_ssh(&user, now)
             .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let view = self.view();
+        let (view, mut user) = (self.view(), self.current(&user)?.into_owned());
         let permit = view
             .policies
             .decide(&user, &target.node, &login, &view.locks, now)

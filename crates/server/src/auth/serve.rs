@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn, map_request, map_response};
-use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use sallyport_ssh::capabilities::Whose;
@@ -128,14 +128,19 @@ where
         std::future::ready(response)
     });
     let router = traced(routes.into_axum_router(), &caller);
-    let router = router.layer(Extension(caller)).layer(said).layer(map_request(
-        move |request: axum::extract::Request| {
+    // Each call is its caller's as the state has them now, which the connection may have outlived.
+    let people = Arc::clone(inner);
+    let as_now = map_request(move |mut request: axum::extract::Request| {
+        request.extensions_mut().insert(people.as_now(&caller));
+        std::future::ready(request)
+    });
+    let router =
+        router.layer(as_now).layer(said).layer(map_request(move |request: axum::extract::Request| {
             if let Some(guest) = &guest {
                 guest.asks(request.headers());
             }
             std::future::ready(request)
-        },
-    ));
+        }));
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

@@ -169,6 +169,10 @@ pub(super) struct InviteRecord {
     pub(super) expires: OffsetDateTime,
     /// It has been used.
     pub(super) used: bool,
+    /// The revision of the user that it was made for: it does not open an account that was changed since, or another of
+    /// the same name. None in links of an earlier release.
+    #[serde(default)]
+    pub(super) user_revision: Option<u64>,
 }
 
 impl Kind for InviteRecord {

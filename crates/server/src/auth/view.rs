@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use sallyport_access::{
     HostId, Lock, Node, NodeKind, NodeName, OpenSshServer, Policies, Role, SESSION_POLICY_NAME, SessionPolicy,
 };
-use sallyport_store::StoreError;
+use sallyport_store::{Kind, Store, StoreError, Stored};
 use time::OffsetDateTime;
 use tracing::error;
 
@@ -202,20 +202,31 @@ impl Inner {
     }
 }
 
+/// Everything of one kind: a lock that is not read would keep nobody out.
+async fn all<T: Kind>(store: &Store, now: OffsetDateTime) -> Result<Vec<Stored<T>>, StoreError> {
+    let mut found: Vec<Stored<T>> = Vec::new();
+    loop {
+        let page = store.list(found.last().map(|last| last.name.as_str()), PAGE, now).await?;
+        if page.is_empty() {
+            return Ok(found);
+        }
+        found.extend(page);
+    }
+}
+
 /// Reads and compiles what there is.
-pub(super) async fn load(store: &sallyport_store::Store) -> Result<View, ServerError> {
+pub(super) async fn load(store: &Store) -> Result<View, ServerError> {
     let now = OffsetDateTime::now_utc();
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| ServerError::Authority {
         action: "read its policy".to_owned(),
         source,
     };
-    let roles = store.list::<RoleRecord>(None, PAGE, now).await.map_err(|error| failed(error.into()))?;
     let mut parsed = BTreeMap::new();
-    for stored in roles {
+    for stored in all::<RoleRecord>(store, now).await.map_err(|error| failed(error.into()))? {
         let role = Role::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?;
         parsed.insert(stored.name, role);
     }
-    let all: Vec<Role> = parsed.values().cloned().collect();
+    let roles: Vec<Role> = parsed.values().cloned().collect();
     let sessions = store
         .get::<SessionPolicyRecord>(SESSION_POLICY_NAME, now)
         .await
@@ -224,9 +235,9 @@ pub(super) async fn load(store: &sallyport_store::Store) -> Result<View, ServerE
         .transpose()
         .map_err(|error| failed(error.into()))?;
     let policies =
-        Policies::compile_with(&all, sessions.unwrap_or_default()).map_err(|error| failed(error.into()))?;
+        Policies::compile_with(&roles, sessions.unwrap_or_default()).map_err(|error| failed(error.into()))?;
     let mut locks = Vec::new();
-    for stored in store.list::<LockRecord>(None, PAGE, now).await.map_err(|error| failed(error.into()))? {
+    for stored in all::<LockRecord>(store, now).await.map_err(|error| failed(error.into()))? {
         locks.push(Lock::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
     }
     Ok(View { policies: Arc::new(policies), roles: parsed, locks: locks.into() })

@@ -20,6 +20,7 @@ use crate::auth::state::{HostRecord, UserRecord};
 use crate::auth::view::PAGE;
 use crate::auth::{HostRole, host_role_name};
 
+const METHOD: &str = "Certificates.SignCertificate";
 /// Names of a server, or audiences, in one certificate.
 const MOST_NAMES: usize = 100;
 
@@ -49,9 +50,16 @@ impl Inner {
         }
         let now = OffsetDateTime::now_utc();
         let ttl = asked.ttl.as_ref().and_then(convert::duration_from_proto);
+        // Until the login is known as open, nothing that ends it may come between.
+        let _changing = self.people.changing.read().await;
         let identity = match kind {
             CertificateKind::User | CertificateKind::OpensshUser | CertificateKind::Jwt => {
-                Some(self.known_user(&asked.subject, now).await?)
+                Some(self.known_user(caller, &asked.subject, now).await?)
+            }
+            // Which users a database, or a third party, knows by these names is not for roles to say.
+            CertificateKind::AgentToDatabase | CertificateKind::Oidc => {
+                self.must_administer(caller, METHOD, &format!("sign {kind} certificates")).await?;
+                None
             }
             CertificateKind::DatabaseServer | CertificateKind::OpensshHost => {
                 self.check_foreign(kind, &asked.names, now).await?;
@@ -63,6 +71,13 @@ impl Inner {
         let authorities = self.with_signer(kind.authority()).await?;
         let signer = authorities.signer(kind.authority())?;
         let made = self.make(kind, signer, &asked, identity.as_ref(), now, ttl)?;
+        if let (CertificateKind::User, Some(identity)) = (kind, &identity)
+            && let Some(user) = identity.user()
+        {
+            let step =
+                Self::open_login(user, identity.login_id, now + ttl).map_err(|error| storage(&error))?;
+            self.store.backend().transact(vec![step], now).await.map_err(|error| storage(&error))?;
+        }
         let peers = match kind {
             CertificateKind::DatabaseServer => Some(CaKind::DbClient),
             CertificateKind::AgentToDatabase => Some(CaKind::Db),
@@ -226,12 +241,13 @@ impl Inner {
         Ok(self.config.lifetimes.bounded(kind, ttl))
     }
 
-    /// A user of the cluster with today's roles, unless a lock keeps them out.
-    async fn known_user(&self, name: &str, now: OffsetDateTime) -> Result<Identity, Status> {
+    /// A user of the cluster with today's roles, unless a lock keeps them out. The caller holds at least as much.
+    async fn known_user(&self, caller: &Caller, name: &str, now: OffsetDateTime) -> Result<Identity, Status> {
         let name = UserName::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let stored =
             self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
         let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {name}")))?;
+        self.must_hold(caller, METHOD, &stored.value).await?;
         let identity = self.identity_of(&stored.value, now);
         let view = self.view();
         match view.policies.locked(&identity, None, None, &view.locks, now) {

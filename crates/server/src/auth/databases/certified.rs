@@ -68,7 +68,7 @@ impl Inner {
         let user = trust
             .identify_tls(&request.user_certificate, now)
             .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let view = self.view();
+        let (view, user) = (self.view(), self.current(&user)?);
         let permit = view
             .policies
             .decide_database(&user, database, &request.db_user, &request.db_name, &view.locks, now)

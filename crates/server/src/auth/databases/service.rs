@@ -64,7 +64,7 @@ impl Databases for Service {
             shown(&asked.database)
         );
         self.0.called(&caller, METHOD, &what).await?;
-        self.0.explain_database(&asked).await.map(Response::new)
+        self.0.explain_database(&caller, &asked).await.map(Response::new)
     }
 
     async fn certify_database_user(
@@ -156,8 +156,10 @@ impl Inner {
         Ok(v1::ListDatabasesResponse { databases, next })
     }
 
+    /// As about nodes: what the caller cannot see is answered like what is not there.
     async fn explain_database(
         &self,
+        caller: &Caller,
         asked: &v1::ExplainDatabaseAccessRequest,
     ) -> Result<v1::ExplainDatabaseAccessResponse, Status> {
         let now = OffsetDateTime::now_utc();
@@ -166,14 +168,32 @@ impl Inner {
         let stored =
             self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| storage(&error))?;
         let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {user}")))?;
-        let known = self.databases.find(&asked.database).ok_or_else(|| {
-            Status::not_found(format!(
-                "there is no database {}; see: sallyport db ls",
-                shown(&asked.database)
-            ))
-        })?;
         let identity = self.identity_of(&stored.value, now);
         let view = self.view();
+        let sees_all =
+            self.check(caller, "access", Verb::Read).is_ok() || self.check(caller, "db", Verb::List).is_ok();
+        let known = self.databases.find(&asked.database).filter(|known| {
+            sees_all || !view.policies.database_choices(&identity, &known.database).is_empty()
+        });
+        let known = match known {
+            Some(known) => known,
+            None if !sees_all => {
+                let summary = format!(
+                    "{user} may not use the database {} as {} with {}: no database of this name is among those of {user}",
+                    shown(&asked.database),
+                    shown(&asked.db_user),
+                    shown(&asked.db_name)
+                );
+                let details = Vec::new();
+                return Ok(v1::ExplainDatabaseAccessResponse { allowed: false, summary, details });
+            }
+            None => {
+                return Err(Status::not_found(format!(
+                    "there is no database {}; see: sallyport db ls",
+                    shown(&asked.database)
+                )));
+            }
+        };
         let why = view.policies.explain_database(
             &identity,
             &known.database,
@@ -186,6 +206,7 @@ impl Inner {
         let mut details = why.details;
         let problem = if problem.is_empty() { problem } else { format!(": {problem}") };
         details.push(format!("the database is {health}{problem}"));
+        details.push(crate::auth::people::DECIDED_BY_STATE.to_owned());
         Ok(v1::ExplainDatabaseAccessResponse { allowed: why.allowed, summary: why.summary, details })
     }
 }

@@ -38,9 +38,12 @@ impl Inner {
         }
         let pair = UserPair::verify(trust, &request.ssh_certificate, &request.tls_certificate_pem, now)
             .map_err(|error| Status::permission_denied(error.to_string()))?;
-        let same =
-            pair.identity().login_id == identity.login_id && pair.identity().principal == identity.principal;
-        if !same {
+        if pair.identity().login_id == identity.login_id && pair.identity().principal != identity.principal {
+            return Err(Status::permission_denied(
+                "your rights have changed since this login; log in again: sallyport login",
+            ));
+        }
+        if pair.identity().login_id != identity.login_id {
             return Err(Status::permission_denied(
                 "these certificates are not of the login that this connection was made with",
             ));

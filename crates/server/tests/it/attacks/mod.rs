@@ -1,2 +1,9 @@
 //! Attacks through the services' API: each takes what a thief would hold, does what a thief would do, and shows what is
 //! refused.
+
+mod explained;
+mod once;
+mod people;
+mod removed;
+mod rights;
+mod stand_ins;

@@ -1,0 +1,153 @@
+//! Nobody gives, signs, resets or edits more than they hold: the gate before each change that hands out rights.
+
+use sallyport_access::role::Rules;
+use sallyport_access::{HostRole, Identity, Policies, Principal, Refusal, Role, RoleName, Traits, UserName};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::Inner;
+use super::caller::{Caller, unauthenticated};
+use super::state::UserRecord;
+
+fn lacking(refusal: Refusal) -> Status {
+    Status::permission_denied(refusal.public_message())
+}
+
+impl Inner {
+    /// Refuses, on record, unless `decide` finds that the caller holds enough. The local administrator holds everything.
+    async fn held(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        decide: impl FnOnce(&Identity) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let held = match caller {
+            Caller::LocalAdmin => return Ok(()),
+            Caller::Anonymous { .. } => Err(unauthenticated()),
+            Caller::Certified { identity, .. } => self.valid(identity).and_then(|now| decide(&now)),
+        };
+        match held {
+            Ok(()) => Ok(()),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
+    /// The caller holds at least what this user does.
+    pub(super) async fn must_hold(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        user: &UserRecord,
+    ) -> Result<(), Status> {
+        let decide = |identity: &Identity| {
+            let (view, other) = (self.view(), self.identity_of(user, OffsetDateTime::now_utc()));
+            view.policies.holds(identity, &view.policies, &other, user.name.as_str()).map_err(lacking)
+        };
+        self.held(caller, method, decide).await
+    }
+
+    /// The caller holds at least what a host of this role does.
+    pub(super) async fn must_hold_host(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        role: HostRole,
+    ) -> Result<(), Status> {
+        let decide = |identity: &Identity| self.view().policies.holds_host(identity, role).map_err(lacking);
+        self.held(caller, method, decide).await
+    }
+
+    /// The caller may do everything with everything.
+    pub(super) async fn must_administer(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        what: &str,
+    ) -> Result<(), Status> {
+        let decide = |identity: &Identity| {
+            if self.view().policies.administers(identity) {
+                return Ok(());
+            }
+            Err(Status::permission_denied(format!(
+                "{} may not {what}: it is as good as every right, so it takes every right with every kind of resource; \
+                 ask an administrator who has it",
+                identity.display_name()
+            )))
+        };
+        self.held(caller, method, decide).await
+    }
+
+    /// The caller holds at least what a role gives to everybody who has it, as it is and as it is to be.
+    pub(super) async fn must_hold_role(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        name: &RoleName,
+        after: Option<&Role>,
+    ) -> Result<(), Status> {
+        self.held(caller, method, |identity| self.holds_role(identity, name, after)).await
+    }
+
+    fn holds_role(&self, holder: &Identity, name: &RoleName, after: Option<&Role>) -> Result<(), Status> {
+        let view = self.view();
+        if view.policies.administers(holder) {
+            return Ok(());
+        }
+        let Principal::User { name: own, traits, .. } = &holder.principal else {
+            return Err(Status::permission_denied("hosts write no roles"));
+        };
+        let before = view.roles.get(name.as_str());
+        if let Some(denial) = before.and_then(|before| lost_denial(&before.deny, after)) {
+            return Err(Status::permission_denied(format!(
+                "{own} may not change role {name}: a denial of it would be lost ({denial}), which takes every right with \
+                 every kind of resource; ask an administrator who has it"
+            )));
+        }
+        let next = match after {
+            Some(after) => {
+                let others = view.roles.values().filter(|role| role.name != after.name);
+                let roles: Vec<Role> = others.chain([after]).cloned().collect();
+                let compiled = Policies::compile_with(&roles, view.policies.sessions().clone());
+                Some(compiled.map_err(|error| Status::invalid_argument(error.to_string()))?)
+            }
+            None => None,
+        };
+        // Templates stand for the traits of whoever has it: of those who do, and of the caller, who may get it.
+        let mut whom: Vec<(UserName, Traits)> = vec![(own.clone(), traits.clone())];
+        let having = self.people.users(|user| user.roles.contains(name));
+        whom.extend(having.into_iter().map(|user| (user.name.clone(), user.traits.clone())));
+        for (user, traits) in whom {
+            let principal =
+                Principal::User { name: user, roles: vec![name.clone()], logins: Vec::new(), traits };
+            let other = Identity { principal, ..holder.clone() };
+            let whose = format!("role {name}");
+            view.policies.holds(holder, &view.policies, &other, &whose).map_err(lacking)?;
+            if let Some(next) = &next {
+                view.policies.holds(holder, next, &other, &whose).map_err(lacking)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a role denies and would not deny any more.
+fn lost_denial(before: &Rules, after: Option<&Role>) -> Option<&'static str> {
+    let nothing = Rules::default();
+    let after = after.map_or(&nothing, |role| &role.deny);
+    fn all<T: PartialEq>(before: &[T], after: &[T]) -> bool {
+        before.iter().all(|one| after.contains(one))
+    }
+    [
+        ("logins", all(&before.logins, &after.logins)),
+        // Labels deny together: one more of them denies less.
+        ("node_labels", before.node_labels.is_empty() || before.node_labels == after.node_labels),
+        ("db_labels", before.db_labels.is_empty() || before.db_labels == after.db_labels),
+        ("db_names", all(&before.db_names, &after.db_names)),
+        ("db_users", all(&before.db_users, &after.db_users)),
+        ("db_roles", all(&before.db_roles, &after.db_roles)),
+        ("join_sessions", all(&before.join_sessions, &after.join_sessions)),
+        ("rules", all(&before.rules, &after.rules)),
+    ]
+    .into_iter()
+    .find_map(|(name, kept)| (!kept).then_some(name))
+}
