@@ -266,6 +266,10 @@ codes! {
     AuditResumed = "SP3103W", "audit.resumed";
     /// A host could not keep some of its events: they are missing from here.
     AuditLost = "SP3104E", "audit.lost";
+    /// The audit log was not the one that the authority had written: it was set aside, and a new one was begun.
+    AuditBegunAnew = "SP3110E", "audit.begun_anew";
+    /// A host reported more events than it may: so many were not taken.
+    AuditOverBudget = "SP3111W", "audit.over_budget";
     /// The authority started.
     AuthStarted = "SP3200I", "auth.started";
     /// The authority stopped.

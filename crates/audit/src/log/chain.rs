@@ -5,18 +5,20 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::HEXLOWER;
 use sallyport_sal::PublicKey;
 use sallyport_sal::hash::Sha256;
 use time::OffsetDateTime;
 
+use super::checkpoint::{Beginning, Checkpoint, Head};
 use crate::Event;
 
 pub(super) const PREFIX: &str = "events-";
 pub(super) const SUFFIX: &str = ".log";
 pub(super) const CHECKPOINTS: &str = "checkpoints";
-/// Longest line that is read: no event is near it.
-const MAX_LINE: u64 = 4 << 20;
+/// Longest line that is read: no event is near it, nor was one before events were bounded. A longer one is no record, and stays
+/// where it is.
+const MAX_LINE: u64 = 16 << 20;
 
 /// One record: an event in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,43 +69,6 @@ pub fn parse_line(line: &str) -> Option<Record> {
     let sequence = parts.next()?.parse().ok()?;
     let hash = HEXLOWER.decode(parts.next()?.as_bytes()).ok()?.try_into().ok()?;
     Some(Record { sequence, hash, json: parts.next()?.to_owned() })
-}
-
-/// A signed statement of where the chain stood.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Checkpoint {
-    pub(super) sequence: u64,
-    pub(super) hash: [u8; 32],
-    pub(super) time: i64,
-    pub(super) signature: Vec<u8>,
-}
-
-impl Checkpoint {
-    pub(super) fn message(sequence: u64, hash: &[u8; 32], time: i64) -> Vec<u8> {
-        [b"sallyport audit checkpoint v1\0".as_slice(), &sequence.to_be_bytes(), hash, &time.to_be_bytes()]
-            .concat()
-    }
-
-    pub(super) fn line(&self) -> String {
-        format!(
-            "{} {} {} {}\n",
-            self.sequence,
-            HEXLOWER.encode(&self.hash),
-            self.time,
-            BASE64.encode(&self.signature)
-        )
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let mut parts = line.split(' ');
-        let checkpoint = Self {
-            sequence: parts.next()?.parse().ok()?,
-            hash: HEXLOWER.decode(parts.next()?.as_bytes()).ok()?.try_into().ok()?,
-            time: parts.next()?.parse().ok()?,
-            signature: BASE64.decode(parts.next()?.as_bytes()).ok()?,
-        };
-        parts.next().is_none().then_some(checkpoint)
-    }
 }
 
 /// What a search is for. Empty means anything.
@@ -161,11 +126,19 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// One line of a file, with its length in bytes and whether it was ended.
+/// One line of a file, with its length in bytes and whether it was ended. Of a line that is too long `text` is the beginning, which
+/// is no record.
 pub(super) struct Line {
     pub(super) text: String,
     pub(super) bytes: u64,
     pub(super) ended: bool,
+}
+
+impl Line {
+    /// The record that this is.
+    pub(super) fn record(&self) -> Option<Record> {
+        if self.ended && self.bytes <= MAX_LINE { parse_line(&self.text) } else { None }
+    }
 }
 
 /// Calls `visit` for each line of a file.
@@ -174,17 +147,39 @@ pub(super) fn lines(path: &Path, mut visit: impl FnMut(Line) -> ControlFlow<()>)
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
-        let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut buffer)?;
-        if read == 0 {
+        let mut bytes = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut buffer)? as u64;
+        if bytes == 0 {
             return Ok(());
         }
-        let ended = buffer.last() == Some(&b'\n');
+        let mut ended = buffer.last() == Some(&b'\n');
         if ended {
             buffer.pop();
+        } else if bytes == MAX_LINE {
+            let (rest, found) = skip_line(&mut reader)?;
+            bytes += rest;
+            ended = found;
         }
-        let line = Line { text: String::from_utf8_lossy(&buffer).into_owned(), bytes: read as u64, ended };
+        let line = Line { text: String::from_utf8_lossy(&buffer).into_owned(), bytes, ended };
         if visit(line).is_break() {
             return Ok(());
+        }
+    }
+}
+
+/// Reads to the end of a line, keeping nothing; gives how many bytes that were, and whether the line was ended.
+fn skip_line(reader: &mut impl BufRead) -> io::Result<(u64, bool)> {
+    let mut bytes = 0;
+    loop {
+        let here = reader.fill_buf()?;
+        if here.is_empty() {
+            return Ok((bytes, false));
+        }
+        let end = here.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(here.len(), |end| end + 1);
+        reader.consume(taken);
+        bytes += taken as u64;
+        if end.is_some() {
+            return Ok((bytes, true));
         }
     }
 }
@@ -236,6 +231,27 @@ pub enum Problem {
         /// The record.
         sequence: u64,
     },
+    /// The log has another history than the head that was kept elsewhere.
+    #[error(
+        "the log does not hold record {sequence} as it was kept elsewhere: it was written anew, or its end was cut off"
+    )]
+    Missing {
+        /// The record.
+        sequence: u64,
+    },
+    /// The log was begun anew behind the head that was kept elsewhere.
+    #[error(
+        "the log was begun anew behind record {beginning}, and record {sequence} is in a log that was set aside before"
+    )]
+    Before {
+        /// The record.
+        sequence: u64,
+        /// The number behind which this log begins.
+        beginning: u64,
+    },
+    /// What says where the log begins is not signed with the cluster's key.
+    #[error("the file that says where the log begins is not signed with this cluster's key")]
+    Beginning,
     /// The end was cut off.
     #[error(
         "the log ends at record {last}, but a signed checkpoint stands at record {checkpoint}: its end was cut off"
@@ -251,7 +267,7 @@ pub enum Problem {
 /// What a check of the whole log found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
-    /// Records that are good.
+    /// The number of the last good record.
     pub records: u64,
     /// Checkpoints that are good.
     pub checkpoints: u64,
@@ -266,19 +282,33 @@ pub struct Verification {
 /// # Errors
 /// What reading says. A broken log is no error but a [`Problem`].
 pub fn verify(directory: &Path, key: &PublicKey) -> io::Result<Verification> {
-    let mut checkpoints = Vec::new();
+    verify_against(directory, key, &[])
+}
+
+/// [`verify`], and that the log holds every one of `heads`, which were kept elsewhere.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_against(directory: &Path, key: &PublicKey, heads: &[Head]) -> io::Result<Verification> {
     let mut found = Verification { records: 0, checkpoints: 0, head: [0; 32], problem: None };
+    let mut begins = 0;
+    match Beginning::read(directory)? {
+        None => {}
+        Some(Beginning::Good(checkpoint)) if checkpoint.is_signed_as_beginning(key) => {
+            begins = checkpoint.head.sequence;
+            found.records = begins;
+            found.head = checkpoint.head.hash;
+        }
+        Some(_) => found.problem = Some(Problem::Beginning),
+    }
+    let mut wanted = Vec::new();
     let path = directory.join(CHECKPOINTS);
     if path.exists() {
         let mut number = 0;
         lines(&path, |line| {
             number += 1;
-            let good = Checkpoint::parse(&line.text).filter(|checkpoint| {
-                let message = Checkpoint::message(checkpoint.sequence, &checkpoint.hash, checkpoint.time);
-                key.verify(&message, &checkpoint.signature).is_ok()
-            });
-            match good {
-                Some(checkpoint) => checkpoints.push(checkpoint),
+            match Checkpoint::parse(&line.text).filter(|checkpoint| checkpoint.is_signed(key)) {
+                Some(checkpoint) => wanted.push((checkpoint.head, true)),
                 // A checkpoint that was being written when the machine stopped.
                 None if !line.ended => {}
                 None => {
@@ -288,8 +318,15 @@ pub fn verify(directory: &Path, key: &PublicKey) -> io::Result<Verification> {
             ControlFlow::Continue(())
         })?;
     }
-    checkpoints.sort_by_key(|checkpoint| checkpoint.sequence);
-    let mut waiting = checkpoints.iter().peekable();
+    wanted.extend(heads.iter().map(|head| (*head, false)));
+    wanted.sort_by_key(|(head, _)| head.sequence);
+    let mut waiting = wanted.iter().peekable();
+    while let Some((head, _)) = waiting.next_if(|(head, _)| head.sequence <= begins) {
+        // What was kept elsewhere of a log that was set aside is not in this one, whatever this one says of where it begins.
+        if found.problem.is_none() && head.sequence > 0 {
+            found.problem = Some(Problem::Before { sequence: head.sequence, beginning: begins });
+        }
+    }
     for path in segments(directory)? {
         if found.problem.is_some() {
             break;
@@ -303,26 +340,36 @@ pub fn verify(directory: &Path, key: &PublicKey) -> io::Result<Verification> {
                 found.problem = Some(problem);
                 return ControlFlow::Break(());
             }
-            while let Some(checkpoint) = waiting.next_if(|checkpoint| checkpoint.sequence <= found.records) {
-                if checkpoint.sequence != found.records || checkpoint.hash != found.head {
-                    found.problem = Some(Problem::Checkpoint { sequence: checkpoint.sequence });
+            while let Some((head, own)) = waiting.next_if(|(head, _)| head.sequence <= found.records) {
+                if head.sequence != found.records || head.hash != found.head {
+                    let sequence = head.sequence;
+                    found.problem = Some(if *own {
+                        Problem::Checkpoint { sequence }
+                    } else {
+                        Problem::Missing { sequence }
+                    });
                     return ControlFlow::Break(());
                 }
-                found.checkpoints += 1;
+                found.checkpoints += u64::from(*own);
             }
             ControlFlow::Continue(())
         })?;
     }
     if found.problem.is_none()
-        && let Some(checkpoint) = checkpoints.last().filter(|last| last.sequence > found.records)
+        && let Some((last, own)) = wanted.last().filter(|(last, _)| last.sequence > found.records)
     {
-        found.problem = Some(Problem::CutOff { last: found.records, checkpoint: checkpoint.sequence });
+        let checkpoint = last.sequence;
+        found.problem = Some(if *own {
+            Problem::CutOff { last: found.records, checkpoint }
+        } else {
+            Problem::Missing { sequence: checkpoint }
+        });
     }
     Ok(found)
 }
 
 fn check_line(line: &Line, file: &str, number: u64, found: &mut Verification) -> Option<Problem> {
-    let Some(record) = parse_line(&line.text).filter(|_| line.ended) else {
+    let Some(record) = line.record() else {
         return Some(Problem::NotARecord { file: file.to_owned(), line: number });
     };
     let expected = found.records + 1;

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use sallyport_sal::{PublicKey, Signer};
 use time::OffsetDateTime;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::anew::{self, Break};
 use super::chain::{
-    CHECKPOINTS, Checkpoint, Filter, PREFIX, Record, SUFFIX, Verification, lines, parse_line, segments,
-    verify,
+    CHECKPOINTS, Filter, PREFIX, Record, SUFFIX, Verification, lines, segments, verify_against,
 };
+use super::checkpoint::{Beginning, Checkpoint, Head};
+use super::reserve::Reserve;
 use crate::Event;
 
 /// A file of the log is closed at this size.
@@ -53,8 +55,11 @@ pub enum LogError {
         /// The file.
         path: String,
     },
-    /// The log does not fit together; nothing is appended to it.
-    #[error("the audit log is broken: {0}")]
+    /// The log does not fit together; nothing is appended to it, and nothing of it is cut off.
+    #[error(
+        "the audit log is broken: {0}; nothing was changed. To set the log aside, every byte of it, and go on in a new one: sallyport \
+         admin audit repair --data-dir DIR"
+    )]
     Broken(String),
     /// The writer has stopped.
     #[error("the audit log is closed")]
@@ -74,8 +79,20 @@ pub struct AuditLog {
     shared: Arc<Shared>,
 }
 
+/// A log that was opened, and what had to be done for it.
+#[derive(Debug)]
+pub struct Opened {
+    /// The log.
+    pub log: AuditLog,
+    /// An unfinished record was cut off.
+    pub repair: Option<Repair>,
+    /// The log that was there was set aside, and this one begins behind it.
+    pub broken: Option<Break>,
+}
+
 struct Shared {
     directory: PathBuf,
+    signed: watch::Receiver<Option<Checkpoint>>,
     queue: mpsc::Sender<Command>,
     live: broadcast::Sender<Arc<Record>>,
     head: Arc<Mutex<(u64, [u8; 32])>>,
@@ -91,7 +108,7 @@ impl fmt::Debug for AuditLog {
 type Answer = oneshot::Sender<Result<(), LogError>>;
 
 enum Command {
-    Append(Vec<Event>, Answer),
+    Append { events: Vec<Event>, urgent: bool, answer: Answer },
     Checkpoint(Answer),
     Close(Answer),
 }
@@ -100,8 +117,22 @@ impl AuditLog {
     /// Opens a log, making it if needed; mends an end that a crash left unfinished. Checkpoints are signed by `signer`.
     ///
     /// # Errors
-    /// [`LogError`] when the disk fails or the last file does not end in a record.
+    /// [`LogError`] when the disk fails or the last file has a whole line that is no record.
     pub fn open(directory: &Path, signer: Arc<dyn Signer>) -> Result<(Self, Option<Repair>), LogError> {
+        let opened = Self::open_against(directory, signer, None, OffsetDateTime::now_utc())?;
+        Ok((opened.log, opened.repair))
+    }
+
+    /// [`AuditLog::open`]; a log that does not hold the head that was `kept` elsewhere is set aside, and a new one begins behind it.
+    ///
+    /// # Errors
+    /// As [`AuditLog::open`].
+    pub fn open_against(
+        directory: &Path,
+        signer: Arc<dyn Signer>,
+        kept: Option<Head>,
+        now: OffsetDateTime,
+    ) -> Result<Opened, LogError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -109,24 +140,58 @@ impl AuditLog {
             .map_err(|error| failed(directory, &error))?;
         let key = signer.public_key();
         let (live, _) = broadcast::channel(FOLLOW);
-        let mut writer = Writer::open(directory, signer, live.clone())?;
+        let mut writer = Writer::open(directory, Arc::clone(&signer), live.clone())?;
+        let mut broken = None;
+        let holds = kept.map_or(Ok(true), |kept| anew::holds(directory, &key, &kept));
+        let left = anew::left_aside(directory).map_err(|error| failed(directory, &error))?;
+        let aside = match holds.map_err(|error| failed(directory, &error))? {
+            true => left,
+            false => {
+                writer.file = None;
+                Some(match left {
+                    Some(left) => left,
+                    None => anew::set_aside(directory, now).map_err(|error| failed(directory, &error))?,
+                })
+            }
+        };
+        if let Some(aside) = aside {
+            let begun = anew::begin(directory, aside, kept, &*signer, now);
+            broken = Some(begun.map_err(|error| failed(directory, &error))?);
+            writer = Writer::open(directory, signer, live.clone())?;
+        }
         let repair = writer.repaired.take();
         let head = Arc::clone(&writer.head);
+        let signed = writer.signed.subscribe();
         let (queue, commands) = mpsc::channel(QUEUE);
         std::thread::Builder::new()
             .name("audit-log".to_owned())
             .spawn(move || writer.run(commands))
             .map_err(|error| failed(directory, &error))?;
-        let shared = Shared { directory: directory.to_owned(), queue, live, head, key };
-        Ok((Self { shared: Arc::new(shared) }, repair))
+        let shared = Shared { directory: directory.to_owned(), signed, queue, live, head, key };
+        Ok(Opened { log: Self { shared: Arc::new(shared) }, repair, broken })
     }
 
-    /// Appends events; returns when they are on disk. An event whose id was appended lately is not written again.
+    /// Appends events; returns when they are on disk. An event whose id was appended lately is not written again. What of an
+    /// event is too long is cut ([`Event::bounded`]).
     ///
     /// # Errors
     /// [`LogError`]: none of them may be taken for written.
     pub async fn append(&self, events: Vec<Event>) -> Result<(), LogError> {
-        self.ask(|answer| Command::Append(events, answer)).await
+        self.ask(|answer| Command::Append { events, urgent: false, answer }).await
+    }
+
+    /// [`AuditLog::append`] of what must be on record also when the disk is full: there is a part of it that nothing else takes.
+    ///
+    /// # Errors
+    /// As [`AuditLog::append`].
+    pub async fn append_urgent(&self, events: Vec<Event>) -> Result<(), LogError> {
+        self.ask(|answer| Command::Append { events, urgent: true, answer }).await
+    }
+
+    /// Checkpoints as they are made.
+    #[must_use]
+    pub fn checkpoints(&self) -> watch::Receiver<Option<Checkpoint>> {
+        self.shared.signed.clone()
     }
 
     /// Signs where the chain stands now.
@@ -182,9 +247,7 @@ impl AuditLog {
                 continue;
             }
             lines(path, |line| {
-                let Some(record) = parse_line(&line.text).filter(|_| line.ended) else {
-                    return ControlFlow::Continue(());
-                };
+                let Some(record) = line.record() else { return ControlFlow::Continue(()) };
                 if record.sequence < from || !filter.matches(&record) {
                     return ControlFlow::Continue(());
                 }
@@ -204,12 +267,37 @@ impl AuditLog {
     /// # Errors
     /// What reading says.
     pub fn verify(&self) -> io::Result<Verification> {
-        verify(&self.shared.directory, &self.shared.key)
+        self.verify_against(&[])
+    }
+
+    /// [`AuditLog::verify`], and that the log holds what was kept elsewhere.
+    ///
+    /// # Errors
+    /// As [`AuditLog::verify`].
+    pub fn verify_against(&self, heads: &[Head]) -> io::Result<Verification> {
+        verify_against(&self.shared.directory, &self.shared.key, heads)
+    }
+
+    /// Whether the key of this log signed a checkpoint.
+    #[must_use]
+    pub fn signed(&self, checkpoint: &Checkpoint) -> bool {
+        checkpoint.is_signed(&self.shared.key)
+    }
+
+    /// The number behind which this log begins; 0 where it begins with its first record.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn begins(&self) -> io::Result<u64> {
+        Ok(match Beginning::read(&self.shared.directory)? {
+            Some(Beginning::Good(checkpoint)) => checkpoint.head.sequence,
+            Some(Beginning::Unreadable) | None => 0,
+        })
     }
 }
 
 /// The first number of a file, from its name.
-fn first_of(path: &Path) -> Option<u64> {
+pub(super) fn first_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
@@ -223,11 +311,13 @@ fn failed(path: &Path, error: &io::Error) -> LogError {
 struct Writer {
     directory: PathBuf,
     signer: Arc<dyn Signer>,
+    signed: watch::Sender<Option<Checkpoint>>,
     live: broadcast::Sender<Arc<Record>>,
     head: Arc<Mutex<(u64, [u8; 32])>>,
     file: Option<(File, PathBuf)>,
     /// Where the last whole batch ends.
     good: u64,
+    reserve: Reserve,
     since_checkpoint: u64,
     first_unsigned: Option<Instant>,
     remembered: HashSet<Uuid>,
@@ -244,27 +334,36 @@ impl Writer {
         let mut writer = Self {
             directory: directory.to_owned(),
             signer,
+            signed: watch::Sender::default(),
             live,
             head: Arc::new(Mutex::new((0, [0; 32]))),
             file: None,
             good: 0,
+            reserve: Reserve::default(),
             since_checkpoint: 0,
             first_unsigned: None,
             remembered: HashSet::new(),
             order: VecDeque::new(),
             repaired: None,
         };
+        let beginning = Beginning::read(directory).map_err(|error| failed(directory, &error))?;
+        if let Some(Beginning::Good(checkpoint)) = beginning {
+            *writer.head.lock().unwrap_or_else(PoisonError::into_inner) =
+                (checkpoint.head.sequence, checkpoint.head.hash);
+        }
         let paths = segments(directory).map_err(|error| failed(directory, &error))?;
         let Some(last) = paths.last() else { return Ok(writer) };
         let mut previous = None;
         let mut torn = 0;
         let mut broken = None;
-        lines(last, |line| match parse_line(&line.text).filter(|_| line.ended) {
+        let mut number = 0;
+        lines(last, |line| match line.record() {
             Some(record) => {
                 if let Ok(event) = record.event() {
                     writer.remember(event.id);
                 }
                 previous = Some(record);
+                number += 1;
                 writer.good += line.bytes;
                 ControlFlow::Continue(())
             }
@@ -273,7 +372,12 @@ impl Writer {
                 ControlFlow::Break(())
             }
             None => {
-                broken = Some(format!("{} has a line that is not a record", last.display()));
+                broken = Some(format!(
+                    "{} line {} is a whole line of {} bytes and not a record",
+                    last.display(),
+                    number + 1,
+                    line.bytes
+                ));
                 ControlFlow::Break(())
             }
         })
@@ -299,6 +403,8 @@ impl Writer {
                 .map_err(|error| failed(last, &error))?;
             writer.repaired = Some(Repair { bytes: torn });
         }
+        // Where there is no room now, what is urgent has none until there is.
+        let _ = writer.reserve.keep(&file, writer.good);
         writer.file = Some((file, last.clone()));
         Ok(writer)
     }
@@ -324,38 +430,37 @@ impl Writer {
                     continue;
                 }
             };
-            let mut events = Vec::new();
-            let mut answers = Vec::new();
+            let mut waiting = Vec::new();
+            let mut count = 0;
             let mut after = None;
             let mut next = Some(first);
             while let Some(command) = next.take() {
                 match command {
-                    Command::Append(more, answer) => {
-                        events.extend(more);
-                        answers.push(answer);
+                    Command::Append { events, urgent, answer } => {
+                        count += events.len();
+                        waiting.push((events, urgent, answer));
                     }
                     other => {
                         after = Some(other);
                         break;
                     }
                 }
-                if events.len() < BATCH {
+                if count < BATCH {
                     next = commands.try_recv().ok();
                 }
             }
-            let outcome = self.commit(events);
-            for answer in answers {
-                let _ = answer.send(outcome.clone());
-            }
+            self.commit_all(waiting);
             match after {
                 Some(Command::Checkpoint(answer)) => {
                     let _ = answer.send(self.checkpoint());
                 }
                 Some(Command::Close(answer)) => {
-                    let _ = answer.send(self.checkpoint());
+                    let outcome = self.checkpoint();
+                    drop(self);
+                    let _ = answer.send(outcome);
                     return;
                 }
-                Some(Command::Append(..)) | None => {}
+                Some(Command::Append { .. }) | None => {}
             }
             if self.since_checkpoint >= CHECKPOINT_RECORDS {
                 self.checkpoint_or_warn();
@@ -363,12 +468,28 @@ impl Writer {
         }
     }
 
+    /// Writes what waits with one sync. What is urgent waits for nothing: a disk that is too full for the rest is not for it.
+    fn commit_all(&mut self, waiting: Vec<(Vec<Event>, bool, Answer)>) {
+        let all = waiting.iter().flat_map(|(events, _, _)| events);
+        let whole = self.commit(all, false);
+        if !matches!(whole, Err(LogError::Full { .. })) {
+            for (_, _, answer) in waiting {
+                let _ = answer.send(whole.clone());
+            }
+            return;
+        }
+        for (events, urgent, answer) in waiting {
+            let outcome = if urgent { self.commit(events.iter(), true) } else { whole.clone() };
+            let _ = answer.send(outcome);
+        }
+    }
+
     /// Writes events and syncs; all or none.
-    fn commit(&mut self, events: Vec<Event>) -> Result<(), LogError> {
+    fn commit<'e>(&mut self, events: impl Iterator<Item = &'e Event>, urgent: bool) -> Result<(), LogError> {
         let mut batch = HashSet::new();
         let fresh: Vec<Event> = events
-            .into_iter()
             .filter(|event| !self.remembered.contains(&event.id) && batch.insert(event.id))
+            .map(|event| event.clone().bounded())
             .collect();
         if fresh.is_empty() {
             return Ok(());
@@ -383,7 +504,7 @@ impl Writer {
             text.push_str(&record.line());
             records.push(Arc::new(record));
         }
-        self.write(&text, records.first().map_or(1, |record| record.sequence))?;
+        self.write(&text, records.first().map_or(1, |record| record.sequence), urgent)?;
         *self.head.lock().unwrap_or_else(PoisonError::into_inner) = (sequence, hash);
         for event in &fresh {
             self.remember(event.id);
@@ -397,34 +518,55 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, text: &str, first: u64) -> Result<(), LogError> {
-        if self.file.is_none() || self.good >= SEGMENT_BYTES {
-            let path = self.directory.join(format!("{PREFIX}{first:016}{SUFFIX}"));
-            let file = OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o600)
-                .open(&path)
-                .map_err(|error| failed(&path, &error))?;
-            // The name of a new file must survive as its content does.
-            File::open(&self.directory)
-                .and_then(|directory| directory.sync_all())
-                .map_err(|error| failed(&path, &error))?;
-            self.file = Some((file, path));
-            self.good = 0;
+    fn write(&mut self, text: &str, first: u64, urgent: bool) -> Result<(), LogError> {
+        // What is urgent goes where its room is.
+        if self.file.is_none() || (self.good >= SEGMENT_BYTES && !urgent) {
+            self.begin_file(first)?;
         }
+        let end = self.good + text.len() as u64;
         let Some((file, path)) = self.file.as_mut() else { return Err(LogError::Closed) };
+        if !urgent {
+            self.reserve.keep(file, end).map_err(|error| failed(path, &error))?;
+        }
         match file.write_all(text.as_bytes()).and_then(|()| file.sync_data()) {
             Ok(()) => {
-                self.good += text.len() as u64;
+                self.good = end;
                 Ok(())
             }
             Err(error) => {
                 // Half a record would break the chain for good.
                 let _ = file.set_len(self.good);
+                self.reserve.lost();
+                let _ = self.reserve.keep(file, self.good);
                 Err(failed(path, &error))
             }
         }
+    }
+
+    /// Begins a file with the record of this number. The one before keeps what is reserved until the new one has as much.
+    fn begin_file(&mut self, first: u64) -> Result<(), LogError> {
+        let path = self.directory.join(format!("{PREFIX}{first:016}{SUFFIX}"));
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| failed(&path, &error))?;
+        let mut reserve = Reserve::default();
+        // The name of a new file must survive as its content does.
+        let begun =
+            reserve.keep(&file, 0).and_then(|()| File::open(&self.directory)).and_then(|at| at.sync_all());
+        if let Err(error) = begun {
+            let _ = fs::remove_file(&path);
+            return Err(failed(&path, &error));
+        }
+        if let Some((before, _)) = self.file.take() {
+            let _ = before.set_len(self.good);
+        }
+        self.file = Some((file, path));
+        self.reserve = reserve;
+        self.good = 0;
+        Ok(())
     }
 
     fn remember(&mut self, id: Uuid) {
@@ -453,11 +595,9 @@ impl Writer {
         let (sequence, hash) = *self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let time = OffsetDateTime::now_utc().unix_timestamp();
         let path = self.directory.join(CHECKPOINTS);
-        let signature = self
-            .signer
-            .sign(&Checkpoint::message(sequence, &hash, time))
+        let checkpoint = Checkpoint::sign(Head { sequence, hash }, time, &*self.signer)
             .map_err(|error| LogError::Io { path: path.display().to_string(), problem: error.to_string() })?;
-        let line = Checkpoint { sequence, hash, time, signature }.line();
+        let line = format!("{}\n", checkpoint.to_line());
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
             let before = file.metadata()?.len();
@@ -466,6 +606,7 @@ impl Writer {
             })
         };
         write().map_err(|error| failed(&path, &error))?;
+        self.signed.send_replace(Some(checkpoint));
         self.since_checkpoint = 0;
         self.first_unsigned = None;
         Ok(())
@@ -475,7 +616,7 @@ impl Writer {
 fn last_record(path: &Path) -> Result<Option<Record>, LogError> {
     let mut last = None;
     lines(path, |line| {
-        last = parse_line(&line.text).filter(|_| line.ended).or(last.take());
+        last = line.record().or(last.take());
         ControlFlow::Continue(())
     })
     .map_err(|error| failed(path, &error))?;

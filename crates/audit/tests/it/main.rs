@@ -12,5 +12,6 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod log;
 mod recording;
