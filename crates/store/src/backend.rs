@@ -135,6 +135,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The first step that failed.
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError>;
 
+    /// [`Backend::transact`] of what keeps somebody or something out, which must be possible also when the disk is full. A backend on
+    /// a disk keeps room for it that nothing else takes; for others it is the same.
+    ///
+    /// # Errors
+    /// As [`Backend::transact`].
+    async fn transact_urgent(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
+        self.transact(ops, now).await
+    }
+
     /// Everything under the prefixes as it is now, and every change after that.
     ///
     /// # Errors

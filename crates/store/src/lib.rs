@@ -8,6 +8,7 @@ pub mod backend;
 pub mod contract;
 pub mod error;
 pub mod memory;
+mod reserve;
 pub mod sqlite;
 pub mod typed;
 

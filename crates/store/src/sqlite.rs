@@ -18,6 +18,7 @@ use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::backend::{Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
+use crate::reserve::Reserve;
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 
 /// Marks the file as ours ("SLYP"); another program's database is refused.
@@ -30,6 +31,8 @@ const QUEUE: usize = 1_024;
 const GROUP: usize = 128;
 /// Read connections that are kept open.
 const READERS: usize = 4;
+/// The log is taken over into the file at so many pages, half of SQLite's: its room is taken beforehand.
+const CHECKPOINT_PAGES: i64 = 500;
 /// Readers wait for a checkpoint at most.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -46,9 +49,19 @@ const SCHEMA: &str = "
 ";
 
 enum Work {
-    Transact { ops: Vec<Op>, now: OffsetDateTime, answer: oneshot::Sender<Result<Vec<u64>, StoreError>> },
-    Sweep { now: OffsetDateTime, answer: oneshot::Sender<Result<usize, StoreError>> },
-    Close { answer: oneshot::Sender<()> },
+    Transact {
+        ops: Vec<Op>,
+        now: OffsetDateTime,
+        urgent: bool,
+        answer: oneshot::Sender<Result<Vec<u64>, StoreError>>,
+    },
+    Sweep {
+        now: OffsetDateTime,
+        answer: oneshot::Sender<Result<usize, StoreError>>,
+    },
+    Close {
+        answer: oneshot::Sender<()>,
+    },
 }
 
 #[derive(Debug)]
@@ -84,6 +97,7 @@ impl SqliteBackend {
         }
         connection.pragma_update(None, "journal_mode", "WAL").map_err(corrupt)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(corrupt)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(corrupt)?;
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             readers: Mutex::new(Vec::new()),
@@ -91,7 +105,8 @@ impl SqliteBackend {
             changes: Mutex::new(Some(broadcast::channel(WATCH_BACKLOG).0)),
         });
         let (work, queue) = mpsc::channel(QUEUE);
-        let writer = Writer { connection, shared: Arc::clone(&shared), _lock: lock };
+        let reserve = Reserve::of(path);
+        let writer = Writer { connection, shared: Arc::clone(&shared), reserve, _lock: lock };
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(queue))
@@ -159,7 +174,11 @@ impl Backend for SqliteBackend {
     }
 
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
-        self.ask(|answer| Work::Transact { ops, now, answer }).await?
+        self.ask(|answer| Work::Transact { ops, now, urgent: false, answer }).await?
+    }
+
+    async fn transact_urgent(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
+        self.ask(|answer| Work::Transact { ops, now, urgent: true, answer }).await?
     }
 
     async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
@@ -201,6 +220,7 @@ impl Backend for SqliteBackend {
 struct Writer {
     connection: Connection,
     shared: Arc<Shared>,
+    reserve: Reserve,
     /// Held for as long as the file is ours.
     _lock: File,
 }
@@ -218,7 +238,7 @@ impl Writer {
                     Err(_) => break,
                 }
             }
-            if let Some(closing) = self.commit(group) {
+            if let Some(closing) = self.commit_all(group) {
                 queue.close();
                 // The file is whole by itself, without its log, for whoever copies it now.
                 let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
@@ -227,6 +247,38 @@ impl Writer {
                 return;
             }
         }
+    }
+
+    /// Does what is urgent first, and the rest where the disk has room for it besides.
+    fn commit_all(&mut self, group: Vec<Work>) -> Option<oneshot::Sender<()>> {
+        let (urgent, rest): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|work| matches!(work, Work::Transact { urgent: true, .. }));
+        if !urgent.is_empty() {
+            self.commit(urgent);
+        }
+        let kept = self.reserve.keep();
+        let rest = match kept {
+            Ok(()) => rest,
+            Err(error) => {
+                let path = &self.shared.path;
+                let failed = || match error.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        StoreError::Full { path: path.clone() }
+                    }
+                    _ => unusable(path, &error),
+                };
+                let mut closing = Vec::new();
+                for work in rest {
+                    match work {
+                        Work::Transact { answer, .. } => drop(answer.send(Err(failed()))),
+                        Work::Sweep { answer, .. } => drop(answer.send(Err(failed()))),
+                        Work::Close { .. } => closing.push(work),
+                    }
+                }
+                closing
+            }
+        };
+        if rest.is_empty() { None } else { self.commit(rest) }
     }
 
     /// Does a group of works in one commit; gives the answer to a request to close.
@@ -241,7 +293,7 @@ impl Writer {
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for work in group.by_ref() {
                 match work {
-                    Work::Transact { ops, now, answer } => {
+                    Work::Transact { ops, now, answer, .. } => {
                         let savepoint = match transaction.savepoint() {
                             Ok(savepoint) => savepoint,
                             Err(error) => {
@@ -612,7 +664,8 @@ mod tests {
         // No disk, but the same error: the file may not grow by more than this.
         connection.pragma_update(None, "max_page_count", pages + 4).unwrap();
         let lock = File::open(&path).unwrap();
-        let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), _lock: lock };
+        let reserve = Reserve::of(&path);
+        let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), reserve, _lock: lock };
         let mut watch = backend.watch(vec![String::new()], NOW).await.unwrap();
         let asked = |writer: &mut Writer, keys: &[(&str, usize)]| {
             let (works, answers): (Vec<_>, Vec<_>) = keys
@@ -620,7 +673,7 @@ mod tests {
                 .map(|(key, bytes)| {
                     let (answer, answered) = oneshot::channel();
                     let ops = vec![put(key, &vec![7; *bytes])];
-                    (Work::Transact { ops, now: NOW, answer }, answered)
+                    (Work::Transact { ops, now: NOW, urgent: false, answer }, answered)
                 })
                 .unzip();
             assert!(writer.commit(works).is_none());
