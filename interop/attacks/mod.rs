@@ -1,2 +1,4 @@
 //! Attacks on running clusters, with the programs that an attacker would use: each takes what a thief would hold, does what a
 //! thief would do, and shows what is refused.
+
+mod disk;

@@ -100,8 +100,14 @@ impl CliError {
             | Code::AlreadyExists
             | Code::FailedPrecondition
             | Code::Aborted
-            | Code::OutOfRange
-            | Code::ResourceExhausted => Self::new(said.to_owned()),
+            | Code::OutOfRange => Self::new(said.to_owned()),
+            Code::ResourceExhausted if said.contains("disk is full") => Self::new(said.to_owned())
+                .hint("make room on the disk of the authority's data_dir: df -h, sallyport recordings rm"),
+            Code::ResourceExhausted => Self::new(said.to_owned()),
+            // The authority was reached, and says itself what is the matter with it.
+            Code::Unavailable if std::error::Error::source(status).is_none() && !said.is_empty() => {
+                Self::new(format!("cannot {doing}: {said}")).exit(Exit::Connection)
+            }
             Code::Unavailable => Self::new(format!("cannot {doing}: {}", chain(status, said)))
                 .hint("sallyport status  (is the proxy up, and reachable from here?)")
                 .exit(Exit::Connection),

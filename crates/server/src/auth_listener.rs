@@ -63,6 +63,8 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         .map_err(|problem| certificates("cannot prepare the policy", problem))?;
     let view = Arc::new(view);
     let limits = Limits::default();
+    // Each proxy relays the connections of all its clients, so one address gets the whole.
+    let limiter = Limiter::new(limits.connections, limits.connections);
     let gateway = Arc::new(Gateway {
         settings: TlsSettings::new(credentials.clone()),
         credentials: credentials.clone(),
@@ -75,6 +77,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         databases: None,
         sink: Arc::new(NoEvents),
         seen: start.authority.seen,
+        faults: limiter.faults(),
         handshake_timeout: limits.handshake_timeout,
         drain: start.drain.clone(),
         stop: start.stop.clone(),
@@ -87,8 +90,6 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         start.stop.clone(),
     ));
     start.tasks.spawn(follow_trust(start.rotating, credentials, view, start.stop.clone()));
-    // Each proxy relays the connections of all its clients, so one address gets the whole.
-    let limiter = Limiter::new(limits.connections, limits.connections);
     let serving = start.tasks.clone();
     start.tasks.spawn(accept_loop(start.listener, limiter, serving, start.drain, move |acceptance| {
         Arc::clone(&gateway).serve(acceptance)

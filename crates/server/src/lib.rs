@@ -26,6 +26,7 @@ mod listener;
 mod local;
 mod logging;
 mod open_files;
+mod places;
 mod proxy;
 mod reporting;
 mod seen;

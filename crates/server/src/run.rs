@@ -292,6 +292,7 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
                 suite: section.suite,
                 ca_keys: section.ca_keys.clone(),
                 lifetimes: section.lifetimes.clone(),
+                audit: section.audit.clone(),
             },
             OffsetDateTime::now_utc(),
         )

@@ -1,15 +1,18 @@
 //! `sallyport admin audit`.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use sallyport_audit::log::Head;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{AuditRecord, SearchEventsRequest, VerifyAuditRequest};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::connect::Authority;
-use crate::error::{CliError, CliResult};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]
@@ -20,6 +23,9 @@ pub(super) enum Audit {
     Follow(Filter),
     /// Check the hash chain and every signed checkpoint. Exit code 1 when it is broken.
     Verify(Verify),
+    /// Set a log aside that the authority does not start with, keeping every byte; the next start begins a new one behind it. On the
+    /// authority's machine, while it is stopped.
+    Repair,
 }
 
 #[derive(Debug, clap::Args)]
@@ -47,6 +53,10 @@ pub(super) struct Filter {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Verify {
+    /// A checkpoint that was kept elsewhere, which the log must hold: "NUMBER HASH", a line of the file checkpoints, or a file that
+    /// ends in one.
+    #[arg(long, value_name = "CHECKPOINT")]
+    against: Option<String>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -56,7 +66,51 @@ pub(super) async fn run(authority: &Authority, command: Audit) -> CliResult<Exit
         Audit::Ls(filter) => print(authority, filter, false).await.map(|()| ExitCode::SUCCESS),
         Audit::Follow(filter) => print(authority, filter, true).await.map(|()| ExitCode::SUCCESS),
         Audit::Verify(args) => verify(authority, &args).await,
+        Audit::Repair => Err(CliError::new("a log is repaired while the authority is stopped")),
     }
+}
+
+/// `audit repair`, for which there is no authority to talk to.
+pub(super) fn repair(data_dir: Option<&Path>) -> CliResult<ExitCode> {
+    let Some(data_dir) = data_dir else {
+        return Err(CliError::new("which log?")
+            .hint("on the authority's machine: sallyport admin audit repair --data-dir DIR")
+            .exit(Exit::Usage));
+    };
+    let directory = data_dir.join("auth");
+    let lock = directory.join("state.db.lock");
+    let lock = File::options().write(true).open(&lock).doing(format!("open {}", lock.display()))?;
+    if lock.try_lock().is_err() {
+        return Err(CliError::new("the authority runs, and has its log open").hint("stop it first"));
+    }
+    let log = directory.join("audit");
+    let set = sallyport_audit::log::repair(&log, OffsetDateTime::now_utc())
+        .doing(format!("set {} aside", log.display()))?;
+    match &set.line {
+        Some((file, line, bytes)) => ui::data(format!(
+            "{file} line {line} ({bytes} bytes) is no record; the last one before it is record {}.",
+            set.last
+        ))?,
+        None => ui::data(format!("Every whole line is a record; the last one is record {}.", set.last))?,
+    }
+    ui::data(format!("The whole log is in {}; nothing of it was changed.", set.aside.display()))?;
+    ui::data("The next start of the authority begins a new log behind it, and says so.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The checkpoint that is meant: the text itself, or the last line of the file of that name.
+fn checkpoint(given: &str) -> CliResult<String> {
+    let is_head = |text: &str| text.parse::<Head>().is_ok();
+    if is_head(given) {
+        return Ok(given.trim().to_owned());
+    }
+    let text = std::fs::read_to_string(given).doing(format!("read a checkpoint from {given:?}"))?;
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    if !is_head(last) {
+        return Err(CliError::new(format!("the last line of {given} is not a checkpoint"))
+            .hint("sallyport admin audit verify --against 'NUMBER HASH'"));
+    }
+    Ok(last.trim().to_owned())
 }
 
 async fn print(authority: &Authority, filter: Filter, follow: bool) -> CliResult {
@@ -132,27 +186,38 @@ fn seconds(time: &str) -> String {
 }
 
 async fn verify(authority: &Authority, args: &Verify) -> CliResult<ExitCode> {
+    let against = args.against.as_deref().map(checkpoint).transpose()?.unwrap_or_default();
+    let held = (!against.is_empty()).then(|| against.clone());
     let report = authority
         .admin()
-        .verify_audit(VerifyAuditRequest {})
+        .verify_audit(VerifyAuditRequest { against })
         .await
         .map_err(|status| CliError::from_status("verify the audit log", &status))?
         .into_inner();
     if args.format == Format::Json {
         ui::json(&json!({
             "intact": report.intact, "records": report.records, "checkpoints": report.checkpoints,
-            "head": report.head, "problem": report.problem,
+            "head": report.head, "problem": report.problem, "begins_behind": report.begins_behind,
         }))?;
     } else if report.intact {
         ui::data(format!(
             "The audit log is intact: {} records, {} signed checkpoints, head {}.",
             report.records, report.checkpoints, report.head
         ))?;
+        if let Some(held) = held {
+            ui::data(format!("It holds the checkpoint {held}."))?;
+        }
     } else {
         ui::data(format!("The audit log is BROKEN: {}", report.problem))?;
         ui::data(format!(
             "Intact up to there: {} records, {} checkpoints.",
             report.records, report.checkpoints
+        ))?;
+    }
+    if report.begins_behind > 0 && args.format == Format::Text {
+        ui::data(format!(
+            "NOTE: this log begins behind record {}; what was before was set aside: sallyport admin audit ls --code audit.begun_anew",
+            report.begins_behind
         ))?;
     }
     Ok(if report.intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -87,6 +87,9 @@ struct NodesLs {
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
+    if matches!(args.command, Admin::Audit(audit::Audit::Repair)) {
+        return audit::repair(args.authority.data_dir.as_deref());
+    }
     let authority = Authority::open(global, &args.authority).await?;
     let done = |()| ExitCode::SUCCESS;
     match args.command {

@@ -60,6 +60,9 @@ pub(super) struct Lock {
     /// Until when; without it the lock stays until removed.
     #[arg(long, value_parser = ui::parse_duration)]
     ttl: Option<Duration>,
+    /// Also what does not exist: whoever comes by that name later is kept out.
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -344,16 +347,27 @@ pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
         "kind": "lock", "version": "v1", "metadata": metadata,
         "spec": { "target": { what: value }, "message": args.message },
     });
-    let resource = authority
-        .admin()
-        .create_resource(CreateResourceRequest { yaml: document.to_string(), replace: true })
+    let resource = write_lock(authority, document.to_string(), args.force)
         .await
-        .map_err(|status| CliError::from_status("lock", &status))?
-        .into_inner();
+        .map_err(|status| CliError::from_status("lock", &status))?;
     ui::data(format!(
         "Locked {what} {value} (lock/{}). Lift it with: sallyport admin rm lock/{}",
         resource.name, resource.name
     ))
+}
+
+/// Makes a lock, or writes the one that is there anew.
+async fn write_lock(authority: &Authority, yaml: String, force: bool) -> Result<Resource, tonic::Status> {
+    let mut admin = authority.admin();
+    let create = CreateResourceRequest { yaml: yaml.clone(), replace: force };
+    match admin.create_resource(create).await {
+        // What it names was looked for first, and is there.
+        Err(status) if status.code() == tonic::Code::AlreadyExists => {
+            let replace = CreateResourceRequest { yaml, replace: true };
+            admin.create_resource(replace).await.map(tonic::Response::into_inner)
+        }
+        other => other.map(tonic::Response::into_inner),
+    }
 }
 
 #[cfg(test)]

@@ -332,7 +332,7 @@ impl Tour {
             .authority()
             .await?
             .admin()
-            .verify_audit(VerifyAuditRequest {})
+            .verify_audit(VerifyAuditRequest::default())
             .await
             .map_err(|status| CliError::from_status("verify the audit log", &status))?
             .into_inner();

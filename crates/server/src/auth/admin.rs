@@ -1,7 +1,9 @@
 //! Administration: resources, users, tokens, the CAs' public halves, and the audit log.
 
 mod search;
+mod targets;
 mod users;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -177,7 +179,7 @@ impl Admin for Service {
     ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
         let caller = caller(&request);
         self.0.allow(&caller, "Admin.VerifyAudit", "event", Verb::Read).await?;
-        self.0.verify(&caller).await.map(Response::new)
+        self.0.verify(&caller, &request.into_inner().against).await.map(Response::new)
     }
 }
 
@@ -392,6 +394,9 @@ impl Inner {
                 (op(&name, &record, role.expires, write).map_err(failed)?, record.yaml)
             }
             Document::Lock(lock) => {
+                if !matches!(write, Write::Replace) {
+                    self.check_target(&lock.target, now).await?;
+                }
                 let record = LockRecord { yaml: lock.to_yaml() };
                 (op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
             }
@@ -406,14 +411,23 @@ impl Inner {
         if let Document::Role(role) = &document {
             self.check_compiles(role)?;
         }
-        let revisions = self.store.backend().transact(vec![op], now).await.map_err(failed)?;
+        let urgent = matches!(document, Document::Lock(_));
+        let backend = self.store.backend();
+        let revisions = match urgent {
+            true => backend.transact_urgent(vec![op], now).await,
+            false => backend.transact(vec![op], now).await,
+        };
+        let revisions = revisions.map_err(failed)?;
         self.refresh_after(kind).await?;
         let event = self
             .event(code, caller)
             .message(format!("{kind}/{name}"))
             .field("name", name.clone())
             .field("yaml", yaml.clone());
-        self.record(vec![event]).await?;
+        match urgent {
+            true => self.record_urgent(vec![event]).await?,
+            false => self.record(vec![event]).await?,
+        }
         Ok(resources::of(kind, &name, revisions.first().copied().unwrap_or_default(), None, yaml))
     }
 
@@ -490,10 +504,10 @@ impl Inner {
             "token" => (Code::TokenDeleted, vec![typed::delete::<TokenRecord>(name, None)]),
             _ => return Err(Status::internal("users, nodes and databases are removed elsewhere")),
         };
-        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        self.store.backend().transact_urgent(steps, now).await.map_err(|error| storage(&error))?;
         self.refresh_after(kind).await?;
         let event = self.event(code, caller).message(format!("{kind}/{name}")).field("name", name);
-        self.record(vec![event]).await
+        self.record_urgent(vec![event]).await
     }
 
     /// Removes a node. It is locked until its last certificate is over, which ends its sessions and its connections.
@@ -510,21 +524,22 @@ impl Inner {
             ended = self.end_host(caller, id, now)?;
             steps.extend(std::mem::take(&mut ended.steps));
         }
-        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let done = self.store.backend().transact_urgent(steps, now).await;
+        let revisions = done.map_err(|error| storage(&error))?;
         if host.is_some() {
             self.people.remove_host(id, revisions.get(1).copied().unwrap_or_default());
         }
         self.presence.remove(id);
         self.refresh_after("lock").await?;
         self.confirmations.look_again();
-        self.forget_reporter(&caller.name(), id, now).await?;
         let event = self
             .event(Code::NodeDeleted, caller)
             .message(format!("node/{shown_name}"))
             .field("name", shown_name)
             .field("host_id", text);
         ended.events.insert(0, event);
-        self.record(ended.events).await
+        self.record_urgent(ended.events).await?;
+        self.forget_reporter(&caller.name(), id, now).await
     }
 
     async fn check_unused(&self, role: &str, now: OffsetDateTime) -> Result<(), Status> {
@@ -602,31 +617,6 @@ impl Inner {
             // While one host CA replaces the other, whoever joins may meet either.
             ca_pin: self.authorities().trust().pins().join(","),
             expires: Some(convert::time_to_proto(expires)),
-        })
-    }
-
-    async fn verify(&self, caller: &Caller) -> Result<v1::VerifyAuditResponse, Status> {
-        // A checkpoint first, so that what was written until now is under a signature.
-        self.log.checkpoint().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let log = self.log.clone();
-        let report = tokio::task::spawn_blocking(move || log.verify()).await;
-        let report = match report {
-            Ok(Ok(report)) => report,
-            Ok(Err(error)) => {
-                return Err(Status::unavailable(format!("the audit log cannot be read: {error}")));
-            }
-            Err(_) => return Err(Status::internal("the audit log cannot be checked")),
-        };
-        let problem = report.problem.as_ref().map(ToString::to_string).unwrap_or_default();
-        let code = if problem.is_empty() { Code::AuditVerified } else { Code::AuditBroken };
-        let event = self.event(code, caller).message(problem.clone()).field("records", report.records);
-        self.record(vec![event]).await?;
-        Ok(v1::VerifyAuditResponse {
-            intact: problem.is_empty(),
-            records: report.records,
-            checkpoints: report.checkpoints,
-            head: data_encoding::HEXLOWER.encode(&report.head),
-            problem,
         })
     }
 }

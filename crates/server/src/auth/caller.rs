@@ -12,6 +12,10 @@ use tonic::{Request, Status};
 use tracing::debug;
 
 use super::Inner;
+use super::refusals::{EACH, Who};
+
+/// Calls of a method that only reads, by one login, that are on record one by one in a minute.
+const READS: u64 = 120;
 
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +51,14 @@ impl Caller {
         }
     }
 
+    /// Where the call comes from, unless it is from this machine.
+    pub(super) fn address(&self) -> Option<std::net::IpAddr> {
+        match self {
+            Self::Anonymous { address } | Self::Certified { address, .. } => Some(address.ip()),
+            Self::LocalAdmin => None,
+        }
+    }
+
     pub(super) fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Certified { identity, .. } => Some(identity),
@@ -72,40 +84,92 @@ impl Inner {
 
     /// Writes events; the caller learns of a success only when they are on disk.
     pub(super) async fn record(&self, events: Vec<Event>) -> Result<(), Status> {
-        self.log.append(events).await.map_err(|error| {
-            self.room.unwritten(&error);
-            Status::unavailable(match error {
-                LogError::Full { .. } => {
-                    "the authority's disk is full, and it does nothing that is not on record; whoever runs it has to make room"
-                }
-                LogError::Io { .. } | LogError::Broken(_) | LogError::Closed => {
-                    "the authority cannot write its audit log and does nothing that is not on record"
-                }
-            })
-        })
+        self.log.append(events).await.map_err(|error| self.unwritten(&error))
     }
 
-    /// Whether a caller without a certificate is within the bound of its address. Everybody else is.
+    /// [`Inner::record`] of what keeps somebody or something out, which must be possible also when the disk is full.
+    pub(super) async fn record_urgent(&self, events: Vec<Event>) -> Result<(), Status> {
+        self.log.append_urgent(events).await.map_err(|error| self.unwritten(&error))
+    }
+
+    fn unwritten(&self, error: &LogError) -> Status {
+        self.room.unwritten(error);
+        match error {
+            LogError::Full { .. } => Status::resource_exhausted(
+                "the authority's disk is full, and it does nothing that is not on record: make room on it. Locks, ends of sessions and deletions still work",
+            ),
+            LogError::Io { .. } | LogError::Broken(_) | LogError::Closed => Status::unavailable(
+                "the authority cannot write its audit log and does nothing that is not on record; its log says why",
+            ),
+        }
+    }
+
+    /// Whether a caller is within the bounds of its address and its login. Everybody has them but the local administrator. Many
+    /// hosts may share an address, so that of them each has its own alone.
     pub(super) fn within_bounds(&self, caller: &Caller) -> Result<(), Status> {
-        let Caller::Anonymous { address } = caller else { return Ok(()) };
-        if self.guesses.admits_stranger(address.ip(), OffsetDateTime::now_utc()) {
+        let now = OffsetDateTime::now_utc();
+        let admitted = match caller {
+            Caller::LocalAdmin => true,
+            Caller::Anonymous { address } => self.guesses.admits_call(address.ip(), None, now),
+            Caller::Certified { identity, address } => match identity.principal {
+                Principal::User { .. } => {
+                    self.guesses.admits_call(address.ip(), Some(identity.login_id), now)
+                }
+                Principal::Host { .. } => self.guesses.admits_login(identity.login_id, now),
+            },
+        };
+        if admitted {
             return Ok(());
         }
-        metrics::counter!("sallyport_auth_strangers_refused_total").increment(1);
-        Err(Status::resource_exhausted("too many calls from this address; try again in a minute"))
+        metrics::counter!("sallyport_auth_calls_over_bounds_total").increment(1);
+        Err(Status::resource_exhausted("too many calls from this address or login; try again in a minute"))
     }
 
     /// Notes a refused call and gives the answer for it.
     pub(super) async fn refuse(&self, caller: &Caller, method: &'static str, status: Status) -> Status {
         debug!(method, caller = caller.name(), message = status.message(), "refused");
-        if let Err(too_many) = self.within_bounds(caller) {
-            return too_many;
-        }
         let event = self.event(Code::ApiRefused, caller).field("method", method).message(status.message());
-        if let Err(unwritten) = self.record(vec![event]).await {
+        if let Err(unwritten) = self.note_caused(caller, event, method).await {
             return unwritten;
         }
-        status
+        match self.within_bounds(caller) {
+            Ok(()) => status,
+            Err(too_many) => too_many,
+        }
+    }
+
+    /// Puts on record what anybody can cause as often as they like: the first of a kind as they are, the rest of the minute as a
+    /// count. `what` tells kinds of one code apart.
+    pub(super) async fn note_caused(&self, caller: &Caller, event: Event, what: &str) -> Result<(), Status> {
+        self.note_caused_times(event, Who::of(caller), what, EACH, 1).await
+    }
+
+    /// [`Inner::note_caused`] of something that `who` did so many `times`, of which `each` a minute are written as they are.
+    pub(super) async fn note_caused_times(
+        &self,
+        event: Event,
+        who: Who,
+        what: &str,
+        each: u64,
+        times: u64,
+    ) -> Result<(), Status> {
+        let events = self.refusals.take(event, who, what, each, times);
+        if events.is_empty() {
+            return Ok(());
+        }
+        let written = self.record(events.clone()).await;
+        if written.is_err() {
+            self.refusals.give_back(events);
+        }
+        written
+    }
+
+    /// Writes what was only counted, once its minute is over.
+    pub(super) async fn say_counted(&self) {
+        let events = self.refusals.due(OffsetDateTime::now_utc(), false);
+        if !events.is_empty() && self.log.append(events.clone()).await.is_err() {
+            self.refusals.give_back(events);
+        }
     }
 
     /// Notes a call that only reads.
@@ -116,7 +180,11 @@ impl Inner {
         what: &str,
     ) -> Result<(), Status> {
         let event = self.event(Code::ApiCalled, caller).field("method", method).message(what);
-        self.record(vec![event]).await
+        match caller {
+            // The operator's scripts are on record one by one.
+            Caller::LocalAdmin => self.record(vec![event]).await,
+            _ => self.note_caused_times(event, Who::of(caller), method, READS, 1).await,
+        }
     }
 
     /// The caller's right to do something with a kind of resource, checked anew for every call: since the connection was

@@ -277,11 +277,12 @@ impl Inner {
             );
             answer.push(info(other, Some(&denial)));
         }
-        self.store.backend().transact(steps, now).await.map_err(|error: StoreError| storage(&error))?;
+        let backend = self.store.backend();
+        backend.transact_urgent(steps, now).await.map_err(|error: StoreError| storage(&error))?;
         if !lock_name.is_empty() {
             self.refresh_after("lock").await?;
         }
-        self.record(events).await?;
+        self.record_urgent(events).await?;
         Ok(v1::DenyCertificateResponse { certificates: answer, lock: lock_name })
     }
 

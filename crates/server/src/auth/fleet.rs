@@ -24,6 +24,7 @@ use super::authorities::Authorities;
 use super::caller::{Caller, caller};
 use super::databases::DatabaseRecord;
 use super::hosts::storage;
+use super::refusals::Who;
 use super::resources;
 use super::sessions;
 use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
@@ -111,6 +112,7 @@ impl Fleet for Service {
         let caller = caller(&request);
         let identity = self.0.host(&caller, "Fleet.EmitEvents", &[HostRole::Node, HostRole::Proxy]).await?;
         let texts = request.into_inner().events_json;
+        self.0.within_budget(identity, &texts).await?;
         match take_events(identity, texts, |database| self.0.serves_database(identity, database)) {
             Ok(events) => {
                 self.0.record(events).await?;
@@ -347,6 +349,24 @@ fn take_clients(clients: Vec<v1::SeenClient>, now: OffsetDateTime) -> Result<Vec
 }
 
 impl Inner {
+    /// Whether a host may report these events now. What it may not is counted, in one event a minute; a host of ours keeps it and sends
+    /// it again.
+    async fn within_budget(&self, identity: &Identity, texts: &[String]) -> Result<(), Status> {
+        let Principal::Host { id, .. } = &identity.principal else { return Ok(()) };
+        let now = OffsetDateTime::now_utc();
+        if self.budgets.admits(*id, texts, now) {
+            return Ok(());
+        }
+        let name = identity.display_name();
+        let event = Event::new(Code::AuditOverBudget, now)
+            .user(name.clone())
+            .origin("auth")
+            .field("host_id", id.to_string())
+            .message(format!("{name} reports more events than a host may"));
+        self.note_caused_times(event, Who::Login(identity.login_id), "", 0, texts.len() as u64).await?;
+        Err(Status::resource_exhausted("too many events from this host; they are taken again in a minute"))
+    }
+
     /// Remembers what clients were seen to be able to do.
     pub(super) async fn saw_clients(
         &self,

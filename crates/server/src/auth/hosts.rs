@@ -60,7 +60,7 @@ impl Inner {
                     .message(refusal.status.message())
                     .field("reason", refusal.reason)
                     .field("role", shown(&request.role));
-                self.record(vec![event]).await?;
+                self.note_caused(caller, event, refusal.reason).await?;
                 Err(refusal.status)
             }
         }
@@ -73,8 +73,8 @@ impl Inner {
         now: OffsetDateTime,
     ) -> Result<v1::HostCertificates, JoinRefusal> {
         let refuse = |reason, status| JoinRefusal { status, reason };
-        if let Caller::Anonymous { address } = caller
-            && self.guesses.address_is_barred(address.ip(), now)
+        if let Some(address) = caller.address()
+            && self.guesses.is_barred(address, now)
         {
             return Err(refuse(
                 "too many attempts",
@@ -96,8 +96,8 @@ impl Inner {
         let token = match token {
             Ok(token) => token,
             Err(refusal) => {
-                if let Caller::Anonymous { address } = caller {
-                    self.guesses.note_address(address.ip(), now);
+                if let Some(address) = caller.address() {
+                    self.guesses.note(address, now);
                 }
                 return Err(refusal);
             }
@@ -455,8 +455,8 @@ pub(super) fn storage(error: &StoreError) -> Status {
         StoreError::Conflict { .. } => Status::aborted(error.to_string()),
         StoreError::Full { .. } => {
             tracing::error!(%error, "the state cannot be changed");
-            Status::unavailable(
-                "the authority's disk is full, and it changes nothing; whoever runs it has to make room",
+            Status::resource_exhausted(
+                "the authority's disk is full: make room on it. Locks, ends of sessions and deletions still work",
             )
         }
         other => {

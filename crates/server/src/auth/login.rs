@@ -18,15 +18,17 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::caller::{Caller, caller};
-use super::hosts::{shown, storage};
+use super::hosts::{hash_of, shown, storage};
 use super::issued::with_certificates;
 use super::passwords::{FAILURE_WINDOW, LENGTHS, LOCKOUT, MOST_FAILURES};
-use super::state::{CredentialRecord, UserRecord};
+use super::state::{CredentialRecord, UnknownRecord, UserRecord};
 use super::{Inner, NOWHERE};
 use crate::config::SecondFactor;
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
+/// Why an address that failed too often is refused, in the log.
+const BARRED: &str = "too many failures from one address";
 const WRONG: &str = "wrong user name, password or one-time code";
 
 fn totp_label(user: &UserName) -> String {
@@ -39,7 +41,7 @@ impl Login for Service {
         let caller = caller(&request);
         self.0.within_bounds(&caller)?;
         let event = self.0.event(Code::Pinged, &caller);
-        self.0.record(vec![event]).await?;
+        self.0.note_caused(&caller, event, "").await?;
         Ok(Response::new(v1::PingResponse {
             cluster: self.0.config.cluster.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -86,6 +88,12 @@ impl Login for Service {
     }
 }
 
+/// Whose login it is: of a user, or with a name that nobody has, by its hash.
+enum Account<'a> {
+    Known(&'a UserName),
+    Unknown(String),
+}
+
 /// Why a login fails: what the person reads, and what the log says.
 struct LoginRefusal {
     status: Status,
@@ -118,11 +126,12 @@ impl Inner {
             Ok(answer) => Ok(answer),
             Err(LoginRefusal { status, reason, locked_out }) => {
                 let event = |code| self.event(code, caller).user(asked.clone()).message(reason);
-                let mut events = vec![event(Code::UserLoginFailed)];
+                // Of an address that is barred it does not matter whom it asks for.
+                let what = if reason == BARRED { "" } else { asked.as_str() };
+                self.note_caused(caller, event(Code::UserLoginFailed), what).await?;
                 if locked_out {
-                    events.push(event(Code::UserLockedOut));
+                    self.record(vec![event(Code::UserLockedOut)]).await?;
                 }
-                self.record(events).await?;
                 Err(status)
             }
         }
@@ -140,11 +149,11 @@ impl Inner {
             Caller::Anonymous { address } | Caller::Certified { address, .. } => *address,
             Caller::LocalAdmin => NOWHERE,
         };
-        if self.guesses.address_is_barred(address.ip(), now) {
+        if self.guesses.is_barred(address.ip(), now) {
             let status = Status::resource_exhausted(
                 "too many failed logins from this address; try again in 15 minutes",
             );
-            return Err(refusal(status, "too many failures from one address"));
+            return Err(refusal(status, BARRED));
         }
         if password.len() > *LENGTHS.end() {
             return Err(refusal(Status::invalid_argument("the password is too long"), "password too long"));
@@ -159,13 +168,8 @@ impl Inner {
         let Some(Stored { value: user, revision: user_revision, .. }) = user else {
             return Err(self.unknown_user(&request.user, password, address, now).await);
         };
-        let stored = self
-            .store
-            .get::<CredentialRecord>(user.name.as_str(), now)
-            .await
-            .map_err(|error| storage(&error))?;
-        let (credential, revision) =
-            stored.map_or((CredentialRecord::default(), 0), |stored| (stored.value, stored.revision));
+        let account = Account::Known(&user.name);
+        let (credential, revision) = self.credential(&account, now).await.map_err(|error| storage(&error))?;
         if let Some(until) = credential.locked_until.filter(|until| *until > now.unix_timestamp()) {
             return Err(refusal(locked_out(until, now), "locked out"));
         }
@@ -179,8 +183,8 @@ impl Inner {
                     _ if credential.password.is_none() => "no password set",
                     _ => "wrong password",
                 };
-                self.guesses.note_address(address.ip(), now);
-                return Err(self.failed_login(&user.name, credential, revision, reason, now).await);
+                self.guesses.note(address.ip(), now);
+                return Err(self.failed_login(&account, credential, revision, reason, now).await);
             }
         };
         // From here the person has proven who they are and may read why not.
@@ -241,7 +245,27 @@ impl Inner {
         Ok(self.login_answer(&identity, issued))
     }
 
-    /// As slow as a real user, and closed as one is.
+    /// What an account proves itself with, and the revision of that; 0 where there is nothing.
+    async fn credential(
+        &self,
+        account: &Account<'_>,
+        now: OffsetDateTime,
+    ) -> Result<(CredentialRecord, u64), StoreError> {
+        let found = match account {
+            Account::Known(user) => {
+                let stored = self.store.get::<CredentialRecord>(user.as_str(), now).await?;
+                stored.map(|stored| (stored.value, stored.revision))
+            }
+            Account::Unknown(key) => {
+                let stored = self.store.get::<UnknownRecord>(key, now).await?;
+                stored.map(|stored| (stored.value.0, stored.revision))
+            }
+        };
+        Ok(found.unwrap_or_default())
+    }
+
+    /// As slow as a real user, closed as one is, and written down as one is: neither an answer nor the time that it takes tells
+    /// whether there is such a user.
     async fn unknown_user(
         &self,
         asked: &str,
@@ -249,16 +273,19 @@ impl Inner {
         address: std::net::SocketAddr,
         now: OffsetDateTime,
     ) -> LoginRefusal {
-        let asked = shown(asked);
-        if let Some(until) = self.guesses.name_closed_until(&asked, now) {
+        let account = Account::Unknown(hash_of(asked));
+        let (credential, revision) = match self.credential(&account, now).await {
+            Ok(found) => found,
+            Err(error) => return storage(&error).into(),
+        };
+        if let Some(until) = credential.locked_until.filter(|until| *until > now.unix_timestamp()) {
             return refusal(locked_out(until, now), "unknown user, closed");
         }
         if let Err(status) = self.passwords.verify(password, None).await {
             return status.into();
         }
-        self.guesses.note_name(&asked, now);
-        self.guesses.note_address(address.ip(), now);
-        refusal(Status::unauthenticated(WRONG), "unknown user")
+        self.guesses.note(address.ip(), now);
+        self.failed_login(&account, credential, revision, "unknown user", now).await
     }
 
     /// The time step of the code; none when the user has no second factor.
@@ -288,7 +315,7 @@ impl Inner {
 
     async fn failed_login(
         &self,
-        user: &UserName,
+        account: &Account<'_>,
         mut credential: CredentialRecord,
         mut revision: u64,
         reason: &'static str,
@@ -304,18 +331,15 @@ impl Inner {
                 credential.failures.clear();
                 credential.locked_until = Some((now + LOCKOUT).unix_timestamp());
             }
-            match self.write_credential(user, &credential, revision, now).await {
+            match self.write_credential(account, &credential, revision, now).await {
                 Ok(()) => {
                     return LoginRefusal { status: Status::unauthenticated(WRONG), reason, locked_out };
                 }
                 Err(StoreError::Conflict { .. } | StoreError::Exists { .. }) => {}
                 Err(error) => return storage(&error).into(),
             }
-            match self.store.get::<CredentialRecord>(user.as_str(), now).await {
-                Ok(stored) => {
-                    (credential, revision) = stored
-                        .map_or((CredentialRecord::default(), 0), |stored| (stored.value, stored.revision));
-                }
+            match self.credential(account, now).await {
+                Ok(found) => (credential, revision) = found,
                 Err(error) => return storage(&error).into(),
             }
         }
@@ -349,22 +373,32 @@ impl Inner {
 
     async fn write_credential(
         &self,
-        user: &UserName,
+        account: &Account<'_>,
         credential: &CredentialRecord,
         revision: u64,
         now: OffsetDateTime,
     ) -> Result<(), StoreError> {
-        // A user who was removed meanwhile leaves nothing behind for another of the name.
-        let _changing = self.people.changing.read().await;
-        if self.people.user(user).is_none() {
-            return Ok(());
+        match (account, revision) {
+            (Account::Known(user), revision) => {
+                // A user who was removed meanwhile leaves nothing behind for another of the name.
+                let _changing = self.people.changing.read().await;
+                match revision {
+                    _ if self.people.user(user).is_none() => Ok(()),
+                    0 => self.store.create(user.as_str(), credential, None, now).await.map(drop),
+                    revision => {
+                        self.store.update(user.as_str(), revision, credential, None, now).await.map(drop)
+                    }
+                }
+            }
+            (Account::Unknown(key), revision) => {
+                let record = UnknownRecord(credential.clone());
+                let expires = Some(now + FAILURE_WINDOW + LOCKOUT);
+                match revision {
+                    0 => self.store.create(key, &record, expires, now).await.map(drop),
+                    revision => self.store.update(key, revision, &record, expires, now).await.map(drop),
+                }
+            }
         }
-        if revision == 0 {
-            self.store.create(user.as_str(), credential, None, now).await?;
-        } else {
-            self.store.update(user.as_str(), revision, credential, None, now).await?;
-        }
-        Ok(())
     }
 
     /// The identity that a login of this user would have, its validity aside.

@@ -10,12 +10,15 @@
 
 mod admin;
 mod authorities;
+mod budgets;
 mod caller;
 mod certificates;
 mod cluster;
 mod custodies;
 mod databases;
 mod fleet;
+mod guesses;
+mod heads;
 mod holding;
 mod hosts;
 mod issued;
@@ -25,6 +28,7 @@ mod open;
 mod openssh;
 mod passwords;
 mod people;
+mod refusals;
 mod resources;
 mod room;
 mod rotation;
@@ -59,7 +63,7 @@ pub use caller::PeerInfo;
 pub(crate) use room::Trouble;
 
 use crate::ServerError;
-use crate::config::{CaKeysSection, SecondFactor};
+use crate::config::{AuditSection, CaKeysSection, SecondFactor};
 
 /// What an authority needs to know.
 #[derive(Debug, Clone)]
@@ -79,6 +83,8 @@ pub struct AuthConfig {
     pub ca_keys: CaKeysSection,
     /// How long what is issued may live.
     pub lifetimes: Lifetimes,
+    /// Bounds of the audit log, and where its checkpoints go.
+    pub audit: AuditSection,
 }
 
 /// How soon an event that could not be written is tried again.
@@ -113,7 +119,9 @@ struct Inner {
     sightings: crate::seen::Seen,
     people: people::People,
     passwords: passwords::Pool,
-    guesses: passwords::Guesses,
+    guesses: guesses::Guesses,
+    refusals: refusals::Refusals,
+    budgets: budgets::Budgets,
     confirmations: rotation::Confirmations,
     tls: RwLock<Arc<ServerConfig>>,
     auth_id: sallyport_access::HostId,
@@ -215,13 +223,16 @@ impl Authority {
         let stopped =
             sallyport_audit::Event::new(sallyport_audit::Code::AuthStopped, OffsetDateTime::now_utc())
                 .user("auth");
+        let mut last = self.inner.refusals.due(OffsetDateTime::now_utc(), true);
+        last.push(stopped);
         let closed = async {
-            self.inner.log.append(vec![stopped]).await?;
+            self.inner.log.append(last).await?;
             self.inner.log.close().await
         };
         if let Err(error) = closed.await {
             tracing::error!(%error, "the audit log could not be closed");
         }
+        self.inner.keep_last_head().await;
         self.inner.store.backend().close().await;
     }
 }

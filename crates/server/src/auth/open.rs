@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 
 use data_encoding::BASE64;
 use sallyport_access::{HostId, HostRole, NodeName, Role, role};
-use sallyport_audit::log::AuditLog;
+use sallyport_audit::log::{AuditLog, Opened};
 use sallyport_audit::recording::RecordingStore;
 use sallyport_audit::{Code, Event};
 use sallyport_ca::keys::TlsKey;
@@ -35,7 +35,7 @@ use super::people::People;
 use super::rotation::Confirmations;
 use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
 use super::view::{self, PAGE, Presence};
-use super::{AuthConfig, Authority, Inner, passwords, seen};
+use super::{AuthConfig, Authority, Inner, budgets, guesses, heads, passwords, refusals, seen};
 use crate::ServerError;
 use crate::seen::Seen;
 
@@ -70,8 +70,10 @@ pub(super) async fn open_with(
     }
     let loaded = load(&store, &config, &custodies, &seal, &directory, now).await?;
     let recording_public = loaded.recording_key.public();
-    let (log, repair) = AuditLog::open(&directory.join("audit"), loaded.checkpoint_signer)
-        .map_err(authority("open its audit log"))?;
+    let kept = heads::kept(&store, &seal, &directory, now).await?;
+    let Opened { log, repair, broken } =
+        AuditLog::open_against(&directory.join("audit"), loaded.checkpoint_signer, kept, now)
+            .map_err(authority("open its audit log"))?;
     let recordings = RecordingStore::open(&directory.join("recordings"), Arc::new(loaded.recording_key))
         .map_err(|source| ServerError::File { action: "open", path: directory.join("recordings"), source })?;
     let view = view::load(&store).await?;
@@ -85,6 +87,7 @@ pub(super) async fn open_with(
     let own_ttl = own_ttl(&config);
     let (tls, own) = server_config(&loaded.authorities, loaded.auth_id, own_ttl, now)?;
     let room = super::room::Room::of(&config.data_dir);
+    let budgets = budgets::Budgets::of(config.audit.host_events_per_minute);
     let inner = Arc::new(Inner {
         config,
         store,
@@ -105,7 +108,9 @@ pub(super) async fn open_with(
         sightings: Seen::default(),
         people,
         passwords: passwords::Pool::new(),
-        guesses: passwords::Guesses::default(),
+        guesses: guesses::Guesses::default(),
+        refusals: refusals::Refusals::default(),
+        budgets,
         confirmations,
         tls: RwLock::new(Arc::new(tls)),
         auth_id: loaded.auth_id,
@@ -123,7 +128,16 @@ pub(super) async fn open_with(
         warn!(bytes = repair.bytes, "an unfinished record at the end of the audit log was cut off");
         events.push(Event::new(Code::AuditRepaired, now).user("auth").field("bytes", repair.bytes));
     }
+    if let Some(broken) = &broken {
+        events.insert(0, heads::begun_anew(broken, now));
+    }
     inner.log.append(events).await.map_err(authority("write its audit log"))?;
+    if broken.is_some() {
+        // From now on this log is the one that the state knows.
+        inner.log.checkpoint().await.map_err(authority("write its audit log"))?;
+        inner.keep_last_head().await;
+    }
+    inner.tasks.spawn(Arc::clone(&inner).carry_heads());
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).follow_people());
     inner.tasks.spawn(Arc::clone(&inner).sweep());

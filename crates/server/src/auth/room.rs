@@ -166,6 +166,7 @@ impl Inner {
                 continue;
             };
             self.resume_log().await;
+            self.say_counted().await;
             if problem.is_some() == told {
                 continue;
             }

@@ -187,7 +187,7 @@ impl Inner {
             .login(told.login.clone())
             .field("owner", told.user.clone())
             .message(reason);
-        self.record(vec![event]).await?;
+        self.record_urgent(vec![event]).await?;
         Ok(told)
     }
 
@@ -285,7 +285,8 @@ impl Inner {
         if let Some(metadata) = aside.metadata {
             event = event.node(metadata.node).login(metadata.login).field("owner", metadata.user);
         }
-        let recorded = self.record(vec![event]).await;
+        // It makes room.
+        let recorded = self.record_urgent(vec![event]).await;
         let (recordings, goes) = (Arc::clone(&self.recordings), recorded.is_ok());
         let done = tokio::task::spawn_blocking(move || match goes {
             true => recordings.discard(session),

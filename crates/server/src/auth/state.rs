@@ -96,6 +96,16 @@ impl Kind for SecretRecord {
     const KIND: &'static str = "secret";
 }
 
+/// The last signed checkpoint of the audit log, sealed, in base64, under the name `self`. It only ever moves on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HeadRecord {
+    pub(super) sealed: String,
+}
+
+impl Kind for HeadRecord {
+    const KIND: &'static str = "audit_head";
+}
+
 /// A role, as the YAML that was accepted.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RoleRecord {
@@ -157,6 +167,15 @@ pub(super) struct CredentialRecord {
 
 impl Kind for CredentialRecord {
     const KIND: &'static str = "credential";
+}
+
+/// Failed logins with a name that nobody has, under the name's hash, for as long as they count. Such a name is closed as a real one
+/// is, and stays closed when the authority starts anew: a difference would tell which names exist.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct UnknownRecord(pub(super) CredentialRecord);
+
+impl Kind for UnknownRecord {
+    const KIND: &'static str = "unknown_login";
 }
 
 /// An invite or reset link that was not used yet, under the hash of its token.

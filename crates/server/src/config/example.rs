@@ -64,6 +64,11 @@ auth:
   #       pin: { file: /etc/sallyport/token.pin } # mode 0600; or env
   #   keep: main                           # sealed or a token; default: the token where there is one
   #   keep_by_ca: { jwt: sealed }          # for single CAs
+  # Where signed checkpoints of the audit log go, and what a host may report: docs/audit.md.
+  # audit:
+  #   checkpoint_file: /mnt/elsewhere/sallyport-checkpoints
+  #   checkpoint_webhook: http://127.0.0.1:9000/checkpoints
+  #   host_events_per_minute: 60000
   # How long certificates and tokens live, by kind: docs/certificates.md has the kinds and the limits.
   # lifetimes:
   #   user: { max: 24h }                   # roles bound users further

@@ -3,6 +3,7 @@
 //! Reading reports every mistake at once, each with its line, its column and what to write instead. A key that is
 //! not known is a mistake: a misspelt limit must not silently be no limit. No message repeats a secret.
 
+mod audit;
 mod ca_keys;
 mod crypto;
 pub mod danger;
@@ -24,6 +25,7 @@ use sallyport_access::{ClusterName, Database, IdError, Labels, NodeName};
 use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
+pub use audit::{AuditSection, Webhook};
 pub use ca_keys::{CaKeysSection, SEALED};
 pub use crypto::{Choice, CryptoSection};
 use danger::Danger;
@@ -170,6 +172,8 @@ pub struct AuthSection {
     pub ca_keys: CaKeysSection,
     /// How long what is issued may live. Default: the table in docs/certificates.md.
     pub lifetimes: Lifetimes,
+    /// Bounds of the audit log, and where its checkpoints go.
+    pub audit: AuditSection,
 }
 
 impl Default for AuthSection {
@@ -181,6 +185,7 @@ impl Default for AuthSection {
             suite: None,
             ca_keys: CaKeysSection::default(),
             lifetimes: Lifetimes::default(),
+            audit: AuditSection::default(),
         }
     }
 }

@@ -11,8 +11,8 @@ use sallyport_access::{ClusterName, Database, DatabaseName, Labels, NodeName};
 use super::danger::Danger;
 use super::{
     AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
-    LogFormat, NodeSection, ProxySection, SecondFactor, Secret, TunnelCarrier, ca_keys, check_pin, crypto,
-    lifetimes, telemetry,
+    LogFormat, NodeSection, ProxySection, SecondFactor, Secret, TunnelCarrier, audit, ca_keys, check_pin,
+    crypto, lifetimes, telemetry,
 };
 use sallyport_access::yaml::{Problems, Section, parse};
 
@@ -30,7 +30,8 @@ const TOP: &[&str] = &[
     "node",
 ];
 const LOG: &[&str] = &["level", "format"];
-const AUTH: &[&str] = &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys", "lifetimes"];
+const AUTH: &[&str] =
+    &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys", "lifetimes", "audit"];
 const PROXY: &[&str] =
     &["enabled", "listen", "public_addr", "quic", "limits", "auth_server", "join", "https", "danger"];
 const HTTPS: &[&str] = &["certificate", "key"];
@@ -216,6 +217,7 @@ fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
         ),
         ca_keys: ca_keys::read(section, problems),
         lifetimes: lifetimes::read(section, problems),
+        audit: audit::read(section, problems),
     }
 }
 

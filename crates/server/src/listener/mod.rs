@@ -7,7 +7,7 @@ mod quic;
 mod rewind;
 
 pub(crate) use accept::{Acceptance, accept_loop, bind};
-pub(crate) use first::{Dropped, First, Wants, classify};
-pub(crate) use limits::{Limiter, Slot};
+pub(crate) use first::{First, Wants, classify};
+pub(crate) use limits::{Faults, Limiter, Slot};
 pub(crate) use quic::{Caller, HalfOpen, bind_udp, quic_loop};
 pub(crate) use rewind::Rewind;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -34,7 +34,7 @@ use super::transport::Peer;
 use crate::authority_client::{BoxIo, Io, ServeAuthority, dial, handshake};
 use crate::config::HostPort;
 use crate::host::Credentials;
-use crate::listener::{Acceptance, Dropped, First, Rewind, Wants, classify};
+use crate::listener::{Acceptance, Faults, First, Rewind, Wants, classify};
 use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::view::ClusterView;
@@ -87,6 +87,8 @@ pub(crate) struct Gateway {
     pub(crate) databases: Option<Databases>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) seen: Seen,
+    /// Where handshakes that come to nothing are counted.
+    pub(crate) faults: Faults,
     pub(crate) handshake_timeout: Duration,
     /// No new work: HTTP/2 connections say goodbye and finish what they have.
     pub(crate) drain: CancellationToken,
@@ -119,9 +121,14 @@ impl Gateway {
 
     async fn route(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let first = match tokio::time::timeout(self.handshake_timeout, classify(stream)).await {
-            Err(_) => return dropped("timeout"),
-            Ok(Err(Dropped::Closed)) => return dropped(Dropped::Closed.name()),
-            Ok(Err(reason)) => return dropped(reason.name()),
+            Err(_) => {
+                self.came_to_nothing(peer);
+                return dropped("timeout");
+            }
+            Ok(Err(reason)) => {
+                self.came_to_nothing(peer);
+                return dropped(reason.name());
+            }
             Ok(Ok(first)) => first,
         };
         // What follows is boxed: whoever never speaks takes no room for it.
@@ -146,6 +153,7 @@ impl Gateway {
             },
             First::PlainPostgres(stream) => {
                 known("postgres_plain");
+                self.came_to_nothing(peer);
                 databases::refuse_plain(stream).await;
             }
             First::Tls(Wants::Postgres, hello, stream) => {
@@ -171,6 +179,11 @@ impl Gateway {
                 Box::pin(self.http(hello, stream, peer).instrument(info_span!("http"))).await;
             }
         }
+    }
+
+    /// Nobody proved who they are, from there.
+    pub(super) fn came_to_nothing(&self, peer: SocketAddr) {
+        self.faults.note(peer.ip(), Instant::now());
     }
 
     async fn refuse_plain_http(&self, mut stream: Rewind<TcpStream>) {
@@ -204,6 +217,7 @@ impl Gateway {
         let stream = match tokio::time::timeout(self.handshake_timeout, accept).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
+                self.came_to_nothing(peer);
                 counter!("sallyport_handshake_failures_total").increment(1);
                 info!(%error, "TLS handshake failed");
                 if let Some(reason) = incompatible(&error) {
@@ -212,6 +226,7 @@ impl Gateway {
                 return None;
             }
             Err(_) => {
+                self.came_to_nothing(peer);
                 dropped("handshake_timeout");
                 return None;
             }
@@ -219,6 +234,7 @@ impl Gateway {
         match proven(&stream, &trust, OffsetDateTime::now_utc()) {
             Ok(identity) => Some((stream, identity)),
             Err(error) => {
+                self.came_to_nothing(peer);
                 counter!("sallyport_handshake_failures_total").increment(1);
                 info!(%error, "certificate refused");
                 None
@@ -371,7 +387,10 @@ impl Gateway {
                 client: peer,
                 said: None,
             },
-            _ => return databases::refuse_stranger(tls).await,
+            _ => {
+                self.came_to_nothing(peer);
+                return databases::refuse_stranger(tls).await;
+            }
         };
         let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
         if required && !is_hybrid(connection) {

@@ -25,6 +25,7 @@ use super::gateway::ServeSsh;
 use super::watcher::Watcher;
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
+use crate::listener::Faults;
 use crate::seen::Seen;
 
 /// Reads that logging in takes at most, with a few keys that do not fit. They are acknowledged at once: stock clients leave
@@ -36,6 +37,7 @@ const LOGIN_READS: u8 = 24;
 struct JumpDial {
     dialler: Dialler,
     seen: Seen,
+    faults: Faults,
 }
 
 #[async_trait]
@@ -72,6 +74,10 @@ impl Dial for JumpDial {
     }
 
     fn saw(&self, sighting: Sighting) {
+        // Whose name is not known has proved nothing.
+        if let Some(Whose::Address(address)) = sighting.whose {
+            self.faults.note(address, std::time::Instant::now());
+        }
         // Under other suites those who fail here are scanners, which a public address has many of.
         let required = self.dialler.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
         if let (true, Some(reason)) = (required, &sighting.refused) {
@@ -140,6 +146,7 @@ impl AsyncWrite for Watched {
 pub(crate) fn face(
     dialler: Dialler,
     seen: Seen,
+    faults: Faults,
     credentials: &Credentials,
 ) -> Result<Arc<Jump>, ServerError> {
     let identity = credentials.identity();
@@ -147,7 +154,7 @@ pub(crate) fn face(
         JumpConfig::default(),
         identity.ssh_key.expose(),
         &identity.ssh_certificate,
-        Arc::new(JumpDial { dialler, seen }),
+        Arc::new(JumpDial { dialler, seen, faults }),
     )
     .map(Arc::new)
     .map_err(|error| certificates("cannot use this proxy's SSH host key", error))

@@ -241,7 +241,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         front,
         stopping: drain.clone(),
     };
-    let jump = jump::face(dialler.clone(), seen.clone(), &credentials)?;
+    let limiter = Limiter::new(section.limits.connections, section.limits.connections_per_address);
+    let jump = jump::face(dialler.clone(), seen.clone(), limiter.faults(), &credentials)?;
     jump::follow_renewals(&jump, &credentials);
     let confirming = Confirming {
         credentials: credentials.clone(),
@@ -291,11 +292,11 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         databases: Some(databases),
         sink: Arc::new(spool.clone()),
         seen,
+        faults: limiter.faults(),
         handshake_timeout: section.limits.handshake_timeout,
         drain: drain.clone(),
         stop: stop.clone(),
     });
-    let limiter = Limiter::new(section.limits.connections, section.limits.connections_per_address);
     if let Some(listener) = udp.and_then(|socket| quic::listen(socket, &gateway, &directory)) {
         let (serving, ends) = (tasks.clone(), (drain.clone(), stop));
         let gateway = Arc::clone(&gateway);

@@ -115,7 +115,8 @@ impl Gateway {
             }
         };
         let now = OffsetDateTime::now_utc();
-        let tickets = Arc::new(Counter::at(quic.tickets, now, arriving.peer().ip()));
+        let from = arriving.peer();
+        let tickets = Arc::new(Counter::at(quic.tickets, now, from.ip()));
         let accepting = arriving.accept(&quic.settings, Arc::clone(&tickets) as _);
         let (stream, shaking) = match tokio::time::timeout(self.handshake_timeout, accepting).await {
             Ok(Ok(accepted)) => accepted,
@@ -124,11 +125,13 @@ impl Gateway {
                 return None;
             }
             Ok(Err(error)) => {
+                self.came_to_nothing(from);
                 counter!("sallyport_handshake_failures_total").increment(1);
                 info!(%error, "QUIC handshake failed");
                 return None;
             }
             Err(_) => {
+                self.came_to_nothing(from);
                 dropped("handshake_timeout");
                 return None;
             }

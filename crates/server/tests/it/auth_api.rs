@@ -691,7 +691,7 @@ async fn as_an_administrator(cluster: &Cluster, admin: &mut AdminClient<Channel>
         certificates.deny_certificate(v1::DenyCertificateRequest { id, reason }).await.unwrap().into_inner();
     assert_eq!((denied.certificates.len(), denied.lock.as_str()), (1, ""));
     certificates.list_certificates(v1::ListCertificatesRequest::default()).await.unwrap();
-    let verified = admin.verify_audit(v1::VerifyAuditRequest {}).await.unwrap().into_inner();
+    let verified = admin.verify_audit(v1::VerifyAuditRequest::default()).await.unwrap().into_inner();
     assert!(verified.intact, "{verified:?}");
 }
 

@@ -52,7 +52,7 @@ async fn everything_in_one_process_runs_a_session_and_keeps_its_record() {
         played.extend(message.frames_json);
     }
     assert!(played.contains("exit") || played.contains("status"), "{played}");
-    let verified = admin.verify_audit(v1::VerifyAuditRequest {}).await.unwrap().into_inner();
+    let verified = admin.verify_audit(v1::VerifyAuditRequest::default()).await.unwrap().into_inner();
     assert!(verified.intact, "{verified:?}");
     cluster.running.shutdown(true).await;
 }
@@ -325,7 +325,7 @@ async fn three_processes_work_together_and_apart() {
         async move { (events(&mut admin, "SP2001I").await.len() >= 4).then_some(()) }
     })
     .await;
-    assert!(admin.verify_audit(v1::VerifyAuditRequest {}).await.unwrap().into_inner().intact);
+    assert!(admin.verify_audit(v1::VerifyAuditRequest::default()).await.unwrap().into_inner().intact);
     drop((auth, proxy, node));
 }
 

@@ -156,7 +156,7 @@ impl Inner {
         steps.extend(self.nothing_of(&name, now).await?);
         let ended = self.end_logins(caller, &name, "the account was removed", now).await?;
         steps.extend(ended.steps);
-        let revisions = self.store.backend().transact(steps, now).await.map_err(failed)?;
+        let revisions = self.store.backend().transact_urgent(steps, now).await.map_err(failed)?;
         self.people.remove_user(&name, revisions.first().copied().unwrap_or_default());
         let mut events = ended.events;
         let event = self
@@ -166,7 +166,7 @@ impl Inner {
             .field("ended_logins", events.len());
         events.insert(0, event);
         self.refresh_after("lock").await?;
-        self.record(events).await
+        self.record_urgent(events).await
     }
 
     async fn stored_user(

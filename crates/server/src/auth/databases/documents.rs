@@ -74,12 +74,12 @@ impl Inner {
             )));
         }
         let step = typed::delete::<DatabaseRecord>(name, None);
-        self.store.backend().transact(vec![step], now).await.map_err(|error| storage(&error))?;
+        self.store.backend().transact_urgent(vec![step], now).await.map_err(|error| storage(&error))?;
         self.databases.remove(&there.database.name);
         let event = self
             .event(Code::DatabaseDeleted, caller)
             .message(format!("db/{name}"))
             .field("name", there.database.name.to_string());
-        self.record(vec![event]).await
+        self.record_urgent(vec![event]).await
     }
 }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 use zeroize::Zeroizing;
 
-use super::{locked_out, totp_label};
+use super::{Account, locked_out, totp_label};
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
 use crate::auth::hosts::{hash_of, storage};
@@ -28,8 +28,8 @@ impl Inner {
         token: &str,
         now: OffsetDateTime,
     ) -> Result<(String, typed::Stored<InviteRecord>), Status> {
-        if let Caller::Anonymous { address } = caller
-            && self.guesses.address_is_barred(address.ip(), now)
+        if let Some(address) = caller.address()
+            && self.guesses.is_barred(address, now)
         {
             return Err(Status::resource_exhausted(
                 "too many failed attempts from this address; try again in 15 minutes",
@@ -72,10 +72,10 @@ impl Inner {
         problem: &'static str,
         now: OffsetDateTime,
     ) -> Result<Status, Status> {
-        if let Caller::Anonymous { address } = caller {
-            self.guesses.note_address(address.ip(), now);
+        if let Some(address) = caller.address() {
+            self.guesses.note(address, now);
         }
-        self.record(vec![self.event(Code::InviteRefused, caller).message(problem)]).await?;
+        self.note_caused(caller, self.event(Code::InviteRefused, caller).message(problem), "").await?;
         Ok(Status::permission_denied(problem))
     }
 
@@ -163,13 +163,16 @@ impl Inner {
             }
             let Some(step) = secret.verify(otp.trim(), now, None) else {
                 let reason = "wrong one-time code for a link";
-                let failed = self.failed_login(&invite.user, known, revision, reason, now).await;
+                let failed =
+                    self.failed_login(&Account::Known(&invite.user), known, revision, reason, now).await;
                 let event = |code| self.event(code, caller).user(invite.user.as_str()).message(reason);
-                let mut events = vec![event(Code::InviteRefused)];
-                if failed.locked_out {
-                    events.push(event(Code::UserLockedOut));
+                if let Some(address) = caller.address() {
+                    self.guesses.note(address, now);
                 }
-                self.record(events).await?;
+                self.note_caused(caller, event(Code::InviteRefused), invite.user.as_str()).await?;
+                if failed.locked_out {
+                    self.record(vec![event(Code::UserLockedOut)]).await?;
+                }
                 return Err(Status::invalid_argument(
                     "the one-time code is wrong; check that the clock of the device that shows it is right",
                 ));

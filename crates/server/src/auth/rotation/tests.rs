@@ -101,6 +101,7 @@ fn config(directory: &Path) -> AuthConfig {
         public_addr: String::new(),
         suite: None,
         ca_keys: CaKeysSection::default(),
+        audit: crate::config::AuditSection::default(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Attacks through the services' API: each takes what a thief would hold, does what a thief would do, and shows what is
 //! refused.
 
+mod audit;
 mod explained;
+mod limits;
 mod once;
 mod people;
 mod removed;
