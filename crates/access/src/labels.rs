@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::is_hidden;
+
 /// Key-value pairs of one resource, in key order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -35,12 +37,7 @@ pub fn check(key: &str, value: &str) -> Result<(), LabelError> {
     if key.is_empty() {
         return Err(LabelError::Empty);
     }
-    // Right-to-left marks and their like change what a person reads, so they count as well.
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if key.chars().chain(value.chars()).any(hidden) {
+    if key.chars().chain(value.chars()).any(is_hidden) {
         return Err(LabelError::Control);
     }
     Ok(())

@@ -9,6 +9,7 @@ pub mod identity;
 pub mod ids;
 pub mod labels;
 pub mod lock;
+pub mod newcomer;
 pub mod node;
 pub mod options;
 pub mod permit;
@@ -16,6 +17,7 @@ pub mod policy;
 pub mod query;
 pub mod role;
 pub mod session_policy;
+pub mod text;
 pub mod yaml;
 
 pub use database::{
@@ -26,6 +28,7 @@ pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{ClusterName, DatabaseName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
 pub use labels::Labels;
 pub use lock::{Lock, LockTarget};
+pub use newcomer::Bounds;
 pub use node::{Node, NodeKind, OpenSshServer, ServerTrust};
 pub use options::Options;
 pub use permit::{

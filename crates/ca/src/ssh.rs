@@ -24,6 +24,8 @@ const ROLES: &str = "roles@sallyport";
 const TRAITS: &str = "traits@sallyport";
 const HOST_ID: &str = "host-id@sallyport";
 const HOST_ROLE: &str = "host-role@sallyport";
+/// In the certificate of a proxy that stands before a stock server: the server's id.
+pub(crate) const STANDS_FOR: &str = "stands-for@sallyport";
 
 /// Length of the nonce that makes the signed bytes unpredictable, in bytes.
 pub(crate) const NONCE_BYTES: usize = 32;
@@ -168,6 +170,11 @@ pub(crate) fn identity_extensions(
         }
     }
     Ok(extensions)
+}
+
+/// The server that the authority lets the holder stand before.
+pub(crate) fn stands_for(certificate: &Certificate) -> Option<HostId> {
+    certificate.extensions().get(STANDS_FOR)?.parse().ok()
 }
 
 /// What a certificate says, before anyone checked who signed it.

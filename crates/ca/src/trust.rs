@@ -1,5 +1,7 @@
 //! Whom to believe: the public keys of a cluster's authorities, and the way from a certificate to an identity.
 
+mod target;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -26,6 +28,8 @@ use crate::extension::{self, Claims, Mark, Via};
 use crate::rotation::Phase;
 use crate::x509::{self, CaCertificate, Leaf};
 use crate::{Authority, CaError, CaKind, SKEW_ALLOWANCE, ssh};
+
+pub(crate) use target::same_name;
 
 /// A cluster's public keys as plain text, for files and the API. [`Trust::from_bundle`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -353,7 +357,8 @@ impl Trust {
     }
 
     /// Which host holds an SSH host certificate, after checking that it is for the name asked, as well as all that
-    /// [`Trust::verify_user_ssh`] checks. Names of nodes are not unique for ever: a caller who knows the id compares it.
+    /// [`Trust::verify_user_ssh`] checks. What dials a node or a server asks [`Trust::verify_target_ssh`], which looks at
+    /// the role, too.
     ///
     /// # Errors
     /// [`CaError`] with the reason for a refusal.
@@ -446,7 +451,9 @@ impl Trust {
                 None => self.tls_refusal(&error, Expected::Only(CaKind::Host)),
             })?;
             let validity = (leaf.not_before, leaf.not_after);
-            Ok((self.finish(leaf.claims, CaKind::Host, leaf.not_before, leaf.not_after)?, validity))
+            let identity = self.finish(leaf.claims, CaKind::Host, leaf.not_before, leaf.not_after)?;
+            self.require_dialled(&identity, server_name)?;
+            Ok((identity, validity))
         })
     }
 

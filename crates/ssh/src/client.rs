@@ -102,11 +102,25 @@ impl AgentSource for AgentSocket {
     }
 }
 
+/// What sort of host was dialled, which its certificate has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Whom {
+    /// A node or a server, or the proxy that the authority lets stand before that server.
+    #[default]
+    Target,
+    /// A server itself, and no proxy in its place.
+    Server,
+    /// A proxy, for the ways on that it opens.
+    Proxy,
+}
+
 /// What a program between a user and a server needs besides [`Settings`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extras {
     /// A host key, one OpenSSH line, that is believed without a certificate.
     pub(crate) pinned: Option<String>,
+    /// What sort of host was dialled.
+    pub(crate) whom: Whom,
     /// The agent, in place of a socket.
     pub(crate) agent: Option<Arc<dyn AgentSource>>,
 }
@@ -159,6 +173,21 @@ where
     S: Stream + 'static,
 {
     connect_with(stream, credentials, settings, Extras::default()).await
+}
+
+/// Connects to a proxy's jump host, by a name that the proxy is reached by, to go on from there.
+///
+/// # Errors
+/// As [`connect()`].
+pub async fn connect_to_proxy<S>(
+    stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+) -> Result<Connection, ClientError>
+where
+    S: Stream + 'static,
+{
+    connect_with(stream, credentials, settings, Extras { whom: Whom::Proxy, ..Extras::default() }).await
 }
 
 pub(crate) async fn connect_with<S>(

@@ -102,8 +102,9 @@ pub fn issue_host_tls(
 
 /// Certifies a proxy's key for the name of a server that the proxy stands before: users' clients meet the proxy where
 /// they asked for the server. The request is about the server; its join is the proxy's, so that a lock on the proxy is
-/// one on this, too. As its holder it names the proxy's role: whoever wants to be sure of the server itself can tell. The
-/// TLS key of the request is not looked at.
+/// one on this, too. As its holder it names the proxy's role, so that a client who wants the server itself can tell, and an
+/// extension names the server: without it, no client takes a proxy for a server. The TLS key of the request is not
+/// looked at.
 ///
 /// # Errors
 /// As [`issue_host`].
@@ -142,8 +143,12 @@ pub(super) fn host_ssh(
             principals.push(name.to_string());
         }
     }
+    let stands_for = holder != request.role;
     let holder = Principal::Host { id: request.id, name: request.name.clone(), role: holder };
-    let extensions = ssh::identity_extensions(cluster, request.join_id, &holder)?;
+    let mut extensions = ssh::identity_extensions(cluster, request.join_id, &holder)?;
+    if stands_for {
+        extensions.insert(ssh::STANDS_FOR.to_owned(), request.id.to_string());
+    }
     job.ssh(key, request.name.as_str(), &principals, &extensions)
 }
 

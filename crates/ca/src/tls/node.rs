@@ -115,12 +115,8 @@ impl Dated for NodeVerifier {
         let Principal::Host { id, name, .. } = &verified.identity.principal else {
             return Err(CaError::Refused { reason: "it is not a host's certificate".to_owned() });
         };
-        // The principals of the SSH certificate that the same host has.
-        let cluster = self.trust.cluster();
-        let names =
-            [name.to_string(), id.to_string(), format!("{name}.{cluster}"), format!("{id}.{cluster}")];
-        let asked = self.node.trim_end_matches('.');
-        if names.iter().any(|name| name.eq_ignore_ascii_case(asked)) {
+        let names = self.trust.own_names(*id, name.as_str());
+        if names.iter().any(|name| trust::same_name(name, &self.node)) {
             Ok(verified.identity.valid_before)
         } else {
             Err(CaError::WrongHost { asked: self.node.clone(), names: names.to_vec() })

@@ -107,6 +107,13 @@ struct Rig {
 
 type Holder = (String, TlsKey);
 
+/// A trust, and nobody who could sign for it.
+pub(super) fn trust_of(cluster: &str) -> Trust {
+    let rig = Rig::new();
+    let bundle = TrustBundle { cluster: cluster.to_owned(), ..rig.trust.to_bundle() };
+    Trust::from_bundle(&bundle).unwrap()
+}
+
 impl Rig {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();

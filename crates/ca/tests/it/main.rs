@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod certificates;
 mod cluster;
 mod handshakes;

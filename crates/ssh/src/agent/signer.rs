@@ -114,6 +114,9 @@ impl LoginSigner {
         if matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }) {
             return Err("a server that is the proxy itself".to_owned());
         }
+        self.trust
+            .verify_target_ssh(&host, &self.host, OffsetDateTime::now_utc())
+            .map_err(|error| format!("another server: {error}"))?;
         verify_ssh_signature(host.public_key(), session, signature)
             .map_err(|_| "a session that the server has not signed".to_owned())
     }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::{HashAlg, PublicKeyOrCertificate};
 use russh::{Channel, ChannelId, ChannelOpenFailure};
-use sallyport_ca::Trust;
+use sallyport_access::{HostRole, Principal};
+use sallyport_ca::{CaError, Trust};
 use ssh_key::Certificate;
 use time::OffsetDateTime;
 use tokio::net::UnixStream;
@@ -15,7 +16,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::forward::{Endpoint, Remotes};
-use super::{ClientError, Display, Extras};
+use super::{ClientError, Display, Extras, Whom};
 use crate::algorithms;
 use crate::pump::{Slack, pump};
 
@@ -75,18 +76,31 @@ impl Said {
 /// Longest banner kept, in bytes: a hostile host must not fill memory or a terminal.
 const BANNER_BYTES: usize = 16 * 1024;
 
-/// Whether a host is who it should be: its certificate is of the cluster's host CA, in force, and for the name asked for.
+/// Whether a host is the one that was dialled: its certificate is of the cluster's host CA, in force, for the name asked
+/// for, and of the sort of host that it should be.
 ///
 /// # Errors
 /// [`ClientError::HostCertificate`].
-pub(super) fn believe(trust: &Trust, host: &str, certificate: &Certificate) -> Result<(), ClientError> {
-    match trust.verify_host_ssh(certificate, host, OffsetDateTime::now_utc()) {
-        Ok(identity) => {
-            debug!(%host, node = %identity.display_name(), "host certificate accepted");
-            Ok(())
-        }
-        Err(source) => Err(ClientError::HostCertificate { host: host.to_owned(), source }),
+pub(super) fn believe(
+    trust: &Trust,
+    host: &str,
+    whom: Whom,
+    certificate: &Certificate,
+) -> Result<(), ClientError> {
+    let now = OffsetDateTime::now_utc();
+    let refused = |source| ClientError::HostCertificate { host: host.to_owned(), source };
+    let verified = match whom {
+        Whom::Target | Whom::Server => trust.verify_target_ssh(certificate, host, now),
+        Whom::Proxy => trust.verify_proxy_ssh(certificate, host, now),
+    };
+    let identity = verified.map_err(refused)?;
+    let is_proxy = matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. });
+    if whom == Whom::Server && is_proxy {
+        let (got, expected) = ("proxy".to_owned(), format!("the server {host} itself"));
+        return Err(refused(CaError::WrongRole { got, expected }));
     }
+    debug!(%host, node = %identity.display_name(), "host certificate accepted");
+    Ok(())
 }
 
 /// What there is to say of a host that has no certificate.
@@ -141,7 +155,7 @@ impl Handler for Events {
             }
             return Err(plain(&self.host, shown.public_key().fingerprint(HashAlg::Sha256).to_string()));
         };
-        believe(&self.trust, &self.host, certificate).map(|()| true)
+        believe(&self.trust, &self.host, self.extras.whom, certificate).map(|()| true)
     }
 
     async fn channel_open_failure(

@@ -24,7 +24,7 @@ use tracing::{Instrument, Span, debug};
 
 use super::events::{Said, believe, plain};
 use super::phases::Exchange;
-use super::{ClientError, Credentials, Output, SessionRequest, Settings, WindowSize};
+use super::{ClientError, Credentials, Output, SessionRequest, Settings, Whom, WindowSize};
 use crate::Stream;
 use crate::capabilities::IDENTIFICATION;
 use crate::pipelined::{Breach, Event, HostKey, Limits, Login, Machine, Opening};
@@ -102,7 +102,7 @@ pub(super) async fn begin<S: Stream + 'static>(
     let mut machine = Machine::new(opening).map_err(|breach| failed(host, &breach))?;
     let shown = host_key(&mut stream, &mut machine, host).await?;
     match &shown.certificate {
-        Some(certificate) => believe(&settings.trust, host, certificate)?,
+        Some(certificate) => believe(&settings.trust, host, Whom::Target, certificate)?,
         None => return Err(plain(host, shown.fingerprint())),
     }
     machine.accept_host().map_err(|breach| failed(host, &breach))?;

@@ -235,7 +235,7 @@ impl RemotePlace {
         let ServerProof { name, trust, pinned } = upstream.proof();
         let settings =
             Settings { login: login.to_string(), host: name, trust, keepalive: Some(KEEPALIVE), agent: None };
-        let extras = Extras { pinned, agent: Some(self.agent.clone()) };
+        let extras = Extras { pinned, whom: client::Whom::Server, agent: Some(self.agent.clone()) };
         let connection = client::connect_with(stream, &credentials, settings, extras)
             .await
             .map_err(|error| describe(&error))?;

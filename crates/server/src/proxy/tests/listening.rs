@@ -172,7 +172,7 @@ async fn plain_ssh_is_answered_with_a_banner() {
 
 #[tokio::test]
 async fn the_jump_host_reaches_nodes_by_the_same_decision() {
-    use sallyport_ssh::client::{Credentials, Settings, connect};
+    use sallyport_ssh::client::{Credentials, Settings, connect_to_proxy};
     let rig = Rig::new().await;
     let (_, _tunnel) = rig.echo("web-1").await;
     let alice = rig.user("alice");
@@ -185,7 +185,7 @@ async fn the_jump_host_reaches_nodes_by_the_same_decision() {
         keepalive: None,
         agent: None,
     };
-    let connection = connect(tcp, &credentials, settings).await.unwrap();
+    let connection = connect_to_proxy(tcp, &credentials, settings).await.unwrap();
     let mut stream = connection.open_direct("web-1", 22, "127.0.0.1:1".parse().unwrap()).await.unwrap();
     stream.write_all(b"hello").await.unwrap();
     let mut answer = [0; 5];

@@ -1,6 +1,7 @@
 //! The client, the jump host and file copies against real OpenSSH.
 
 mod agent;
+mod attacks;
 mod client;
 mod copy;
 mod custody;

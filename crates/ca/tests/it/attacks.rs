@@ -1,0 +1,105 @@
+//! A host's certificate, shown in the place of another host.
+
+use sallyport_access::{HostId, HostRole, NodeName, Principal};
+use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::{CaError, HostRequest, Opening, OpeningWord, issue_target_host};
+use ssh_key::Certificate;
+use time::Duration;
+use uuid::Uuid;
+
+use crate::cluster::{Cluster, SUITE};
+
+fn read(line: &str) -> Certificate {
+    Certificate::from_openssh(line).unwrap()
+}
+
+#[test]
+fn no_host_but_the_one_that_was_dialled_passes_for_it() {
+    let cluster = Cluster::new("prod");
+    let verify = |line: &str, asked: &str| cluster.trust.verify_target_ssh(&read(line), asked, cluster.now);
+    let web = cluster.host("web-1", HostRole::Node, &[]);
+    for own in ["web-1", "WEB-1.prod.", &web.id.to_string(), &format!("{}.prod", web.id)] {
+        verify(&web.certificates.ssh, own).unwrap();
+    }
+    // A proxy that was certified for a node's name, or is called so itself, and the authority.
+    let proxies = [
+        cluster.host("gate", HostRole::Proxy, &["web-1", "web-1.prod"]),
+        cluster.host("web-1", HostRole::Proxy, &[]),
+        cluster.host("web-1", HostRole::Auth, &[]),
+    ];
+    for proxy in &proxies {
+        for asked in ["web-1", "web-1.prod"] {
+            assert!(
+                cluster.trust.verify_host_ssh(&read(&proxy.certificates.ssh), asked, cluster.now).is_ok()
+            );
+            let error = verify(&proxy.certificates.ssh, asked).unwrap_err();
+            assert!(matches!(error, CaError::WrongRole { .. }), "{asked}: {error}");
+        }
+    }
+    // A stock server has the names that it is registered with, and no id but its own.
+    let db = cluster.host("db-1", HostRole::OpenSsh, &["pg.example.com", &web.id.to_string()]);
+    verify(&db.certificates.ssh, "pg.example.com").unwrap();
+    verify(&db.certificates.ssh, &db.id.to_string()).unwrap();
+    let error = verify(&db.certificates.ssh, &web.id.to_string()).unwrap_err();
+    assert!(matches!(error, CaError::WrongHost { .. }), "{error}");
+
+    // A proxy stands before the server that the authority has named, and before no other.
+    let key = SshKeyPair::generate(SUITE, "front").unwrap();
+    let request = HostRequest {
+        id: db.id,
+        name: &NodeName::new("db-1").unwrap(),
+        role: HostRole::OpenSsh,
+        join_id: Uuid::from_u128(7),
+        public_names: &["pg.example.com".to_owned()],
+        ssh_public_key: key.public_line(),
+        tls_spki: &[],
+    };
+    let front = issue_target_host(&cluster.hosts, &request, cluster.now, Duration::hours(1)).unwrap().line;
+    for asked in ["db-1", "pg.example.com", &db.id.to_string()] {
+        let identity = verify(&front, asked).unwrap();
+        assert!(matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }));
+    }
+    for asked in ["web-1", &web.id.to_string(), &HostId::new().to_string()] {
+        verify(&front, asked).unwrap_err();
+    }
+}
+
+#[test]
+fn a_word_for_a_database_session_is_a_proxys_own() {
+    let cluster = Cluster::new("prod");
+    let gate = cluster.host("gate", HostRole::Proxy, &[]);
+    let web = cluster.host("web-1", HostRole::Node, &[]);
+    let other = cluster.host("gate", HostRole::Proxy, &[]);
+    let opening = Opening {
+        agent: web.id,
+        database: "prod",
+        db_user: "reader",
+        db_name: "app",
+        user_certificate: b"a certificate",
+    };
+    let word = |host: &crate::cluster::Host| {
+        opening.sign(&*host.ssh.signer(), &host.certificates.ssh, cluster.now).unwrap()
+    };
+    let verify =
+        |opening: &Opening<'_>, word: OpeningWord| cluster.trust.verify_opening(opening, &word, cluster.now);
+    verify(&opening, word(&gate)).unwrap();
+    verify(&opening, word(&web)).unwrap_err();
+    // Each part of it is signed: nothing can be moved to another session, or from one field to the next.
+    for moved in [
+        Opening { agent: gate.id, ..opening },
+        Opening { database: "pro", db_user: "dreader", ..opening },
+        Opening { db_user: "writer", ..opening },
+        Opening { db_name: "other", ..opening },
+        Opening { user_certificate: b"another", ..opening },
+    ] {
+        assert!(matches!(verify(&moved, word(&gate)), Err(CaError::BadSignature)), "{moved:?}");
+    }
+    let mut swapped = word(&gate);
+    swapped.certificate = other.certificates.ssh;
+    assert!(matches!(verify(&opening, swapped), Err(CaError::BadSignature)));
+    for at in [-3600, 3600] {
+        let late = cluster.now + Duration::seconds(at);
+        let late = opening.sign(&*gate.ssh.signer(), &gate.certificates.ssh, late).unwrap();
+        verify(&opening, late).unwrap_err();
+    }
+}
