@@ -689,7 +689,7 @@ fn agents_bring_databases_of_their_own() {
     let mut cluster = Cluster::bare();
     let postgres = Postgres::start_with(&cluster, "hostssl all all 127.0.0.1/32 scram-sha-256\n");
     postgres.sql("postgres", "alter role app password 'of the file'");
-    let token = cluster.token(&[]);
+    let token = cluster.token(&["--databases", "old", "--own-labels", "env=*"]);
     let config = cluster.node_config("web-1", "env: prod", Some(&token));
     let pgpass = cluster.path("pgpass");
     fs::write(&pgpass, format!("127.0.0.1:{}:*:app:of the file\n", postgres.port)).unwrap();

@@ -162,7 +162,9 @@ codes! {
 
     /// A host joined with a token.
     NodeJoined = "SP1300I", "node.joined";
-    /// A join was refused: the token is wrong, stale, spent or for another role.
+    /// A host took the place of another, by a token made for that: the other one is locked.
+    NodeReplaced = "SP1303I", "node.replaced";
+    /// A join was refused: the token is wrong, stale, spent, or for another role or other names.
     JoinRefused = "SP1300W", "node.join_refused";
     /// A node's tunnel came up.
     NodeConnected = "SP1301I", "node.connected";

@@ -390,6 +390,14 @@ impl Renewal {
                 certificates("cannot renew the host certificates", status.message().to_owned())
             })?
             .into_inner();
+        if !issued.refused_names.is_empty() {
+            warn!(
+                names = issued.refused_names.join(", "),
+                "these names are not in the renewed certificates, because this host did not join with them; for a host of \
+                 other names: sallyport admin tokens add --replace {}",
+                old.name
+            );
+        }
         let identity = keys.certified(issued, &old.cluster, OffsetDateTime::now_utc())?;
         let valid_until = identity.valid_until;
         self.credentials.replace(identity)?;

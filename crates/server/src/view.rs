@@ -116,15 +116,19 @@ impl Nodes {
             return self.by_id.get(&id).cloned().map_or(Resolved::Unknown, Resolved::One);
         }
         let target = target.to_ascii_lowercase();
-        let mut found = self.named(&target);
-        if found.is_empty()
-            && let Some(name) = target.strip_suffix(cluster.as_str()).and_then(|name| name.strip_suffix('.'))
-        {
+        let target = target.strip_suffix('.').unwrap_or(&target);
+        let mut found = Vec::new();
+        // What stands before the cluster's name is meant first: stock clients put the cluster behind every name, and a node
+        // that had all of it for its name would get what is meant for another.
+        if let Some(name) = target.strip_suffix(cluster.as_str()).and_then(|name| name.strip_suffix('.')) {
             // The id in front of the cluster's name is how a host certificate spells it.
             if let Ok(id) = name.parse::<HostId>() {
                 return self.by_id.get(&id).cloned().map_or(Resolved::Unknown, Resolved::One);
             }
             found = self.named(name);
+        }
+        if found.is_empty() {
+            found = self.named(target);
         }
         match found.len() {
             0 => Resolved::Unknown,
@@ -456,6 +460,25 @@ mod tests {
             assert!(matches!(nodes.resolve(target, &cluster), Resolved::Unknown), "{target}");
         }
         assert!(matches!(nodes.resolve("db", &cluster), Resolved::Several(found) if found.len() == 2));
+    }
+
+    #[test]
+    fn the_cluster_behind_a_name_is_taken_off_first() {
+        let cluster = ClusterName::new("example.com").unwrap();
+        let mut nodes = Nodes::default();
+        nodes.insert(node(1, "web-1"));
+        nodes.insert(node(2, "web-1.example.com"));
+        nodes.insert(node(3, "db.example.com"));
+        for (target, id) in [
+            ("web-1.example.com", 1),
+            ("WEB-1.example.com.", 1),
+            ("web-1.", 1),
+            ("web-1.example.com.example.com", 2),
+            ("db.example.com", 3),
+        ] {
+            let Resolved::One(found) = nodes.resolve(target, &cluster) else { panic!("{target}") };
+            assert_eq!(found.id, node(id, "x").id, "{target}");
+        }
     }
 
     #[test]

@@ -32,9 +32,22 @@ pub(super) struct Add {
     /// How many hosts may use it.
     #[arg(long, default_value_t = 1)]
     uses: u32,
-    /// Labels that every node or server which joins with it gets, key=value.
-    #[arg(long = "label", value_name = "KEY=VALUE")]
+    /// Labels that every node or server which joins with it gets, key=value, and cannot change.
+    #[arg(long = "label", alias = "labels", value_name = "KEY=VALUE")]
     labels: Vec<String>,
+    /// What a host that joins with it may be called, and reached by: a glob such as 'web-*'. Without, any name that no
+    /// other host has.
+    #[arg(long = "names", value_name = "GLOB", value_delimiter = ',')]
+    names: Vec<String>,
+    /// Labels that a node may set itself, key=glob; `none` for none. Without, any; its databases have none.
+    #[arg(long = "own-labels", value_name = "KEY=GLOB", value_delimiter = ',')]
+    own_labels: Vec<String>,
+    /// Databases that a node may serve by its own configuration: a glob of their names. Without, none.
+    #[arg(long = "databases", value_name = "GLOB", value_delimiter = ',')]
+    databases: Vec<String>,
+    /// The host, by name or id, whose name and place the one that joins takes. That one is removed and locked.
+    #[arg(long, value_name = "NAME")]
+    replace: Option<String>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -90,11 +103,17 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
         JoinRole::Proxy => "proxy",
         JoinRole::Openssh => "openssh",
     };
+    let own_labels: Vec<String> = args.own_labels.iter().filter(|label| *label != "none").cloned().collect();
     let request = CreateTokenRequest {
         role: role.to_owned(),
         ttl: Some(convert::duration_to_proto(args.ttl)),
         uses: args.uses,
         labels: parse_labels(&args.labels)?.into_iter().collect(),
+        names: args.names,
+        own_labels: parse_labels(&own_labels)?.into_iter().collect(),
+        own_labels_bounded: !args.own_labels.is_empty(),
+        databases: args.databases,
+        replace: args.replace.unwrap_or_default(),
     };
     let token = authority
         .admin()

@@ -76,6 +76,8 @@ pub struct Wanted {
     pub login_id: Uuid,
     /// The user's certificate, DER.
     pub proof: Bytes,
+    /// What proves that a proxy has opened this session, for whoever gives out credentials; not looked at here.
+    pub opened: Bytes,
     /// As the account that makes users ([`Database::admin_user`]) instead of the permit's user.
     pub provisioning: bool,
 }
@@ -140,6 +142,8 @@ pub struct Asked {
     pub identity: Identity,
     /// The certificate that proves it, DER.
     pub proof: Bytes,
+    /// See [`Wanted::opened`].
+    pub opened: Bytes,
     /// Where the client is.
     pub client: String,
     /// What the client is told to cancel its queries with; [`Service::cancel`] takes it.

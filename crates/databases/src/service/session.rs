@@ -272,6 +272,7 @@ fn decide(
         permit: Arc::new(permit),
         login_id: asked.identity.login_id,
         proof: asked.proof.clone(),
+        opened: asked.opened.clone(),
         provisioning: false,
     };
     Ok((wanted, startup))

@@ -282,6 +282,7 @@ impl World {
                 valid_before: now + valid,
             },
             proof: Bytes::from_static(b"certificate"),
+            opened: Bytes::new(),
             client: "192.0.2.7:40000".to_owned(),
             cancel: CancelKey { process: u32::from_be_bytes(*secret.first_chunk().unwrap()), secret },
             session: SessionId::new(),

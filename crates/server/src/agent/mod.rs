@@ -121,7 +121,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     health.waiting(POLICY_PART, "has not heard from the authority yet");
     let name = match section.name.clone() {
         Some(name) => name,
-        None => crate::config::host_name().map_err(|error| {
+        None => crate::config::node_name(&cluster).map_err(|error| {
             certificates("this machine's name cannot be the node's; set node.name", error)
         })?,
     };

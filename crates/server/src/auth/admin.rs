@@ -5,11 +5,8 @@ mod targets;
 mod users;
 mod verify;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use sallyport_access::labels::check_set;
 use sallyport_access::{HostId, HostRole, Role, RoleName, Verb};
 use sallyport_audit::Code;
 use sallyport_store::{StoreError, typed};
@@ -18,24 +15,21 @@ use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
+use super::Inner;
 use super::caller::{Caller, caller};
 use super::databases::DatabaseRecord;
-use super::hosts::{REMEMBERED, fresh_token, shown, storage};
+use super::entered;
+use super::hosts::{shown, storage};
 use super::people::Ended;
 use super::resources::{self, Document, KINDS};
 use super::state::{
     HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
 };
 use super::view::PAGE;
-use super::{Inner, host_role, host_role_name};
 use search::{Events, search};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
-const TOKEN_TTL: Duration = Duration::from_secs(3600);
-const LONGEST_TOKEN_TTL: Duration = Duration::from_secs(7 * 86_400);
-const SHORTEST_TOKEN_TTL: Duration = Duration::from_secs(10);
-const MOST_USES: u32 = 10_000;
 /// Resources in one answer.
 const RESOURCES: usize = 1000;
 
@@ -362,6 +356,7 @@ impl Inner {
     }
 
     async fn write(&self, caller: &Caller, document: Document, write: Write) -> Result<v1::Resource, Status> {
+        entered::check_document(&document)?;
         let document = match document {
             Document::Node(node) => return self.write_node(caller, *node, write).await,
             Document::Database(database) => return self.write_database(caller, *database, write).await,
@@ -510,15 +505,28 @@ impl Inner {
         self.record_urgent(vec![event]).await
     }
 
-    /// Removes a node. It is locked until its last certificate is over, which ends its sessions and its connections.
+    /// The id of the one node, or else the one proxy, that a name or id means.
+    fn one_host(&self, text: &str) -> Result<String, Status> {
+        match self.names.find(text, Some(HostRole::Proxy)).as_slice() {
+            [one] if self.presence.find(text).is_empty() => Ok(one.id.to_string()),
+            _ => self.one_node(text),
+        }
+    }
+
+    /// Removes a node, or a proxy. It is locked until its last certificate is over, which ends its sessions and its connections.
     async fn delete_node(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         let now = OffsetDateTime::now_utc();
-        let text = self.one_node(name)?;
+        let text = self.one_host(name)?;
         let id: HostId = text.parse().map_err(|_| Status::internal("the id of a node is none"))?;
-        let shown_name = self.presence.get(id).map_or(text.clone(), |known| known.node.name.to_string());
-        let mut steps = vec![typed::delete::<NodeRecord>(&text, None)];
+        let known = self.names.find(&text, None).pop();
+        let shown_name = known.map_or(text.clone(), |host| host.name.to_string());
+        let mut steps = Vec::new();
+        if self.exists("node", &text, now).await? {
+            steps.push(typed::delete::<NodeRecord>(&text, None));
+        }
         let host = self.store.get::<HostRecord>(&text, now).await.map_err(|error| storage(&error))?;
         let mut ended = Ended::default();
+        let at = steps.len();
         if host.is_some() {
             steps.push(typed::delete::<HostRecord>(&text, None));
             ended = self.end_host(caller, id, now)?;
@@ -527,10 +535,12 @@ impl Inner {
         let done = self.store.backend().transact_urgent(steps, now).await;
         let revisions = done.map_err(|error| storage(&error))?;
         if host.is_some() {
-            self.people.remove_host(id, revisions.get(1).copied().unwrap_or_default());
+            self.people.remove_host(id, revisions.get(at).copied().unwrap_or_default());
         }
         self.presence.remove(id);
         self.refresh_after("lock").await?;
+        // From here on another host may have its names.
+        self.names.release(id);
         self.confirmations.look_again();
         let event = self
             .event(Code::NodeDeleted, caller)
@@ -566,58 +576,6 @@ impl Inner {
             "role {role} is held by {}{tail}; take it from them first: sallyport admin edit user/NAME",
             holders.join(", ")
         )))
-    }
-
-    async fn create_token(
-        &self,
-        caller: &Caller,
-        request: v1::CreateTokenRequest,
-    ) -> Result<v1::CreateTokenResponse, Status> {
-        let now = OffsetDateTime::now_utc();
-        let role = host_role(&request.role).ok_or_else(|| {
-            Status::invalid_argument(format!(
-                "{:?} is not a role of a host; expected node, proxy or openssh",
-                shown(&request.role)
-            ))
-        })?;
-        let ttl = request.ttl.as_ref().and_then(convert::duration_from_proto).unwrap_or(TOKEN_TTL);
-        if !(SHORTEST_TOKEN_TTL..=LONGEST_TOKEN_TTL).contains(&ttl) {
-            return Err(Status::invalid_argument("a token lives from 10 s to 7 days"));
-        }
-        let uses = request.uses.max(1);
-        if uses > MOST_USES {
-            return Err(Status::invalid_argument(format!("a token has at most {MOST_USES} uses")));
-        }
-        if !matches!(role, HostRole::Node | HostRole::OpenSsh) && !request.labels.is_empty() {
-            return Err(Status::invalid_argument("only nodes and OpenSSH servers have labels"));
-        }
-        self.must_hold_host(caller, "Admin.CreateToken", role).await?;
-        let expires = now + ttl;
-        let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
-        for (key, value) in &labels {
-            check_set(key, value)
-                .map_err(|error| Status::invalid_argument(format!("the label {:?}: {error}", shown(key))))?;
-        }
-        let (text, name, hash) = fresh_token()?;
-        let record = TokenRecord { hash, role, uses_left: uses, labels, expires };
-        self.store
-            .create(&name, &record, Some(expires + REMEMBERED), now)
-            .await
-            .map_err(|error| storage(&error))?;
-        let event = self
-            .event(Code::TokenCreated, caller)
-            .message(format!("token/{name}"))
-            .field("name", name)
-            .field("role", host_role_name(role))
-            .field("uses", uses)
-            .field("ttl_seconds", ttl.as_secs());
-        self.record(vec![event]).await?;
-        Ok(v1::CreateTokenResponse {
-            token: text,
-            // While one host CA replaces the other, whoever joins may meet either.
-            ca_pin: self.authorities().trust().pins().join(","),
-            expires: Some(convert::time_to_proto(expires)),
-        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use sallyport_access::labels;
 use sallyport_access::{HostId, HostRole, Identity, Labels, NodeName, Principal, SessionId, Verb};
+use sallyport_access::{labels, text};
 use sallyport_audit::recording::{RecordingState, StoreError as RecordingStoreError};
 use sallyport_audit::{Code, Event};
 use sallyport_store::{Change, Item, StoreError, Stored, typed};
@@ -393,18 +393,19 @@ impl Inner {
         let now = OffsetDateTime::now_utc();
         let databases = std::mem::take(&mut request.databases);
         let health = std::mem::take(&mut request.database_health);
-        self.describe(*id, name, request, now).await?;
-        self.report_databases(identity, (*id, name), databases, health, now).await
+        let mut problems = self.describe(*id, name, request, now).await?;
+        problems.extend(self.report_databases(identity, (*id, name), databases, health, now).await?);
+        Ok(problems)
     }
 
-    /// Takes a node's description.
+    /// Takes a node's description; gives what of it its join token does not allow.
     async fn describe(
         &self,
         id: HostId,
         name: &NodeName,
         request: v1::HeartbeatRequest,
         now: OffsetDateTime,
-    ) -> Result<(), Status> {
+    ) -> Result<Vec<String>, Status> {
         if request.labels.len() > MOST_LABELS
             || request.labels.iter().any(|(key, value)| key.len() + value.len() > LONGEST_LABEL)
         {
@@ -417,7 +418,21 @@ impl Inner {
                 Status::invalid_argument(format!("the label {:?}: {error}", super::hosts::shown(key)))
             })?;
         }
+        for (what, said) in [("the version", &request.version), ("the OS user", &request.os_user)] {
+            text::check(what, said).map_err(|hidden| Status::invalid_argument(hidden.to_string()))?;
+        }
         let mut own: BTreeMap<String, String> = request.labels.into_iter().collect();
+        let bounds = self.names.bounds(id);
+        let mut problems = Vec::new();
+        own.retain(|key, value| {
+            let allowed = bounds.allow_label(key, value);
+            if !allowed {
+                problems.push(format!(
+                    "the label {key}={value} is not one that this node's join token lets it set"
+                ));
+            }
+            allowed
+        });
         let version: String = request.version.chars().take(64).collect();
         let os_user: String = request.os_user.chars().take(64).collect();
         let known = self.presence.seen(id, now);
@@ -443,13 +458,13 @@ impl Inner {
         if known.is_some_and(|known| {
             known.node.labels == labels && known.version == version && known.os_user == os_user
         }) {
-            return Ok(());
+            return Ok(problems);
         }
         let record = NodeRecord { id, name: name.clone(), labels, version, os_user, fixed, openssh: None };
         self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
         self.presence.put(record);
         self.presence.seen(id, now);
-        Ok(())
+        Ok(problems)
     }
 
     async fn upload(

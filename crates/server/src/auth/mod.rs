@@ -16,14 +16,17 @@ mod certificates;
 mod cluster;
 mod custodies;
 mod databases;
+mod entered;
 mod fleet;
 mod guesses;
 mod heads;
 mod holding;
 mod hosts;
 mod issued;
+mod joining;
 mod live;
 mod login;
+mod names;
 mod open;
 mod openssh;
 mod passwords;
@@ -38,6 +41,7 @@ mod serve;
 mod sessions;
 mod state;
 mod suites;
+mod tokens;
 mod view;
 
 use std::net::SocketAddr;
@@ -112,6 +116,7 @@ struct Inner {
     room: room::Room,
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,
+    names: names::Names,
     databases: databases::Databases,
     live: live::Live,
     clients: seen::Clients,

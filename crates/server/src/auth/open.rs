@@ -80,6 +80,9 @@ pub(super) async fn open_with(
     let presence = Presence::default();
     fill(&store, &presence, now).await?;
     let people = People::load(&store, now).await.map_err(authority("read the users and hosts"))?;
+    let names = super::names::Names::load(&store, &config.cluster, now)
+        .await
+        .map_err(authority("read the names of the hosts"))?;
     let databases = Databases::load(&store, now).await.map_err(authority("read the databases"))?;
     let clients =
         seen::Clients::load(&store, now).await.map_err(authority("read the clients that were seen"))?;
@@ -102,6 +105,7 @@ pub(super) async fn open_with(
         room,
         view: RwLock::new(Arc::new(view)),
         presence,
+        names,
         databases,
         live: super::live::Live::default(),
         clients,

@@ -9,6 +9,7 @@ use sallyport_ca::{
     CaKind, CertificateKind, HostRequest, MIN_TTL, SshOptions, check_ssh_accepted, issue_openssh_user,
     issue_target_host, keys,
 };
+use sallyport_store::typed;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -18,6 +19,7 @@ use super::admin::{Write, op};
 use super::caller::Caller;
 use super::hosts::{shown, storage};
 use super::issued::with_certificates;
+use super::names::{Claim, public_names, registered_name};
 use super::resources;
 use super::state::{HostRecord, NodeRecord};
 use crate::config::HostPort;
@@ -142,7 +144,12 @@ impl Inner {
         write: Write,
     ) -> Result<v1::Resource, Status> {
         let now = OffsetDateTime::now_utc();
-        let NodeDocument { id, name, labels, openssh } = document;
+        let NodeDocument { id, name, labels, mut openssh } = document;
+        let is_new = id.is_none() && self.presence.find(name.as_str()).is_empty();
+        if is_new || id.is_some_and(|id| self.presence.get(id).is_none_or(|known| known.node.name != name)) {
+            registered_name(HostRole::OpenSsh, name.as_str(), &self.config.cluster)?;
+        }
+        openssh.names = public_names(&openssh.names, &self.config.cluster)?;
         let known = match id {
             Some(id) => self.presence.get(id).into_iter().collect(),
             None => self.presence.find(name.as_str()),
@@ -170,11 +177,6 @@ impl Inner {
                 )));
             }
         };
-        let asked = v1::JoinRequest { name: name.to_string(), ..Default::default() };
-        let taken = self.collision(HostRole::OpenSsh, &asked, now).await.map_err(|error| storage(&error))?;
-        if let Some(taken) = taken {
-            return Err(Status::already_exists(taken));
-        }
         let id = existing.as_ref().map(|known| known.node.id).or(id).unwrap_or_else(HostId::new);
         let record = NodeRecord {
             id,
@@ -185,9 +187,22 @@ impl Inner {
             os_user: String::new(),
             openssh: Some(openssh),
         };
-        let step = op(&id.to_string(), &record, None, write).map_err(|error| storage(&error))?;
-        let revisions =
-            self.store.backend().transact(vec![step], now).await.map_err(|error| storage(&error))?;
+        let claim = Claim::of_node(&record, &self.config.cluster);
+        let reserved = self
+            .names
+            .reserve(claim, None)
+            .map_err(|taken| Status::already_exists(taken.advice(HostRole::OpenSsh)))?;
+        let mut steps = vec![op(&id.to_string(), &record, None, write).map_err(|error| storage(&error))?];
+        // The host certificate is for the name that is registered.
+        let host =
+            self.store.get::<HostRecord>(&id.to_string(), now).await.map_err(|error| storage(&error))?;
+        if let Some(host) = host.filter(|host| host.value.name != record.name) {
+            let renamed = HostRecord { name: record.name.clone(), ..host.value };
+            let step = typed::update(&id.to_string(), host.revision, &renamed, host.expires);
+            steps.push(step.map_err(|error| storage(&error))?);
+        }
+        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        reserved.keep();
         self.presence.put(record.clone());
         let yaml = resources::node_yaml(&record);
         let code = if existing.is_some() { Code::NodeUpdated } else { Code::NodeCreated };
@@ -206,13 +221,12 @@ impl Inner {
     pub(super) async fn joining_server(
         &self,
         request: &v1::JoinRequest,
-        name: &NodeName,
+        joining: &HostRecord,
         labels: Labels,
+        replaces: bool,
         now: OffsetDateTime,
     ) -> Result<NodeRecord, Status> {
-        if request.public_names.len() > MOST_NAMES {
-            return Err(Status::invalid_argument(format!("a server has at most {MOST_NAMES} names")));
-        }
+        let name = &joining.name;
         let registered: Vec<_> =
             self.presence.find(name.as_str()).into_iter().filter(|known| known.openssh().is_some()).collect();
         let known = registered.first();
@@ -221,9 +235,9 @@ impl Inner {
             // A token is not the right to take a server's place: what an administrator wrote stands, and a server
             // that has joined has its certificate already.
             let host = self.store.get::<HostRecord>(&known.node.id.to_string(), now).await;
-            if host.map_err(|error| storage(&error))?.is_some() {
+            if host.map_err(|error| storage(&error))?.is_some() && !replaces {
                 return Err(Status::already_exists(format!(
-                    "the server {name} has joined already; renew there with `sallyport join openssh --renew`, or remove it first: sallyport admin rm node/{name}"
+                    "the server {name} has joined already; renew there with `sallyport join openssh --renew`, or make a token that replaces it: sallyport admin tokens add --role openssh --replace {name}"
                 )));
             }
             let pinned = known.openssh().and_then(|server| server.host_key.as_deref());
@@ -277,7 +291,7 @@ impl Inner {
             known.map(|known| known.node.labels.clone().into()).unwrap_or_default();
         own.extend(std::collections::BTreeMap::<String, String>::from(labels));
         Ok(NodeRecord {
-            id: known.map_or_else(HostId::new, |known| known.node.id),
+            id: joining.id,
             name: name.clone(),
             fixed: own.clone(),
             labels: own.into_iter().collect(),
@@ -287,7 +301,7 @@ impl Inner {
                 address,
                 via,
                 host_key,
-                names: request.public_names.clone(),
+                names: joining.public_names.clone(),
                 trust,
             }),
         })

@@ -208,6 +208,14 @@ pub(super) fn token_yaml(name: &str, token: &TokenRecord) -> String {
         expires: String,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         labels: &'a BTreeMap<String, String>,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        names: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        own_labels: Option<&'a BTreeMap<String, String>>,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        databases: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        replaces: Option<HostId>,
     }
     let expires = token.expires.format(&Rfc3339).unwrap_or_default();
     let spec = Spec {
@@ -215,6 +223,10 @@ pub(super) fn token_yaml(name: &str, token: &TokenRecord) -> String {
         uses_left: token.uses_left,
         expires,
         labels: &token.labels,
+        names: &token.bounds.names,
+        own_labels: token.bounds.labels.as_ref(),
+        databases: &token.bounds.databases,
+        replaces: token.replaces,
     };
     write("token", Named { name }, Some(spec))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sallyport_access::{
-    HostId, HostRole, Labels, Node, NodeKind, NodeName, OpenSshServer, RoleName, Traits, UserName,
+    Bounds, HostId, HostRole, Labels, Node, NodeKind, NodeName, OpenSshServer, RoleName, Traits, UserName,
 };
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{CaKind, RotationStatus};
@@ -208,6 +208,12 @@ pub(super) struct TokenRecord {
     pub(super) labels: BTreeMap<String, String>,
     #[serde(with = "time::serde::rfc3339")]
     pub(super) expires: OffsetDateTime,
+    /// What hosts that join with it may be called and may say of themselves.
+    #[serde(default)]
+    pub(super) bounds: Bounds,
+    /// The host whose place and name the one that joins takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replaces: Option<HostId>,
 }
 
 impl Kind for TokenRecord {
@@ -225,9 +231,12 @@ pub(super) struct HostRecord {
     pub(super) in_process: bool,
     /// Labels that came with the token.
     pub(super) labels: BTreeMap<String, String>,
-    /// What users reach a proxy by.
+    /// What users reach a proxy or a server by, as its join token has allowed it.
     #[serde(default)]
     pub(super) public_names: Vec<String>,
+    /// What else its join token has allowed it.
+    #[serde(default)]
+    pub(super) bounds: Bounds,
 }
 
 impl Kind for HostRecord {

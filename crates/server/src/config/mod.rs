@@ -471,3 +471,15 @@ pub fn host_name() -> Result<NodeName, IdError> {
     let system = rustix::system::uname();
     NodeName::new(system.nodename().to_string_lossy().to_ascii_lowercase())
 }
+
+/// The machine's name as a node of this cluster has it: the cluster's name, which clients put behind it, left off.
+///
+/// # Errors
+/// When nothing makes it fit.
+pub(crate) fn node_name(cluster: &ClusterName) -> Result<NodeName, IdError> {
+    let name = host_name()?;
+    match name.as_str().strip_suffix(cluster.as_str()).and_then(|name| name.strip_suffix('.')) {
+        Some(own) => NodeName::new(own),
+        None => Ok(name),
+    }
+}

@@ -61,6 +61,10 @@ pub(crate) struct PostgresHeader {
     /// The user's certificate; none in a cancel request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proof: Option<Proof>,
+    /// The proxy's word that it has opened this session to this agent, as a `DatabaseOpening` in base64; the authority asks
+    /// the agent for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) opened: Option<String>,
     /// The key that the client gets for cancelling its queries: eight bytes in hexadecimal, process and secret.
     pub(crate) cancel: String,
     /// Whether the proxy proves itself inside the stream, with a key of its own.

@@ -251,7 +251,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         spread,
     };
     tasks.spawn(confirming.run(stop.clone()));
-    let mut databases = Databases::new(dialler.clone(), membership.public_names.iter().cloned());
+    let mut databases =
+        Databases::new(dialler.clone(), credentials.clone(), membership.public_names.iter().cloned());
     if section.danger.fresh_database_keys {
         databases = databases.with_fresh_keys(FreshKeys {
             credentials: credentials.clone(),

@@ -163,7 +163,13 @@ struct Node {
 
 async fn join(cluster: &Cluster, name: &str) -> Node {
     let mut admin = cluster.admin().await;
-    let (token, pin) = support::token(&mut admin, "node").await;
+    let pin = support::pin(&mut admin).await;
+    let token = v1::CreateTokenRequest {
+        role: "node".to_owned(),
+        databases: vec!["reports".to_owned()],
+        ..Default::default()
+    };
+    let token = admin.create_token(token).await.unwrap().into_inner().token;
     let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
     let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
     let request = v1::JoinRequest {

@@ -3,37 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use crate::support;
-use crate::support::{Cluster, User, authority_as, pinned};
-use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use crate::support::member::{Joining, opened};
+use crate::support::{Cluster, User};
+use sallyport_ca::keys::TlsKey;
 use sallyport_sal::Suite;
 use sallyport_wire::v1;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
-use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::watch_event::Event as Change;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tonic::Code;
 use tonic::transport::Channel;
 
-/// A node that joined by the API alone, as an agent that serves databases does.
+/// A node that joined by the API alone, as an agent that may serve any database does.
 async fn agent(cluster: &Cluster, name: &str) -> Channel {
-    let mut admin = cluster.admin().await;
-    let (token, pin) = support::token(&mut admin, "node").await;
-    let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
-    let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
-    let request = v1::JoinRequest {
-        token,
-        name: name.to_owned(),
-        role: "node".to_owned(),
-        ssh_public_key: ssh.public_line().to_owned(),
-        tls_public_key: tls.spki_der().to_vec().into(),
-        ..Default::default()
-    };
-    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
-    let issued = login.join(request).await.unwrap().into_inner();
-    let trust = cluster.running.authority().unwrap().trust();
-    authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &tls.pkcs8_pem()).await
+    Joining::new("node", name).for_databases().join(cluster).await.unwrap().channel
 }
 
 fn yaml(name: &str, metadata: &str, spec: &str) -> String {
@@ -223,7 +208,9 @@ async fn access_is_explained() {
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
     let cluster = Cluster::without_node().await;
-    let (one, two) = (agent(&cluster, "db-1").await, agent(&cluster, "db-2").await);
+    let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
+    let agent = Joining::new("node", "db-1").join(&cluster).await.unwrap();
+    let (one, two) = (agent.channel.clone(), self::agent(&cluster, "db-2").await);
     for agent in [&one, &two] {
         beat(agent, &[], &[]).await;
     }
@@ -236,13 +223,17 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
     .await;
     let leaf = CertificateDer::from_pem_slice(alice.tls_chain.as_bytes()).unwrap().to_vec();
     let key = TlsKey::generate(Suite::BalancedV1).unwrap();
-    let ask = |db_user: &str, provisioning: bool| v1::CertifyDatabaseUserRequest {
-        database: "dev".to_owned(),
-        db_user: db_user.to_owned(),
-        db_name: "app".to_owned(),
-        user_certificate: leaf.clone().into(),
-        tls_public_key: key.spki_der().to_vec().into(),
-        provisioning,
+    let ask = |db_user: &str, provisioning: bool| {
+        let request = v1::CertifyDatabaseUserRequest {
+            database: "dev".to_owned(),
+            db_user: db_user.to_owned(),
+            db_name: "app".to_owned(),
+            user_certificate: leaf.clone().into(),
+            tls_public_key: key.spki_der().to_vec().into(),
+            provisioning,
+            opened: None,
+        };
+        opened(&gate, &agent.id, request)
     };
     let certify = async |channel: &Channel, request: v1::CertifyDatabaseUserRequest| {
         let answer = DatabasesClient::new(channel.clone()).certify_database_user(request).await;
@@ -297,12 +288,9 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
     remove(&cluster, "lock", "closed").await.unwrap();
     certify(&one, ask("reader", false)).await.unwrap();
 
-    // A second node of the same name is not the one that the document means.
-    let twin = agent(&cluster, "db-1").await;
-    beat(&twin, &[], &[]).await;
-    for channel in [&twin, &one] {
-        denied(channel, ask("reader", false), "several nodes are called db-1").await;
-    }
+    // No second node has the name that the document means.
+    let twin = Joining::new("node", "db-1").join(&cluster).await.err().unwrap();
+    assert_eq!(twin.code(), Code::AlreadyExists, "{twin:?}");
     let refused = codes(&cluster, "SP3001W").await;
     let told = refused.iter().filter(|e| e["fields"]["method"] == "Databases.CertifyDatabaseUser").count();
     assert!(told >= 9, "{told}");

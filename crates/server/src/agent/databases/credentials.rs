@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
+use prost::Message;
 use sallyport_access::{Database, DatabaseLogin, DatabaseName, DatabaseTlsMode};
 use sallyport_ca::keys::TlsKey;
 use sallyport_ca::tls::danger::unverified_database_config;
@@ -16,7 +17,7 @@ use sallyport_ca::{CaKind, Trust};
 use sallyport_databases::service::{Credentials, CredentialsError, Wanted};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_wire::convert::time_from_proto;
-use sallyport_wire::v1::CertifyDatabaseUserRequest;
+use sallyport_wire::v1::{CertifyDatabaseUserRequest, DatabaseOpening};
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 use tokio_rustls::rustls::ClientConfig;
@@ -155,6 +156,8 @@ impl AgentCredentials {
             user_certificate: wanted.proof.clone(),
             tls_public_key: key.spki_der().to_vec().into(),
             provisioning: wanted.provisioning,
+            // A proxy of an earlier release gives none, and the authority says so.
+            opened: DatabaseOpening::decode(wanted.opened.clone()).ok().filter(|_| !wanted.opened.is_empty()),
         };
         let mut authority = self.client.databases();
         let answer = tokio::time::timeout(CALL_TIMEOUT, authority.certify_database_user(asked)).await;

@@ -133,6 +133,8 @@ impl AgentDatabases {
             return Err("the stream shows no certificate of a user".to_owned());
         };
         let proof = BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
+        let opened = header.opened.as_deref().unwrap_or_default();
+        let opened = BASE64.decode(opened.as_bytes()).map_err(|error| error.to_string())?;
         let now = OffsetDateTime::now_utc();
         let identity = self.known.view.trust().identify_tls(&proof, now).map_err(|reason| {
             format!("the agent of {} does not accept the user's certificate: {reason}", self.known.name)
@@ -141,6 +143,7 @@ impl AgentDatabases {
             database,
             identity,
             proof: Bytes::from(proof),
+            opened: Bytes::from(opened),
             client: client.to_string(),
             cancel,
             session: SessionId::new(),

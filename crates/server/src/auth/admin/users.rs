@@ -12,6 +12,7 @@ use tonic::Status;
 use super::{Write, op};
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
+use crate::auth::entered;
 use crate::auth::hosts::{REMEMBERED, hash_of, shown, storage};
 use crate::auth::people::removed;
 use crate::auth::resources;
@@ -89,6 +90,7 @@ impl Inner {
         let roles =
             request.roles.into_iter().map(RoleName::new).collect::<Result<Vec<_>, _>>().map_err(bad)?;
         let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
+        entered::check_traits(&traits)?;
         let user = UserRecord { name, roles, traits };
         let _changing = self.people.changing.write().await;
         self.check_roles(&user.roles)?;

@@ -14,11 +14,10 @@ use tonic::Status;
 use super::info;
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
+use crate::auth::host_role_name;
 use crate::auth::hosts::{shown, storage};
 use crate::auth::issued::{CertificateRecord, with_certificates};
-use crate::auth::state::{HostRecord, UserRecord};
-use crate::auth::view::PAGE;
-use crate::auth::{HostRole, host_role_name};
+use crate::auth::state::UserRecord;
 
 const METHOD: &str = "Certificates.SignCertificate";
 /// Names of a server, or audiences, in one certificate.
@@ -62,7 +61,7 @@ impl Inner {
                 None
             }
             CertificateKind::DatabaseServer | CertificateKind::OpensshHost => {
-                self.check_foreign(kind, &asked.names, now).await?;
+                self.check_foreign(kind, &asked.names)?;
                 None
             }
             _ => None,
@@ -258,47 +257,25 @@ impl Inner {
 
     /// Refuses names by which the cluster's own hosts are reached: one of the two would be taken for the other. In TLS
     /// that is what proxies are called in public; in SSH every host answers to its name.
-    async fn check_foreign(
-        &self,
-        kind: CertificateKind,
-        names: &[String],
-        now: OffsetDateTime,
-    ) -> Result<(), Status> {
-        let cluster = self.config.cluster.as_str();
-        let mut after = None::<String>;
-        loop {
-            let page = self
-                .store
-                .list::<HostRecord>(after.as_deref(), PAGE, now)
-                .await
-                .map_err(|error| storage(&error))?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.name.clone());
-            for host in page.into_iter().map(|stored| stored.value) {
-                let named = matches!(host.role, HostRole::Proxy | HostRole::OpenSsh);
-                let mut own = if named { host.public_names.clone() } else { Vec::new() };
-                if kind == CertificateKind::OpensshHost {
-                    own.extend([
-                        host.name.to_string(),
-                        host.id.to_string(),
-                        format!("{}.{cluster}", host.name),
-                    ]);
-                }
-                // Every proxy is `localhost` to itself, and so is every database.
-                own.retain(|name| {
-                    name != "localhost" && !name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-                });
-                let taken = names.iter().find(|name| own.iter().any(|own| name_covers(name, own)));
-                if let Some(taken) = taken {
-                    return Err(Status::invalid_argument(format!(
-                        "{} is a name of the {} {} of this cluster; its certificate comes with its own key",
-                        shown(taken),
-                        host_role_name(host.role),
-                        host.name
-                    )));
-                }
+    fn check_foreign(&self, kind: CertificateKind, names: &[String]) -> Result<(), Status> {
+        for name in names {
+            // Every proxy is `localhost` to itself, and so is every database.
+            let covers = |own: &str| {
+                let is_local =
+                    own == "localhost" || own.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                !is_local && name_covers(name, own)
+            };
+            let in_ssh = kind == CertificateKind::OpensshHost;
+            if let Some(host) = self.names.holder(in_ssh, &self.config.cluster, covers) {
+                return Err(Status::invalid_argument(format!(
+                    "{} is a name of the {} {} of this cluster; its certificate comes with its own key",
+                    shown(name),
+                    host_role_name(host.role),
+                    host.name
+                )));
             }
         }
+        Ok(())
     }
 
     /// A whole SPIFFE ID, or the path of one of this cluster.

@@ -106,8 +106,9 @@ impl Inner {
         self.databases.find(database).is_some_and(|known| known.serves(*id, name))
     }
 
-    /// A certificate of the db_client CA over an agent's key. The roles are asked here, too: what an agent says is not
-    /// enough, and the certificate of the user has to be shown.
+    /// A certificate of the db_client CA over an agent's key, for one session that a proxy has opened to this agent. The
+    /// roles are asked here, too: what an agent says is not enough. Nor is the user's certificate, which every node sees
+    /// that the user ever comes to.
     pub(super) async fn certify_database_user(
         &self,
         caller: &Caller,
@@ -122,14 +123,20 @@ impl Inner {
         let authorities = self.with_signer(CaKind::DbClient).await?;
         let database = &known.database;
         let made = (*id, database.name.clone(), request.db_user.clone());
-        let user = match self.for_whom(authorities.trust(), database, request, now) {
-            Ok(user) => {
+        // The roles first: what they refuse does not use up the proxy's word.
+        let opened = self.for_whom(authorities.trust(), database, request, now).and_then(|user| {
+            self.opened_by(authorities.trust(), *id, request, now).map(|proxy| (user, proxy.display_name()))
+        });
+        let mut proxy = None;
+        let user = match opened {
+            Ok((user, by)) => {
                 if request.provisioning {
                     self.databases.makers.remember(made, now);
                 }
+                proxy = Some(by);
                 user
             }
-            // Who had a user made may be locked out by now, or their certificate over: that user is to be closed.
+            // Who had a user made may be locked out by now, or gone: that user is to be closed.
             Err(_) if request.provisioning && self.databases.makers.knows(&made, now) => {
                 ForWhom { name: request.db_user.clone(), until: now + CLOSING }
             }
@@ -168,6 +175,9 @@ impl Inner {
             .field("ttl_seconds", ttl.whole_seconds());
         if request.provisioning {
             event = event.field("provisioning", request.db_user.clone());
+        }
+        if let Some(proxy) = proxy {
+            event = event.field("opened_by", proxy);
         }
         self.record(vec![with_certificates(event, std::slice::from_ref(&made.issued))]).await?;
         Ok(v1::CertifyDatabaseUserResponse {

@@ -5,6 +5,7 @@
 
 mod certified;
 mod documents;
+mod opened;
 mod reported;
 mod service;
 
@@ -120,6 +121,7 @@ pub(super) struct Databases {
     /// Held while records change, so that two agents with one name do not overtake each other.
     changing: tokio::sync::Mutex<()>,
     makers: certified::Makers,
+    openings: opened::Openings,
 }
 
 impl Databases {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use sallyport_access::{Database, DatabaseName, HostId, Identity, NodeName};
+use sallyport_access::{Bounds, Database, DatabaseName, HostId, Identity, Labels, NodeName};
 use sallyport_audit::{Code, Event};
 use sallyport_store::typed;
 use sallyport_wire::v1;
@@ -33,19 +33,31 @@ enum Step {
 struct Report {
     id: HostId,
     name: NodeName,
+    bounds: Bounds,
+    /// Labels of its join token.
+    fixed: BTreeMap<String, String>,
     wanted: BTreeMap<DatabaseName, Database>,
     problems: Vec<String>,
 }
 
 impl Report {
-    /// `fixed` are the labels of the agent's join token: they win over what the agent says, as with nodes.
+    /// `fixed` are the labels of the agent's join token: they win over what the agent says, as with nodes. `bounds` are what
+    /// that token lets it serve.
     fn read(
         id: HostId,
         name: &NodeName,
         reports: &[v1::DatabaseReport],
         fixed: &BTreeMap<String, String>,
+        bounds: Bounds,
     ) -> Self {
-        let mut report = Self { id, name: name.clone(), wanted: BTreeMap::new(), problems: Vec::new() };
+        let mut report = Self {
+            id,
+            name: name.clone(),
+            bounds,
+            fixed: fixed.clone(),
+            wanted: BTreeMap::new(),
+            problems: Vec::new(),
+        };
         if reports.len() > MOST_REPORTED {
             report.problems.push(format!(
                 "{} databases are reported, and only the first {MOST_REPORTED} are taken",
@@ -82,8 +94,40 @@ impl Report {
         report
     }
 
+    /// Leaves out what the agent's join token does not let it serve, and labels that it does not let it choose. What an
+    /// agent was serving already, it goes on serving as it is.
+    fn keep_within_bounds(&mut self, known: &BTreeMap<DatabaseName, Known>) {
+        let Self { id, name: agent, bounds, fixed, wanted, problems } = self;
+        wanted.retain(|name, database| {
+            let before = known.get(name).filter(|there| there.reporters.contains_key(id));
+            if before.is_none() && !bounds.allow_database(name.as_str()) {
+                problems.push(format!(
+                    "the database {name}: the join token of {agent} does not let it serve this one; let an administrator \
+                     write it down: sallyport admin create, with via: {agent}, or join with a token for it: sallyport \
+                     admin tokens add --databases {name} --replace {agent}"
+                ));
+                return false;
+            }
+            let mut kept = Labels::default();
+            for (key, value) in database.labels.iter() {
+                let stays = before.is_some_and(|there| there.database.labels.value(key) == Some(value));
+                if stays || fixed.get(key).is_some_and(|fixed| fixed == value) || bounds.allow_database_label(key, value) {
+                    kept.insert(key, value);
+                } else {
+                    problems.push(format!(
+                        "the database {name}: the label {key}={value} is not one that the join token of {agent} lets it \
+                         set; an administrator can: sallyport admin tokens add --label {key}={value}"
+                    ));
+                }
+            }
+            database.labels = kept;
+            true
+        });
+    }
+
     /// What is to change so that this agent serves what it reports, and nothing else of its configuration.
     fn plan(&mut self, known: &BTreeMap<DatabaseName, Known>) -> Vec<Step> {
+        self.keep_within_bounds(known);
         let mut steps = Vec::new();
         let mut count = known.len();
         let own = || BTreeMap::from([(self.id, self.name.clone())]);
@@ -214,7 +258,7 @@ impl Inner {
             Some(problems) => problems,
             None => {
                 let fixed = self.presence.get(id).map(|known| known.fixed).unwrap_or_default();
-                let report = Report::read(id, name, &reports, &fixed);
+                let report = Report::read(id, name, &reports, &fixed, self.names.bounds(id));
                 self.take_report(&identity.display_name(), report, hash, now).await?
             }
         };
@@ -327,7 +371,8 @@ mod tests {
 
     impl World {
         fn report(&mut self, id: HostId, name: &str, reports: &[v1::DatabaseReport]) -> Vec<String> {
-            let mut report = Report::read(id, &NodeName::new(name).unwrap(), reports, &BTreeMap::new());
+            let mut report =
+                Report::read(id, &NodeName::new(name).unwrap(), reports, &BTreeMap::new(), Bounds::none());
             for step in report.plan(&self.known) {
                 match step {
                     Step::Put { database, reporters, .. } => {
@@ -382,7 +427,8 @@ mod tests {
         let mut said = yaml("prod", "db:5432", more);
         said.yaml = said.yaml.replace("spec: {", "spec: {admin_user: postgres, ");
         let fixed = BTreeMap::from([("env".to_owned(), "dev".to_owned())]);
-        let report = Report::read(HostId::new(), &NodeName::new("a").unwrap(), &[said], &fixed);
+        let report =
+            Report::read(HostId::new(), &NodeName::new("a").unwrap(), &[said], &fixed, Bounds::none());
         let database = report.wanted.values().next().unwrap();
         assert_eq!((database.labels.value("env"), database.labels.value("team")), (Some("dev"), Some("db")));
         assert_eq!(database.admin_user, None);

@@ -5,6 +5,7 @@ mod cancels;
 mod client;
 mod fresh;
 mod relay;
+mod word;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use metrics::{counter, histogram};
-use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, Identity};
+use sallyport_access::{Database, DatabaseLogin, DatabaseName, DatabasePermit, HostId, Identity};
 use sallyport_audit::{Code, Event, PHASE};
+use sallyport_ca::Opening;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::{self, CancelKey, First, Startup};
@@ -22,13 +24,16 @@ use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tracing::field::Empty;
-use tracing::{Instrument, Span, info, info_span};
+use tracing::{Instrument, Span, info, info_span, warn};
 
 use self::cancels::{Cancels, Registered};
 pub(crate) use self::client::{Answer, Grpc, connected};
 use self::client::{Client, Native};
 pub(crate) use self::fresh::FreshKeys;
+use self::word::Words;
 use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
+use crate::ServerError;
+use crate::host::Credentials;
 use crate::view::{ClusterView, Resolved};
 
 /// How long a client may take for its first packet, as PostgreSQL's `authentication_timeout`.
@@ -53,6 +58,7 @@ pub(crate) struct Guest {
 pub(crate) struct Databases {
     dialler: Dialler,
     cancels: Cancels,
+    words: Words,
     /// For measuring the other architecture.
     fresh: Option<Arc<FreshKeys>>,
     /// What this proxy is called in public: `NAME.` and one of them is the name of a database.
@@ -84,10 +90,15 @@ impl Denied {
 }
 
 impl Databases {
-    pub(crate) fn new(dialler: Dialler, public_names: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new(
+        dialler: Dialler,
+        credentials: Credentials,
+        public_names: impl IntoIterator<Item = String>,
+    ) -> Self {
         Self {
             dialler,
             cancels: Cancels::default(),
+            words: Words::new(credentials),
             fresh: None,
             public_names: public_names.into_iter().collect(),
         }
@@ -259,25 +270,29 @@ impl Databases {
         };
         let agents = self.agents(&database).map_err(|problem| unreachable(&problem))?;
         let cancel = self.cancels.register(&permit).map_err(|error| unreachable(&error.to_string()))?;
-        let header = StreamHeader {
-            kind: KIND_POSTGRES.to_owned(),
-            client_addr: guest.client,
-            user: permit.user().to_string(),
-            server: None,
-            ssh_alone: false,
-            traceparent: sallyport_telemetry::context(opening).map(|context| context.to_string()),
-            postgres: Some(PostgresHeader {
-                database: Some(asked.clone()),
-                proof: Some(guest.proof.clone()),
-                cancel: cancel.hexadecimal(),
-                tls: self.fresh.is_some(),
-            }),
+        let traceparent = sallyport_telemetry::context(opening).map(|context| context.to_string());
+        let header = |agent| {
+            let header = StreamHeader {
+                kind: KIND_POSTGRES.to_owned(),
+                client_addr: guest.client,
+                user: permit.user().to_string(),
+                server: None,
+                ssh_alone: false,
+                traceparent: traceparent.clone(),
+                postgres: Some(PostgresHeader {
+                    database: Some(asked.clone()),
+                    proof: Some(guest.proof.clone()),
+                    opened: self.word(agent, &database, &permit, &guest.proof, now),
+                    cancel: cancel.hexadecimal(),
+                    tls: self.fresh.is_some(),
+                }),
+            };
+            serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()
         };
-        let header: Bytes = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
         let (agent, stream) = agents
             .into_iter()
             .find_map(|agent| {
-                let stream = self.dialler.hub.open_database(agent, &permit, header.clone()).ok()?;
+                let stream = self.dialler.hub.open_database(agent, &permit, header(agent)).ok()?;
                 Some((agent, stream))
             })
             .ok_or_else(|| unreachable("no agent of it is connected to this proxy"))?;
@@ -285,6 +300,36 @@ impl Databases {
         counter!("sallyport_sessions_total", "result" => "opened").increment(1);
         info!(db_user = user, db_name = name, "database session opened");
         Ok(Opened { stream, database, permit, _cancel: cancel, _counted: counted })
+    }
+
+    /// This proxy's word for a session, where the agent needs a certificate to log in.
+    fn word(
+        &self,
+        agent: HostId,
+        database: &Database,
+        permit: &DatabasePermit,
+        proof: &Proof,
+        now: OffsetDateTime,
+    ) -> Option<String> {
+        if database.login == DatabaseLogin::Password && database.admin_user.is_none() {
+            return None;
+        }
+        let Proof::Tls(certificate) = proof else { return None };
+        let certificate = data_encoding::BASE64.decode(certificate.as_bytes()).ok()?;
+        let opening = Opening {
+            agent,
+            database: database.name.as_str(),
+            db_user: permit.db_user(),
+            db_name: permit.db_name(),
+            user_certificate: &certificate,
+        };
+        match self.words.give(&opening, now) {
+            Ok(word) => Some(word),
+            Err(error) => {
+                warn!(error = %ServerError::chain(&error), "a database session goes without this proxy's word");
+                None
+            }
+        }
     }
 
     fn decide(
@@ -366,6 +411,7 @@ impl Databases {
             postgres: Some(PostgresHeader {
                 database: None,
                 proof: None,
+                opened: None,
                 cancel: found.hexadecimal(),
                 tls: false,
             }),

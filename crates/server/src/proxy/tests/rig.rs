@@ -410,6 +410,7 @@ fn certify(cas: &Cas, id: HostId, role: HostRole, request: &v1::JoinRequest) -> 
             ..v1::TrustBundle::default()
         }),
         valid_until: Some(time_to_proto(issued.valid_before)),
+        refused_names: Vec::new(),
     }
 }
 

@@ -2,8 +2,10 @@
 //! refused.
 
 mod audit;
+mod databases;
 mod explained;
 mod limits;
+mod names;
 mod once;
 mod people;
 mod removed;

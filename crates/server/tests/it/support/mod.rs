@@ -8,6 +8,8 @@
     reason = "support of tests"
 )]
 
+pub(crate) mod member;
+
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;

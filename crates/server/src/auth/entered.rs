@@ -1,0 +1,37 @@
+//! What documents may say when they are written. Stored ones are read as they are: what an earlier release has taken stays
+//! in force.
+
+use sallyport_access::text::check;
+use sallyport_access::{LockTarget, Traits};
+use tonic::Status;
+
+use super::resources::Document;
+
+/// Refuses text that would show something else to whoever lists it, in messages, names of traits and their like.
+pub(super) fn check_document(document: &Document) -> Result<(), Status> {
+    match document {
+        Document::Lock(lock) => {
+            texts([("the lock's name", lock.name.as_str()), ("the lock's message", lock.message.as_str())])?;
+            match &lock.target {
+                LockTarget::Node(node) => texts([("the lock's target", node.as_str())]),
+                _ => Ok(()),
+            }
+        }
+        Document::User(user) => check_traits(&user.traits),
+        Document::Role(_) | Document::SessionPolicy(_) | Document::Node(_) | Document::Database(_) => Ok(()),
+    }
+}
+
+/// The same of a user's traits.
+pub(super) fn check_traits(traits: &Traits) -> Result<(), Status> {
+    let names = traits.keys().map(|name| ("the name of a trait", name.as_str()));
+    let values = traits.values().flatten().map(|value| ("the value of a trait", value.as_str()));
+    texts(names.chain(values))
+}
+
+fn texts<'a>(texts: impl IntoIterator<Item = (&'static str, &'a str)>) -> Result<(), Status> {
+    texts
+        .into_iter()
+        .try_for_each(|(what, text)| check(what, text))
+        .map_err(|hidden| Status::invalid_argument(hidden.to_string()))
+}

@@ -1,0 +1,359 @@
+//! How a host joins: its token, the names that it may have, and what is stored of it.
+
+use sallyport_access::{HostId, HostRole, Labels, Lock, LockTarget};
+use sallyport_audit::{Code, Event};
+use sallyport_ca::{CaKind, CertificateKind, SKEW_ALLOWANCE};
+use sallyport_sal::constant_time_eq;
+use sallyport_store::{Op, StoreError, typed};
+use sallyport_wire::v1;
+use time::OffsetDateTime;
+use tonic::Status;
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::hosts::{TOKEN_NAME, hash_of, shown, storage};
+use super::names::{Claim, Reserved, canonical, registered_name};
+use super::state::{HostRecord, LockRecord, NodeRecord, TokenRecord};
+use super::{Inner, host_role, host_role_name};
+use crate::backoff::chance;
+
+/// Hosts that join with one token at the same moment get its uses one after the other: a whole rack may.
+const JOIN_ATTEMPTS: usize = 500;
+const JOIN_PAUSE: std::time::Duration = std::time::Duration::from_millis(40);
+
+/// What an answer to a joining host may say, and what the log says.
+struct JoinRefusal {
+    status: Status,
+    reason: &'static str,
+}
+
+fn refusal(reason: &'static str, status: Status) -> JoinRefusal {
+    JoinRefusal { status, reason }
+}
+
+fn unreadable(error: &StoreError) -> JoinRefusal {
+    refusal("state", storage(error))
+}
+
+/// A host that is about to be registered.
+pub(super) struct Joining {
+    pub(super) host: HostRecord,
+    /// For a stock server, what is registered of it.
+    pub(super) server: Option<NodeRecord>,
+    /// The host whose place it takes.
+    pub(super) replaced: Option<HostRecord>,
+}
+
+impl Inner {
+    pub(super) async fn join(
+        &self,
+        caller: &Caller,
+        request: v1::JoinRequest,
+    ) -> Result<v1::HostCertificates, Status> {
+        let now = OffsetDateTime::now_utc();
+        let outcome = self.try_join(caller, &request, now).await;
+        match outcome {
+            Ok(answer) => Ok(answer),
+            Err(refusal) => {
+                let event = self
+                    .event(Code::JoinRefused, caller)
+                    .node(shown(&request.name))
+                    .message(refusal.status.message())
+                    .field("reason", refusal.reason)
+                    .field("role", shown(&request.role));
+                self.note_caused(caller, event, refusal.reason).await?;
+                Err(refusal.status)
+            }
+        }
+    }
+
+    async fn try_join(
+        &self,
+        caller: &Caller,
+        request: &v1::JoinRequest,
+        now: OffsetDateTime,
+    ) -> Result<v1::HostCertificates, JoinRefusal> {
+        if let Some(address) = caller.address()
+            && self.guesses.is_barred(address, now)
+        {
+            return Err(refusal(
+                "too many attempts",
+                Status::resource_exhausted("too many failed attempts from this address; try again later"),
+            ));
+        }
+        let role = host_role(&request.role).ok_or_else(|| {
+            refusal(
+                "role",
+                Status::invalid_argument(format!(
+                    "{:?} is not a role of a host; expected node, proxy or openssh",
+                    shown(&request.role)
+                )),
+            )
+        })?;
+        let name = registered_name(role, &request.name, &self.config.cluster)
+            .map_err(|status| refusal("name", status))?;
+        let public_names = self.asked_names(role, request).map_err(|status| refusal("name", status))?;
+        let mut wanted = HostRecord {
+            id: HostId::new(),
+            name,
+            role,
+            join_id: Uuid::new_v4(),
+            in_process: false,
+            labels: std::collections::BTreeMap::new(),
+            public_names,
+            bounds: sallyport_access::Bounds::default(),
+        };
+        // A registered server that joins keeps its id.
+        if role == HostRole::OpenSsh
+            && let [registered] = self.names.find(wanted.name.as_str(), Some(role)).as_slice()
+        {
+            wanted.id = registered.id;
+        }
+        let (token, reserved) = match self.spend(request, &wanted, now).await {
+            Ok(spent) => spent,
+            Err(refusal) => {
+                if let Some(address) = caller.address() {
+                    self.guesses.note(address, now);
+                }
+                return Err(refusal);
+            }
+        };
+        let (host_id, bounds) = (wanted.id, token.bounds.clone());
+        let host = HostRecord { labels: token.labels.clone(), bounds: token.bounds, ..wanted };
+        let mut replaced = None;
+        if let Some(id) = token.replaces {
+            let stored = self.store.get::<HostRecord>(&id.to_string(), now).await;
+            replaced = stored.map_err(|error| unreadable(&error))?.map(|stored| stored.value);
+        }
+        let server = match role {
+            HostRole::OpenSsh => {
+                let labels: Labels = token.labels.into_iter().collect();
+                let server = self.joining_server(request, &host, labels, replaced.is_some(), now).await;
+                Some(server.map_err(|status| refusal("server", status))?)
+            }
+            _ => None,
+        };
+        let joining = Joining { host, server, replaced };
+        let answer = self.admit(caller, joining, request, now).await;
+        let answer = answer.map_err(|status| refusal("certificates", status))?;
+        reserved.keep();
+        self.names.allow(host_id, bounds);
+        Ok(answer)
+    }
+
+    /// Takes one use of a token and the names that the host wants, in one step each: of two hosts that come at once with a
+    /// token for one, or with one name, one is refused.
+    async fn spend(
+        &self,
+        request: &v1::JoinRequest,
+        wanted: &HostRecord,
+        now: OffsetDateTime,
+    ) -> Result<(TokenRecord, Reserved<'_>), JoinRefusal> {
+        let refuse = |reason, text: &str| refusal(reason, Status::permission_denied(text.to_owned()));
+        let next = "make a new one: sallyport admin tokens add";
+        let name: String = request.token.chars().take(TOKEN_NAME).collect();
+        let mut reserved = None;
+        for attempt in 0..JOIN_ATTEMPTS {
+            if attempt > 0 {
+                // Of those that join at this moment one got ahead; they shall not all try again at once.
+                tokio::time::sleep(JOIN_PAUSE.mul_f64(chance())).await;
+            }
+            let stored =
+                self.store.get::<TokenRecord>(&name, now).await.map_err(|error| unreadable(&error))?;
+            let Some(stored) = stored.filter(|stored| {
+                constant_time_eq(stored.value.hash.as_bytes(), hash_of(&request.token).as_bytes())
+            }) else {
+                return Err(refuse("wrong token", &format!("this token is not known; {next}")));
+            };
+            let mut token = stored.value;
+            if token.expires <= now {
+                return Err(refuse("stale token", &format!("this token has expired; {next}")));
+            }
+            if token.role != wanted.role {
+                let text = format!(
+                    "this token is for a {}, not a {}",
+                    host_role_name(token.role),
+                    host_role_name(wanted.role)
+                );
+                return Err(refuse("token for another role", &text));
+            }
+            if token.uses_left == 0 {
+                return Err(refuse("spent token", &format!("this token has been used; {next}")));
+            }
+            // Asked before the token is spent, so that a better name can be tried with it.
+            if let Some(problem) = self.beyond_token(&token, wanted) {
+                return Err(refuse("token for other names", &problem));
+            }
+            if reserved.is_none() {
+                let claim = Claim::of(wanted, &self.config.cluster);
+                let taken = |taken: super::names::Taken| {
+                    refusal("name", Status::already_exists(taken.advice(wanted.role)))
+                };
+                reserved = Some(self.names.reserve(claim, token.replaces).map_err(taken)?);
+            }
+            token.uses_left -= 1;
+            match self.store.update(&name, stored.revision, &token, stored.expires, now).await {
+                Ok(_) => {
+                    let Some(reserved) = reserved.take() else { break };
+                    return Ok((token, reserved));
+                }
+                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(unreadable(&error)),
+            }
+        }
+        Err(refuse("contention", "too many hosts join with this token at this moment; try again"))
+    }
+
+    /// Why a token does not let a host have the names that it wants.
+    fn beyond_token(&self, token: &TokenRecord, wanted: &HostRecord) -> Option<String> {
+        let replaced = token.replaces.and_then(|id| self.names.find(&id.to_string(), None).pop());
+        if let Some(replaced) = &replaced
+            && replaced.name != wanted.name
+        {
+            return Some(format!(
+                "this token is to replace {}, and the host that joins is called {}; join under the name of the one that \
+                 it replaces",
+                replaced.name, wanted.name
+            ));
+        }
+        let own = replaced.is_none().then(|| wanted.name.as_str());
+        let names = own.into_iter().chain(wanted.public_names.iter().map(String::as_str));
+        let beyond = names.into_iter().find(|name| {
+            let inherited = replaced.as_ref().is_some_and(|replaced| replaced.has(&canonical(name)));
+            !inherited && !token.bounds.allow_name(name)
+        })?;
+        Some(format!(
+            "this token is for hosts called {}, not {beyond}; take such a name, or make a token for this one: sallyport \
+             admin tokens add --names {beyond}",
+            token.bounds.names.join(" or ")
+        ))
+    }
+
+    /// Stores a host and certifies it, and lets go of the one that it replaces.
+    pub(super) async fn admit(
+        &self,
+        caller: &Caller,
+        joining: Joining,
+        request: &v1::JoinRequest,
+        now: OffsetDateTime,
+    ) -> Result<v1::HostCertificates, Status> {
+        let Joining { host, server, replaced } = joining;
+        let issued =
+            self.certify(&host, &request.ssh_public_key, &request.tls_public_key, &host.public_names, now)?;
+        let id = host.id.to_string();
+        let mut steps = Vec::new();
+        let mut events = Vec::new();
+        if let Some(old) = &replaced {
+            let (removal, event) = self.replace(caller, old, &host, now)?;
+            steps.extend(removal);
+            events.extend(event);
+        }
+        let at = steps.len();
+        steps.push(typed::put(&id, &host, None).map_err(|error| storage(&error))?);
+        let node = NodeRecord {
+            id: host.id,
+            name: host.name.clone(),
+            labels: host.labels.clone().into_iter().collect(),
+            version: String::new(),
+            os_user: String::new(),
+            fixed: host.labels.clone(),
+            openssh: None,
+        };
+        let is_new_node = host.role == HostRole::Node && self.presence.get(host.id).is_none();
+        let node = server.or_else(|| is_new_node.then_some(node));
+        if let Some(node) = &node {
+            steps.push(typed::put(&id, node, None).map_err(|error| storage(&error))?);
+        }
+        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let revision = revisions.get(at).copied().unwrap_or_default();
+        if let Some(old) = &replaced {
+            self.people.remove_host(old.id, revision);
+        }
+        self.people.put_host(&host, revision);
+        self.note_certificates(host.id, issued.valid_before, now).await?;
+        if let Some(old) = &replaced {
+            self.let_go(caller, old, host.id, now).await?;
+        }
+        if let Some(node) = node {
+            self.presence.put(node);
+        }
+        let joined = self
+            .event(Code::NodeJoined, caller)
+            .user(format!("{}:{}", host_role_name(host.role), host.name))
+            .node(host.name.as_str())
+            .field("host_id", id.clone())
+            .field("role", host_role_name(host.role))
+            .field("in_process", host.in_process);
+        events.extend([joined, self.issued_event(&host, &issued, caller)]);
+        self.record(events).await?;
+        if host.role == HostRole::OpenSsh {
+            self.with_signer(CaKind::Openssh).await?;
+        }
+        Ok(self.host_answer(&host, issued))
+    }
+
+    /// Removes the host that another one replaces, and locks what it has: the steps, and what is said of them.
+    fn replace(
+        &self,
+        caller: &Caller,
+        old: &HostRecord,
+        by: &HostRecord,
+        now: OffsetDateTime,
+    ) -> Result<(Vec<Op>, Vec<Event>), Status> {
+        let failed = |error: StoreError| storage(&error);
+        let longest = self.config.lifetimes.bounds(CertificateKind::Host).max;
+        let target = match old.id == by.id {
+            // A registered server keeps its id; its certificates go back to another join.
+            true => LockTarget::LoginId(old.join_id),
+            false => LockTarget::Node(old.id.to_string()),
+        };
+        let lock = Lock {
+            name: format!("replaced-{}", old.join_id),
+            target,
+            message: format!("the {} {} was replaced", host_role_name(old.role), old.name),
+            // Its last certificate has ended by then.
+            expires: Some(now + longest + 2 * SKEW_ALLOWANCE),
+        };
+        let yaml = lock.to_yaml();
+        let record = LockRecord { yaml: yaml.clone() };
+        let mut steps = vec![typed::put(&lock.name, &record, lock.expires).map_err(failed)?];
+        if old.id != by.id {
+            let id = old.id.to_string();
+            steps.push(typed::delete::<HostRecord>(&id, None));
+            if self.presence.get(old.id).is_some() {
+                steps.push(typed::delete::<NodeRecord>(&id, None));
+            }
+        }
+        let replaced = self
+            .event(Code::NodeReplaced, caller)
+            .user(format!("{}:{}", host_role_name(by.role), by.name))
+            .node(by.name.as_str())
+            .message(format!("{} takes the place of {}", by.id, old.id))
+            .field("host_id", by.id.to_string())
+            .field("replaced_host_id", old.id.to_string());
+        let locked = self
+            .event(Code::LockCreated, caller)
+            .message(format!("lock/{}", lock.name))
+            .field("name", lock.name.clone())
+            .field("yaml", yaml);
+        Ok((steps, vec![replaced, locked]))
+    }
+
+    /// Forgets a host that was replaced; the lock on it is in force from here on.
+    async fn let_go(
+        &self,
+        caller: &Caller,
+        old: &HostRecord,
+        by: HostId,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        self.refresh_after("lock").await?;
+        if old.id != by {
+            self.presence.remove(old.id);
+            self.names.release(old.id);
+            self.forget_reporter(&caller.name(), old.id, now).await?;
+        }
+        self.confirmations.look_again();
+        Ok(())
+    }
+}
