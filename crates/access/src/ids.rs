@@ -210,9 +210,52 @@ uuid_type!(
     SessionId, "session id", now_v7
 );
 
+/// Bits of a host's id, the first ones, that are the last ones of the ids of its sessions.
+const HOST_BITS: u32 = 48;
+
+impl SessionId {
+    /// A fresh id for a session on this host. It names the host, so that no other can claim the session: a host's id is
+    /// given out at random, and nobody chooses one to fit a session of another's.
+    #[must_use]
+    pub fn on(host: &HostId) -> Self {
+        // RFC 9562 §5.7: 48 bits of time, the version, and what is left to whoever makes it.
+        let time = Uuid::now_v7().as_u128() & !((1 << 80) - 1);
+        let fixed = (0x7 << 76) | (0x2 << 62);
+        let random = Uuid::new_v4().as_u128() & ((0xfff << 64) | (((1 << 14) - 1) << HOST_BITS));
+        Self(Uuid::from_u128(time | fixed | random | (host.0.as_u128() >> (128 - HOST_BITS))))
+    }
+
+    /// Whether it was made on this host.
+    #[must_use]
+    pub fn is_on(&self, host: &HostId) -> bool {
+        self.hosts().contains(host)
+    }
+
+    /// The ids of hosts that it could have been made on.
+    #[must_use]
+    pub fn hosts(&self) -> std::ops::RangeInclusive<HostId> {
+        let rest = 128 - HOST_BITS;
+        let first = self.0.as_u128() << rest;
+        HostId(Uuid::from_u128(first))..=HostId(Uuid::from_u128(first | ((1 << rest) - 1)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_names_its_host() {
+        let (host, other) = (HostId::new(), HostId::new());
+        let ids: std::collections::BTreeSet<SessionId> = (0..1000).map(|_| SessionId::on(&host)).collect();
+        assert_eq!(ids.len(), 1000);
+        for id in ids {
+            assert!(id.is_on(&host) && !id.is_on(&other), "{id}");
+            assert_eq!((id.0.get_version_num(), id.0.get_variant()), (7, uuid::Variant::RFC4122));
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        assert!(!SessionId::new().is_on(&host));
+    }
 
     #[test]
     fn names_are_checked() {

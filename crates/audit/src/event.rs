@@ -347,6 +347,9 @@ pub struct Event {
     /// The host that reported it; the authority sets it from the host's certificate.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub origin: String,
+    /// When the authority heard of it, for what a host reported.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    pub received: Option<OffsetDateTime>,
     /// In words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -370,6 +373,7 @@ impl Event {
             session_id: String::new(),
             source: String::new(),
             origin: String::new(),
+            received: None,
             message: String::new(),
             fields: Map::new(),
         }
@@ -408,6 +412,16 @@ impl Event {
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
         self
+    }
+
+    /// What it is known by when it is delivered again. An id is its host's to choose, so that it counts for that host alone.
+    #[must_use]
+    pub fn delivery(&self) -> Uuid {
+        let mut named = self.origin.clone().into_bytes();
+        named.push(0);
+        named.extend_from_slice(self.id.as_bytes());
+        let digest = sallyport_sal::hash::sha256(&named);
+        digest.first_chunk().map_or(self.id, |first| Uuid::from_bytes(*first))
     }
 
     /// The host that reports it.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{Lock, Node, Policies};
+use sallyport_access::{HostId, Lock, Node, Policies};
 use sallyport_ca::Trust;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::Directory;
@@ -18,6 +18,8 @@ pub(crate) struct Known {
     pub(crate) view: Arc<ClusterView>,
     /// The node as it was known when its server started.
     pub(crate) node: Arc<Node>,
+    /// The host that serves it: the node itself, or the proxy before it.
+    pub(crate) host: HostId,
     pub(crate) seen: Seen,
 }
 
@@ -37,6 +39,10 @@ impl Directory for Known {
     /// As the authority knows it, with the labels of the join token; until that is heard, as it was known first.
     fn node(&self) -> Arc<Node> {
         self.view.node(&self.node.id).unwrap_or_else(|| Arc::clone(&self.node))
+    }
+
+    fn host(&self) -> HostId {
+        self.host
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

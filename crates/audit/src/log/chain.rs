@@ -74,7 +74,7 @@ pub fn parse_line(line: &str) -> Option<Record> {
 /// What a search is for. Empty means anything.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Not before.
+    /// Not before; what a host reported counts from when the authority heard of it.
     pub since: Option<OffsetDateTime>,
     /// Not after.
     pub until: Option<OffsetDateTime>,
@@ -94,7 +94,9 @@ impl Filter {
     pub fn matches(&self, record: &Record) -> bool {
         let Ok(event) = record.event() else { return false };
         let is = |wanted: &str, got: &str| wanted.is_empty() || wanted == got;
-        self.since.is_none_or(|since| event.time >= since)
+        // What a host says has happened earlier is news from when it was heard on.
+        let heard = event.received.map_or(event.time, |received| received.max(event.time));
+        self.since.is_none_or(|since| heard >= since)
             && self.until.is_none_or(|until| event.time <= until)
             && (is(&self.code, event.code.as_str()) || self.code == event.kind)
             && is(&self.user, &event.user)

@@ -171,8 +171,8 @@ impl AuditLog {
         Ok(Opened { log: Self { shared: Arc::new(shared) }, repair, broken })
     }
 
-    /// Appends events; returns when they are on disk. An event whose id was appended lately is not written again. What of an
-    /// event is too long is cut ([`Event::bounded`]).
+    /// Appends events; returns when they are on disk. An event that the same host delivered lately is not written again. What
+    /// of an event is too long is cut ([`Event::bounded`]).
     ///
     /// # Errors
     /// [`LogError`]: none of them may be taken for written.
@@ -360,7 +360,7 @@ impl Writer {
         lines(last, |line| match line.record() {
             Some(record) => {
                 if let Ok(event) = record.event() {
-                    writer.remember(event.id);
+                    writer.remember(event.delivery());
                 }
                 previous = Some(record);
                 number += 1;
@@ -488,7 +488,10 @@ impl Writer {
     fn commit<'e>(&mut self, events: impl Iterator<Item = &'e Event>, urgent: bool) -> Result<(), LogError> {
         let mut batch = HashSet::new();
         let fresh: Vec<Event> = events
-            .filter(|event| !self.remembered.contains(&event.id) && batch.insert(event.id))
+            .filter(|event| {
+                let delivery = event.delivery();
+                !self.remembered.contains(&delivery) && batch.insert(delivery)
+            })
             .map(|event| event.clone().bounded())
             .collect();
         if fresh.is_empty() {
@@ -507,7 +510,7 @@ impl Writer {
         self.write(&text, records.first().map_or(1, |record| record.sequence), urgent)?;
         *self.head.lock().unwrap_or_else(PoisonError::into_inner) = (sequence, hash);
         for event in &fresh {
-            self.remember(event.id);
+            self.remember(event.delivery());
         }
         self.since_checkpoint += records.len() as u64;
         self.first_unsigned.get_or_insert_with(Instant::now);

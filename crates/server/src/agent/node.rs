@@ -132,7 +132,8 @@ impl SshNode {
         if let Some(program) = &start.section.helper {
             config.helper = Helper { program: program.clone(), ..Helper::default() };
         }
-        let directory = Known { view: Arc::clone(&start.view), node: Arc::new(start.own), seen: start.seen };
+        let (own, node) = (start.own.id, Arc::new(start.own));
+        let directory = Known { view: Arc::clone(&start.view), node, host: own, seen: start.seen };
         let sink = Arc::clone(&start.sink);
         let server = NodeServer::new(
             config,

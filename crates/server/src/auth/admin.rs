@@ -10,8 +10,8 @@ use std::sync::Arc;
 use sallyport_access::{HostId, HostRole, Role, RoleName, Verb};
 use sallyport_audit::Code;
 use sallyport_store::{StoreError, typed};
+use sallyport_wire::v1;
 use sallyport_wire::v1::admin_server::Admin;
-use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 

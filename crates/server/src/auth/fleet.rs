@@ -36,8 +36,6 @@ pub(super) struct Service(pub(super) Arc<Inner>);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// and is taken for gone after this silence.
 pub(super) const OFFLINE_AFTER: time::Duration = time::Duration::seconds(40);
-/// Events in one call.
-const MOST_EVENTS: usize = 10_000;
 /// Changes that a watcher may be behind before the watch ends.
 const WATCH_QUEUE: usize = 1024;
 /// How often it is asked whether a watcher may go on.
@@ -45,8 +43,6 @@ const STILL_VALID: Duration = Duration::from_secs(2);
 /// Labels of a node, and the length of one.
 const MOST_LABELS: usize = 128;
 const LONGEST_LABEL: usize = 1024;
-/// A host's clock may be ahead by this.
-const FUTURE: time::Duration = time::Duration::minutes(5);
 
 #[tonic::async_trait]
 impl Fleet for Service {
@@ -113,7 +109,7 @@ impl Fleet for Service {
         let identity = self.0.host(&caller, "Fleet.EmitEvents", &[HostRole::Node, HostRole::Proxy]).await?;
         let texts = request.into_inner().events_json;
         self.0.within_budget(identity, &texts).await?;
-        match take_events(identity, texts, |database| self.0.serves_database(identity, database)) {
+        match self.0.take_events(identity, texts) {
             Ok(events) => {
                 self.0.record(events).await?;
                 Ok(Response::new(v1::EmitEventsResponse {}))
@@ -148,6 +144,9 @@ impl Fleet for Service {
         let identity =
             self.0.host(&caller, "Fleet.RecordingOffset", &[HostRole::Node, HostRole::Proxy]).await?;
         let session = session(&request.get_ref().session_id)?;
+        if let Err(status) = self.0.own_session(identity, session) {
+            return Err(self.0.refuse(&caller, "Fleet.RecordingOffset", status).await);
+        }
         let host = host_id(identity);
         let (offset, complete) =
             self.0.recordings.offset(session, &host).map_err(|error| recording(&error))?;
@@ -240,104 +239,6 @@ pub(super) fn recording(error: &RecordingStoreError) -> Status {
             Status::unavailable("the authority cannot store recordings; its log says why")
         }
     }
-}
-
-/// Codes that hosts see happen. Everything else is the authority's own to say.
-fn reported_by_hosts(code: &Code) -> bool {
-    matches!(
-        code,
-        Code::NodeConnected
-            | Code::NodeDisconnected
-            | Code::SessionStart
-            | Code::SessionEnd
-            | Code::SessionExec
-            | Code::SessionSftp
-            | Code::SessionPortForward
-            | Code::SessionPortForwardEnd
-            | Code::SessionListen
-            | Code::SessionListenEnd
-            | Code::SessionX11Forward
-            | Code::SessionAgentForward
-            | Code::SessionAgentSigned
-            | Code::SessionRefused
-            | Code::SessionLost
-            | Code::SessionCut
-            | Code::RecordingFailed
-            | Code::RecordingResumed
-            | Code::SessionJoined
-            | Code::SessionLeft
-            | Code::SessionTerminated
-            | Code::CryptoQuarantined
-            | Code::CryptoProfileStale
-            | Code::AuditLost
-    ) || about_databases(code)
-}
-
-/// Codes of sessions with databases, which agents see and proxies refuse.
-fn about_databases(code: &Code) -> bool {
-    matches!(
-        code,
-        Code::DatabaseSessionStart
-            | Code::DatabaseSessionEnd
-            | Code::DatabaseSessionRefused
-            | Code::DatabaseSessionCut
-            | Code::DatabaseSessionLost
-            | Code::DatabaseQuery
-            | Code::DatabaseCopy
-            | Code::DatabaseFunctionCall
-            | Code::DatabaseMalformed
-            | Code::DatabaseCancel
-            | Code::DatabaseUserProvisioned
-            | Code::DatabaseUserDropped
-            | Code::DatabaseUserDeactivated
-            | Code::DatabaseUserLeft
-    )
-}
-
-/// Events of a host, stamped with who reported them.
-fn take_events(
-    identity: &Identity,
-    texts: Vec<String>,
-    serves: impl Fn(&str) -> bool,
-) -> Result<Vec<Event>, Status> {
-    if texts.len() > MOST_EVENTS {
-        return Err(Status::invalid_argument(format!(
-            "{} events in one call, at most {MOST_EVENTS} are allowed",
-            texts.len()
-        )));
-    }
-    let Principal::Host { name, role, .. } = &identity.principal else {
-        return Err(Status::permission_denied("only hosts report events"));
-    };
-    let now = OffsetDateTime::now_utc();
-    let mut events = Vec::with_capacity(texts.len());
-    for text in texts {
-        let mut event = Event::from_json(&text)
-            .map_err(|error| Status::invalid_argument(format!("this is not an event: {error}")))?;
-        if !reported_by_hosts(&event.code) {
-            return Err(Status::permission_denied(format!(
-                "{} may not report {}",
-                identity.display_name(),
-                event.code
-            )));
-        }
-        event.kind = event.code.kind().to_owned();
-        event.origin = identity.display_name();
-        if *role == HostRole::Node && !(about_databases(&event.code) && serves(&event.node)) {
-            // A node speaks for itself only, and for the databases that it serves.
-            if about_databases(&event.code) && !event.node.is_empty() {
-                let reported = std::mem::take(&mut event.node);
-                event.fields.insert("database".to_owned(), reported.into());
-            }
-            event.node = name.to_string();
-        }
-        if event.time > now + FUTURE {
-            event.fields.insert("reported_time".to_owned(), event.time.to_string().into());
-            event.time = now;
-        }
-        events.push(event);
-    }
-    Ok(events)
 }
 
 /// Clients that a host has seen, within their bounds.
@@ -467,6 +368,14 @@ impl Inner {
         Ok(problems)
     }
 
+    /// Refuses the recording of another host's session.
+    fn own_session(&self, identity: &Identity, session: SessionId) -> Result<(), Status> {
+        match &identity.principal {
+            Principal::Host { id, .. } if self.is_session_of(*id, session) => Ok(()),
+            _ => Err(Status::permission_denied(format!("the session {session} belongs to another host"))),
+        }
+    }
+
     async fn upload(
         self: &Arc<Self>,
         caller: &Caller,
@@ -477,7 +386,13 @@ impl Inner {
         let mut at: Option<(SessionId, u64)> = None;
         while let Some(message) = messages.message().await? {
             let (session, offset) = match at {
-                None => (session(&message.session_id)?, message.offset),
+                None => {
+                    let session = session(&message.session_id)?;
+                    if let Err(status) = self.own_session(identity, session) {
+                        return Err(self.refuse(caller, "Fleet.UploadRecording", status).await);
+                    }
+                    (session, message.offset)
+                }
                 Some(at) => at,
             };
             let mut end = offset;
@@ -532,6 +447,7 @@ impl Inner {
                     .user(metadata.user.clone())
                     .login(metadata.login.clone())
                     .node(metadata.node.clone());
+                self.bind_recorded(identity, &metadata.kind, &mut event);
             }
             event
         };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use sallyport_access::text::shown;
 use sallyport_access::{DatabaseName, HostId, HostRole, NodeName, SessionId};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -181,6 +182,11 @@ impl Live {
         told.collect()
     }
 
+    /// Whether a session runs on another host than this one.
+    pub(super) fn is_elsewhere(&self, id: &SessionId, host: HostId) -> bool {
+        self.state().sessions.get(id).is_some_and(|held| held.host != host)
+    }
+
     /// One session.
     pub(super) fn find(&self, id: &SessionId) -> Option<v1::LiveSession> {
         self.state().sessions.get(id).map(|held| held.told.clone())
@@ -227,9 +233,7 @@ fn bounded(told: &mut v1::LiveSession) {
         &mut told.recording,
     ];
     for text in texts {
-        if let Some((end, _)) = text.char_indices().find(|(at, _)| *at >= LONGEST_TEXT) {
-            text.truncate(end);
-        }
+        *text = shown(text, LONGEST_TEXT);
     }
     told.owner_roles.truncate(MOST_ROLES);
     told.participants.truncate(MOST_PARTICIPANTS);

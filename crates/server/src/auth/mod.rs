@@ -42,6 +42,7 @@ mod sessions;
 mod state;
 mod suites;
 mod tokens;
+mod told;
 mod view;
 
 use std::net::SocketAddr;
@@ -117,6 +118,7 @@ struct Inner {
     view: RwLock<Arc<view::View>>,
     presence: view::Presence,
     names: names::Names,
+    bindings: told::Bindings,
     databases: databases::Databases,
     live: live::Live,
     clients: seen::Clients,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock};
 
 use sallyport_access::newcomer::{self, MACHINERY_DOMAIN, is_id, is_under};
-use sallyport_access::{Bounds, ClusterName, HostId, HostRole, NodeName};
+use sallyport_access::{Bounds, ClusterName, HostId, HostRole, NodeName, SessionId};
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -225,6 +225,12 @@ impl Names {
     /// The host has gone, and its names are free.
     pub(super) fn release(&self, id: HostId) {
         self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// The registered host that a session's id was made on.
+    pub(super) fn host_of(&self, session: &SessionId) -> Option<HostId> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        held.range(session.hosts()).next().map(|(id, _)| *id)
     }
 
     /// A host with a name that `covers` picks: in SSH any of its names or its id, else those that it is reached by.

@@ -106,6 +106,7 @@ pub(super) async fn open_with(
         view: RwLock::new(Arc::new(view)),
         presence,
         names,
+        bindings: super::told::Bindings::default(),
         databases,
         live: super::live::Live::default(),
         clients,

@@ -220,6 +220,10 @@ impl Inner {
                     message = said.message() => match message {
                         Ok(Some(message)) => {
                             heard = tokio::time::Instant::now();
+                            let message = match inner.bound_report(&host, message) {
+                                Ok(message) => message,
+                                Err(problem) => break Status::permission_denied(problem),
+                            };
                             match inner.live.take(&host, call, message) {
                                 Ok(true) => {}
                                 Ok(false) => break Status::aborted("another call of this host has taken over"),
@@ -250,6 +254,30 @@ impl Inner {
             let _ = sender.send(Err(over)).await;
         });
         Ok(Box::pin(ReceiverStream::new(receiver)))
+    }
+
+    /// What a host says of its sessions, without what is not its own to say: another host's session, and for a proxy a
+    /// session on anything but a server whose sessions it may record.
+    fn bound_report(
+        &self,
+        host: &Reporting,
+        mut said: v1::ReportSessionsRequest,
+    ) -> Result<v1::ReportSessionsRequest, String> {
+        for told in &said.put {
+            let id = told.session_id.parse::<SessionId>().map_err(|error| error.to_string())?;
+            if !self.is_session_of(host.id, id) {
+                return Err(format!("session {id} belongs to another host"));
+            }
+        }
+        if host.role == HostRole::Proxy {
+            said.put.retain_mut(|told| {
+                let server = told.node_id.parse::<HostId>().ok().and_then(|id| self.presence.get(id));
+                let Some(server) = server.filter(|known| known.openssh().is_some()) else { return false };
+                told.node = server.node.name.to_string();
+                true
+            });
+        }
+        Ok(said)
     }
 
     /// Forgets the sessions of silent hosts, until the authority stops.

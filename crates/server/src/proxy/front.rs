@@ -111,6 +111,8 @@ type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// The front doors of registered servers.
 pub(crate) struct Front {
+    /// This proxy, on which its sessions run.
+    host: HostId,
     view: Arc<ClusterView>,
     client: AuthorityClient,
     sink: Arc<dyn Sink>,
@@ -151,6 +153,7 @@ impl Front {
     /// With its recordings below `directory`.
     pub(crate) fn open(
         directory: &Path,
+        host: HostId,
         view: Arc<ClusterView>,
         client: AuthorityClient,
         sink: Arc<dyn Sink>,
@@ -165,6 +168,7 @@ impl Front {
             source,
         })?;
         Ok(Self {
+            host,
             view,
             client,
             sink,
@@ -305,8 +309,12 @@ impl Front {
                 former.server.clone()
             }
             None => {
-                let directory =
-                    Known { view: Arc::clone(&self.view), node: Arc::clone(node), seen: self.seen.clone() };
+                let directory = Known {
+                    view: Arc::clone(&self.view),
+                    node: Arc::clone(node),
+                    host: self.host,
+                    seen: self.seen.clone(),
+                };
                 let config = NodeConfig::default();
                 NodeServer::among(
                     config,

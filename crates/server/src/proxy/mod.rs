@@ -221,8 +221,14 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(renewal.run(stop.clone()));
 
-    let front =
-        Front::open(&directory, Arc::clone(&view), client.clone(), Arc::new(spool.clone()), seen.clone())?;
+    let front = Front::open(
+        &directory,
+        identity.id,
+        Arc::clone(&view),
+        client.clone(),
+        Arc::new(spool.clone()),
+        seen.clone(),
+    )?;
     let front = Arc::new(front);
     tasks.spawn(Arc::clone(&front).follow(stop.clone()));
     let (recorders, doors) = (front.recorders(), Arc::clone(&front));

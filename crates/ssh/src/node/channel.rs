@@ -275,7 +275,7 @@ fn about(shared: &Shared, wanted: &Wanted, permit: &Permit) -> SessionMetadata {
         Kind::Sftp => ("sftp", None),
     };
     SessionMetadata {
-        session_id: SessionId::new(),
+        session_id: SessionId::on(&shared.server.directory.host()),
         cluster: shared.server.directory.trust().cluster().to_string(),
         user: permit.user().to_string(),
         login: permit.login().to_string(),

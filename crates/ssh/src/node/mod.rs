@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use russh::server::Config;
-use sallyport_access::{Identity, Lock, Node, Policies};
+use sallyport_access::{HostId, Identity, Lock, Node, Policies};
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::Trust;
@@ -74,6 +74,11 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn locks(&self) -> Arc<[Lock]>;
     /// This node.
     fn node(&self) -> Arc<Node>;
+    /// The host that serves it, by whose id the sessions are told from those of others. Default: the node itself; where a
+    /// proxy stands before a server, the proxy.
+    fn host(&self) -> HostId {
+        self.node().id
+    }
     /// A counter that changes whenever one of the others does. Live sessions are checked against the locks then.
     fn changes(&self) -> watch::Receiver<u64>;
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.

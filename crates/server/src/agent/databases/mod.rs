@@ -146,7 +146,7 @@ impl AgentDatabases {
             opened: Bytes::from(opened),
             client: client.to_string(),
             cancel,
-            session: SessionId::new(),
+            session: SessionId::on(&self.known.id),
             opening: opening.clone(),
         })
     }

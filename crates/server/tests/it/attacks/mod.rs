@@ -4,6 +4,7 @@
 mod audit;
 mod databases;
 mod explained;
+mod hidden;
 mod limits;
 mod names;
 mod once;
@@ -11,3 +12,4 @@ mod people;
 mod removed;
 mod rights;
 mod stand_ins;
+mod told;

@@ -1,0 +1,184 @@
+//! A host that speaks for others: in events, in the list of sessions, and with recordings.
+
+use bytes::Bytes;
+use sallyport_access::{HostId, SessionId};
+use sallyport_audit::{Code, Event};
+use sallyport_wire::v1;
+use sallyport_wire::v1::sessions_client::SessionsClient;
+use serde_json::Value;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::support::member::{Joining, Member};
+use crate::support::{Cluster, admin_channel, events, until};
+
+async fn emit(host: &Member, events: &[&Event]) -> Result<(), Status> {
+    let events_json = events.iter().map(|event| event.to_json()).collect();
+    host.fleet().emit_events(v1::EmitEventsRequest { events_json }).await.map(drop)
+}
+
+async fn search(cluster: &Cluster, request: v1::SearchEventsRequest) -> Vec<Value> {
+    let mut found = cluster.admin().await.search_events(request).await.unwrap().into_inner();
+    let mut events = Vec::new();
+    while let Some(record) = found.message().await.unwrap() {
+        events.push(serde_json::from_str(&record.event_json).unwrap());
+    }
+    events
+}
+
+fn on(host: &Member) -> SessionId {
+    SessionId::on(&host.id.parse::<HostId>().unwrap())
+}
+
+fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_reports_its_own_sessions_and_no_others() {
+    let cluster = Cluster::without_node().await;
+    let web = Joining::new("node", "web-1").join(&cluster).await.unwrap();
+    let thief = Joining::new("node", "thief").join(&cluster).await.unwrap();
+    let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
+    // By its id, and where an earlier release has made the id, by who spoke of it first.
+    for session in [on(&web), SessionId::new()] {
+        let start = Event::new(Code::SessionStart, now()).user("alice").login("deploy").session(session);
+        emit(&web, &[&start]).await.unwrap();
+        let forged = |host: &str| {
+            let event = Event::new(Code::SessionEnd, now() - time::Duration::days(400));
+            event.user("alice").login("root").source("192.0.2.66").node(host).session(session)
+        };
+        emit(&thief, &[&forged("web-1")]).await.unwrap();
+        emit(&gate, &[&forged("web-1")]).await.unwrap();
+        let of_session = v1::SearchEventsRequest { session_id: session.to_string(), ..Default::default() };
+        let found = search(&cluster, of_session).await;
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0]["origin"].as_str(), found[0]["node"].as_str()),
+            (Some("node:web-1"), Some("web-1"))
+        );
+        // What was claimed is on record as a claim, and is not hidden in the past.
+        let since = sallyport_wire::convert::time_to_proto(now() - time::Duration::hours(1));
+        let recent = v1::SearchEventsRequest {
+            since: Some(since),
+            code: "session.end".to_owned(),
+            ..Default::default()
+        };
+        let found = search(&cluster, recent).await;
+        for (host, name) in [("node:thief", "thief"), ("proxy:gate", "gate")] {
+            let event = found.iter().rfind(|event| event["origin"] == host).unwrap();
+            assert_eq!((event["user"].as_str(), event["node"].as_str()), (Some(host), Some(name)), "{event}");
+            assert!(event["login"].is_null() && event["source"].is_null(), "{event}");
+            assert_eq!(event["fields"]["claimed_session"], session.to_string());
+            assert_eq!(event["fields"]["claimed_user"], "alice");
+            assert_eq!(event["fields"]["claimed_node"], "web-1");
+            assert!(event["received"].is_string() && event["fields"]["reported_time"].is_string(), "{event}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_not_lost_to_another_hosts_of_the_same_id() {
+    let cluster = Cluster::without_node().await;
+    let web = Joining::new("node", "web-1").join(&cluster).await.unwrap();
+    let thief = Joining::new("node", "thief").join(&cluster).await.unwrap();
+    let event = Event::new(Code::SessionPortForward, now()).user("alice");
+    emit(&thief, &[&event]).await.unwrap();
+    for _ in 0..2 {
+        emit(&web, &[&event]).await.unwrap();
+    }
+    let found = events(&mut cluster.admin().await, event.code.as_str()).await;
+    let origins: Vec<_> = found.iter().map(|event| event["origin"].as_str().unwrap()).collect();
+    assert_eq!(origins, ["node:thief", "node:web-1"], "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_names_only_servers_whose_sessions_it_records() {
+    let cluster = Cluster::without_node().await;
+    Joining::new("node", "web-1").join(&cluster).await.unwrap();
+    let server = Joining::new("openssh", "db-1").at("192.0.2.9:22").join(&cluster).await.unwrap();
+    let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
+    let told = |node: &str| Event::new(Code::SessionStart, now()).user("alice").node(node).session(on(&gate));
+    let refused = Event::new(Code::SessionRefused, now()).user("alice").node("web-1");
+    emit(&gate, &[&told("web-1"), &told("db-1"), &refused]).await.unwrap();
+    let found = events(&mut cluster.admin().await, "session.start").await;
+    let nodes: Vec<_> = found.iter().map(|event| event["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes, ["gate", "db-1"]);
+    assert_eq!(found[0]["fields"]["claimed_node"], "web-1");
+    let refused = events(&mut cluster.admin().await, "session.refused").await;
+    assert_eq!(refused[0]["node"], "web-1", "what it refused is its own to say");
+
+    let mut list = SessionsClient::new(admin_channel(&cluster.data_dir()).await);
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    let messages = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let put = ["web-1", "db-1"].map(|node| v1::LiveSession {
+        session_id: on(&gate).to_string(),
+        user: "alice\u{1b}[2J".to_owned(),
+        node: node.to_owned(),
+        node_id: if node == "db-1" { server.id.clone() } else { HostId::new().to_string() },
+        ..Default::default()
+    });
+    let said =
+        v1::ReportSessionsRequest { put: put.to_vec(), reset: true, complete: true, ..Default::default() };
+    sender.send(said).await.unwrap();
+    let mut orders = gate.fleet().report_sessions(messages).await.unwrap().into_inner();
+    orders.message().await.unwrap();
+    let listed = until("the session", || {
+        let mut list = list.clone();
+        async move {
+            let listed = list.list_sessions(v1::ListSessionsRequest::default()).await.unwrap().into_inner();
+            (!listed.sessions.is_empty()).then_some(listed.sessions)
+        }
+    })
+    .await;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((listed[0].node.as_str(), listed[0].user.as_str()), ("db-1", "alice [2J"));
+    // Another host's session ends the call, and changes nothing of the list.
+    let web = Joining::new("node", "web-2").join(&cluster).await.unwrap();
+    let stolen = v1::LiveSession { session_id: listed[0].session_id.clone(), ..Default::default() };
+    let said = v1::ReportSessionsRequest { put: vec![stolen], ..Default::default() };
+    let mut orders = web.fleet().report_sessions(tokio_stream::once(said)).await.unwrap().into_inner();
+    let refused = loop {
+        match orders.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the call ended without a word"),
+            Err(status) => break status,
+        }
+    };
+    assert!(refused.message().contains("belongs to another host"), "{refused:?}");
+    let listed = list.list_sessions(v1::ListSessionsRequest::default()).await.unwrap().into_inner().sessions;
+    assert_eq!((listed.len(), listed[0].served_by.as_str()), (1, "proxy:gate"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_belongs_to_the_host_of_its_session() {
+    let cluster = Cluster::without_node().await;
+    let web = Joining::new("node", "web-1").join(&cluster).await.unwrap();
+    let thief = Joining::new("node", "thief").join(&cluster).await.unwrap();
+    // The rightful host has not uploaded anything yet: it may have been away from the authority all the time.
+    let named = on(&web);
+    let spoken_of = SessionId::new();
+    let start = Event::new(Code::SessionStart, now()).user("alice").session(spoken_of);
+    emit(&web, &[&start]).await.unwrap();
+    for session in [named, spoken_of] {
+        let part = || v1::UploadRecordingRequest {
+            session_id: session.to_string(),
+            offset: 0,
+            data: Bytes::from_static(b"not a recording"),
+            complete: false,
+        };
+        let ask = v1::RecordingOffsetRequest { session_id: session.to_string() };
+        for status in [
+            thief.fleet().upload_recording(tokio_stream::once(part())).await.unwrap_err(),
+            thief.fleet().recording_offset(ask.clone()).await.unwrap_err(),
+        ] {
+            assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+            assert!(status.message().contains("belongs to another host"), "{status:?}");
+        }
+        assert_eq!(web.fleet().recording_offset(ask.clone()).await.unwrap().into_inner().offset, 0);
+        web.fleet().upload_recording(tokio_stream::once(part())).await.unwrap();
+        assert_eq!(web.fleet().recording_offset(ask).await.unwrap().into_inner().offset, 15);
+    }
+    let refused = events(&mut cluster.admin().await, "SP3001W").await;
+    assert!(refused.iter().filter(|event| event["user"] == "node:thief").count() >= 4, "{refused:?}");
+}
