@@ -115,11 +115,15 @@ pub(super) fn join_request(
 }
 
 pub(super) async fn joined(cluster: &Cluster, name: &str) -> Host {
-    let (token, pin) = support::token(&mut cluster.admin().await, "node").await;
+    joined_as(cluster, "node", name).await
+}
+
+pub(super) async fn joined_as(cluster: &Cluster, role: &str, name: &str) -> Host {
+    let (token, pin) = support::token(&mut cluster.admin().await, role).await;
     let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
     let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
     let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
-    let issued = login.join(join_request(&token, "node", name, &ssh, &tls)).await.unwrap().into_inner();
+    let issued = login.join(join_request(&token, role, name, &ssh, &tls)).await.unwrap().into_inner();
     let trust = cluster.running.authority().unwrap().trust();
     let (chain, tls_key) = (issued.tls_certificate_pem, tls.pkcs8_pem().to_string());
     let channel = authority_as(&cluster.proxy(), &trust, &chain, &tls_key).await;

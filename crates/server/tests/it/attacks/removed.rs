@@ -1,6 +1,8 @@
 //! What was removed or taken away, and what would go on with it: certificates of users and hosts, roles of before, and
 //! passwords that another user of the same name would find.
 
+use std::time::Instant;
+
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
 use sallyport_ssh::client::{Connection, Exit, Output, Session, SessionRequest};
@@ -13,7 +15,8 @@ use sallyport_wire::v1::rotation_client::RotationClient;
 use tonic::Code;
 
 use super::people::{
-    account, finish, invited, join_request, joined, logged_in, person, remove, role, stranger, write,
+    account, finish, invited, join_request, joined, joined_as, logged_in, person, remove, role, stranger,
+    write,
 };
 use crate::support::{self, Cluster, PASSWORD, PATIENCE, User, events, os_login, pinned, until};
 
@@ -129,10 +132,7 @@ async fn a_demoted_editor_does_not_take_the_role_back() {
     assert!(status.message().contains("log in again"), "{status:?}");
 
     // Nor without the lock: a role counts where the certificate and the state both have it.
-    let locks = v1::ListResourcesRequest { kind: "lock".to_owned(), ..Default::default() };
-    for lock in cluster.admin().await.list_resources(locks).await.unwrap().into_inner().resources {
-        remove(&cluster, "lock", &lock.name).await.unwrap();
-    }
+    unlock(&cluster).await;
     let status = admin.create_resource(back).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(status.message().contains("eve may not create user"), "{status:?}");
@@ -218,18 +218,28 @@ async fn a_removed_token_lets_nobody_join() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_users_password_does_not_open_another_of_the_name() {
+    const ROUNDS: u32 = 14;
     let cluster = Cluster::without_node().await;
     let old = "the password of before";
     let mut login = stranger(&cluster).await;
-    for round in 0..12 {
+    // To remove a user, all links are looked through: the more there are, the longer the moment in between.
+    let admin = cluster.admin().await;
+    let made = (0..400).map(|number| {
+        let mut admin = admin.clone();
+        let request = v1::CreateUserRequest { name: format!("user-{number}"), ..Default::default() };
+        async move { admin.create_user(request).await.unwrap().into_inner().token }
+    });
+    let tokens = futures::future::join_all(made).await;
+    let started = Instant::now();
+    login.finish_invite(finish(&tokens[0], old)).await.unwrap();
+    let takes = started.elapsed();
+    for round in 0..ROUNDS {
         let name = format!("bob-{round}");
         let invite = invited(&cluster, &name, &[], &[]).await;
         let finishing = login.finish_invite(finish(&invite.token, old));
-        // The password is hashed before it is stored: the removal comes somewhere in between.
+        // The removal comes while the password is stored, sometimes a little earlier and sometimes later.
         let removing = async {
-            for _ in 0..round * 4 {
-                cluster.admin().await;
-            }
+            tokio::time::sleep(takes * (ROUNDS + round) / (2 * ROUNDS)).await;
             remove(&cluster, "user", &name).await.unwrap();
             invited(&cluster, &name, &["editor"], &[]).await
         };
@@ -242,6 +252,47 @@ async fn a_removed_users_password_does_not_open_another_of_the_name() {
         // Nor does a link of before, even where it was not used.
         assert!(login.finish_invite(finish(&invite.token, old)).await.is_err(), "round {round}");
         login.begin_invite(v1::BeginInviteRequest { token: fresh.token }).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_gets_no_certificate_for_a_user_who_is_not_there_any_more() {
+    let cluster = Cluster::without_node().await;
+    let proxy = joined_as(&cluster, "proxy", "proxy-2").await;
+    let server = "kind: node\nsub_kind: openssh\nversion: v1\nmetadata: {name: db-1}\nspec: {address: '192.0.2.1:22'}\n";
+    write(&cluster, server.to_owned()).await;
+    write(&cluster, role("dev", "{allow: {logins: [deploy], node_labels: {'*': '*'}}}")).await;
+    write(&cluster, role("other", "{allow: {logins: [web], node_labels: {'*': '*'}}}")).await;
+    let mut admin = ClusterClient::new(support::admin_channel(&cluster.data_dir()).await);
+    let nodes = admin.list_nodes(v1::ListNodesRequest::default()).await.unwrap().into_inner().nodes;
+    let alice = person(&cluster, "alice", &["dev", "other"], &[]).await;
+    let mut fleet = FleetClient::new(proxy.channel.clone());
+    let mut certify = async |login: &str| {
+        let request = v1::CertifyForTargetRequest {
+            node_id: nodes[0].id.clone(),
+            login: login.to_owned(),
+            user_certificate: alice.ssh_certificate.clone(),
+            ssh_public_key: proxy.ssh.public_line().to_owned(),
+        };
+        fleet.certify_for_target(request).await.map(drop).map_err(|status| status.code())
+    };
+    certify("deploy").await.unwrap();
+    // A role that was taken away does not count, whatever the certificate says and even without the lock.
+    write(&cluster, account("alice", &["other"], &[])).await;
+    assert_eq!(certify("deploy").await, Err(Code::PermissionDenied));
+    unlock(&cluster).await;
+    assert_eq!(certify("deploy").await, Err(Code::PermissionDenied));
+    certify("web").await.unwrap();
+    remove(&cluster, "user", "alice").await.unwrap();
+    unlock(&cluster).await;
+    assert_eq!(certify("web").await, Err(Code::PermissionDenied));
+}
+
+/// Lifts every lock.
+async fn unlock(cluster: &Cluster) {
+    let locks = v1::ListResourcesRequest { kind: "lock".to_owned(), ..Default::default() };
+    for lock in cluster.admin().await.list_resources(locks).await.unwrap().into_inner().resources {
+        remove(cluster, "lock", &lock.name).await.unwrap();
     }
 }
 
