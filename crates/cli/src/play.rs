@@ -149,12 +149,8 @@ async fn whole_id(client: &mut ClusterClient<Channel>, given: &str) -> CliResult
     if given.parse::<sallyport_access::SessionId>().is_ok() {
         return Ok(given.to_owned());
     }
-    let recordings = client
-        .list_recordings(sallyport_wire::v1::ListRecordingsRequest::default())
-        .await
-        .map_err(|status| CliError::from_status("list the recordings", &status))?
-        .into_inner()
-        .recordings;
+    let asked = sallyport_wire::v1::ListRecordingsRequest::default();
+    let recordings = crate::recordings::all(client, asked).await?;
     let fitting: Vec<String> = recordings
         .into_iter()
         .map(|recording| recording.session_id)
@@ -175,39 +171,56 @@ async fn whole_id(client: &mut ClusterClient<Channel>, given: &str) -> CliResult
     }
 }
 
-/// The frames of a recording, as they arrive.
+/// The frames of a recording, as they arrive. The authority ends what is not read for some minutes; then it is asked again.
 struct Frames {
+    client: ClusterClient<Channel>,
+    session: String,
     messages: Streaming<sallyport_wire::v1::PlayRecordingResponse>,
     ready: std::collections::VecDeque<String>,
+    /// Frames that were given out.
+    taken: usize,
+    /// Frames that come once more.
+    again: usize,
 }
 
 impl Frames {
     async fn open(client: &mut ClusterClient<Channel>, session: &str) -> CliResult<Self> {
+        let (mut client, session) = (client.clone(), session.to_owned());
+        let messages = Self::ask(&mut client, &session).await?;
+        Ok(Self { client, session, messages, ready: std::collections::VecDeque::new(), taken: 0, again: 0 })
+    }
+
+    async fn ask(
+        client: &mut ClusterClient<Channel>,
+        session: &str,
+    ) -> CliResult<Streaming<sallyport_wire::v1::PlayRecordingResponse>> {
         let request = PlayRecordingRequest { session_id: session.to_owned(), from: None };
-        let messages = client
-            .play_recording(request)
-            .await
-            .map_err(|status| CliError::from_status("play the recording", &status))?
-            .into_inner();
-        Ok(Self { messages, ready: std::collections::VecDeque::new() })
+        let messages = client.play_recording(request).await;
+        let messages = messages.map_err(|status| CliError::from_status("play the recording", &status))?;
+        Ok(messages.into_inner())
     }
 
     async fn next(&mut self) -> CliResult<Option<Frame>> {
         loop {
             if let Some(text) = self.ready.pop_front() {
+                if self.again > 0 {
+                    self.again -= 1;
+                    continue;
+                }
+                self.taken += 1;
                 let frame = serde_json::from_str(&text).map_err(|error| {
                     CliError::new(format!("the recording holds something unknown: {error}"))
                 })?;
                 return Ok(Some(frame));
             }
-            let message = self
-                .messages
-                .message()
-                .await
-                .map_err(|status| CliError::from_status("play the recording", &status))?;
-            match message {
-                Some(message) => self.ready.extend(message.frames_json),
-                None => return Ok(None),
+            match self.messages.message().await {
+                Ok(Some(message)) => self.ready.extend(message.frames_json),
+                Ok(None) => return Ok(None),
+                Err(status) if status.code() == tonic::Code::DeadlineExceeded && self.again == 0 => {
+                    self.messages = Self::ask(&mut self.client, &self.session).await?;
+                    self.again = self.taken;
+                }
+                Err(status) => return Err(CliError::from_status("play the recording", &status)),
             }
         }
     }

@@ -3,6 +3,7 @@
 mod search;
 
 use sallyport_wire::convert;
+use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::{
     HoldRecordingRequest, ListRecordingsRequest, RecordingInfo, RemoveRecordingRequest,
 };
@@ -11,7 +12,11 @@ use serde_json::json;
 use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult};
+use crate::follow::Channel;
 use crate::ui::{self, Format};
+
+/// Recordings that are listed where no number is asked for.
+const AT_ONCE: usize = 1_000;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Recordings {
@@ -91,14 +96,9 @@ async fn ls(global: &Global, args: Ls) -> CliResult {
         user: args.user.unwrap_or_default(),
         node: args.node.unwrap_or_default(),
         kind: args.kind.unwrap_or_default(),
+        after: String::new(),
     };
-    let recordings = authority
-        .cluster()
-        .list_recordings(request)
-        .await
-        .map_err(|status| CliError::from_status("list the recordings", &status))?
-        .into_inner()
-        .recordings;
+    let recordings = all(&mut authority.cluster(), request).await?;
     if args.format == Format::Json {
         return ui::json(&recordings.iter().map(as_json).collect::<Vec<_>>());
     }
@@ -122,6 +122,26 @@ async fn ls(global: &Global, args: Ls) -> CliResult {
         rows,
         "There is no recording that you may see.",
     )
+}
+
+/// Recordings, the newest first, as many as are asked for; where no number is, as many as the authority gives at once. It may
+/// have to be asked several times.
+pub(crate) async fn all(
+    client: &mut ClusterClient<Channel>,
+    mut request: ListRecordingsRequest,
+) -> CliResult<Vec<RecordingInfo>> {
+    let wanted = if request.limit == 0 { AT_ONCE } else { request.limit as usize };
+    let mut found = Vec::new();
+    loop {
+        request.limit = u32::try_from(wanted - found.len()).unwrap_or(u32::MAX);
+        let page = client.list_recordings(request.clone()).await;
+        let page = page.map_err(|status| CliError::from_status("list the recordings", &status))?.into_inner();
+        found.extend(page.recordings);
+        if page.next.is_empty() || found.len() >= wanted {
+            return Ok(found);
+        }
+        request.after = page.next;
+    }
 }
 
 fn started(recording: &RecordingInfo) -> String {

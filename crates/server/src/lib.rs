@@ -37,6 +37,7 @@ mod telemetry;
 mod tls_settings;
 mod view;
 mod watching;
+mod workers;
 
 pub use config::{Config, ConfigErrors};
 pub use error::ServerError;

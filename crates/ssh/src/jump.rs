@@ -44,7 +44,8 @@ pub trait Dial: Send + Sync + 'static {
     /// Opens a stream to the SSH service of a node, if this identity may reach it.
     ///
     /// `certificate` is what proved the identity, as one line. `host` is what the user typed: a name, an id, or a name
-    /// with the cluster's name behind it.
+    /// with the cluster's name behind it. `cut` is cancelled when the identity may not go on there: then the client's end is
+    /// closed as well, even if it takes nothing.
     ///
     /// # Errors
     /// The refusal in words that the user may read; they are shown as they are.
@@ -54,6 +55,7 @@ pub trait Dial: Send + Sync + 'static {
         certificate: &str,
         host: &str,
         client: SocketAddr,
+        cut: CancellationToken,
     ) -> Result<BoxedStream, String>;
 
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.

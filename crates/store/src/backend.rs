@@ -211,6 +211,21 @@ impl Changes {
     }
 }
 
+tokio::task_local! {
+    static AHEAD: ();
+}
+
+/// Does something whose reads wait for no others: for the operator of the machine, who must get through while everybody
+/// else asks more than there is time for.
+pub async fn ahead<T>(work: impl Future<Output = T>) -> T {
+    AHEAD.scope((), work).await
+}
+
+/// Whether this is done [`ahead`] of others.
+pub(crate) fn is_ahead() -> bool {
+    AHEAD.try_with(|()| ()).is_ok()
+}
+
 /// Batches of changes that a watcher may fall behind before it must begin again.
 pub(crate) const WATCH_BACKLOG: usize = 4_096;
 

@@ -12,7 +12,7 @@ mod reserve;
 pub mod sqlite;
 pub mod typed;
 
-pub use backend::{Backend, Change, Changes, Item, Op, Watch};
+pub use backend::{Backend, Change, Changes, Item, Op, Watch, ahead};
 pub use error::StoreError;
 pub use memory::MemoryBackend;
 pub use sqlite::SqliteBackend;

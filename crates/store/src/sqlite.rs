@@ -1,7 +1,8 @@
 //! State in one SQLite file, durable when an operation has been answered.
 //!
 //! One thread writes. It gathers the transactions that wait and commits them together, so that the disk is waited for
-//! once for many of them. Readers have connections of their own and never wait for the writer (WAL).
+//! once for many of them. Readers have threads and connections of their own and never wait for the writer (WAL), nor for
+//! whatever else blocks in the process. What is asked [`crate::ahead`] has a reader that nothing else may take.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -17,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Savepoint, Transac
 use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use crate::backend::{Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
+use crate::backend::{self, Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
 use crate::reserve::Reserve;
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 
@@ -29,10 +30,12 @@ const SCHEMA_VERSION: i32 = 1;
 const QUEUE: usize = 1_024;
 /// Transactions that are committed together.
 const GROUP: usize = 128;
-/// Read connections that are kept open.
+/// Threads that read, each with a connection; one more is for what is asked ahead of the others.
 const READERS: usize = 4;
 /// The log is taken over into the file at so many pages, half of SQLite's: its room is taken beforehand.
 const CHECKPOINT_PAGES: i64 = 500;
+/// Reads that may wait for a thread; whoever asks beyond that waits to be let in.
+const READS: usize = 1_024;
 /// Readers wait for a checkpoint at most.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -78,7 +81,12 @@ struct Shared {
 pub struct SqliteBackend {
     shared: Arc<Shared>,
     work: mpsc::Sender<Work>,
+    reads: mpsc::Sender<Read>,
+    reads_ahead: mpsc::Sender<Read>,
 }
+
+/// Something to be read.
+type Read = Box<dyn FnOnce(&Shared) + Send>;
 
 impl SqliteBackend {
     /// Opens the file, or creates it with mode 0600. Blocks: call it before serving, or from a blocking task.
@@ -111,7 +119,9 @@ impl SqliteBackend {
             .name("store-writer".to_owned())
             .spawn(move || writer.run(queue))
             .map_err(|error| unusable(path, error))?;
-        Ok(Self { shared, work })
+        let reads = readers(&shared, READERS).map_err(|error| unusable(path, error))?;
+        let reads_ahead = readers(&shared, 1).map_err(|error| unusable(path, error))?;
+        Ok(Self { shared, work, reads, reads_ahead })
     }
 
     async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
@@ -119,8 +129,15 @@ impl SqliteBackend {
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let shared = Arc::clone(&self.shared);
-        tokio::task::spawn_blocking(move || shared.read(read)).await.map_err(|_| StoreError::Closed)?
+        let (answer, answered) = oneshot::channel();
+        let job: Read = Box::new(move |shared| {
+            if !answer.is_closed() {
+                let _ = answer.send(shared.read(read));
+            }
+        });
+        let queue = if backend::is_ahead() { &self.reads_ahead } else { &self.reads };
+        queue.send(job).await.map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
     }
 
     async fn ask<T>(&self, work: impl FnOnce(oneshot::Sender<T>) -> Work) -> Result<T, StoreError> {
@@ -128,6 +145,24 @@ impl SqliteBackend {
         self.work.send(work(answer)).await.map_err(|_| StoreError::Closed)?;
         answered.await.map_err(|_| StoreError::Closed)
     }
+}
+
+/// Threads that read until the store is dropped.
+fn readers(shared: &Arc<Shared>, threads: usize) -> io::Result<mpsc::Sender<Read>> {
+    let (reads, queue) = mpsc::channel::<Read>(READS);
+    let queue = Arc::new(Mutex::new(queue));
+    for _ in 0..threads {
+        let (shared, queue) = (Arc::clone(shared), Arc::clone(&queue));
+        std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || {
+            loop {
+                // Whoever has the queue waits in it for the next read; the others wait for the queue.
+                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+                let Some(read) = next else { return };
+                read(&shared);
+            }
+        })?;
+    }
+    Ok(reads)
 }
 
 impl Shared {
@@ -148,7 +183,7 @@ impl Shared {
         };
         let result = read(&mut connection).map_err(|error| damaged(&self.path, &error))?;
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        if readers.len() < READERS && !self.closed.load(Ordering::Acquire) {
+        if readers.len() <= READERS && !self.closed.load(Ordering::Acquire) {
             readers.push(connection);
         }
         Ok(result)

@@ -10,10 +10,12 @@
 mod anew;
 mod chain;
 mod checkpoint;
+mod cursor;
 mod reserve;
 mod writer;
 
 pub use anew::{Break, SetAside, repair};
 pub use chain::{Filter, Problem, Record, Verification, parse_line, verify, verify_against};
 pub use checkpoint::{Checkpoint, Head, NotAHead};
+pub use cursor::Cursor;
 pub use writer::{AuditLog, LogError, Opened, Repair};

@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::Cursor;
 use super::anew::{self, Break};
 use super::chain::{
     CHECKPOINTS, Filter, PREFIX, Record, SUFFIX, Verification, lines, segments, verify_against,
@@ -260,6 +261,12 @@ impl AuditLog {
             }
         }
         Ok(())
+    }
+
+    /// Records from number `from` to the last that there is now, to be read piece by piece.
+    #[must_use]
+    pub fn read(&self, from: u64, filter: Filter) -> Cursor {
+        Cursor::new(&self.shared.directory, filter, from, self.head().0)
     }
 
     /// Checks the whole log against its own key. Blocks: for a blocking thread.

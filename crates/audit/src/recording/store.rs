@@ -110,7 +110,7 @@ const ASIDE: &str = "aside";
 pub struct RecordingStore {
     directory: PathBuf,
     key: Arc<RecipientKey>,
-    /// What was read of recordings that will not change any more.
+    /// What was read of recordings: of those that may grow, it counts for as long as they have not.
     known: Mutex<HashMap<SessionId, RecordingEntry>>,
     /// Held while a recording changes; several share one. Two uploads of the same one, of which the first was given up
     /// by its host, would otherwise both find their place and write there.
@@ -264,15 +264,24 @@ impl RecordingStore {
     /// # Errors
     /// [`StoreError`].
     pub fn entry(&self, session: SessionId) -> Result<RecordingEntry, StoreError> {
-        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&session) {
-            return Ok(known.clone());
+        if let Some(known) = self.known(session) {
+            return Ok(known);
         }
         let closed = self.path(session, "closed").exists();
         let entry = self.read_entry(session, closed)?;
-        if closed {
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(session, entry.clone());
-        }
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(session, entry.clone());
         Ok(entry)
+    }
+
+    /// What was read of a recording before, if that is still all that there is of it. It opens nothing.
+    #[must_use]
+    pub fn known(&self, session: SessionId) -> Option<RecordingEntry> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()?;
+        if known.state != RecordingState::Live {
+            return Some(known);
+        }
+        let bytes = fs::metadata(self.path(session, "rec")).ok()?.len();
+        (bytes == known.bytes && !self.path(session, "closed").exists()).then_some(known)
     }
 
     fn read_entry(&self, session: SessionId, closed: bool) -> Result<RecordingEntry, StoreError> {

@@ -16,7 +16,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tracing::{debug, info};
 
 use crate::proxy::dial::{ServerHeader, permit};
-use crate::proxy::watcher::Watcher;
+use crate::proxy::watcher::{Watched, Watcher};
 use crate::reach::reach;
 use crate::view::ClusterView;
 
@@ -81,13 +81,15 @@ impl Gateway {
         })?;
         let stream = reach(&server.address).await.map_err(|error| format!("from {own}, {error}"))?;
         debug!(user = %identity.display_name(), server = %node.name, "connected to a server");
-        let watcher = Watcher::new(
-            Arc::clone(&self.view),
-            Arc::new(identity),
-            Arc::clone(node),
-            asked.login.clone(),
-            Arc::clone(&self.sink),
-        );
+        let watched = Watched {
+            view: Arc::clone(&self.view),
+            identity: Arc::new(identity),
+            node: Arc::clone(node),
+            login: asked.login.clone(),
+            sink: Arc::clone(&self.sink),
+        };
+        // What carries is given up from outside itself, below.
+        let watcher = Watcher::new(watched, None, |_| {});
         Ok((stream, watcher))
     }
 }

@@ -221,16 +221,19 @@ impl Inner {
         caller: &'c Caller,
         method: &'static str,
     ) -> Result<&'c Identity, Status> {
-        let checked = match caller {
+        match self.check_certified(caller) {
+            Ok(identity) => Ok(identity),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
+    pub(super) fn check_certified<'c>(&self, caller: &'c Caller) -> Result<&'c Identity, Status> {
+        match caller {
             Caller::Certified { identity, .. } => self.check_valid(identity).map(|()| identity.as_ref()),
             Caller::Anonymous { .. } => Err(unauthenticated()),
             Caller::LocalAdmin => {
                 Err(Status::permission_denied("this is for hosts and users with a certificate"))
             }
-        };
-        match checked {
-            Ok(identity) => Ok(identity),
-            Err(status) => Err(self.refuse(caller, method, status).await),
         }
     }
 

@@ -1,13 +1,12 @@
 //! What people and their tools ask of the cluster.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::Stream;
 use sallyport_access::{HostId, Login, SessionId, UserName, Verb};
 use sallyport_audit::Code;
 use sallyport_audit::recording::{
-    Body, RecordingEntry, RecordingState, StoreError as RecordingStoreError, export,
+    Body, Frame, Reader, RecordingEntry, RecordingState, RecordingStore, StoreError as RecordingStoreError,
+    export,
 };
 use sallyport_ca::{Authority as CertAuthority, JwtSide, SshSide, TlsSide, Trust};
 use sallyport_sal::KeyAlgorithm;
@@ -16,8 +15,6 @@ use sallyport_store::Kind;
 use sallyport_wire::v1::cluster_server::Cluster;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::caller::{Caller, caller};
@@ -25,6 +22,7 @@ use super::fleet::OFFLINE_AFTER;
 use super::hosts::{shown, storage};
 use super::selection::Selection;
 use super::state::UserRecord;
+use super::streams::{Kind as StreamKind, Line, Served};
 use super::view::{Known, PAGE};
 use super::{Inner, rotation};
 
@@ -34,8 +32,12 @@ pub(super) struct Service(pub(super) Arc<Inner>);
 const NODES: usize = 20_000;
 /// Recordings in one answer.
 const RECORDINGS: usize = 1000;
+/// Recordings that are opened for one answer, beside those that are known already.
+const OPENED: usize = 500;
 /// Bytes of frames in one message of a playback.
 const PLAY_BYTES: usize = 256 * 1024;
+/// Messages that a playback may be ahead of its peer.
+const PLAY_QUEUE: usize = 2;
 
 #[tonic::async_trait]
 impl Cluster for Service {
@@ -102,14 +104,14 @@ impl Cluster for Service {
         self.0.list_recordings(&caller, request.into_inner()).await.map(Response::new)
     }
 
-    type PlayRecordingStream = Pin<Box<dyn Stream<Item = Result<v1::PlayRecordingResponse, Status>> + Send>>;
+    type PlayRecordingStream = Served<v1::PlayRecordingResponse>;
 
     async fn play_recording(
         &self,
         request: Request<v1::PlayRecordingRequest>,
     ) -> Result<Response<Self::PlayRecordingStream>, Status> {
-        let caller = caller(&request);
-        self.0.play(&caller, request.into_inner()).await.map(Response::new)
+        let (caller, line) = (caller(&request), Line::of(&request));
+        self.0.play(&caller, line, request.into_inner()).await.map(Response::new)
     }
 }
 
@@ -123,8 +125,7 @@ impl Inner {
         let users = self.count::<UserRecord>(now).await?;
         let recordings = Arc::clone(&self.recordings);
         let recordings =
-            tokio::task::spawn_blocking(move || recordings.sessions().map_or(0, |sessions| sessions.len()))
-                .await;
+            self.reading.run(move || recordings.sessions().map_or(0, |sessions| sessions.len())).await;
         let (events, head) = self.log.head();
         Ok(v1::GetStatusResponse {
             cluster: self.config.cluster.to_string(),
@@ -285,16 +286,29 @@ impl Inner {
             0 => RECORDINGS,
             limit => (limit as usize).min(RECORDINGS),
         };
+        let before = match request.after.as_str() {
+            "" => None,
+            text => Some(session_id(text)?),
+        };
         let all = self.check(caller, "recording", Verb::List).is_ok();
         let own = caller.identity().and_then(|identity| identity.user()).map(ToString::to_string);
         let recordings = Arc::clone(&self.recordings);
-        let found = tokio::task::spawn_blocking(move || {
-            let mut found = Vec::new();
-            for session in recordings.sessions()? {
-                if found.len() >= limit {
+        let found = self.reading.run(move || {
+            let (mut found, mut next, mut opened) = (Vec::new(), String::new(), 0);
+            let mut last = None;
+            // The newest first.
+            let sessions = recordings.sessions()?;
+            for session in
+                sessions.into_iter().filter(|session| before.is_none_or(|before| *session < before))
+            {
+                let known = recordings.known(session);
+                opened += usize::from(known.is_none());
+                if found.len() >= limit || opened > OPENED {
+                    next = last.map_or_else(String::new, |last: SessionId| last.to_string());
                     break;
                 }
-                let Ok(entry) = recordings.entry(session) else { continue };
+                last = Some(session);
+                let Some(entry) = known.or_else(|| recordings.entry(session).ok()) else { continue };
                 let metadata = entry.metadata.as_ref();
                 let is = |wanted: &str, got: Option<&str>| wanted.is_empty() || got == Some(wanted);
                 let user = metadata.map(|metadata| metadata.user.as_str());
@@ -307,48 +321,54 @@ impl Inner {
                     found.push(info(&entry));
                 }
             }
-            std::io::Result::Ok(found)
-        })
-        .await;
-        match found {
-            Ok(Ok(recordings)) => Ok(v1::ListRecordingsResponse { recordings }),
+            std::io::Result::Ok(v1::ListRecordingsResponse { recordings: found, next })
+        });
+        match found.await {
+            Ok(Ok(found)) => Ok(found),
             Ok(Err(error)) => Err(Status::unavailable(format!("the recordings cannot be listed: {error}"))),
             Err(_) => Err(Status::internal("the recordings cannot be listed")),
         }
     }
 
+    /// Whether a caller may read the recording of a session of somebody's.
+    fn may_play(&self, caller: &Caller, owner: &str) -> Result<(), Status> {
+        let Some(identity) = caller.identity() else { return Ok(()) };
+        let identity = self.valid(identity)?;
+        let view = self.view();
+        let refused = view.policies.may_read_session(&identity, owner).err();
+        refused.map_or(Ok(()), |refusal| Err(Status::permission_denied(refusal.public_message())))
+    }
+
     async fn play(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
+        line: Line,
         request: v1::PlayRecordingRequest,
-    ) -> Result<Pin<Box<dyn Stream<Item = Result<v1::PlayRecordingResponse, Status>> + Send>>, Status> {
+    ) -> Result<Served<v1::PlayRecordingResponse>, Status> {
         const METHOD: &str = "Cluster.PlayRecording";
         if !matches!(caller, Caller::LocalAdmin) {
             self.certified(caller, METHOD).await?;
         }
-        let session: SessionId = request
-            .session_id
-            .parse()
-            .map_err(|error: sallyport_access::IdError| Status::invalid_argument(error.to_string()))?;
+        let session = session_id(&request.session_id)?;
+        let place = match self.place(StreamKind::Reading, caller) {
+            Ok(place) => place,
+            Err(status) => return Err(self.refuse(caller, METHOD, status).await),
+        };
         let recordings = Arc::clone(&self.recordings);
-        let entry = tokio::task::spawn_blocking(move || recordings.entry(session)).await;
-        let entry = match entry {
+        let entry = match self.reading.run(move || recordings.entry(session)).await {
             Ok(Ok(entry)) => Some(entry),
             Ok(Err(RecordingStoreError::NotFound(_))) => None,
             Ok(Err(error)) => return Err(Status::unavailable(error.to_string())),
             Err(_) => return Err(Status::internal("the recording cannot be read")),
         };
-        let owner =
-            entry.as_ref().and_then(|entry| entry.metadata.as_ref()).map(|metadata| metadata.user.clone());
+        let owner = entry
+            .as_ref()
+            .and_then(|entry| entry.metadata.as_ref())
+            .map(|metadata| metadata.user.clone())
+            .unwrap_or_default();
         // Whether a recording exists is for those to know who may play it.
-        if let Some(identity) = caller.identity() {
-            let view = self.view();
-            if let Err(refusal) =
-                view.policies.may_read_session(identity, owner.as_deref().unwrap_or_default())
-            {
-                let status = Status::permission_denied(refusal.public_message());
-                return Err(self.refuse(caller, METHOD, status).await);
-            }
+        if let Err(status) = self.may_play(caller, &owner) {
+            return Err(self.refuse(caller, METHOD, status).await);
         }
         let Some(entry) = entry else {
             return Err(Status::not_found(format!(
@@ -361,75 +381,106 @@ impl Inner {
         }
         self.record(vec![event]).await?;
         let from = request.from.as_ref().and_then(convert::duration_from_proto).unwrap_or_default();
-        let (sender, receiver) = mpsc::channel(8);
-        let recordings = Arc::clone(&self.recordings);
-        let log = self.log.clone();
         let damaged = self.event(Code::RecordingDamaged, caller).session(session);
-        let runtime = tokio::runtime::Handle::current();
-        tokio::task::spawn_blocking(move || {
-            let outcome = stream_frames(&recordings, session, from, &sender);
-            match outcome {
-                Ok(0) => {}
-                Ok(parts) => {
+        let playing = Arc::clone(self);
+        let asker = caller.clone();
+        Ok(self.stream(
+            place,
+            line,
+            PLAY_QUEUE,
+            move |inner| inner.may_play(&asker, &owner),
+            |answers| async move {
+                let failed = |_| Status::internal("the recording cannot be read");
+                let recordings = Arc::clone(&playing.recordings);
+                let opened = playing.reading.run(move || Playback::open(&recordings, session, from));
+                let mut playback = opened.await.map_err(failed)?.map_err(lost)?;
+                let played = loop {
+                    let reading = playing.reading.run(move || {
+                        let frames = playback.next();
+                        (playback, frames)
+                    });
+                    let frames;
+                    (playback, frames) = reading.await.map_err(failed)?;
+                    let frames_json = match frames {
+                        Ok(Some(frames)) => frames,
+                        Ok(None) => break Ok(()),
+                        Err(error) => break Err(lost(error).into()),
+                    };
+                    if let Err(over) = answers.send(v1::PlayRecordingResponse { frames_json }).await {
+                        break Err(over);
+                    }
+                };
+                if playback.told > 0 {
                     // Reported once for each playing: whoever plays it must know, and so must the log.
-                    let event = damaged.field("parts", parts as u64);
-                    if let Err(error) = runtime.block_on(log.append(vec![event])) {
+                    let event = damaged.field("parts", playback.told as u64);
+                    if let Err(error) = playing.log.append(vec![event]).await {
                         tracing::error!(%error, "an audit event is lost");
                     }
                 }
-                Err(error) => {
-                    let _ = sender.blocking_send(Err(Status::data_loss(error.to_string())));
-                }
-            }
-        });
-        Ok(Box::pin(ReceiverStream::new(receiver)))
+                played
+            },
+        ))
     }
 }
 
-/// Sends every frame from a moment on; gives the number of damaged parts. A damaged part is told in its place.
-fn stream_frames(
-    recordings: &sallyport_audit::recording::RecordingStore,
+fn session_id(text: &str) -> Result<SessionId, Status> {
+    text.parse().map_err(|error: sallyport_access::IdError| Status::invalid_argument(error.to_string()))
+}
+
+fn lost(error: RecordingStoreError) -> Status {
+    Status::data_loss(error.to_string())
+}
+
+/// A recording that is being played, piece by piece.
+struct Playback {
+    reader: Reader<std::io::BufReader<std::fs::File>>,
     session: SessionId,
-    from: std::time::Duration,
-    sender: &mpsc::Sender<Result<v1::PlayRecordingResponse, Status>>,
-) -> Result<usize, RecordingStoreError> {
-    let failed = |source| RecordingStoreError::Io { session, source };
-    let mut reader = recordings.reader(session)?;
-    if !from.is_zero() {
-        reader.seek(from).map_err(failed)?;
-    }
-    let (mut batch, mut bytes, mut told) = (Vec::new(), 0, 0);
-    let flush = |batch: &mut Vec<String>| {
-        let frames_json = std::mem::take(batch);
-        frames_json.is_empty() || sender.blocking_send(Ok(v1::PlayRecordingResponse { frames_json })).is_ok()
-    };
-    loop {
-        let frame = reader.next_frame().map_err(failed)?;
-        let last = frame.as_ref().map_or(from, |frame| frame.at);
-        for damage in reader.damage().iter().skip(told) {
-            let text = format!(
-                "{} bytes of this recording are damaged and were skipped: {}",
-                damage.length, damage.what
-            );
-            batch.push(export::json(&sallyport_audit::recording::Frame {
-                at: last,
-                body: Body::Note { text },
-            }));
+    last: std::time::Duration,
+    /// Damaged parts that the peer has been told of.
+    told: usize,
+    is_over: bool,
+}
+
+impl Playback {
+    fn open(
+        recordings: &RecordingStore,
+        session: SessionId,
+        from: std::time::Duration,
+    ) -> Result<Self, RecordingStoreError> {
+        let mut reader = recordings.reader(session)?;
+        if !from.is_zero() {
+            reader.seek(from).map_err(|source| RecordingStoreError::Io { session, source })?;
         }
-        told = reader.damage().len();
-        let Some(frame) = frame else { break };
-        let json = export::json(&frame);
-        bytes += json.len();
-        batch.push(json);
-        if bytes >= PLAY_BYTES {
-            bytes = 0;
-            if !flush(&mut batch) {
-                return Ok(told);
+        Ok(Self { reader, session, last: from, told: 0, is_over: false })
+    }
+
+    /// Some more frames; none at the end. A damaged part is told in its place.
+    fn next(&mut self) -> Result<Option<Vec<String>>, RecordingStoreError> {
+        let session = self.session;
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while !self.is_over && bytes < PLAY_BYTES {
+            let frame =
+                self.reader.next_frame().map_err(|source| RecordingStoreError::Io { session, source })?;
+            let at = frame.as_ref().map_or(self.last, |frame| frame.at);
+            for damage in self.reader.damage().iter().skip(self.told) {
+                let text = format!(
+                    "{} bytes of this recording are damaged and were skipped: {}",
+                    damage.length, damage.what
+                );
+                batch.push(export::json(&Frame { at, body: Body::Note { text } }));
+            }
+            self.told = self.reader.damage().len();
+            match frame {
+                Some(frame) => {
+                    let json = export::json(&frame);
+                    bytes += json.len();
+                    batch.push(json);
+                }
+                None => self.is_over = true,
             }
         }
+        Ok((!batch.is_empty()).then_some(batch))
     }
-    flush(&mut batch);
-    Ok(told)
 }
 
 fn is_online(known: &Known, now: OffsetDateTime) -> bool {

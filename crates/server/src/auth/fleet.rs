@@ -1,11 +1,9 @@
 //! What proxies and nodes need.
 
 use std::collections::{BTreeMap, HashSet};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Stream;
 use sallyport_access::{HostId, HostRole, Identity, Labels, NodeName, Principal, SessionId, Verb};
 use sallyport_access::{labels, text};
 use sallyport_audit::recording::{RecordingState, StoreError as RecordingStoreError};
@@ -15,8 +13,6 @@ use sallyport_wire::v1::fleet_server::Fleet;
 use sallyport_wire::v1::watch_event::Event as WatchChange;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
@@ -28,6 +24,7 @@ use super::refusals::Who;
 use super::resources;
 use super::sessions;
 use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
+use super::streams::{Answers, Kind as StreamKind, Line, Over, Place, Served};
 use crate::seen::{self, MOST_REPORTED, Report};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
@@ -36,10 +33,10 @@ pub(super) struct Service(pub(super) Arc<Inner>);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// and is taken for gone after this silence.
 pub(super) const OFFLINE_AFTER: time::Duration = time::Duration::seconds(40);
-/// Changes that a watcher may be behind before the watch ends.
+/// Changes that wait for a watcher.
 const WATCH_QUEUE: usize = 1024;
-/// How often it is asked whether a watcher may go on.
-const STILL_VALID: Duration = Duration::from_secs(2);
+/// Kinds in one watch. There are six.
+const MOST_KINDS: usize = 16;
 /// Labels of a node, and the length of one.
 const MOST_LABELS: usize = 128;
 const LONGEST_LABEL: usize = 1024;
@@ -59,33 +56,20 @@ impl Fleet for Service {
         }
     }
 
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<v1::WatchEvent, Status>> + Send>>;
+    type WatchStream = Served<v1::WatchEvent>;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = caller(&request);
+        const METHOD: &str = "Fleet.Watch";
+        let (caller, line) = (caller(&request), Line::of(&request));
         let kinds = request.into_inner().kinds;
-        for kind in &kinds {
-            let resource = match kind.as_str() {
-                "trust" => "ca",
-                "role" | "lock" | "node" | "session_policy" | "db" => kind,
-                _ => {
-                    let status = Status::invalid_argument(format!(
-                        "{:?} cannot be watched",
-                        super::hosts::shown(kind)
-                    ));
-                    return Err(self.0.refuse(&caller, "Fleet.Watch", status).await);
-                }
-            };
-            // A node may see itself, which it needs to decide.
-            let own_node = kind == "node" && own_node_id(&caller).is_some();
-            if !own_node {
-                self.0.allow(&caller, "Fleet.Watch", resource, Verb::List).await?;
-            }
+        let place = match self.0.may_watch(&caller, &kinds) {
+            Ok(()) => self.0.place(StreamKind::Watching, &caller),
+            Err(status) => Err(status),
+        };
+        match place {
+            Ok(place) => watch(&self.0, &caller, (place, line), kinds).await.map(Response::new),
+            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
         }
-        if kinds.is_empty() {
-            self.0.certified(&caller, "Fleet.Watch").await?;
-        }
-        watch(&self.0, &caller, kinds).await.map(Response::new)
     }
 
     async fn heartbeat(
@@ -196,9 +180,15 @@ impl Fleet for Service {
         &self,
         request: Request<Streaming<v1::ReportSessionsRequest>>,
     ) -> Result<Response<Self::ReportSessionsStream>, Status> {
-        let caller = caller(&request);
-        let identity = self.0.host(&caller, "Fleet.ReportSessions", &sessions::REPORTERS).await?;
-        self.0.take_reports(identity, request.into_inner()).map(Response::new)
+        const METHOD: &str = "Fleet.ReportSessions";
+        let (caller, line) = (caller(&request), Line::of(&request));
+        let identity = self.0.host(&caller, METHOD, &sessions::REPORTERS).await?;
+        match self.0.place(StreamKind::Reporting, &caller) {
+            Ok(place) => {
+                self.0.take_reports(identity, (place, line), request.into_inner()).map(Response::new)
+            }
+            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
+        }
     }
 }
 
@@ -266,6 +256,37 @@ impl Inner {
             .message(format!("{name} reports more events than a host may"));
         self.note_caused_times(event, Who::Login(identity.login_id), "", 0, texts.len() as u64).await?;
         Err(Status::resource_exhausted("too many events from this host; they are taken again in a minute"))
+    }
+
+    /// Whether a caller may follow these kinds of state.
+    fn may_watch(&self, caller: &Caller, kinds: &[String]) -> Result<(), Status> {
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.check_certified(caller)?;
+        }
+        if kinds.is_empty() || kinds.len() > MOST_KINDS {
+            return Err(Status::invalid_argument(format!(
+                "a watch is of 1 to {MOST_KINDS} kinds, got {}",
+                kinds.len()
+            )));
+        }
+        for kind in kinds {
+            let resource = match kind.as_str() {
+                "trust" => "ca",
+                "role" | "lock" | "node" | "session_policy" | "db" => kind,
+                _ => {
+                    return Err(Status::invalid_argument(format!(
+                        "{:?} cannot be watched",
+                        super::hosts::shown(kind)
+                    )));
+                }
+            };
+            // A node may see itself, which it needs to decide.
+            let own_node = kind == "node" && own_node_id(caller).is_some();
+            if !own_node {
+                self.check(caller, resource, Verb::List)?;
+            }
+        }
+        Ok(())
     }
 
     /// Remembers what clients were seen to be able to do.
@@ -516,14 +537,14 @@ impl Part {
 async fn watch(
     inner: &Arc<Inner>,
     caller: &Caller,
+    (place, line): (Place, Line),
     kinds: Vec<String>,
-) -> Result<Pin<Box<dyn Stream<Item = Result<v1::WatchEvent, Status>> + Send>>, Status> {
+) -> Result<Served<v1::WatchEvent>, Status> {
     let now = OffsetDateTime::now_utc();
     let stored: Vec<&String> = kinds.iter().filter(|kind| *kind != "trust").collect();
     let prefixes: Vec<String> = stored.iter().map(|kind| format!("{kind}/")).collect();
     let mut watch = inner.store.backend().watch(prefixes, now).await.map_err(|error| storage(&error))?;
     let mut part = Part::of(caller);
-    let (sender, receiver) = mpsc::channel(WATCH_QUEUE);
     let mut first = Vec::new();
     // Subscribed before it is read, so that no change is missed in between.
     let mut trust = kinds.iter().any(|kind| kind == "trust").then(|| inner.follow_authorities());
@@ -537,57 +558,33 @@ async fn watch(
         }
     }
     first.push(WatchChange::SnapshotDone(v1::SnapshotDone {}));
-    let stop = inner.stop.clone();
-    let watched = Arc::clone(inner);
-    let watcher = caller.identity().cloned();
-    let mut still_valid = tokio::time::interval(STILL_VALID);
-    inner.tasks.spawn(async move {
+    let (watched, watcher) = (Arc::clone(inner), caller.clone());
+    let follow = |answers: Answers<v1::WatchEvent>| async move {
         for change in first {
-            if sender.send(Ok(event(change))).await.is_err() {
-                return;
-            }
+            answers.send(event(change)).await?;
         }
         loop {
             let change = tokio::select! {
                 change = watch.changes.next() => change,
                 () = changed(&mut trust) => {
-                    if sender.send(Ok(event(WatchChange::Put(trust_resource(&watched))))).await.is_err() {
-                        return;
-                    }
+                    answers.send(event(WatchChange::Put(trust_resource(&watched)))).await?;
                     continue;
                 }
-                // A stream that is open all the time outlives locks and certificates unless it is asked.
-                _ = still_valid.tick() => {
-                    let refused = watcher.as_ref().and_then(|identity| watched.check_valid(identity).err());
-                    if let Some(refused) = refused {
-                        let _ = sender.send(Err(refused)).await;
-                        return;
-                    }
-                    continue;
+            };
+            let change = match change {
+                Ok(Change::Put(item)) => part.put(item)?,
+                Ok(Change::Delete { key, .. }) => part.delete(&key),
+                Err(error @ StoreError::Lagged { .. }) => {
+                    return Err(Over::Refused(Status::aborted(error.to_string())));
                 }
-                () = sender.closed() => return,
-                () = stop.cancelled() => return,
+                Err(error) => return Err(Over::Refused(Status::unavailable(error.to_string()))),
             };
-            let answer = match change {
-                Ok(Change::Put(item)) => match part.put(item) {
-                    Ok(Some(change)) => Ok(event(change)),
-                    Ok(None) => continue,
-                    Err(status) => Err(status),
-                },
-                Ok(Change::Delete { key, .. }) => match part.delete(&key) {
-                    Some(change) => Ok(event(change)),
-                    None => continue,
-                },
-                Err(error @ StoreError::Lagged { .. }) => Err(Status::aborted(error.to_string())),
-                Err(error) => Err(Status::unavailable(error.to_string())),
-            };
-            let over = answer.is_err();
-            if sender.send(answer).await.is_err() || over {
-                return;
+            if let Some(change) = change {
+                answers.send(event(change)).await?;
             }
         }
-    });
-    Ok(Box::pin(ReceiverStream::new(receiver)))
+    };
+    Ok(inner.stream(place, line, WATCH_QUEUE, move |inner| inner.may_watch(&watcher, &kinds), follow))
 }
 
 /// Waits for the authorities to be replaced; for ever where nobody asked.

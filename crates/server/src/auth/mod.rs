@@ -40,6 +40,7 @@ mod selection;
 mod serve;
 mod sessions;
 mod state;
+mod streams;
 mod suites;
 mod tokens;
 mod told;
@@ -116,6 +117,8 @@ struct Inner {
     recordings: Arc<RecordingStore>,
     room: room::Room,
     view: RwLock<Arc<view::View>>,
+    /// Held while the view is read anew.
+    refreshing: tokio::sync::Mutex<()>,
     presence: view::Presence,
     names: names::Names,
     bindings: told::Bindings,
@@ -129,6 +132,11 @@ struct Inner {
     guesses: guesses::Guesses,
     refusals: refusals::Refusals,
     budgets: budgets::Budgets,
+    /// Threads for reading recordings, the log and documents.
+    reading: crate::workers::Workers,
+    places: streams::Places,
+    /// Counts changes of what callers may do.
+    changed: watch::Sender<u64>,
     confirmations: rotation::Confirmations,
     tls: RwLock<Arc<ServerConfig>>,
     auth_id: sallyport_access::HostId,

@@ -38,7 +38,11 @@ use super::view::{self, PAGE, Presence};
 use super::{AuthConfig, Authority, Inner, budgets, guesses, heads, passwords, refusals, seen};
 use crate::ServerError;
 use crate::seen::Seen;
+use crate::workers::Workers;
 
+/// Threads that read recordings, the log and documents, a piece at a time, and pieces that may wait for them.
+const READERS: usize = 4;
+const READS_WAITING: usize = 256;
 pub(super) const SELF: &str = "self";
 const RECORDING_KEY: &str = "recording-key";
 const CHECKPOINT_KEY: &str = "audit-checkpoint";
@@ -104,6 +108,7 @@ pub(super) async fn open_with(
         recordings: Arc::new(recordings),
         room,
         view: RwLock::new(Arc::new(view)),
+        refreshing: tokio::sync::Mutex::new(()),
         presence,
         names,
         bindings: super::told::Bindings::default(),
@@ -112,10 +117,14 @@ pub(super) async fn open_with(
         clients,
         sightings: Seen::default(),
         people,
-        passwords: passwords::Pool::new(),
         guesses: guesses::Guesses::default(),
         refusals: refusals::Refusals::default(),
         budgets,
+        passwords: passwords::Pool::new().map_err(authority("start threads for passwords"))?,
+        reading: Workers::new("reading", READERS, READS_WAITING)
+            .map_err(authority("start threads for reading"))?,
+        places: super::streams::Places::default(),
+        changed: watch::Sender::new(0),
         confirmations,
         tls: RwLock::new(Arc::new(tls)),
         auth_id: loaded.auth_id,

@@ -7,6 +7,8 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 use zeroize::Zeroizing;
 
+use crate::workers::Workers;
+
 /// Failed logins of one user after which the account is closed,
 pub(super) const MOST_FAILURES: usize = 5;
 /// within this time,
@@ -20,17 +22,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest and longest password. Length is what counts (NIST SP 800-63B §5.1.1.2).
 pub(super) const LENGTHS: std::ops::RangeInclusive<usize> = 10..=1024;
 
-/// Hashes on a bounded number of blocking threads.
+/// Hashes on threads of their own, so many as the machine has processors.
 #[derive(Debug)]
 pub(super) struct Pool {
+    workers: Workers,
     running: Semaphore,
     waiting: Semaphore,
 }
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    /// # Errors
+    /// When the system gives no threads.
+    pub(super) fn new() -> std::io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { running: Semaphore::new(threads), waiting: Semaphore::new(WAITING) }
+        let workers = Workers::new("password", threads, threads)?;
+        Ok(Self { workers, running: Semaphore::new(threads), waiting: Semaphore::new(WAITING) })
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
@@ -42,9 +48,7 @@ impl Pool {
             .await
             .map_err(|_| busy())?
             .map_err(|_| Status::unavailable("the authority is shutting down"))?;
-        tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|_| Status::internal("a password could not be checked"))
+        self.workers.run(work).await.map_err(|_| Status::internal("a password could not be checked"))
     }
 
     /// Whether a password is the stored one. Without a stored one it takes as long, and is wrong.

@@ -310,6 +310,7 @@ impl Inner {
                     if let Err(problem) = self.people.take(change) {
                         error!(%problem, "a user or host cannot be read; what was known of it stays");
                     }
+                    self.policy_changed();
                 }
                 let change = tokio::select! {
                     change = watch.changes.next() => change,

@@ -54,6 +54,28 @@ impl Document {
     }
 }
 
+/// Longest document. The largest role of a cluster with thousands of labels is a tenth of it.
+const LONGEST_DOCUMENT: usize = 64 * 1024;
+
+/// A document is no longer than people write.
+pub(super) fn check_size(text: &str) -> Result<(), Status> {
+    if text.len() <= LONGEST_DOCUMENT {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "the document has {} bytes, at most {LONGEST_DOCUMENT} are allowed",
+        text.len()
+    )))
+}
+
+/// The kind in a line `kind: KIND`, which is enough to ask whether the caller may write such documents before the document is
+/// taken apart. What it says is compared with what the document turns out to be.
+pub(super) fn claimed_kind(text: &str) -> Option<&'static str> {
+    let said = text.lines().find_map(|line| line.strip_prefix("kind:"))?;
+    let said = said.split(" #").next()?.trim().trim_matches(['"', '\'']);
+    KINDS.into_iter().find(|known| *known == said)
+}
+
 /// What kind of document a text says it is.
 pub(super) fn kind_of(text: &str) -> Result<String, Status> {
     let document = yaml::parse("document", text).map_err(wrong)?;

@@ -31,6 +31,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::caller::{Caller, PeerInfo};
+use super::streams::Line;
 use super::{Inner, admin, certificates, cluster, databases, fleet, login, rotation, sessions, suites};
 use crate::seen::{Guest, incompatible, of_hello};
 use crate::{ServerError, telemetry};
@@ -127,11 +128,15 @@ where
         }
         std::future::ready(response)
     });
+    let line = Line::default();
     let router = traced(routes.into_axum_router(), &caller);
+    let router = if matches!(caller, Caller::LocalAdmin) { router.layer(from_fn(urgent)) } else { router };
     // Each call is its caller's as the state has them now, which the connection may have outlived.
     let people = Arc::clone(inner);
+    let (asked_by, by_line) = (caller, line.clone());
     let as_now = map_request(move |mut request: axum::extract::Request| {
-        request.extensions_mut().insert(people.as_now(&caller));
+        request.extensions_mut().insert(people.as_now(&asked_by));
+        request.extensions_mut().insert(by_line.clone());
         std::future::ready(request)
     });
     let router =
@@ -159,11 +164,18 @@ where
                 debug!(%error, "a connection to the authority ended");
             }
         }
+        // A peer that does not take the reason for the end of what it may not have any more.
+        () = line.cut() => debug!("a connection is cut: its peer reads nothing"),
         () = inner.stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(Duration::from_secs(2), connection).await;
         }
     }
+}
+
+/// The operator's calls wait for nobody else's reads.
+async fn urgent(request: Request, next: Next) -> axum::response::Response {
+    sallyport_store::ahead(next.run(request)).await
 }
 
 /// Each call as a part of a trace, where there are any. Whoever has not proven anything is no part of others' traces, and

@@ -1,11 +1,9 @@
 //! Sessions that run: who may see and end them, and the hosts that tell of them.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::Stream;
 use sallyport_access::permit::JoinMode;
 use sallyport_access::{HostId, HostRole, Identity, JoinTarget, Principal, RoleName, SessionId, Verb};
 use sallyport_audit::recording::Aside;
@@ -14,13 +12,13 @@ use sallyport_wire::v1::sessions_server::Sessions;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
 use super::caller::{Caller, caller};
 use super::fleet::recording;
 use super::live::{FORGET_AFTER, NotOrdered, ORDERS, REPORT_WITHIN, Reporting};
+use super::streams::{Answers, Line, Over, Place, Served};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
@@ -28,6 +26,8 @@ pub(super) struct Service(pub(super) Arc<Inner>);
 const SESSIONS: usize = 20_000;
 /// How long a host has to end a session.
 const END_TIMEOUT: Duration = Duration::from_secs(8);
+/// Orders that wait for a host's connection.
+const REPORT_QUEUE: usize = 4;
 /// Longest reason that is passed on.
 const LONGEST_REASON: usize = 512;
 /// A recording that may still grow and has not for so long belongs to a host that is gone.
@@ -35,10 +35,10 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// How often it is looked for recordings that are too old, and how many of them go at once.
 const RETENTION_LOOK: Duration = Duration::from_secs(30);
 const REMOVED_AT_ONCE: usize = 200;
-/// How often it is asked whether a host may go on.
-const STILL_VALID: Duration = Duration::from_secs(10);
+/// How often it is looked for hosts that are silent.
+const LOOK: Duration = Duration::from_secs(10);
 
-pub(super) type Orders = Pin<Box<dyn Stream<Item = Result<v1::ReportSessionsResponse, Status>> + Send>>;
+pub(super) type Orders = Served<v1::ReportSessionsResponse>;
 
 #[tonic::async_trait]
 impl Sessions for Service {
@@ -195,6 +195,7 @@ impl Inner {
     pub(super) fn take_reports(
         self: &Arc<Self>,
         identity: &Identity,
+        (place, line): (Place, Line),
         mut said: Streaming<v1::ReportSessionsRequest>,
     ) -> Result<Orders, Status> {
         let Principal::Host { id, name, role } = &identity.principal else {
@@ -202,20 +203,17 @@ impl Inner {
         };
         let host = Reporting { id: *id, name: name.clone(), role: *role, shown: identity.display_name() };
         let (orders, mut ordered) = mpsc::channel(ORDERS);
-        let (sender, receiver) = mpsc::channel(4);
         let call = self.live.open(&host, orders);
         let first = v1::ReportSessionsResponse {
             report_within: Some(convert::duration_to_proto(REPORT_WITHIN)),
             end: None,
         };
         let (inner, identity) = (Arc::clone(self), identity.clone());
-        let mut still_valid = tokio::time::interval(STILL_VALID);
-        self.tasks.spawn(async move {
-            if sender.send(Ok(first)).await.is_err() {
-                return;
-            }
+        let mut looks = tokio::time::interval(LOOK);
+        let take = |answers: Answers<v1::ReportSessionsResponse>| async move {
+            answers.send(first).await?;
             let mut heard = tokio::time::Instant::now();
-            let over = loop {
+            loop {
                 tokio::select! {
                     message = said.message() => match message {
                         Ok(Some(message)) => {
@@ -226,34 +224,27 @@ impl Inner {
                             };
                             match inner.live.take(&host, call, message) {
                                 Ok(true) => {}
-                                Ok(false) => break Status::aborted("another call of this host has taken over"),
-                                Err(problem) => break Status::invalid_argument(problem),
+                                Ok(false) => {
+                                    let status = Status::aborted("another call of this host has taken over");
+                                    return Err(Over::Refused(status));
+                                }
+                                Err(problem) => return Err(Over::Refused(Status::invalid_argument(problem))),
                             }
                         }
-                        Ok(None) | Err(_) => return,
+                        Ok(None) | Err(_) => return Ok(()),
                     },
                     Some(end) = ordered.recv() => {
                         let order = v1::ReportSessionsResponse { report_within: None, end: Some(end) };
-                        if sender.send(Ok(order)).await.is_err() {
-                            return;
-                        }
+                        answers.send(order).await?;
                     }
-                    // A call that lasts outlives locks and certificates unless it is asked.
-                    _ = still_valid.tick() => {
-                        if let Err(refused) = inner.check_valid(&identity) {
-                            break refused;
-                        }
-                        if heard.elapsed() > FORGET_AFTER {
-                            break Status::deadline_exceeded("nothing was heard for too long");
-                        }
-                    }
-                    () = sender.closed() => return,
-                    () = inner.stop.cancelled() => break Status::unavailable("the authority is stopping"),
+                    _ = looks.tick() => if heard.elapsed() > FORGET_AFTER {
+                        let status = Status::deadline_exceeded("nothing was heard for too long");
+                        return Err(Over::Refused(status));
+                    },
                 }
-            };
-            let _ = sender.send(Err(over)).await;
-        });
-        Ok(Box::pin(ReceiverStream::new(receiver)))
+            }
+        };
+        Ok(self.stream(place, line, REPORT_QUEUE, move |inner| inner.check_valid(&identity), take))
     }
 
     /// What a host says of its sessions, without what is not its own to say: another host's session, and for a proxy a
@@ -282,7 +273,7 @@ impl Inner {
 
     /// Forgets the sessions of silent hosts, until the authority stops.
     pub(super) async fn forget_sessions(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(STILL_VALID);
+        let mut ticks = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
                 _ = ticks.tick() => self.live.forget(Instant::now()),

@@ -139,8 +139,11 @@ impl Presence {
 impl Inner {
     /// Reads roles and locks anew; called after every change to them.
     pub(super) async fn refresh(&self) -> Result<(), ServerError> {
+        // One after another: what was read before a lock came must not take the place of what was read after.
+        let _alone = self.refreshing.lock().await;
         let view = load(&self.store).await?;
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        self.policy_changed();
         Ok(())
     }
 

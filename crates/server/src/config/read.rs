@@ -14,7 +14,7 @@ use super::{
     LogFormat, NodeSection, ProxySection, SecondFactor, Secret, TunnelCarrier, audit, ca_keys, check_pin,
     crypto, lifetimes, telemetry,
 };
-use sallyport_access::yaml::{Problems, Section, parse};
+use sallyport_access::yaml::{Problems, Section, parse_own};
 
 const TOP: &[&str] = &[
     "version",
@@ -71,7 +71,7 @@ const ADDRESS: &str = "write an IP address and a port, such as 0.0.0.0:3080 or [
 const HOST_PORT: &str = "write a name and a port, such as proxy.example.com:3080";
 
 pub(super) fn config(file: &str, text: &str) -> Result<Config, ConfigErrors> {
-    let document = parse(file, text)?;
+    let document = parse_own(file, text)?;
     let mut problems = Problems::new();
     let Some(top) = Section::read(&document, "", TOP, &mut problems) else {
         problems.finish(file)?;

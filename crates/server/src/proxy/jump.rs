@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
@@ -17,12 +17,13 @@ use sallyport_ssh::client::PHASE;
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
 use super::dial::{Dialled, Dialler, Proof, Traveller};
 use super::gateway::ServeSsh;
-use super::watcher::Watcher;
+use super::watcher::{Watched, Watcher};
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
 use crate::listener::Faults;
@@ -52,6 +53,7 @@ impl Dial for JumpDial {
         certificate: &str,
         host: &str,
         client: SocketAddr,
+        cut: CancellationToken,
     ) -> Result<BoxedStream, String> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
@@ -70,7 +72,7 @@ impl Dial for JumpDial {
             Traveller { identity, proof: &proof, client, agent: None, ssh_alone: true, opening: &opening };
         let dialled =
             self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
-        Ok(Box::new(Watched::new(dialled, Arc::new(identity.clone()), &self.dialler)))
+        Ok(Box::new(ToNode::new(dialled, Arc::new(identity.clone()), &self.dialler, cut)))
     }
 
     fn saw(&self, sighting: Sighting) {
@@ -96,22 +98,38 @@ impl Dial for JumpDial {
 }
 
 /// A node's stream that ends when a lock takes its permit away, and counts as a session while it lives.
-struct Watched {
-    stream: BoxedStream,
+struct ToNode {
+    /// Taken away to end it.
+    stream: Arc<Mutex<Option<BoxedStream>>>,
     watcher: Watcher,
-    _guard: crate::sessions::SessionGuard,
 }
 
-impl Watched {
-    fn new(dialled: Dialled, identity: Arc<Identity>, dialler: &Dialler) -> Self {
+impl ToNode {
+    fn new(dialled: Dialled, identity: Arc<Identity>, dialler: &Dialler, cut: CancellationToken) -> Self {
         let Dialled { stream, node, guard, .. } = dialled;
-        let watcher =
-            Watcher::new(Arc::clone(&dialler.view), identity, node, None, Arc::clone(&dialler.sink));
-        Self { stream: stream.into_stream(), watcher, _guard: guard }
+        let stream = Arc::new(Mutex::new(Some(stream.into_stream())));
+        let (view, sink) = (Arc::clone(&dialler.view), Arc::clone(&dialler.sink));
+        let watched = Watched { view, identity, node, login: None, sink };
+        let ends = Arc::clone(&stream);
+        let watcher = Watcher::new(watched, Some(guard), move |_| {
+            drop(ends.lock().unwrap_or_else(PoisonError::into_inner).take());
+            cut.cancel();
+        });
+        Self { stream, watcher }
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(Pin<&mut BoxedStream>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match self.stream.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(stream) => work(Pin::new(stream)),
+            None => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+        }
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for ToNode {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -120,25 +138,21 @@ impl AsyncRead for Watched {
         if let Some(reason) = self.watcher.poll_cut(context) {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        self.with(|stream| stream.poll_read(context, buffer))
     }
 }
 
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
+impl AsyncWrite for ToNode {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.with(|stream| stream.poll_write(context, data))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_flush(context))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_shutdown(context))
     }
 }
 

@@ -27,7 +27,7 @@ use tracing::{Instrument, Span, debug, info, info_span};
 
 use super::databases::{Answer, Databases, Grpc, Guest, connected};
 use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
-use super::watcher::Watcher;
+use super::watcher::{Watched, Watcher};
 use super::way::{Way, WayError};
 use crate::telemetry;
 use crate::view::Resolved;
@@ -201,13 +201,20 @@ impl Transport for TransportService {
         let upstream = tokio::spawn(
             client_to_node(frames, Arc::clone(&stream), refuse, waiting.clone()).instrument(span.clone()),
         );
-        let watcher = Watcher::new(
-            Arc::clone(&self.dialler.view),
+        let (cut, carrying) = (Arc::clone(&stream), upstream.abort_handle());
+        let watched = Watched {
+            view: Arc::clone(&self.dialler.view),
             identity,
             node,
             login,
-            Arc::clone(&self.dialler.sink),
-        );
+            sink: Arc::clone(&self.dialler.sink),
+        };
+        let watcher = span.in_scope(|| {
+            Watcher::new(watched, Some(guard), move |reason| {
+                carrying.abort();
+                cut.cut(reason);
+            })
+        });
         let stream = FromNode {
             connected: Some(connected),
             from_node: stream,
@@ -221,7 +228,6 @@ impl Transport for TransportService {
             received: counter!("sallyport_bytes_total", "direction" => "from_node"),
             span,
             ended: false,
-            _guard: guard,
         };
         Ok(Response::new(stream))
     }
@@ -324,7 +330,6 @@ pub(crate) struct FromNode {
     received: Counter,
     span: tracing::Span,
     ended: bool,
-    _guard: crate::sessions::SessionGuard,
 }
 
 impl Drop for FromNode {
@@ -395,7 +400,12 @@ impl futures::Stream for FromNode {
             }
             Poll::Ready(Err(error)) => {
                 this.ended = true;
-                Poll::Ready(Some(Err(this.lost(&error))))
+                // It may have been cut between the two questions.
+                let status = match this.watcher.poll_cut(context) {
+                    Some(reason) => Status::permission_denied(reason),
+                    None => this.lost(&error),
+                };
+                Poll::Ready(Some(Err(status)))
             }
         }
     }

@@ -1,72 +1,51 @@
-//! Noticing that a lock has taken away what let a session in.
+//! Ending a session when a lock has taken away what let it in.
+//!
+//! A task of its own watches over each session, apart from whatever carries the bytes: that may stand still for as long as the
+//! peers like. It subscribes to changes before it asks for the first time, so that no lock falls in between.
 
-use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use sallyport_access::{Identity, Login, Node};
+use sallyport_access::{Identity, Login, Node, Refusal};
 use sallyport_audit::{Code, Event, Sink};
 use time::OffsetDateTime;
-use tokio::sync::watch;
-use tracing::info;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tracing::{Instrument, info};
 
+use crate::sessions::SessionGuard;
 use crate::view::ClusterView;
 
-/// Watches over one session.
-pub(crate) struct Watcher {
-    view: Arc<ClusterView>,
-    identity: Arc<Identity>,
-    node: Arc<Node>,
+/// Whose session it is, and where.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) node: Arc<Node>,
     /// The login of the session, where the proxy knows it.
-    login: Option<Login>,
-    sink: Arc<dyn Sink>,
-    changed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(crate) login: Option<Login>,
+    pub(crate) sink: Arc<dyn Sink>,
 }
 
-async fn change(mut changes: watch::Receiver<u64>) {
-    if changes.changed().await.is_err() {
-        // The view is gone with the service; nothing will change any more.
-        std::future::pending::<()>().await;
-    }
+/// Watches over one session until it is dropped.
+pub(crate) struct Watcher {
+    of: Watched,
+    cut: Result<String, oneshot::Receiver<String>>,
+    task: AbortHandle,
+    /// The session counts until it is cut, whether or not its client takes notice.
+    counted: Arc<Mutex<Option<SessionGuard>>>,
 }
 
-impl Watcher {
-    pub(crate) fn new(
-        view: Arc<ClusterView>,
-        identity: Arc<Identity>,
-        node: Arc<Node>,
-        login: Option<Login>,
-        sink: Arc<dyn Sink>,
-    ) -> Self {
-        let changed = Box::pin(change(view.changes()));
-        Self { view, identity, node, login, sink, changed }
-    }
-
-    pub(crate) fn node(&self) -> &Node {
-        &self.node
-    }
-
-    /// The reason to end the session, if there is one now.
-    pub(crate) fn poll_cut(&mut self, context: &mut Context<'_>) -> Option<String> {
-        while let Poll::Ready(()) = self.changed.as_mut().poll(context) {
-            self.changed = Box::pin(change(self.view.changes()));
-            let now = OffsetDateTime::now_utc();
-            let locks = self.view.locks();
-            let policies = self.view.policies();
-            let locked = policies.locked(&self.identity, Some(&self.node), self.login.as_ref(), &locks, now);
-            if let Some(refusal) = locked {
-                info!(reason = %refusal, "session cut");
-                self.sink
-                    .emit(self.event(Code::SessionCut).message(refusal.to_string()).field("at", "proxy"));
-                return Some(format!("session ended: {}", refusal.public_message()));
-            }
-        }
-        None
+impl Watched {
+    /// The lock that keeps the session out now, if there is one.
+    fn locked(&self) -> Option<Refusal> {
+        let (locks, now) = (self.view.locks(), OffsetDateTime::now_utc());
+        self.view.policies().locked(&self.identity, Some(&self.node), self.login.as_ref(), &locks, now)
     }
 
     /// An event about the session.
-    pub(crate) fn event(&self, code: Code) -> Event {
+    fn event(&self, code: Code) -> Event {
         let event = Event::new(code, OffsetDateTime::now_utc())
             .user(self.identity.display_name())
             .node(self.node.name.as_str())
@@ -76,4 +55,73 @@ impl Watcher {
             None => event,
         }
     }
+
+    /// Waits for a lock, and gives what the user reads.
+    async fn cut(&self) -> String {
+        let mut changes = self.view.changes();
+        loop {
+            if let Some(refusal) = self.locked() {
+                info!(reason = %refusal, "session cut");
+                let event = self.event(Code::SessionCut).message(refusal.to_string());
+                self.sink.emit(event.field("at", "proxy"));
+                return format!("session ended: {}", refusal.public_message());
+            }
+            if changes.changed().await.is_err() {
+                // The view is gone with the service; nothing will change any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Watcher {
+    /// Watches over a session. When a lock comes, `end` closes the way to the node, without waiting for anything.
+    pub(crate) fn new(
+        of: Watched,
+        counted: Option<SessionGuard>,
+        end: impl FnOnce(&str) + Send + 'static,
+    ) -> Self {
+        let counted = Arc::new(Mutex::new(counted));
+        let (tell, cut) = oneshot::channel();
+        let (watched, counts) = (of.clone(), Arc::clone(&counted));
+        let watching = async move {
+            let reason = watched.cut().await;
+            // Whoever reads finds the reason there before the end of the way.
+            let _ = tell.send(reason.clone());
+            end(&reason);
+            drop(taken(&counts));
+        };
+        let task = tokio::spawn(watching.in_current_span()).abort_handle();
+        Self { of, cut: Err(cut), task, counted }
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.of.node
+    }
+
+    /// The reason for which the session was cut, if it was.
+    pub(crate) fn poll_cut(&mut self, context: &mut Context<'_>) -> Option<String> {
+        if let Err(cut) = self.cut.as_mut()
+            && let Poll::Ready(Ok(reason)) = Pin::new(cut).poll(context)
+        {
+            self.cut = Ok(reason);
+        }
+        self.cut.as_ref().ok().cloned()
+    }
+
+    /// An event about the session.
+    pub(crate) fn event(&self, code: Code) -> Event {
+        self.of.event(code)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+        drop(taken(&self.counted));
+    }
+}
+
+fn taken(counted: &Mutex<Option<SessionGuard>>) -> Option<SessionGuard> {
+    counted.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

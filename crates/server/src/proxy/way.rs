@@ -17,8 +17,12 @@ const READ_BYTES: usize = 32 * 1024;
 pub(crate) enum Way {
     /// A stream of a node's tunnel, whose chunks are handed on as they are.
     Tunnel(tunnel::Stream),
-    /// Any other stream. Each half belongs to one task; the locks are never contended.
-    Other { read: Mutex<ReadHalf<BoxedStream>>, write: Mutex<WriteHalf<BoxedStream>> },
+    /// Any other stream. Each half belongs to one task, until both are taken away to end it.
+    Other { read: Mutex<Option<ReadHalf<BoxedStream>>>, write: Mutex<Option<WriteHalf<BoxedStream>>> },
+}
+
+fn cut() -> WayError {
+    io::Error::from(io::ErrorKind::ConnectionAborted).into()
 }
 
 impl std::fmt::Debug for Way {
@@ -42,7 +46,19 @@ pub(crate) enum WayError {
 impl Way {
     pub(crate) fn over(stream: BoxedStream) -> Self {
         let (read, write) = tokio::io::split(stream);
-        Self::Other { read: Mutex::new(read), write: Mutex::new(write) }
+        Self::Other { read: Mutex::new(Some(read)), write: Mutex::new(Some(write)) }
+    }
+
+    /// Ends it both ways at once, whoever reads or writes: the server's side is closed.
+    pub(crate) fn cut(&self, reason: &str) {
+        match self {
+            Self::Tunnel(stream) => stream.reset(reason),
+            Self::Other { read, write } => {
+                let read = read.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let write = write.lock().unwrap_or_else(PoisonError::into_inner).take();
+                drop((read, write));
+            }
+        }
     }
 
     /// Takes some of the bytes.
@@ -55,7 +71,8 @@ impl Way {
             Self::Tunnel(stream) => stream.poll_send(bytes, context).map_err(WayError::from),
             Self::Other { write, .. } => {
                 let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
-                let written = ready!(Pin::new(&mut *write).poll_write(context, bytes))?;
+                let Some(write) = write.as_mut() else { return Poll::Ready(Err(cut())) };
+                let written = ready!(Pin::new(write).poll_write(context, bytes))?;
                 if written == 0 {
                     return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into()));
                 }
@@ -75,9 +92,10 @@ impl Way {
             Self::Tunnel(stream) => stream.poll_receive(most, context).map_err(WayError::from),
             Self::Other { read, .. } => {
                 let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(read) = read.as_mut() else { return Poll::Ready(Err(cut())) };
                 let mut room = BytesMut::zeroed(most.min(READ_BYTES));
                 let mut buffer = ReadBuf::new(&mut room);
-                ready!(Pin::new(&mut *read).poll_read(context, &mut buffer))?;
+                ready!(Pin::new(read).poll_read(context, &mut buffer))?;
                 let length = buffer.filled().len();
                 room.truncate(length);
                 Poll::Ready(Ok((length > 0).then(|| room.freeze())))
@@ -93,7 +111,8 @@ impl Way {
             Self::Other { write, .. } => {
                 let done = std::future::poll_fn(|context| {
                     let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
-                    let write = Pin::new(&mut *write);
+                    let Some(write) = write.as_mut() else { return Poll::Ready(Ok(())) };
+                    let write = Pin::new(write);
                     if end { write.poll_shutdown(context) } else { write.poll_flush(context) }
                 });
                 // The reading side learns of a failure, and tells the client.
@@ -109,7 +128,11 @@ impl Way {
             Self::Other { read, write } => {
                 let read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
                 let write = write.into_inner().unwrap_or_else(PoisonError::into_inner);
-                read.unsplit(write)
+                match (read, write) {
+                    (Some(read), Some(write)) => read.unsplit(write),
+                    // It was cut.
+                    _ => Box::new(tokio::io::join(tokio::io::empty(), tokio::io::sink())),
+                }
             }
         }
     }

@@ -41,6 +41,9 @@ const MAX_SESSIONS: usize = 10;
 /// What a client reads that asks for anything but a node.
 const ONLY_NODES: &str = "this is a Sallyport proxy: it only connects to nodes (ssh -J)";
 
+/// How long a client that is cut off may take to hear of it.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// What a client reads that asks for a node while the proxy shuts down.
 const DRAINING: &str = "the proxy is shutting down; try again in a moment";
 
@@ -244,13 +247,25 @@ impl ToClient for Way {
 }
 
 impl Way {
-    /// Carries the client's connection to the node and back, to its end.
-    async fn carry(self, stream: BoxedStream) {
+    /// Carries the client's connection to the node and back, to its end, or until the client may not go on there. False when a
+    /// client that was cut off takes nothing, not even that.
+    async fn carry(self, stream: BoxedStream, cut: &CancellationToken) -> bool {
         let counts = Counts::default();
-        carry(&self, stream, &counts).await;
+        tokio::select! {
+            () = carry(&self, stream, &counts) => {}
+            () = cut.cancelled() => {}
+        }
         self.inbox.leave();
-        let _ = self.write.close().await;
+        let closing = self.write.close();
+        let closed = match cut.is_cancelled() {
+            true => tokio::time::timeout(LAST_WORDS, closing).await.is_ok(),
+            false => {
+                let _ = closing.await;
+                true
+            }
+        };
         debug!(?counts, "connection to a node ended");
+        closed
     }
 }
 
@@ -383,6 +398,7 @@ impl Handler for Client {
         };
         let dial = Arc::clone(&self.settings.dial);
         let (client, limit) = (self.settings.client, self.settings.config.dial_timeout);
+        let (cut, line) = (CancellationToken::new(), self.settings.cut.clone());
         let host = host.to_owned();
         let inbox = self.inbound.open(channel.id());
         // The reading half is dropped: russh would wait on its queue.
@@ -393,12 +409,15 @@ impl Handler for Client {
         tokio::spawn(
             async move {
                 let _counted = counted;
-                let dialled =
-                    tokio::time::timeout(limit, dial.dial(&identity, &certificate, &host, client)).await;
+                let dialling = dial.dial(&identity, &certificate, &host, client, cut.clone());
+                let dialled = tokio::time::timeout(limit, dialling).await;
                 let refusal = match dialled {
                     Ok(Ok(stream)) => {
                         reply.accept().await;
-                        return way.carry(stream).await;
+                        if !way.carry(stream, &cut).await {
+                            line.cancel();
+                        }
+                        return;
                     }
                     Ok(Err(reason)) => {
                         debug!(%reason, "connection to a node refused");

@@ -139,7 +139,8 @@ async fn hold<T, F: Future<Output = ()>>(
                 break (format!("no login within {} s", login_timeout.as_secs()), true);
             }
             () = shared.wake.notified() => {
-                if let Some(reason) = shared.cut_reason() {
+                // A lock may have come while the login was decided.
+                if let Some(reason) = shared.cut_reason().or_else(|| shared.locked()) {
                     break (reason, true);
                 }
             }

@@ -334,8 +334,8 @@ impl Stream {
         self.shared.lock().finish(self.id);
     }
 
-    /// Ends the stream both ways; the peer reads the reason as its error.
-    pub fn reset(self, reason: &str) {
+    /// Ends the stream both ways, whoever reads or writes here; the peer reads the reason as its error.
+    pub fn reset(&self, reason: &str) {
         self.shared.lock().reset(self.id, reason);
     }
 }

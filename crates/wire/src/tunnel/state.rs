@@ -479,7 +479,9 @@ impl State {
 
     /// Ends a stream, telling the peer why.
     pub fn reset(&mut self, id: u32, reason: &str) {
-        if let Some(stream) = self.streams.remove(&id) {
+        if let Some(mut stream) = self.streams.remove(&id) {
+            wake(&mut stream.reader);
+            wake(&mut stream.writer);
             self.growth = self.growth.saturating_sub(u64::from(stream.window - self.config.initial_window));
             let over = stream.received_fin && stream.fin == Fin::Sent;
             if !over && stream.failed.is_none() && self.closed.is_none() {

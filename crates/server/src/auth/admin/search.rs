@@ -1,26 +1,49 @@
 //! Searching the audit log, and following it.
 
-use std::ops::ControlFlow;
-use std::pin::Pin;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use futures::Stream;
+use sallyport_access::Verb;
 use sallyport_audit::log::{Filter, Record};
 use sallyport_wire::{convert, v1};
-use tokio::sync::{broadcast, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::broadcast;
 use tonic::Status;
 
 use crate::auth::Inner;
+use crate::auth::caller::Caller;
+use crate::auth::streams::{Answers, Line, Over, Place, Served};
 
 /// Records that a search may be ahead of its reader.
-const SEARCH_QUEUE: usize = 256;
+const SEARCH_QUEUE: usize = 64;
+/// Records that are read at once.
+const PIECE: usize = 256;
 /// Newest records that `tail` keeps while it searches.
-const MOST_TAIL: usize = 100_000;
+const MOST_TAIL: usize = 10_000;
 
-pub(super) type Events = Pin<Box<dyn Stream<Item = Result<v1::AuditRecord, Status>> + Send>>;
+pub(super) type Events = Served<v1::AuditRecord>;
 
-pub(super) fn search(inner: &Arc<Inner>, asked: v1::SearchEventsRequest) -> Events {
+/// Searches for a caller who may.
+pub(super) fn search(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    (place, line): (Place, Line),
+    asked: v1::SearchEventsRequest,
+) -> Events {
+    let (searching, caller) = (Arc::clone(inner), caller.clone());
+    inner.stream(
+        place,
+        line,
+        SEARCH_QUEUE,
+        move |inner| inner.check(&caller, "event", Verb::List).map(drop),
+        |answers| run(searching, asked, answers),
+    )
+}
+
+async fn run(
+    inner: Arc<Inner>,
+    asked: v1::SearchEventsRequest,
+    answers: Answers<v1::AuditRecord>,
+) -> Result<(), Over> {
     let filter = Filter {
         since: asked.since.as_ref().and_then(convert::time_from_proto),
         until: asked.until.as_ref().and_then(convert::time_from_proto),
@@ -29,92 +52,78 @@ pub(super) fn search(inner: &Arc<Inner>, asked: v1::SearchEventsRequest) -> Even
         session_id: asked.session_id,
         statement: asked.statement,
     };
-    let (sender, receiver) = mpsc::channel(SEARCH_QUEUE);
-    let limit = asked.limit as usize;
-    let (log, stop, follow, tail) = (inner.log.clone(), inner.stop.clone(), asked.follow, asked.tail);
-    inner.tasks.spawn(async move {
-        // Subscribed before the files are read, so that nothing falls between.
-        let mut live = log.subscribe();
-        let mut next = 0;
+    // Subscribed before the files are read, so that nothing falls between.
+    let mut live = inner.log.subscribe();
+    let (mut next, mut limit) = (0, asked.limit as usize);
+    loop {
+        let tail = asked.tail && next == 0;
+        next = scan(&inner, next, &filter, std::mem::take(&mut limit), tail, &answers).await?;
+        if !asked.follow {
+            return Ok(());
+        }
         loop {
-            let scanned = {
-                let (log, filter, sender) = (log.clone(), filter.clone(), sender.clone());
-                let (tail, limit) = (tail && next == 0, if next == 0 { limit } else { 0 });
-                tokio::task::spawn_blocking(move || scan(&log, next, &filter, limit, tail, &sender)).await
-            };
-            match scanned {
-                Ok(Ok(last)) => next = last,
-                Ok(Err(error)) => {
-                    let _ = sender
-                        .send(Err(Status::unavailable(format!("the audit log cannot be read: {error}"))))
-                        .await;
-                    return;
-                }
-                Err(_) => return,
-            }
-            if !follow {
-                return;
-            }
-            loop {
-                let record = tokio::select! {
-                    record = live.recv() => record,
-                    () = sender.closed() => return,
-                    () = stop.cancelled() => return,
-                };
-                match record {
-                    Ok(record) if record.sequence < next => {}
-                    Ok(record) => {
-                        next = record.sequence + 1;
-                        if filter.matches(&record) && sender.send(Ok(answer(&record))).await.is_err() {
-                            return;
-                        }
+            match live.recv().await {
+                Ok(record) if record.sequence < next => {}
+                Ok(record) => {
+                    next = record.sequence + 1;
+                    if filter.matches(&record) {
+                        answers.send(answer(&record)).await?;
                     }
-                    // Too slow for memory; the files have it.
-                    Err(broadcast::error::RecvError::Lagged(_)) => break,
-                    Err(broadcast::error::RecvError::Closed) => return,
                 }
+                // Too slow for memory; the files have it.
+                Err(broadcast::error::RecvError::Lagged(_)) => break,
+                Err(broadcast::error::RecvError::Closed) => return Ok(()),
             }
         }
-    });
-    Box::pin(ReceiverStream::new(receiver))
+    }
 }
 
 /// Sends what matches; gives the number from which to go on.
-fn scan(
-    log: &sallyport_audit::log::AuditLog,
+async fn scan(
+    inner: &Inner,
     from: u64,
     filter: &Filter,
     limit: usize,
     tail: bool,
-    sender: &mpsc::Sender<Result<v1::AuditRecord, Status>>,
-) -> std::io::Result<u64> {
-    let last = log.head().0;
-    let mut kept = std::collections::VecDeque::new();
-    let mut sent = 0;
-    let most = if limit == 0 { MOST_TAIL } else { limit.min(MOST_TAIL) };
-    log.scan(from, filter, |record| {
-        if record.sequence > last {
-            return ControlFlow::Break(());
-        }
-        if tail && limit > 0 {
-            if kept.len() == most {
-                kept.pop_front();
+    answers: &Answers<v1::AuditRecord>,
+) -> Result<u64, Over> {
+    let mut cursor = inner.log.read(from, filter.clone());
+    let next = cursor.last() + 1;
+    let tail = tail && limit > 0;
+    let most = limit.min(MOST_TAIL);
+    let (mut kept, mut sent) = (VecDeque::new(), 0);
+    loop {
+        // No thread waits for the peer: each piece is read, and only then sent.
+        let reading = inner.reading.run(move || {
+            let records = cursor.next(PIECE);
+            (cursor, records)
+        });
+        let records;
+        (cursor, records) = reading.await.map_err(|_| unreadable("its reader failed"))?;
+        let Some(records) = records.map_err(unreadable)? else { break };
+        for record in records {
+            if tail {
+                if kept.len() == most {
+                    kept.pop_front();
+                }
+                kept.push_back(record);
+                continue;
             }
-            kept.push_back(record);
-            return ControlFlow::Continue(());
-        }
-        sent += 1;
-        if sender.blocking_send(Ok(answer(&record))).is_err() || (limit > 0 && sent == limit) {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    })?;
-    for record in kept {
-        if sender.blocking_send(Ok(answer(&record))).is_err() {
-            break;
+            answers.send(answer(&record)).await?;
+            sent += 1;
+            if sent == limit {
+                return Ok(next);
+            }
         }
     }
-    Ok(last + 1)
+    for record in kept {
+        answers.send(answer(&record)).await?;
+    }
+    Ok(next)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("the audit log cannot be read: {error}"))
 }
 
 fn answer(record: &Record) -> v1::AuditRecord {

@@ -35,7 +35,7 @@ impl Inner {
         // A checkpoint first, so that what was written until now is under a signature.
         self.log.checkpoint().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let log = self.log.clone();
-        let report = tokio::task::spawn_blocking(move || log.verify_against(&heads)).await;
+        let report = self.reading.run(move || log.verify_against(&heads)).await;
         let report = match report {
             Ok(Ok(report)) => report,
             Ok(Err(error)) => return Err(unreadable(error)),

@@ -40,6 +40,8 @@ use crate::view::{ClusterView, Resolved};
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
 /// Requests for encryption inside a connection that has it.
 const MOST_REQUESTS: usize = 3;
+/// How long the agent has to end a session that is no longer allowed in the database's own words, before the way is closed.
+const CUT_GRACE: Duration = Duration::from_millis(500);
 /// What a refused client has to take its answer.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -445,7 +447,7 @@ impl Databases {
         let cut = async {
             let reason = self.taken_away(guest, database, permit).await;
             // The agent sees it, too, and says it in the database's own protocol.
-            tokio::time::sleep(relay::GRACE).await;
+            tokio::time::sleep(CUT_GRACE).await;
             reason
         };
         let carried = async {
@@ -485,19 +487,19 @@ impl Databases {
 
     /// Waits until the roles or a lock say no.
     async fn taken_away(&self, guest: &Guest, database: &Database, permit: &DatabasePermit) -> String {
+        // Subscribed before it is asked for the first time: a lock may have come since the decision.
         let mut changes = self.view().changes();
         loop {
+            let now = OffsetDateTime::now_utc();
+            // A certificate that ends is the agent's to judge, by the policy for it.
+            if now < permit.valid_until()
+                && let Err(refusal) = self.decide(guest, database, permit.db_user(), permit.db_name(), now)
+            {
+                return refusal.to_string();
+            }
             if changes.changed().await.is_err() {
                 // The view is gone with the service.
                 std::future::pending::<()>().await;
-            }
-            let now = OffsetDateTime::now_utc();
-            // A certificate that ends is the agent's to judge, by the policy for it.
-            if now >= permit.valid_until() {
-                continue;
-            }
-            if let Err(refusal) = self.decide(guest, database, permit.db_user(), permit.db_name(), now) {
-                return refusal.to_string();
             }
         }
     }

@@ -14,8 +14,8 @@ use super::client::{Client, Source, Target};
 
 /// Most that goes on at once.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How long the agent has to end a session that is no longer allowed.
-pub(super) const GRACE: Duration = Duration::from_secs(3);
+/// How long a client has to take the last message.
+const GRACE: Duration = Duration::from_secs(3);
 
 const LOST: &str = "the connection to the agent that serves this database was lost";
 const LOST_HINT: &str = "a statement that was running may have been done or not; connect again, and if that is refused: \

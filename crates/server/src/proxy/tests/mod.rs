@@ -1,5 +1,6 @@
 //! A real proxy on a real port, with certificates of a test's own authorities and agents that echo.
 
+mod attacks;
 mod early;
 mod herd;
 mod listening;

@@ -109,6 +109,8 @@ pub(super) struct Pair {
     key: String,
     pub(super) ssh_key: String,
     pub(super) ssh_certificate: String,
+    /// The id of the login, of a user.
+    pub(super) login_id: Uuid,
 }
 
 pub(super) struct Rig {
@@ -218,6 +220,7 @@ impl Rig {
             key: tls.pkcs8_pem().to_string(),
             ssh_key: ssh.private_openssh().to_string(),
             ssh_certificate: issued.ssh_certificate,
+            login_id: Uuid::nil(),
         }
     }
 
@@ -252,6 +255,7 @@ impl Rig {
             key: tls.pkcs8_pem().to_string(),
             ssh_key: ssh.private_openssh().to_string(),
             ssh_certificate: issued.ssh,
+            login_id: identity.login_id,
         }
     }
 
@@ -369,13 +373,21 @@ pub(super) async fn channel<S>(stream: S) -> Result<Channel, tonic::transport::E
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    channel_of(stream, 8 << 20).await
+}
+
+/// With a window for each stream.
+pub(super) async fn channel_of<S>(stream: S, window: u32) -> Result<Channel, tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let stream = std::sync::Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
         let taken = stream.lock().unwrap().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     Endpoint::from_static("http://proxy.invalid")
-        .initial_stream_window_size(8 << 20)
+        .initial_stream_window_size(window)
         .initial_connection_window_size(16 << 20)
         .connect_with_connector(connect)
         .await

@@ -248,13 +248,18 @@ async fn tls(
 }
 
 async fn channel(stream: TlsStream<TcpStream>) -> Channel {
+    channel_of(stream, 8 << 20).await
+}
+
+/// With a window for each stream.
+async fn channel_of(stream: TlsStream<TcpStream>, window: u32) -> Channel {
     let stream = std::sync::Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
         let taken = stream.lock().unwrap().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     Endpoint::from_static("http://cluster.invalid")
-        .initial_stream_window_size(8 << 20)
+        .initial_stream_window_size(window)
         .initial_connection_window_size(16 << 20)
         .connect_with_connector(connect)
         .await
@@ -352,6 +357,12 @@ impl User {
     pub(crate) async fn authority(&self) -> Channel {
         let server = sallyport_ca::server_name(HostRole::Auth, &cluster());
         channel(tls(&self.proxy, self.tls(alpn::AUTH), &server).await.unwrap()).await
+    }
+
+    /// To the authority, as this user, with no window for any answer.
+    pub(crate) async fn authority_unread(&self) -> Channel {
+        let server = sallyport_ca::server_name(HostRole::Auth, &cluster());
+        channel_of(tls(&self.proxy, self.tls(alpn::AUTH), &server).await.unwrap(), 0).await
     }
 
     /// What a user's program does when it learns that another trust is in force; whether the certificates are new.

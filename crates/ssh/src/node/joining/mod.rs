@@ -172,14 +172,13 @@ async fn not_any_more(
     let expiry = sleep(left.try_into().unwrap_or_default());
     tokio::pin!(expiry);
     loop {
+        // Asked after subscribing: something may have changed since they were let in.
+        if let Err(message) = may(door, identity, entry, mode) {
+            return message;
+        }
         tokio::select! {
-            changed = changes.changed() => match changed {
-                Ok(()) => {
-                    if let Err(message) = may(door, identity, entry, mode) {
-                        return message;
-                    }
-                }
-                Err(_) => std::future::pending().await,
+            changed = changes.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
             },
             () = &mut expiry => return "your certificate has expired; log in again: sallyport login".to_owned(),
         }

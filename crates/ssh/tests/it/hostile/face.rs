@@ -14,6 +14,7 @@ use sallyport_ssh::node::Directory;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 use crate::hostile::raw::{Packet, Raw, message, number_at};
 use crate::world::{Cluster, World};
@@ -87,7 +88,14 @@ impl Dial for Nodes {
         self.cluster.trust()
     }
 
-    async fn dial(&self, _: &Identity, _: &str, host: &str, _: SocketAddr) -> Result<BoxedStream, String> {
+    async fn dial(
+        &self,
+        _: &Identity,
+        _: &str,
+        host: &str,
+        _: SocketAddr,
+        _: CancellationToken,
+    ) -> Result<BoxedStream, String> {
         let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
         match host {
             "web-1" => {

@@ -15,6 +15,7 @@ use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 use crate::openssh::rig::{
     Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, settings, ssh_program,
@@ -43,6 +44,7 @@ impl Dial for Nodes {
         certificate: &str,
         host: &str,
         _: SocketAddr,
+        _: CancellationToken,
     ) -> Result<BoxedStream, String> {
         assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
         self.asked.lock().unwrap().push((identity.display_name(), host.to_owned()));

@@ -1,0 +1,299 @@
+//! Answers that go on: every stream of the API is one of these.
+//!
+//! A stream lasts for as long as its caller may have it. That is asked again, of the certificate and of the permission, at
+//! each change of policy and several times a second, by a task of its own: how the peer behaves, and whether it reads,
+//! matters to nothing. What ends is ended at once, with what was queued for it; the connection of a caller who does not even
+//! take the reason is closed. A caller has a bounded number of streams, and a message that is not taken for too long ends
+//! its stream.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use sallyport_access::Principal;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Status};
+
+use super::Inner;
+use super::caller::Caller;
+
+/// How long a peer has to take the reason for the end before its connection is closed.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How often it is asked again without a change of policy: certificates run out, and locks begin and end, by themselves.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What a stream is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// Playing a recording, or searching the log.
+    Reading,
+    /// Following state.
+    Watching,
+    /// A host that tells of its sessions.
+    Reporting,
+}
+
+impl Kind {
+    /// Streams of one caller at a time. Who follows state or tells of sessions needs one or two; those of connections that
+    /// were lost count until the loss is noticed.
+    const fn most(self) -> usize {
+        match self {
+            Self::Reading => 8,
+            Self::Watching | Self::Reporting => 32,
+        }
+    }
+
+    /// How long a message may wait for its peer. A person may pause what they play; our own client then goes on where it was.
+    const fn unread(self) -> Duration {
+        match self {
+            Self::Reading => Duration::from_secs(300),
+            Self::Watching | Self::Reporting => Duration::from_secs(30),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reading => "playbacks and searches",
+            Self::Watching => "watches",
+            Self::Reporting => "reports",
+        }
+    }
+}
+
+/// Streams of the operator, who comes by the local socket: of any kind.
+const MOST_LOCAL: usize = 64;
+
+/// How many streams each caller has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(Arc<Mutex<HashMap<(Kind, String), usize>>>);
+
+/// One of them, for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Place {
+    of: (Kind, String),
+    places: Places,
+}
+
+impl Places {
+    fn take(&self, kind: Kind, caller: &Caller) -> Result<Place, Status> {
+        // By who it is and not by certificate: logging in again opens no more.
+        let (key, most) = match caller {
+            Caller::LocalAdmin => ("@local".to_owned(), MOST_LOCAL),
+            Caller::Anonymous { address } => (address.ip().to_string(), kind.most()),
+            Caller::Certified { identity, .. } => match &identity.principal {
+                Principal::Host { id, .. } => (format!("host {id}"), kind.most()),
+                Principal::User { name, .. } => (format!("user {name}"), kind.most()),
+            },
+        };
+        let of = (kind, key);
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(of.clone()).or_default();
+        if *count >= most {
+            return Err(Status::resource_exhausted(format!(
+                "{} has {most} {} open, which is the most allowed; close some and try again",
+                caller.name(),
+                kind.name()
+            )));
+        }
+        *count += 1;
+        drop(open);
+        Ok(Place { of, places: self.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.of) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.of);
+            }
+        }
+    }
+}
+
+/// The connection that a call came by.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line(CancellationToken);
+
+impl Line {
+    /// The connection of a request.
+    pub(super) fn of<T>(request: &Request<T>) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Waits until it has to be closed.
+    pub(super) async fn cut(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// Why a stream has nothing more to say.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// Nobody is left to take it.
+    Gone,
+    /// The peer has taken nothing for too long.
+    Unread,
+    /// The caller reads this.
+    Refused(Status),
+}
+
+impl From<Status> for Over {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+/// Where the answers go.
+#[derive(Debug)]
+pub(super) struct Answers<T> {
+    queue: mpsc::Sender<Result<T, Status>>,
+    unread: Duration,
+}
+
+impl<T> Answers<T> {
+    /// Sends one, waiting while the queue is full, though not for ever.
+    pub(super) async fn send(&self, answer: T) -> Result<(), Over> {
+        self.put(Ok(answer)).await
+    }
+
+    async fn put(&self, answer: Result<T, Status>) -> Result<(), Over> {
+        self.queue.send_timeout(answer, self.unread).await.map_err(|error| match error {
+            mpsc::error::SendTimeoutError::Closed(_) => Over::Gone,
+            mpsc::error::SendTimeoutError::Timeout(_) => Over::Unread,
+        })
+    }
+}
+
+type Queue<T> = Arc<Mutex<Option<mpsc::Receiver<Result<T, Status>>>>>;
+
+/// A stream of answers.
+#[derive(Debug)]
+pub(super) struct Served<T> {
+    /// Taken away at the end: nothing of it is kept for a peer that reads nothing.
+    queue: Queue<T>,
+    /// The end that does not wait for the queue.
+    over: Option<oneshot::Receiver<Status>>,
+    /// Dropped when the peer has been told everything, or is gone.
+    told: Option<oneshot::Sender<()>>,
+    _place: Place,
+}
+
+impl<T> Stream for Served<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.told.is_none() {
+            return Poll::Ready(None);
+        }
+        if let Some(over) = self.over.as_mut()
+            && let Poll::Ready(ended) = Pin::new(over).poll(context)
+        {
+            self.over = None;
+            if let Ok(status) = ended {
+                self.told = None;
+                return Poll::Ready(Some(Err(status)));
+            }
+        }
+        let next = match self.queue.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(queue) => queue.poll_recv(context),
+            // The reason comes at once.
+            None => Poll::Pending,
+        };
+        if !matches!(next, Poll::Pending | Poll::Ready(Some(Ok(_)))) {
+            self.told = None;
+        }
+        next
+    }
+}
+
+impl Inner {
+    /// A place for a stream; a caller has so many of a kind.
+    pub(super) fn place(&self, kind: Kind, caller: &Caller) -> Result<Place, Status> {
+        self.places.take(kind, caller)
+    }
+
+    /// Whoever waits for a change of what callers may do hears of it.
+    pub(super) fn policy_changed(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Serves a stream for as long as `may` says so. `queue` answers may wait for the peer. What `produce` makes of it ends
+    /// the stream; with an error, which the peer reads.
+    pub(super) fn stream<T, F>(
+        self: &Arc<Self>,
+        place: Place,
+        line: Line,
+        queue: usize,
+        may: impl Fn(&Self) -> Result<(), Status> + Send + 'static,
+        produce: impl FnOnce(Answers<T>) -> F,
+    ) -> Served<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<(), Over>> + Send + 'static,
+    {
+        let unread = place.of.0.unread();
+        let (sender, receiver) = mpsc::channel(queue);
+        let (over, ended) = oneshot::channel();
+        let (told, mut is_told) = oneshot::channel::<()>();
+        let queue: Queue<T> = Arc::new(Mutex::new(Some(receiver)));
+        let served = Served { queue: Arc::clone(&queue), over: Some(ended), told: Some(told), _place: place };
+        // Subscribed before anything is asked, so that no change falls in between.
+        let changes = self.changed.subscribe();
+        let last = Answers { queue: sender.clone(), unread };
+        let produced = produce(Answers { queue: sender, unread });
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let producing = async move {
+                let ended = match produced.await {
+                    Err(Over::Refused(status)) => last.put(Err(status)).await,
+                    ended => ended,
+                };
+                drop(last);
+                // What is queued is still to be read, with the same right, though not for ever.
+                if !matches!(ended, Err(Over::Unread)) {
+                    tokio::time::sleep(unread).await;
+                }
+                Status::deadline_exceeded(format!("nothing was read for {} s", unread.as_secs()))
+            };
+            let (status, is_refused) = tokio::select! {
+                biased;
+                _ = &mut is_told => return,
+                status = refused(&inner, changes, may) => (status, true),
+                () = inner.stop.cancelled() => (Status::unavailable("the authority is stopping"), true),
+                status = producing => (status, false),
+            };
+            drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let is_sent = over.send(status).is_ok();
+            if is_sent && is_refused && tokio::time::timeout(LAST_WORDS, is_told).await.is_err() {
+                line.0.cancel();
+            }
+        });
+        served
+    }
+}
+
+/// Waits until the caller may not go on.
+async fn refused(
+    inner: &Inner,
+    mut changes: watch::Receiver<u64>,
+    may: impl Fn(&Inner) -> Result<(), Status>,
+) -> Status {
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        if let Err(status) = may(inner) {
+            return status;
+        }
+        tokio::select! {
+            _ = looks.tick() => {}
+            // The sender is the authority's own, and lives as long.
+            _ = changes.changed() => {}
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Documents that cost more than they say.
+
+use sallyport_wire::v1;
+use sallyport_wire::v1::admin_client::AdminClient;
+use tonic::Code;
+
+use crate::support::{Cluster, role};
+
+/// Nine lines of nine aliases each: 391 bytes for hundreds of thousands of values.
+fn bomb(kind: &str) -> String {
+    let mut text = format!("kind: {kind}\na0: &a0 [x,x,x,x,x,x,x,x,x]\n");
+    for level in 1..6 {
+        let below = format!("*a{},", level - 1).repeat(9);
+        text.push_str(&format!("a{level}: &a{level} [{}]\n", below.trim_end_matches(',')));
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_is_taken_apart_only_for_a_caller_who_may_write_it_and_has_no_aliases() {
+    let cluster = Cluster::without_node().await;
+    let mut admin = cluster.admin().await;
+    let create = |yaml: String| v1::CreateResourceRequest { yaml, replace: false };
+    let mallory = cluster.user("mallory", &[]).await;
+    let mut denied = AdminClient::new(mallory.authority().await);
+    // What is wrong with it is not for them to hear, for nobody has looked.
+    for yaml in
+        [bomb("role"), bomb("lock"), bomb("nothing"), "x".repeat(1 << 20), ": [".to_owned(), String::new()]
+    {
+        let status = denied.create_resource(create(yaml.clone())).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+        let update = v1::UpdateResourceRequest { yaml, revision: 1 };
+        let status = denied.update_resource(update).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    }
+
+    // For those who may, as well: text stands for itself.
+    let aliased = "kind: role\nversion: v1\nmetadata: {name: a}\nspec: {allow: {logins: &l [root]}, deny: {logins: *l}}\n";
+    let long = role("long", &[]) + &"#".repeat(64 * 1024);
+    for yaml in [bomb("role"), aliased.to_owned(), long] {
+        let status = admin.create_resource(create(yaml)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    }
+    admin.create_resource(create(role("short", &["root"]))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_is_of_the_kind_that_was_asked_about() {
+    let cluster = Cluster::without_node().await;
+    let mut admin = cluster.admin().await;
+    let mallory = cluster.user("mallory", &[]).await;
+    let yaml = "kind: role\nversion: v1\nmetadata: {name: mallory-role}\nspec: {allow: {rules: [{resources: [lock], \
+                verbs: [create, update]}]}}\n";
+    admin.create_resource(v1::CreateResourceRequest { yaml: yaml.to_owned(), replace: true }).await.unwrap();
+    let mut mallory = AdminClient::new(mallory.authority().await);
+    // A line that says it is a lock, inside a text; and a role around it.
+    let yaml = "version: v1\n\"kind\": role\nmetadata: {name: mine}\nspec: {allow: {logins: [root, \"\nkind: lock\n\"]}}\n";
+    for yaml in [yaml.to_owned(), yaml.replace("\"kind\"", "kind"), "{kind: role, version: v1}".to_owned()] {
+        let status =
+            mallory.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap_err();
+        assert!(matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument), "{status:?}");
+    }
+    let gone =
+        admin.get_resource(v1::GetResourceRequest { kind: "role".to_owned(), name: "mine".to_owned() });
+    assert_eq!(gone.await.unwrap_err().code(), Code::NotFound);
+    let yaml = "kind: lock\nversion: v1\nmetadata: {name: own}\nspec: {target: {login: nobody}}\n".to_owned();
+    mallory.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+}
