@@ -105,13 +105,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
     match Part::of(arguments) {
-        Some(Part::Anchor) => return pam_session::anchor(),
+        Some(Part::Anchor) => {
+            // Before it becomes root's: what it starts inherits this.
+            surroundings::let_go();
+            surroundings::refuse_tracing()?;
+            return pam_session::anchor();
+        }
         Some(Part::Session) => {
+            surroundings::refuse_tracing()?;
             let (spec, command) = pam_session::join()?;
             take_terminal(&spec)?;
             let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
             account.check_it()?;
-            surroundings::let_go();
             return serve(&account, &spec, OsStr::from_bytes(&command), std::env::vars_os().collect());
         }
         None => {}
@@ -190,6 +195,10 @@ fn take_terminal(spec: &Spec) -> Result<(), String> {
 
 /// Does what the session is for, as the account.
 fn serve(account: &Account, spec: &Spec, command: &OsStr, by_pam: Variables) -> Result<ExitCode, String> {
+    // What stays this program tells the node what it does. A program that it turns into is the account's own.
+    if matches!(spec.work, Work::Sftp | Work::Connect | Work::Listen) {
+        surroundings::refuse_tracing()?;
+    }
     if matches!(spec.work, Work::Shell | Work::Exec | Work::Sftp) {
         enter_home(account);
     }

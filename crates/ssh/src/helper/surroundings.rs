@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 /// Open files of a login, as the kernel and systemd give it; who needs more raises it up to the hard limit.
 const OPEN_FILES: u64 = 1024;
@@ -31,6 +31,29 @@ pub(super) fn let_go() {
     }
 }
 
+/// Has the kernel refuse the account's other processes to trace this one, which runs as the account: they could make it say
+/// what it likes to the node (ptrace(2), `PR_SET_DUMPABLE` in prctl(2)). A process that has given up root's rights is like that
+/// from then on; one that was started as the account is not. It ends with execve(2).
+///
+/// # Errors
+/// When another process traces this one by now, for the person.
+pub(super) fn refuse_tracing() -> Result<(), String> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("cannot keep the account from tracing this process: {error}"))?;
+    let status = std::fs::read_to_string("/proc/self/status")
+        .map_err(|error| format!("cannot learn whether this process is traced: {error}"))?;
+    match tracer(&status) {
+        Some(0) => Ok(()),
+        Some(tracer) => Err(format!("process {tracer} traces this one, which serves nothing like that")),
+        None => Err("cannot learn whether this process is traced: the system does not say".to_owned()),
+    }
+}
+
+/// Which process traces the one that proc_pid_status(5) is about; 0 for none.
+fn tracer(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok())
+}
+
 /// Shows the messages of the day to a person who has not hushed them.
 pub(super) fn greet(home: &Path) {
     let text = messages(&MESSAGES.map(Path::new), home);
@@ -54,6 +77,13 @@ fn messages(files: &[&Path], home: &Path) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tracer_has_a_number() {
+        assert_eq!(tracer("Name:\tx\nTracerPid:\t0\nUid:\t0\n"), Some(0));
+        assert_eq!(tracer("Name:\tx\nTracerPid:\t4711\n"), Some(4711));
+        assert_eq!(tracer("Name:\tTracer\n"), None);
+    }
 
     #[test]
     fn messages_are_shown_unless_hushed() {

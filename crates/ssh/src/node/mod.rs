@@ -12,6 +12,7 @@
 //! has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than OpenSSH 9.9 get
 //! no post-quantum key exchange.
 
+mod account_directory;
 mod agent;
 mod backend;
 mod channel;

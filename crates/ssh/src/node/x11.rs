@@ -4,16 +4,13 @@
 //! in its place. It is kept in a file of the session's own, which only the account can read, so that neither `xauth` nor
 //! the account's `~/.Xauthority` is needed, and nothing is left behind.
 
-use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
-use uuid::Uuid;
 
+use super::account_directory::AccountDirectory;
 use super::backend::DisplayAsked;
 use super::forward::inward::{Client, Opening};
 use crate::session::Account;
@@ -29,31 +26,29 @@ const MAX_CONNECTIONS: usize = 64;
 /// Families of addresses in a file of cookies (libXau's Xauth.h): this machine, and any.
 const LOCAL: u16 = 256;
 const ANY: u16 = 65535;
+/// The name of the file of cookies in its directory.
+const COOKIES: &str = "cookies";
 
 /// The display of one session. Its port and its cookie go when this is dropped.
 pub(super) struct Display {
     name: String,
-    directory: PathBuf,
+    directory: AccountDirectory,
     task: JoinHandle<()>,
 }
 
 impl Display {
     pub(super) async fn open(account: &Account, client: Client, asked: &DisplayAsked) -> io::Result<Self> {
         let (number, listeners) = listen().await?;
-        let directory = std::env::temp_dir().join(format!("sallyport-x11-{}", Uuid::new_v4().simple()));
-        // Fails when it exists: nobody can have put something there to be followed.
-        DirBuilder::new().mode(0o700).create(&directory)?;
-        if let Err(error) = keep_cookie(&directory, account, number, asked) {
-            remove(&directory);
-            return Err(error);
-        }
+        let mut directory = AccountDirectory::make("x11")?;
+        keep_cookie(&mut directory.create(COOKIES)?, number, asked)?;
+        directory.give_to(account)?;
         let name = format!("localhost:{number}.{}", asked.screen);
         let task = tokio::spawn(serve(listeners, client, name.clone(), asked.single));
         Ok(Self { name, directory, task })
     }
 
     pub(super) fn environment(&self) -> Vec<(String, String)> {
-        let cookies = cookies_of(&self.directory).to_string_lossy().into_owned();
+        let cookies = self.directory.path_of(COOKIES).to_string_lossy().into_owned();
         vec![("DISPLAY".to_owned(), self.name.clone()), ("XAUTHORITY".to_owned(), cookies)]
     }
 }
@@ -61,32 +56,13 @@ impl Display {
 impl Drop for Display {
     fn drop(&mut self) {
         self.task.abort();
-        remove(&self.directory);
     }
 }
 
-fn cookies_of(directory: &Path) -> PathBuf {
-    directory.join("cookies")
-}
-
-/// Only what was made here: the account may have put something else into its directory.
-fn remove(directory: &Path) {
-    let _ = fs::remove_file(cookies_of(directory));
-    let _ = fs::remove_dir(directory);
-}
-
-fn keep_cookie(directory: &Path, account: &Account, number: u16, asked: &DisplayAsked) -> io::Result<()> {
-    let path = cookies_of(directory);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+fn keep_cookie(file: &mut impl Write, number: u16, asked: &DisplayAsked) -> io::Result<()> {
     let system = rustix::system::uname();
     file.write_all(&cookie(LOCAL, system.nodename().to_bytes(), number, asked))?;
-    file.write_all(&cookie(ANY, b"", number, asked))?;
-    if nix::unistd::geteuid().is_root() {
-        // The directory last: until then nobody but root can change what is in it.
-        std::os::unix::fs::chown(&path, Some(account.uid), Some(account.gid))?;
-        std::os::unix::fs::chown(directory, Some(account.uid), Some(account.gid))?;
-    }
-    Ok(())
+    file.write_all(&cookie(ANY, b"", number, asked))
 }
 
 /// An entry of a file of cookies: the family, then four strings, all with lengths of two bytes.

@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod display;
 mod door;
 mod hostile;

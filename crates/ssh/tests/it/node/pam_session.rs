@@ -19,7 +19,7 @@ use crate::world::{PATIENCE, World, accounts, alive, is_root, ok, output, role, 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Limits, variables, a module that talks, and one that keeps a log.
-const RULES: &str = "\
+pub(crate) const RULES: &str = "\
 session required pam_limits.so conf=DIRECTORY/limits\n\
 session required pam_env.so conffile=DIRECTORY/variables readenv=0\n\
 session optional pam_exec.so /bin/false\n\
@@ -27,8 +27,8 @@ session optional pam_echo.so file=DIRECTORY/limits\n\
 session required pam_exec.so DIRECTORY/log\n";
 
 /// An account of this machine and what PAM does for it; gone with this.
-struct Ground {
-    login: String,
+pub(crate) struct Ground {
+    pub(crate) login: String,
     directory: TempDir,
     world: World,
 }
@@ -36,7 +36,7 @@ struct Ground {
 impl Ground {
     /// None for who may neither make accounts nor run as them.
     #[allow(clippy::print_stderr, reason = "says what is left out")]
-    async fn new(rules: &str, kill_orphans: bool) -> Option<Self> {
+    pub(crate) async fn new(rules: &str, kill_orphans: bool) -> Option<Self> {
         if !is_root() {
             eprintln!("left out: only root can open a PAM session");
             return None;
@@ -68,11 +68,11 @@ impl Ground {
         Some(Self { login, directory, world })
     }
 
-    fn client(&self, program: &str) -> Command {
+    pub(crate) fn client(&self, program: &str) -> Command {
         self.world.client(program, "alice")
     }
 
-    fn destination(&self) -> String {
+    pub(crate) fn destination(&self) -> String {
         format!("{}@127.0.0.1", self.login)
     }
 
@@ -82,7 +82,7 @@ impl Ground {
         ssh
     }
 
-    async fn run(&self, command: &str) -> Output {
+    pub(crate) async fn run(&self, command: &str) -> Output {
         output(self.ssh(&[], &[command])).await
     }
 
@@ -91,12 +91,12 @@ impl Ground {
         std::fs::read_to_string(self.directory.path().join("seen")).unwrap_or_default()
     }
 
-    async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         until("the end of the PAM session", || self.seen().contains("close_session").then_some(())).await;
     }
 
     /// Checks that nothing of the account's sessions is left.
-    async fn nothing_left(&self) {
+    pub(crate) async fn nothing_left(&self) {
         let began = Instant::now();
         while !self.left().is_empty() {
             assert!(began.elapsed() < Duration::from_secs(60), "left: {}", self.left());

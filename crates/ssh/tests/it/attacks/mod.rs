@@ -1,0 +1,5 @@
+//! Attacks on the node by the accounts that it serves: each does with stock clients what such an account could do, and shows what
+//! is refused.
+
+mod paths;
+mod tracing;
