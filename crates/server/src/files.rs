@@ -1,8 +1,8 @@
 //! Private files: written whole or not at all, readable by their owner alone.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::ServerError;
@@ -11,7 +11,16 @@ use crate::ServerError;
 pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
     let failed = |source| ServerError::File { action: "create the directory", path: path.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    let mode = fs::metadata(path).map_err(failed)?.mode() & 0o777;
+    let about = fs::metadata(path).map_err(failed)?;
+    // Its owner could put other files in place of root's at any time.
+    if rustix::process::geteuid().is_root() && about.uid() != 0 {
+        return Err(ServerError::BadState {
+            path: path.to_owned(),
+            problem: format!("this directory belongs to user {}, and this process runs as root", about.uid()),
+            fix: format!("run: chown -R root {}; or start this process as that user", path.display()),
+        });
+    }
+    let mode = about.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(ServerError::BadState {
             path: path.to_owned(),
@@ -91,12 +100,14 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// When others may read it, or it cannot be read.
 pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> {
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
+    let failed = |source| ServerError::File { action: "read", path: path.to_owned(), source };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(ServerError::File { action: "read", path: path.to_owned(), source }),
+        Err(source) => return Err(failed(source)),
     };
-    let mode = metadata.permissions().mode() & 0o777;
+    // Of the file that is read, whatever is at the path by now.
+    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(ServerError::BadState {
             path: path.to_owned(),
@@ -107,16 +118,29 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> 
             ),
         });
     }
-    fs::read(path).map(Some).map_err(|source| ServerError::File {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    })
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Some(bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn root_keeps_nothing_in_a_directory_of_anothers() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("state");
+        private_directory(&inner).unwrap();
+        std::os::unix::fs::chown(&inner, Some(65534), None).unwrap();
+        let message = private_directory(&inner).unwrap_err().to_string();
+        assert!(message.contains("user 65534") && message.contains("chown"), "{message}");
+    }
 
     #[test]
     fn a_directory_is_one_processes_at_a_time() {
