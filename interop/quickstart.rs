@@ -36,14 +36,11 @@ fn it_shows_the_whole_job_and_runs_again() {
     let again = stdout(&ok(quickstart(&path, &[])));
     assert!(again.contains("is back with its certificate"), "{again}");
 
-    // Half-made, by a run that did not get to its end.
+    // Half-made, by a run that did not get to its end in a way that leaves nothing to go by.
     let state = path.join("quickstart.json");
-    let text = fs::read_to_string(&state).unwrap();
-    fs::write(&state, text.replace("\"complete\": true", "\"complete\": false")).unwrap();
+    fs::write(&state, "{").unwrap();
     let said = refused(&quickstart(&path, &[]), 1);
     assert!(said.contains("half-made") && said.contains("rm -r"), "{said}");
-    fs::write(&state, "{").unwrap();
-    assert!(refused(&quickstart(&path, &[]), 1).contains("half-made"));
 }
 
 #[test]

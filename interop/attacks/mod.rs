@@ -2,3 +2,4 @@
 //! thief would do, and shows what is refused.
 
 mod disk;
+mod signals;

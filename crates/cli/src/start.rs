@@ -26,5 +26,7 @@ pub(crate) async fn run(args: Args) -> CliResult {
         crate::ui::data(format!("{} is right.", args.config.display()))?;
         return Ok(());
     }
-    sallyport_server::run(config).await.map_err(|error| CliError::new(chain(&error, &error.to_string())))
+    sallyport_server::run(config, &args.config)
+        .await
+        .map_err(|error| CliError::new(chain(&error, &error.to_string())))
 }

@@ -7,7 +7,7 @@ use sallyport_telemetry::Telemetry;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt};
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{LogConfig, LogFormat};
 
@@ -38,9 +38,36 @@ fn without_phases(filter: EnvFilter) -> EnvFilter {
     }
 }
 
+/// The level of a log that can be set anew.
+pub(crate) struct Level {
+    set: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+    /// `SALLYPORT_LOG` says what is logged, whatever the configuration says.
+    by_environment: bool,
+}
+
+impl std::fmt::Debug for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Level").field("by_environment", &self.by_environment).finish_non_exhaustive()
+    }
+}
+
+impl Level {
+    /// Logs by another level from now on.
+    ///
+    /// # Errors
+    /// Why it stays as it is.
+    pub(crate) fn set(&self, level: &str) -> Result<(), String> {
+        if self.by_environment {
+            return Err("the variable SALLYPORT_LOG says what is logged".to_owned());
+        }
+        let filter = filter(level).map_err(|error| format!("{level:?} {error}"))?;
+        (self.set)(filter).map_err(|error| error.to_string())
+    }
+}
+
 /// Sends log lines to standard error as configured. The environment variable `SALLYPORT_LOG` wins over the file's
-/// level. A process that has set up its own log keeps it.
-pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) {
+/// level. A process that has set up its own log keeps it, and gets no [`Level`].
+pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) -> Option<Level> {
     // An empty variable is one that is not set.
     let asked = std::env::var("SALLYPORT_LOG").ok().filter(|asked| !asked.is_empty());
     let (asked, wrong) = match asked.map(|asked| filter(&asked).map_err(|error| (asked, error))) {
@@ -48,6 +75,7 @@ pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) {
         Some(Err(wrong)) => (None, Some(wrong)),
         None => (None, None),
     };
+    let by_environment = asked.is_some();
     let filter = asked
         .or_else(|| filter(&config.level).ok())
         .unwrap_or_else(|| without_phases(EnvFilter::new("info")));
@@ -58,11 +86,18 @@ pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) {
     };
     // Only the first to set a log up succeeds, and that is as it should be. A filter for all is cheaper than one of a
     // layer's own.
-    let _ = match telemetry {
-        None => tracing_subscriber::registry().with(lines).with(filter).try_init(),
+    let level = |set| Level { set, by_environment };
+    let level = match telemetry {
+        None => {
+            let (filter, handle) = reload::Layer::new(filter);
+            let log = tracing_subscriber::registry().with(lines).with(filter);
+            log.try_init().ok().map(|()| level(Box::new(move |filter| handle.reload(filter))))
+        }
         Some(telemetry) => {
+            let (filter, handle) = reload::Layer::new(filter);
             let layers = vec![lines.with_filter(filter).boxed(), telemetry.layer::<Registry>()];
-            tracing_subscriber::registry().with(layers).try_init()
+            let log = tracing_subscriber::registry().with(layers);
+            log.try_init().ok().map(|()| level(Box::new(move |filter| handle.reload(filter))))
         }
     };
     if let Some((asked, error)) = wrong {
@@ -72,6 +107,7 @@ pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) {
              filter such as info,sallyport_ssh=debug"
         );
     }
+    level
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Starting, watching and stopping the services of one process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +23,14 @@ use crate::files;
 use crate::health::{self, Health};
 use crate::listener::{bind, bind_udp};
 use crate::proxy::{self, LocalAuthority};
+use crate::reloading::Reloading;
 use crate::{ServerError, local, logging, open_files, signals, telemetry};
 
 /// What remains after sessions have ended or been ended is small: last bytes, last events.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How often a drain is looked at, and how often it says how far it is when nothing has changed.
+const DRAIN_LOOK: Duration = Duration::from_secs(1);
+const DRAIN_WORD: Duration = Duration::from_secs(5);
 
 /// Where the services listen.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +59,26 @@ impl std::fmt::Display for Readiness {
 }
 
 impl std::error::Error for Readiness {}
+
+/// How far a process that stops has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draining {
+    /// Sessions that are still open.
+    pub sessions: usize,
+    /// How long they may stay so.
+    pub left: Duration,
+}
+
+impl std::fmt::Display for Draining {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let left = self.left.as_secs_f64().round();
+        match self.sessions {
+            0 => f.write_str("no session is open any more"),
+            1 => write!(f, "1 session is still open, and is ended in {left} s"),
+            open => write!(f, "{open} sessions are still open, and are ended in {left} s"),
+        }
+    }
+}
 
 /// Services that run in this process. Dropping it stops them at once.
 #[derive(Debug)]
@@ -126,8 +151,13 @@ impl Running {
     /// Stops. Gracefully: no new work, sessions get the configured time to end, and what they left behind is handed
     /// to the authority. Otherwise at once.
     pub async fn shutdown(self, graceful: bool) {
+        self.shutdown_telling(graceful, |_| {}).await;
+    }
+
+    /// As [`Running::shutdown`]; says how far it is at the beginning, whenever that changes and every few seconds.
+    pub async fn shutdown_telling(self, graceful: bool, tell: impl Fn(Draining)) {
         if graceful {
-            self.drain_sessions().await;
+            self.drain_sessions(tell).await;
         }
         self.drain.cancel();
         self.stop.cancel();
@@ -152,9 +182,27 @@ impl Running {
         Some(crypto::Reporter::start(selection::global(), sink, host, self.health.clone()))
     }
 
-    async fn drain_sessions(&self) {
-        let open = self.sessions();
-        info!(sessions = open, timeout_s = self.drain_timeout.as_secs(), "draining");
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        self.drain_timeout
+    }
+
+    pub(crate) fn set_drain_timeout(&mut self, patience: Duration) {
+        self.drain_timeout = patience;
+    }
+
+    /// Has the public pages' certificate read again; whether the operator has one.
+    pub(crate) async fn certificate_again(&self) -> Result<bool, ServerError> {
+        let Some(page) = self.proxy.as_ref().map(|proxy| Arc::clone(&proxy.page)) else { return Ok(false) };
+        let read = tokio::task::spawn_blocking(move || page.read_again()).await;
+        read.map_err(|_| ServerError::Stopped("reading the certificate of the public pages"))?
+    }
+
+    async fn drain_sessions(&self, tell: impl Fn(Draining)) {
+        info!(
+            sessions = self.sessions(),
+            timeout_s = self.drain_timeout.as_secs(),
+            "draining: no new sessions from now on; a second signal ends the process at once"
+        );
         self.drain.cancel();
         if let Some(proxy) = &self.proxy {
             proxy.drain();
@@ -171,15 +219,44 @@ impl Running {
                 None => 0,
             }
         };
-        let (proxied, served) = tokio::join!(proxied, served);
-        if proxied.max(served) > 0 {
-            warn!(sessions = proxied.max(served), "ending sessions that are still open");
+        let both = async { tokio::join!(proxied, served) };
+        let said = |draining: Draining| {
+            info!(sessions = draining.sessions, left_s = draining.left.as_secs(), "draining: {draining}");
+            tell(draining);
+        };
+        let (proxied, served) = tokio::select! {
+            left = both => left,
+            never = follow_drain(|| self.sessions(), self.drain_timeout, said) => match never {},
+        };
+        let left = proxied.max(served);
+        if left > 0 {
+            warn!(sessions = left, "draining: the time is over, so these sessions are ended");
         }
+        info!("draining: recordings and events go to the authority");
         if let Some(agent) = &self.agent {
             agent.finish().await;
         }
         if let Some(proxy) = &self.proxy {
             proxy.flush().await;
+        }
+    }
+}
+
+/// Says how far a drain is, and never ends by itself.
+async fn follow_drain(
+    open: impl Fn() -> usize,
+    patience: Duration,
+    tell: impl Fn(Draining),
+) -> std::convert::Infallible {
+    let began = tokio::time::Instant::now();
+    let mut look = tokio::time::interval(DRAIN_LOOK);
+    let mut last: Option<(usize, tokio::time::Instant)> = None;
+    loop {
+        let now = look.tick().await;
+        let sessions = open();
+        if last.is_none_or(|(said, at)| said != sessions || now.duration_since(at) >= DRAIN_WORD) {
+            last = Some((sessions, now));
+            tell(Draining { sessions, left: patience.saturating_sub(now.duration_since(began)) });
         }
     }
 }
@@ -364,47 +441,70 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
 }
 
 /// Sets log, cryptography and open files of the process up, starts what the configuration names and runs until SIGTERM or
-/// SIGINT, then drains. A second signal ends at once.
+/// SIGINT, then drains. A second signal ends at once. On SIGHUP it reads `file` again, from which the configuration came, and
+/// says which of it counts from then on.
 ///
 /// # Errors
 /// As [`start`].
-pub async fn run(config: Config) -> Result<(), ServerError> {
-    use tokio::signal::unix::{SignalKind, signal};
+pub async fn run(config: Config, file: &Path) -> Result<(), ServerError> {
     let traces = telemetry::prepare(&config)?;
-    logging::init(&config.log, traces.as_ref().map(|traces| &traces.telemetry));
+    let level = logging::init(&config.log, traces.as_ref().map(|traces| &traces.telemetry));
     let export = traces.map(telemetry::Export::start);
-    let listen = |kind| {
-        signal(kind).map_err(|source| ServerError::File {
-            action: "listen for signals in",
-            path: config.data_dir.clone(),
-            source,
-        })
-    };
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut operator = signals::Operator::listen().map_err(|source| ServerError::File {
+        action: "listen for signals in",
+        path: config.data_dir.clone(),
+        source,
+    })?;
     let _ignored = signals::keep_to_ourselves();
     crypto::configure(&config)?;
     open_files::raise(config.proxy.as_ref().map(|proxy| proxy.limits.connections));
-    let running = start(config).await?;
-    tokio::select! {
-        _ = terminate.recv() => info!("SIGTERM"),
-        _ = interrupt.recv() => info!("SIGINT"),
-    }
+    let mut reloading = Reloading::new(file, config.clone(), level);
+    let mut running = tokio::select! {
+        started = start(config) => started?,
+        signal = operator.end() => {
+            info!(signal, "stopping before everything was started");
+            return Ok(());
+        }
+    };
+    let signal = loop {
+        match operator.end_or_reload().await {
+            Some(signal) => break signal,
+            None => reloading.run(&mut running).await,
+        }
+    };
+    info!(signal, "stopping");
     let at_once = running.stop.clone();
     tokio::select! {
         () = running.shutdown(true) => {}
-        () = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            warn!("second signal: stopping at once");
+        signal = operator.end() => {
+            warn!(signal, "second signal: ending at once");
             at_once.cancel();
             tokio::time::sleep(Duration::from_millis(200)).await;
-        } => {}
+            return Ok(());
+        }
     }
     if let Some(export) = export {
         export.finish().await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_drain_says_how_far_it_is() {
+        let said = RefCell::new(Vec::new());
+        let tell = |draining: Draining| said.borrow_mut().push(draining.to_string());
+        let following = follow_drain(|| 3, Duration::from_secs(30), tell);
+        // It says so right away, and not again right after that.
+        assert!(tokio::time::timeout(Duration::from_millis(10), following).await.is_err());
+        assert_eq!(said.into_inner(), ["3 sessions are still open, and are ended in 30 s"]);
+        let of = |sessions| Draining { sessions, left: Duration::from_millis(2_600) }.to_string();
+        assert_eq!(of(1), "1 session is still open, and is ended in 3 s");
+        assert_eq!(of(0), "no session is open any more");
+    }
 }

@@ -1,6 +1,48 @@
-//! Signals that this process was started to ignore.
+//! Signals: what an operator tells a process by them, and those that it was started to ignore.
+
+use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that operators send to services.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Operator {
+    /// Takes them from now on; until now they have ended the process.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the process is told to end; gives the signal's name.
+    pub(crate) async fn end(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// Waits until the process is told to end, or to read again what it can: then there is no name.
+    pub(crate) async fn end_or_reload(&mut self) -> Option<&'static str> {
+        let Self { terminate, interrupt, hang_up } = self;
+        tokio::select! {
+            _ = terminate.recv() => Some("SIGTERM"),
+            _ = interrupt.recv() => Some("SIGINT"),
+            _ = hang_up.recv() => None,
+        }
+    }
+}
 
 /// Has the process ignore them and the programs that it starts not, for as long as the answer is kept. A shell starts what
 /// runs in the background with SIGINT and SIGQUIT ignored, and `nohup` its program with SIGHUP; execve(2) keeps that, so a

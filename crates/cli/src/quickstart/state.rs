@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CliError, CliResult, Context};
 use crate::profile::DEFAULT_PORT;
+use crate::ui;
 
 /// The directory, locked against a second quickstart for as long as this lives.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Directory {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
-    /// Everything below was made; a directory without this is half-made.
+    /// The tour got to its end once; else what is there is unfinished, and is made anew.
     pub(super) complete: bool,
     pub(super) listen: SocketAddr,
     pub(super) password: String,
@@ -33,6 +34,23 @@ pub(super) struct State {
 }
 
 impl Directory {
+    /// Removes what an unfinished tour has made. Other files stay.
+    fn begin_anew(&mut self, state: &State) -> CliResult {
+        // First, so that a run which ends here is found unfinished as well.
+        self.save(state)?;
+        for made in MADE {
+            let made = self.path.join(made);
+            match fs::remove_dir_all(&made) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(CliError::new(format!("cannot remove {}: {error}", made.display()))
+                        .hint(format!("rm -r {}; then run quickstart again", self.path.display())));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn save(&mut self, state: &State) -> CliResult {
         let text = serde_json::to_string_pretty(state).doing("encode the quickstart state")?;
         let mut write = || -> std::io::Result<()> {
@@ -46,6 +64,8 @@ impl Directory {
 }
 
 const STATE_FILE: &str = "quickstart.json";
+/// What the tour makes beside it: the cluster, the node and the client's profile.
+const MADE: [&str; 3] = ["data", "node", "client"];
 
 /// Opens or makes the directory. Nothing is made where something else already is.
 pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Directory, State)> {
@@ -92,29 +112,42 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
     }
     let mut text = String::new();
     state_file.read_to_string(&mut text).doing(format!("read {}", state_path.display()))?;
-    let half_made = || {
-        CliError::new(format!("{shown} is half-made: an earlier quickstart did not get to its end there"))
-            .hint(format!("rm -r {shown}; then run quickstart again"))
+    let mut directory = Directory { path, state_file };
+    let begin = |listen| {
+        let password = sallyport_sal::random::token(20).doing("make a password")?;
+        Ok(State { complete: false, listen, password, otp_uri: String::new(), last_step: 0 })
     };
-    let directory = Directory { path, state_file };
     if fresh {
-        let state = State {
-            complete: false,
-            listen: listen_fresh,
-            password: sallyport_sal::random::token(20).doing("make a password")?,
-            otp_uri: String::new(),
-            last_step: 0,
-        };
+        let state = begin(listen_fresh)?;
         return Ok((directory, state));
     }
-    let mut state: State = serde_json::from_str(&text).map_err(|_| half_made())?;
-    if !state.complete {
-        return Err(half_made());
+    // Nothing at all was written by a run that ended right away.
+    let read = if text.is_empty() { Some(None) } else { serde_json::from_str::<State>(&text).ok().map(Some) };
+    let Some(read) = read else {
+        return Err(CliError::new(format!(
+            "{shown} is half-made: its {STATE_FILE} cannot be read, so nothing there is touched"
+        ))
+        .hint(format!("rm -r {shown}; then run quickstart again")));
+    };
+    match read {
+        Some(mut state) if state.complete => {
+            if let Some(listen) = listen {
+                state.listen = listen;
+            }
+            Ok((directory, state))
+        }
+        unfinished => {
+            let before = unfinished.map(|state| state.listen);
+            let listen = listen.or(before).unwrap_or(listen_fresh);
+            free(listen)?;
+            ui::say(format!(
+                "An earlier quickstart did not get to its end in {shown}: what it had made is removed, and the tour begins anew."
+            ));
+            let state = begin(listen)?;
+            directory.begin_anew(&state)?;
+            Ok((directory, state))
+        }
     }
-    if let Some(listen) = listen {
-        state.listen = listen;
-    }
-    Ok((directory, state))
 }
 
 /// Whether the cluster could listen there.

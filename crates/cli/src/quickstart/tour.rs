@@ -13,6 +13,7 @@ use sallyport_wire::v1::{
     GetStatusRequest, ListRecordingsRequest, RecordingInfo, TraitValues, VerifyAuditRequest,
 };
 use time::OffsetDateTime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use sallyport_rig::postgres::Postgres;
 
@@ -38,12 +39,66 @@ pub(super) async fn run(
     once: bool,
     with_postgres: bool,
 ) -> CliResult {
+    let mut ends = Ends::listen()?;
     let tour = Tour::new(&directory.path, state.listen)?;
-    ui::data(format!("Sallyport quickstart in {}", directory.path.display()))?;
-    let first_time = !state.complete;
-    directory.save(&state)?;
+    let shown = directory.path.display().to_string();
+    ui::data(format!("Sallyport quickstart in {shown}"))?;
+    let finished = state.complete;
+    let services = tokio::select! {
+        services = show(&tour, &mut directory, &mut state, with_postgres) => services?,
+        () = ends.next() => {
+            // Services and what they serve have ended with the tour.
+            let next = if finished { "goes on with it" } else { "begins the tour anew" };
+            return Err(CliError::new("stopped before the end of the tour")
+                .hint(format!("sallyport quickstart --dir {shown}  ({next})")));
+        }
+    };
+    ui::data(format!("The whole tour took {} ms.", tour.began.elapsed().as_millis()))?;
 
-    let services = tour.step("cluster", tour.start_cluster()).await?;
+    if !once {
+        tour.say_what_is_next(&tour.os_login, &state)?;
+        if services.postgres.is_some() {
+            tour.say_what_is_next_for_databases()?;
+        }
+        ends.next().await;
+        ui::say("Stopping; once more ends it at once.");
+    }
+    let stopping = async {
+        services.node.shutdown_telling(true, tell_of_drain).await;
+        services.cluster.shutdown_telling(true, tell_of_drain).await;
+    };
+    tokio::select! {
+        () = stopping => {}
+        () = ends.next() => ui::say("Stopped at once."),
+    }
+    Ok(())
+}
+
+/// Nothing is said of a drain that has nothing to wait for.
+fn tell_of_drain(draining: sallyport_server::Draining) {
+    if draining.sessions > 0 {
+        ui::say(format!("  {draining}"));
+    }
+}
+
+/// What the tour has started.
+struct Services {
+    cluster: Running,
+    node: Running,
+    postgres: Option<Postgres>,
+}
+
+/// The tour itself.
+async fn show(
+    tour: &Tour,
+    directory: &mut Directory,
+    state: &mut State,
+    with_postgres: bool,
+) -> CliResult<Services> {
+    let first_time = !state.complete;
+    directory.save(state)?;
+
+    let cluster = tour.step("cluster", tour.start_cluster()).await?;
     let login = tour.os_login.clone();
     if first_time {
         (state.otp_uri, state.last_step) = tour.step("user", tour.make_user(&login, &state.password)).await?;
@@ -55,8 +110,8 @@ pub(super) async fn run(
     let node = tour.step("node", tour.start_node(first_time, postgres.as_ref())).await?;
     let step = fresh_step(state.last_step).await;
     state.last_step = step;
-    directory.save(&state)?;
-    tour.step("login", tour.log_in(&state, step)).await?;
+    directory.save(state)?;
+    tour.step("login", tour.log_in(state, step)).await?;
     let before = OffsetDateTime::now_utc();
     let session = tour.step("session", tour.run_session(&login)).await?;
     tour.step("playback", tour.play_back(&session, before)).await?;
@@ -67,20 +122,8 @@ pub(super) async fn run(
     }
     tour.step("audit", tour.verify_audit()).await?;
     state.complete = true;
-    directory.save(&state)?;
-    ui::data(format!("The whole tour took {} ms.", tour.began.elapsed().as_millis()))?;
-
-    if !once {
-        tour.say_what_is_next(&login, &state)?;
-        if postgres.is_some() {
-            tour.say_what_is_next_for_databases()?;
-        }
-        wait_for_the_end().await;
-        ui::say("Stopping.");
-    }
-    node.shutdown(true).await;
-    services.shutdown(true).await;
-    Ok(())
+    directory.save(state)?;
+    Ok(Services { cluster, node, postgres })
 }
 
 pub(super) struct Tour {
@@ -433,15 +476,22 @@ pub(super) async fn until<T, F: Future<Output = CliResult<Option<T>>>>(
     }
 }
 
-async fn wait_for_the_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// The signals that end a quickstart in order: Ctrl-C and a polite kill.
+struct Ends {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Ends {
+    fn listen() -> CliResult<Self> {
+        let listen = |kind| signal(kind).doing("listen for signals");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }

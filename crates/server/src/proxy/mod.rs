@@ -109,8 +109,13 @@ pub(crate) struct Service {
     /// What this proxy knows of the cluster.
     #[cfg(test)]
     view: Arc<ClusterView>,
+    /// What the public address answers.
+    #[cfg(test)]
+    router: axum::Router,
     hub: Hub,
     jump: Arc<Jump>,
+    /// The certificate of the public pages.
+    pub(crate) page: Arc<PublicPage>,
     _claim: Arc<Claim>,
 }
 
@@ -283,12 +288,12 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let router = public::routes(Arc::clone(&view), &shown, health)
         .route_service("/sallyport.v1.Transport/{*method}", transport);
     #[cfg(test)]
-    let known = Arc::clone(&view);
+    let (known, routes) = (Arc::clone(&view), router.clone());
     let page = PublicPage::open(section.https.clone(), membership.public_names.clone())?;
     let page = Arc::new(page);
     tasks.spawn(Arc::clone(&page).follow(stop.clone()));
     let gateway = Arc::new(Gateway {
-        settings: TlsSettings::with_page(credentials.clone(), page),
+        settings: TlsSettings::with_page(credentials.clone(), Arc::clone(&page)),
         credentials,
         view,
         authority: way,
@@ -323,8 +328,11 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         host: format!("proxy:{}", identity.name),
         #[cfg(test)]
         view: known,
+        #[cfg(test)]
+        router: routes,
         hub,
         jump,
+        page,
         _claim: Arc::new(claim),
     })
 }

@@ -112,20 +112,28 @@ impl PublicPage {
             }
             state.operators.as_ref().map(|(_, stamp)| *stamp)
         };
-        let Some(files) = self.files.as_ref().filter(|files| known != Some(stamp(files))) else { return };
-        let stamp = stamp(files);
-        match read(files) {
-            Ok(page) => {
-                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                state.operators = Some((page, stamp));
-                state.version += 1;
-                info!(certificate = %files.certificate.display(), "the certificate of the public pages was read again");
-            }
-            // Certificate and key change one after the other: the next look finds them together.
-            Err(error) => {
-                warn!(error = %ServerError::chain(&error), "the public pages keep their former certificate")
-            }
+        if self.files.as_ref().is_none_or(|files| known == Some(stamp(files))) {
+            return;
         }
+        // Certificate and key change one after the other: the next look finds them together.
+        if let Err(error) = self.read_again() {
+            warn!(error = %ServerError::chain(&error), "the public pages keep their former certificate");
+        }
+    }
+
+    /// Reads the operator's files now; whether there are any.
+    ///
+    /// # Errors
+    /// When they cannot be used: then the former certificate stays.
+    pub(crate) fn read_again(&self) -> Result<bool, ServerError> {
+        let Some(files) = &self.files else { return Ok(false) };
+        let stamp = stamp(files);
+        let page = read(files)?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.operators = Some((page, stamp));
+        state.version += 1;
+        info!(certificate = %files.certificate.display(), "the certificate of the public pages was read again");
+        Ok(true)
     }
 }
 
