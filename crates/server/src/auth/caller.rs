@@ -126,7 +126,7 @@ impl Inner {
     }
 
     /// Notes a refused call and gives the answer for it.
-    pub(super) async fn refuse(&self, caller: &Caller, method: &'static str, status: Status) -> Status {
+    pub(super) async fn refuse(&self, caller: &Caller, method: &str, status: Status) -> Status {
         debug!(method, caller = caller.name(), message = status.message(), "refused");
         let event = self.event(Code::ApiRefused, caller).field("method", method).message(status.message());
         if let Err(unwritten) = self.note_caused(caller, event, method).await {

@@ -30,7 +30,7 @@ use tokio_rustls::rustls::server::Acceptor;
 use tracing::field::Empty;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use super::caller::{Caller, PeerInfo};
+use super::caller::{Caller, PeerInfo, unauthenticated};
 use super::streams::Line;
 use super::{Inner, admin, certificates, cluster, databases, fleet, login, rotation, sessions, suites};
 use crate::seen::{Guest, incompatible, of_hello};
@@ -129,7 +129,8 @@ where
         std::future::ready(response)
     });
     let line = Line::default();
-    let router = traced(routes.into_axum_router(), &caller);
+    let router = for_strangers(routes.into_axum_router(), inner, &caller);
+    let router = traced(router, &caller);
     let router = if matches!(caller, Caller::LocalAdmin) { router.layer(from_fn(urgent)) } else { router };
     // Each call is its caller's as the state has them now, which the connection may have outlived.
     let people = Arc::clone(inner);
@@ -176,6 +177,42 @@ where
 /// The operator's calls wait for nobody else's reads.
 async fn urgent(request: Request, next: Next) -> axum::response::Response {
     sallyport_store::ahead(next.run(request)).await
+}
+
+/// What those without a certificate may call: logging in and joining. Everything else is refused before a byte of its message
+/// is read, whatever the method itself would say.
+const OPEN: &str = "/sallyport.v1.Login/";
+/// Longest name of a method that is put on record as it was asked for.
+const LONGEST_METHOD: usize = 64;
+
+fn for_strangers(router: Router, inner: &Arc<Inner>, caller: &Caller) -> Router {
+    if !matches!(caller, Caller::Anonymous { .. }) {
+        return router;
+    }
+    let (inner, caller) = (Arc::clone(inner), caller.clone());
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let (inner, caller) = (Arc::clone(&inner), caller.clone());
+        async move {
+            if request.uri().path().starts_with(OPEN) {
+                return next.run(request).await;
+            }
+            let asked = method_of(request.uri().path());
+            drop(request);
+            inner.refuse(&caller, &asked, unauthenticated()).await.into_http()
+        }
+    }))
+}
+
+/// `Service.Method` of a path, where it looks like one.
+fn method_of(path: &str) -> String {
+    let named = path.strip_prefix("/sallyport.v1.").and_then(|rest| rest.split_once('/'));
+    let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match named {
+        Some((service, method)) if path.len() <= LONGEST_METHOD && word(service) && word(method) => {
+            format!("{service}.{method}")
+        }
+        _ => "unknown".to_owned(),
+    }
 }
 
 /// Each call as a part of a trace, where there are any. Whoever has not proven anything is no part of others' traces, and

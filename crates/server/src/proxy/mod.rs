@@ -109,9 +109,6 @@ pub(crate) struct Service {
     /// What this proxy knows of the cluster.
     #[cfg(test)]
     view: Arc<ClusterView>,
-    /// What the public address answers.
-    #[cfg(test)]
-    router: axum::Router,
     hub: Hub,
     jump: Arc<Jump>,
     /// The certificate of the public pages.
@@ -288,7 +285,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let router = public::routes(Arc::clone(&view), &shown, health)
         .route_service("/sallyport.v1.Transport/{*method}", transport);
     #[cfg(test)]
-    let (known, routes) = (Arc::clone(&view), router.clone());
+    let known = Arc::clone(&view);
     let page = PublicPage::open(section.https.clone(), membership.public_names.clone())?;
     let page = Arc::new(page);
     tasks.spawn(Arc::clone(&page).follow(stop.clone()));
@@ -328,8 +325,6 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         host: format!("proxy:{}", identity.name),
         #[cfg(test)]
         view: known,
-        #[cfg(test)]
-        router: routes,
         hub,
         jump,
         page,

@@ -42,7 +42,7 @@ const PROTOS: &[&str] = &[
 ];
 
 /// `Service.Method` of every method in the files.
-fn methods() -> BTreeSet<String> {
+pub(crate) fn methods() -> BTreeSet<String> {
     let mut service = String::new();
     let mut methods = BTreeSet::new();
     for line in PROTOS.iter().flat_map(|proto| proto.lines()) {
@@ -92,7 +92,7 @@ impl Decoder for Raw {
 }
 
 /// Calls any method with an encoded message; the first answer or the refusal.
-async fn call(channel: &Channel, method: &str, message: Vec<u8>) -> Result<(), Status> {
+pub(crate) async fn call(channel: &Channel, method: &str, message: Vec<u8>) -> Result<(), Status> {
     let (service, name) = method.split_once('.').unwrap();
     let path: PathAndQuery = format!("/sallyport.v1.{service}/{name}").parse().unwrap();
     let mut grpc = tonic::client::Grpc::new(channel.clone());
@@ -132,7 +132,7 @@ fn request(method: &str) -> Vec<u8> {
 }
 
 /// Open to those without a certificate; their own refusals are tested below.
-const OPEN: [&str; 5] =
+pub(crate) const OPEN: [&str; 5] =
     ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
 /// Give every user their own part of the answer, and everybody else's to nobody.
 const OWN_PART: [&str; 5] = [

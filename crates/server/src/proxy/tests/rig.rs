@@ -113,6 +113,13 @@ pub(super) struct Pair {
     pub(super) login_id: Uuid,
 }
 
+impl Pair {
+    /// The certificate chain and the key.
+    pub(super) fn pem(&self) -> (&str, &str) {
+        (&self.chain, &self.key)
+    }
+}
+
 pub(super) struct Rig {
     directory: tempfile::TempDir,
     cas: Arc<Cas>,

@@ -19,3 +19,4 @@ mod rights;
 mod stand_ins;
 mod told;
 mod unread;
+mod strangers;

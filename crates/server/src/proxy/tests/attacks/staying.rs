@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::rig::{PATIENCE, Pair, Rig, channel_of, role, until};
+use crate::proxy::tests::rig::{PATIENCE, Pair, Rig, channel_of, role, until};
 use crate::proxy::watcher::{Watched, Watcher};
 
 /// How a client came in.
