@@ -20,3 +20,4 @@ mod stand_ins;
 mod told;
 mod unread;
 mod strangers;
+mod stolen;

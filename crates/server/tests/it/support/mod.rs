@@ -337,6 +337,19 @@ fn trust(wire: v1::TrustBundle) -> Trust {
 }
 
 impl User {
+    /// Another holder of certificates, at the same cluster.
+    pub(crate) fn with_keys(&self, name: &str, ssh_key: &str, ssh: &str, tls_key: &str, chain: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            proxy: self.proxy.clone(),
+            trust: self.trust.clone(),
+            ssh_key: ssh_key.to_owned(),
+            ssh_certificate: ssh.to_owned(),
+            tls_key: tls_key.to_owned(),
+            tls_chain: chain.to_owned(),
+        }
+    }
+
     /// TLS settings with this user's certificate.
     pub(crate) fn tls(&self, alpn: &[u8]) -> ClientConfig {
         let pair = Some((self.tls_chain.as_str(), self.tls_key.as_str()));
