@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 /// Bytes kept behind the end of the log: some hundreds of locks with their events.
 pub(super) const RESERVE_BYTES: u64 = 1 << 20;
 /// Room is taken in such steps, since each costs a call.
 const STEP_BYTES: u64 = 16 << 10;
+/// With less than this on the disk nothing ordinary is written: the state would not be, either, and both are said at the same time.
+const LEAST_BYTES: u64 = 64 << 10;
 
 /// How far a file has its room already.
 #[derive(Debug, Default)]
@@ -18,15 +20,26 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes room until [`RESERVE_BYTES`] behind `end`; the file stays as long as it is (fallocate(2), `FALLOC_FL_KEEP_SIZE`).
+    /// Takes room until [`RESERVE_BYTES`] behind `end`, and looks whether there is any for the rest; the file stays as long as it is
+    /// (fallocate(2), `FALLOC_FL_KEEP_SIZE`).
     ///
     /// # Errors
     /// The disk is full.
     pub(super) fn keep(&mut self, file: &File, end: u64) -> io::Result<()> {
         let wanted = end + RESERVE_BYTES;
-        if wanted <= self.until {
-            return Ok(());
+        if wanted > self.until {
+            self.take(file, wanted)?;
         }
+        match fstatvfs(file) {
+            Ok(seen) if seen.f_bavail.saturating_mul(seen.f_frsize) < LEAST_BYTES => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            // What is not known is found out by writing.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn take(&mut self, file: &File, wanted: u64) -> io::Result<()> {
         let until = wanted.next_multiple_of(STEP_BYTES);
         match fallocate(file, FallocateFlags::KEEP_SIZE, 0, until) {
             Ok(()) => {
