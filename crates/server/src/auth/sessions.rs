@@ -220,7 +220,9 @@ impl Inner {
                             heard = tokio::time::Instant::now();
                             let message = match inner.bound_report(&host, message) {
                                 Ok(message) => message,
-                                Err(problem) => break Status::permission_denied(problem),
+                                Err(problem) => {
+                                    return Err(Over::Refused(Status::permission_denied(problem)));
+                                }
                             };
                             match inner.live.take(&host, call, message) {
                                 Ok(true) => {}

@@ -3,21 +3,19 @@
 
 mod audit;
 mod databases;
-mod explained;
-mod hidden;
-mod limits;
-mod names;
 mod documents;
 mod explained;
 mod following;
+mod hidden;
 mod limits;
 mod lists;
+mod names;
 mod once;
 mod people;
 mod removed;
 mod rights;
 mod stand_ins;
+mod stolen;
+mod strangers;
 mod told;
 mod unread;
-mod strangers;
-mod stolen;

@@ -20,8 +20,8 @@ use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, SignatureScheme};
 use tonic::Code;
 
-use crate::proxy::tests::rig::{PATIENCE, Pair, Rig, channel, client_hello, open, until};
 use crate::config::Limits;
+use crate::proxy::tests::rig::{PATIENCE, Pair, Rig, channel, client_hello, open, until};
 
 /// One request by HTTP/1.1 without a certificate; the answer's status and all of it.
 async fn ask(rig: &Rig, method: &str, path: &str) -> (u16, String) {

@@ -37,7 +37,7 @@ async fn without_the_seal_key_it_holds_no_secret_and_starts_no_authority() {
     for secret in [support::PASSWORD, &token, "PRIVATE KEY", "openssh-key-v1"] {
         assert!(!has(secret), "the file holds {secret:?}");
     }
-    let problem = start(&copy(&files, &["state.db"])).await.err().expect("no authority").to_string();
+    let problem = start(&copy(&files, &["state.db"])).await.expect_err("no authority").to_string();
     assert!(problem.contains("seal.key"), "{problem}");
 }
 
