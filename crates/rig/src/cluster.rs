@@ -283,6 +283,10 @@ impl Drop for Cluster {
 /// A token to join with.
 fn token(mut admin: Command, role: &str) -> Result<String, RigError> {
     admin.args(["tokens", "add", "--role", role, "--format", "json"]);
+    if role == "node" {
+        // What is measured is of the node's own configuration.
+        admin.args(["--databases", "*", "--own-labels", "*=*"]);
+    }
     let said = output("sallyport admin tokens add", &mut admin)?;
     let token = json(&said).pointer("/token").and_then(|token| token.as_str().map(str::to_owned));
     token.ok_or_else(|| failed("making a join token", &said))

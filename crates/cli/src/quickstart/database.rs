@@ -12,7 +12,8 @@ use crate::error::{CliError, CliResult, Context};
 use crate::ui;
 
 /// The database of the tour, in the cluster and in the server, and the database user.
-const DATABASE: &str = "shop";
+/// Its name in the cluster.
+pub(super) const DATABASE: &str = "shop";
 const DB_USER: &str = "alice";
 const STATEMENT: &str = "SELECT item, price FROM wares ORDER BY price LIMIT 1";
 

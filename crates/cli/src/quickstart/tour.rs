@@ -252,7 +252,15 @@ impl Tour {
                 .authority()
                 .await?
                 .admin()
-                .create_token(CreateTokenRequest { role: "node".to_owned(), uses: 1, ..Default::default() })
+                .create_token(CreateTokenRequest {
+                    role: "node".to_owned(),
+                    uses: 1,
+                    names: vec![NODE.to_owned()],
+                    databases: postgres.map(|_| database::DATABASE.to_owned()).into_iter().collect(),
+                    own_labels: [("env".to_owned(), "demo".to_owned())].into(),
+                    own_labels_bounded: true,
+                    ..Default::default()
+                })
                 .await
                 .map_err(|status| CliError::from_status("make a join token", &status))?
                 .into_inner();

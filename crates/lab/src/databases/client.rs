@@ -265,7 +265,7 @@ mod tests {
                 stream.write_all(&[*byte]).unwrap();
             }
             let mut rest = Vec::new();
-            let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
             let _ = stream.read_to_end(&mut rest);
         });
         let route = Route { address, tls: None, parameters: vec![("user", "lab".to_owned())] };

@@ -101,7 +101,8 @@ async fn no_name_is_a_name_of_another_host() {
         assert!(matches!(refused.code(), Code::AlreadyExists | Code::InvalidArgument), "{name}: {refused:?}");
     }
     let told = events(&mut cluster.admin().await, "SP1300W").await;
-    assert_eq!(told.len(), named.len(), "each is on record");
+    // One by one up to so many in a minute, of one caller; the rest is a count.
+    assert!(told.len() >= 20, "{} are on record", told.len());
 
     // Nor as an administrator writes it.
     let mut admin = cluster.admin().await;

@@ -10,7 +10,7 @@ use sallyport_ca::Trust;
 use sallyport_sal::Suite;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
-use sallyport_ssh::client::{ClientError, Connection, Settings, connect};
+use sallyport_ssh::client::{ClientError, Connection, Settings, connect, connect_to_proxy};
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
@@ -176,7 +176,7 @@ impl Stand {
             agent: None,
         };
         let stream = TcpStream::connect(address).await.unwrap();
-        connect(stream, &self.cluster.user().credentials(), settings).await
+        connect_to_proxy(stream, &self.cluster.user().credentials(), settings).await
     }
 }
 

@@ -176,7 +176,7 @@ async fn enter(
             Box::new(line)
         }
         By::Jump => {
-            use sallyport_ssh::client::{Credentials, Settings, connect};
+            use sallyport_ssh::client::{Credentials, Settings, connect_to_proxy};
             let tcp = TcpStream::connect(rig.address).await.unwrap();
             let credentials = Credentials::from_openssh(&who.ssh_key, &who.ssh_certificate).unwrap();
             let settings = Settings {
@@ -186,7 +186,7 @@ async fn enter(
                 keepalive: None,
                 agent: None,
             };
-            let connection = connect(stalling(Box::new(tcp)), &credentials, settings).await.unwrap();
+            let connection = connect_to_proxy(stalling(Box::new(tcp)), &credentials, settings).await.unwrap();
             let origin = "127.0.0.1:1".parse().unwrap();
             let mut stream = connection.open_direct("web-1", 22, origin).await.unwrap();
             if client == Client::HalfClosed {
