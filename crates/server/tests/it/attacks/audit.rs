@@ -4,38 +4,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
-use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_sal::Suite;
 use sallyport_sal::hash::Sha256;
 use sallyport_server::Config;
 use sallyport_server::config::{AuditSection, AuthSection, Webhook};
 use sallyport_wire::v1;
 use sallyport_wire::v1::fleet_client::FleetClient;
-use sallyport_wire::v1::login_client::LoginClient;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 use tonic::transport::Channel;
 
-use crate::support::{self, Cluster, PATIENCE, auth_section, authority_as, events, pinned, proxy_section};
+use crate::support::{self, Cluster, PATIENCE, auth_section, events, proxy_section};
 
 async fn node(cluster: &Cluster, name: &str) -> FleetClient<Channel> {
-    let (token, pin) = support::token(&mut cluster.admin().await, "node").await;
-    let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
-    let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
-    let request = v1::JoinRequest {
-        token,
-        name: name.to_owned(),
-        role: "node".to_owned(),
-        ssh_public_key: ssh.public_line().to_owned(),
-        tls_public_key: tls.spki_der().to_vec().into(),
-        ..Default::default()
-    };
-    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
-    let chain = login.join(request).await.unwrap().into_inner().tls_certificate_pem;
-    let trust = cluster.running.authority().unwrap().trust();
-    FleetClient::new(authority_as(&cluster.proxy(), &trust, &chain, &tls.pkcs8_pem()).await)
+    FleetClient::new(support::joined_node(cluster, name).await)
 }
 
 fn event(message: &str) -> sallyport_audit::Event {

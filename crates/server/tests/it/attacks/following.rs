@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_sal::Suite;
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
-use sallyport_wire::v1::login_client::LoginClient;
-use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::unread::{lock, role_with};
-use crate::support::{Cluster, User, authority_as, os_login, pinned, role, token};
+use crate::support::{Cluster, User, joined_node, os_login, role};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -39,26 +35,6 @@ async fn following(user: &User) -> Streaming<v1::AuditRecord> {
     records
 }
 
-/// A node's way to the authority, and its name.
-async fn node(cluster: &Cluster, name: &str) -> Channel {
-    let mut admin = cluster.admin().await;
-    let (token, pin) = token(&mut admin, "node").await;
-    let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
-    let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
-    let request = v1::JoinRequest {
-        token,
-        name: name.to_owned(),
-        role: "node".to_owned(),
-        ssh_public_key: ssh.public_line().to_owned(),
-        tls_public_key: tls.spki_der().to_vec().into(),
-        ..Default::default()
-    };
-    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
-    let issued = login.join(request).await.unwrap().into_inner();
-    let trust = cluster.running.authority().unwrap().trust();
-    authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &tls.pkcs8_pem()).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_end_with_the_right_to_them() {
     let cluster = Cluster::without_node().await;
@@ -81,7 +57,7 @@ async fn streams_end_with_the_right_to_them() {
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
 
     // A locked node follows the policy no more.
-    let web = node(&cluster, "web-1").await;
+    let web = joined_node(&cluster, "web-1").await;
     let asked = v1::WatchRequest { kinds: vec!["role".to_owned()] };
     let mut changes = FleetClient::new(web.clone()).watch(asked).await.unwrap().into_inner();
     assert!(changes.message().await.unwrap().is_some());
@@ -121,7 +97,7 @@ async fn nobody_opens_watches_without_end() {
     let empty = fleet.watch(v1::WatchRequest::default()).await.unwrap_err();
     assert_eq!(empty.code(), Code::InvalidArgument, "{empty:?}");
 
-    let mut fleet = FleetClient::new(node(&cluster, "web-1").await);
+    let mut fleet = FleetClient::new(joined_node(&cluster, "web-1").await);
     let mut open = Vec::new();
     let refused = loop {
         assert!(open.len() < 200, "as many watches as it likes");

@@ -233,6 +233,25 @@ pub(crate) async fn token(admin: &mut AdminClient<Channel>, role: &str) -> (Stri
     (made.token, made.ca_pin)
 }
 
+/// A node that joined by the API alone: its way to the authority.
+pub(crate) async fn joined_node(cluster: &Cluster, name: &str) -> Channel {
+    let (token, pin) = token(&mut cluster.admin().await, "node").await;
+    let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
+    let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+    let request = v1::JoinRequest {
+        token,
+        name: name.to_owned(),
+        role: "node".to_owned(),
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec().into(),
+        ..Default::default()
+    };
+    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    let issued = login.join(request).await.unwrap().into_inner();
+    let trust = cluster.running.authority().unwrap().trust();
+    authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &tls.pkcs8_pem()).await
+}
+
 pub(crate) fn join(token: &str, pin: &str) -> JoinConfig {
     JoinConfig { token: Some(Secret::new(token)), token_file: None, ca_pin: Some(pin.to_owned()) }
 }
