@@ -1,5 +1,6 @@
 //! `sallyport signup`: accept an invite or reset link.
 
+use sallyport_wire::InviteLink;
 use sallyport_wire::v1::{BeginInviteRequest, FinishInviteRequest, PingRequest};
 use serde_json::json;
 
@@ -24,39 +25,24 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// An invite link, taken apart.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Link {
-    pub(crate) proxy: String,
-    pub(crate) token: String,
-    pub(crate) pin: String,
-}
-
-impl Link {
-    pub(crate) fn parse(text: &str) -> CliResult<Self> {
-        let bad = |why: &str| {
-            CliError::new(format!("this is not an invite link: {why}"))
-                .hint("sallyport signup 'https://HOST:PORT/invite/TOKEN#PIN'  (mind the quotes)")
-                .exit(Exit::Usage)
-        };
-        let rest =
-            text.trim().strip_prefix("https://").ok_or_else(|| bad("it does not begin with https://"))?;
-        let (address, rest) = rest.split_once("/invite/").ok_or_else(|| bad("it has no /invite/ part"))?;
-        let (token, pin) = rest.split_once('#').ok_or_else(|| bad("the part after # is missing"))?;
-        if token.is_empty() || !pin.starts_with("sha256:") {
-            return Err(bad("the token or the pin is cut off"));
-        }
-        Ok(Self { proxy: profile::normalise_proxy(address)?, token: token.to_owned(), pin: pin.to_owned() })
-    }
+/// Reads the link, and says how it is to be given where it is none.
+fn read(text: &str) -> CliResult<InviteLink> {
+    let mut link = InviteLink::parse(text).map_err(|why| {
+        CliError::new(format!("this is not an invite link: {why}"))
+            .hint("sallyport signup 'https://HOST:PORT/invite/TOKEN#PIN'  (mind the quotes)")
+            .exit(Exit::Usage)
+    })?;
+    link.proxy = profile::normalise_proxy(&link.proxy)?;
+    Ok(link)
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
-    let link = Link::parse(&args.link)?;
+    let link = read(&args.link)?;
     let proxy = match &global.proxy {
         Some(proxy) => profile::normalise_proxy(proxy)?,
         None => link.proxy.clone(),
     };
-    let mut client = connect::login(&proxy, &FirstTrust::Pin(link.pin.clone())).await?;
+    let mut client = connect::login(&proxy, &FirstTrust::Pin(link.pins.clone())).await?;
     let cluster = client
         .ping(PingRequest {})
         .await
@@ -82,7 +68,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         .map_err(|status| CliError::from_status("set the password", &status))?
         .into_inner()
         .user;
-    let next = format!("sallyport login --proxy {proxy} --user {user} --ca-pin {}", link.pin);
+    let next = format!("sallyport login --proxy {proxy} --user {user} --ca-pin {}", link.pins);
     if args.format == Format::Json {
         return ui::json(&json!({ "cluster": cluster, "user": user, "login": next }));
     }
@@ -124,18 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_come_apart() {
-        let link = Link::parse("https://proxy.example:443/invite/abc123#sha256:00ff").unwrap();
-        assert_eq!(link.proxy, "proxy.example:443");
-        assert_eq!(link.token, "abc123");
-        assert_eq!(link.pin, "sha256:00ff");
-        for bad in [
-            "http://x/invite/a#sha256:0",
-            "https://x/invite/a",
-            "https://x/a#sha256:0",
-            "https://x/invite/#sha256:0",
-        ] {
-            assert!(Link::parse(bad).is_err(), "{bad}");
-        }
+    fn an_address_without_a_port_gets_the_usual_one() {
+        let link = read("https://proxy.example/invite/abc123#sha256:00ff").unwrap();
+        assert_eq!(link.proxy, profile::normalise_proxy("proxy.example").unwrap());
+        let refused = read("https://proxy.example/invite/abc123").unwrap_err();
+        assert!(refused.to_string().contains("after # is missing"), "{refused}");
     }
 }

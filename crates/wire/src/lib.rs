@@ -6,11 +6,14 @@ pub mod client_hello;
 pub mod codec;
 pub mod convert;
 pub mod detect;
+mod invite_link;
 pub mod relay;
 mod tls_bytes;
 pub mod tls_probe;
 pub mod trace_context;
 pub mod tunnel;
+
+pub use invite_link::{InviteLink, NoInviteLink};
 
 /// The header of answers from proxies and the authority that tells a user's program which trust is in force: when it is
 /// not the one that the program holds, `Rotation.Follow` gives the new one.

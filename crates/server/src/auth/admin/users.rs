@@ -5,7 +5,7 @@ use sallyport_access::{RoleName, Traits, UserName};
 use sallyport_audit::Code;
 use sallyport_sal::random;
 use sallyport_store::{Op, StoreError, Stored, typed};
-use sallyport_wire::{convert, v1};
+use sallyport_wire::{InviteLink, convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
@@ -206,7 +206,7 @@ impl Inner {
         let pins = self.authorities().trust().pins().join(",");
         v1::InviteResponse {
             user: user.to_string(),
-            link: format!("https://{address}/invite/{}#{pins}", invite.token),
+            link: InviteLink { proxy: address.to_owned(), token: invite.token.clone(), pins }.to_string(),
             token: invite.token,
             expires: Some(convert::time_to_proto(invite.expires)),
         }
