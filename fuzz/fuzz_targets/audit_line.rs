@@ -1,7 +1,6 @@
-#![no_main]
 //! A line of an audit log that somebody else wrote.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_audit::log::{Filter, parse_line};
 
 fuzz_target!(|data: &[u8]| {

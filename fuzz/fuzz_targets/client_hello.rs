@@ -1,7 +1,6 @@
-#![no_main]
 //! A TLS client's first message: more bytes never change an answer that is there.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_wire::client_hello::read;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,7 +1,6 @@
-#![no_main]
 //! The first bytes of a connection: an answer never changes with more bytes.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_wire::detect::{Verdict, detect};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,8 +1,7 @@
-#![no_main]
 //! A file of keys, a host key or a certificate of somebody else's: whatever it is, it is read within bounds, and what is
 //! said about it can be written on a terminal.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_lab::inspect;
 
 fuzz_target!(|data: &[u8]| {

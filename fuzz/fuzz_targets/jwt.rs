@@ -1,10 +1,9 @@
-#![no_main]
 //! A token that somebody shows: nothing but what a key of ours signed is ever good.
 
 use std::sync::OnceLock;
 
+use super::fuzz_target;
 use data_encoding::BASE64URL_NOPAD;
-use libfuzzer_sys::fuzz_target;
 use sallyport_ca::jwt::{Expectation, KeySet};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, PublicKey, Signer};
 use time::OffsetDateTime;

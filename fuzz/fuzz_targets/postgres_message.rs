@@ -1,7 +1,6 @@
-#![no_main]
 //! Messages of database clients, by their kinds: what is read is all there.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_databases::postgres::message::Frontend;
 
 fuzz_target!(|data: (u8, &[u8])| {

@@ -1,7 +1,6 @@
-#![no_main]
 //! What a database server says in a SCRAM login: the answer or an error, in bounded time.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_databases::postgres::scram::First;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,8 +1,7 @@
-#![no_main]
 //! Both directions of a database session: what goes on does not depend on how the bytes are split, nothing malformed does, and
 //! what is held back is bounded.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_databases::postgres::exchange::{Exchange, FromClient, FromServer, Number, Said};
 use sallyport_databases::postgres::frame::{Flow, HEADER_BYTES, Limits, Reader};
 use sallyport_databases::postgres::message::Frontend;

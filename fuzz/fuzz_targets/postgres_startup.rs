@@ -1,7 +1,6 @@
-#![no_main]
 //! The first packet of a database client: read whole or not yet, whatever follows, and written again as it was meant.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::{First, read};
 

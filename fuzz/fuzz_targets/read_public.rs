@@ -1,7 +1,6 @@
-#![no_main]
 //! A public key in a file that somebody else wrote: what is read writes and reads back.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_sal::formats::{self, PublicFormat};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,10 +1,9 @@
-#![no_main]
 //! A recording of which everything behind the head came from somewhere else.
 
 use std::io::Cursor;
 
+use super::fuzz_target;
 use bytes::BytesMut;
-use libfuzzer_sys::fuzz_target;
 use sallyport_access::SessionId;
 use sallyport_audit::recording::{Encoder, Reader};
 use sallyport_sal::hpke::RecipientKey;

@@ -1,7 +1,6 @@
-#![no_main]
 //! A role or lock that somebody sent; one that is accepted reads back to itself.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_access::{Lock, Policies, Role};
 
 fuzz_target!(|data: &[u8]| {

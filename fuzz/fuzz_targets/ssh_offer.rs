@@ -1,7 +1,6 @@
-#![no_main]
 //! The cleartext beginning of an SSH connection: the answer does not depend on how the bytes are split.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_ssh::capabilities::Reader;
 
 fuzz_target!(|data: (u8, &[u8])| {

@@ -1,8 +1,7 @@
-#![no_main]
 //! What a server says to the pipelined client: any bytes are messages, an error or a wait, however they are split.
 
+use super::fuzz_target;
 use bytes::Bytes;
-use libfuzzer_sys::fuzz_target;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::pipelined::message::Message;
 use sallyport_ssh::pipelined::{Limits, Machine, Opening};

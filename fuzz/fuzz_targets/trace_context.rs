@@ -1,7 +1,6 @@
-#![no_main]
 //! The `traceparent` header of a peer: what is understood means the same when it is written again.
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_wire::trace_context::TraceContext;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,8 +1,7 @@
-#![no_main]
 //! Any bytes decode to frames, an error or a wait; what decodes encodes to what decodes the same.
 
+use super::fuzz_target;
 use bytes::BytesMut;
-use libfuzzer_sys::fuzz_target;
 use sallyport_wire::tunnel::frame::Frame;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,11 +1,10 @@
-#![no_main]
 //! A hostile peer's frames end in an error, never in more memory than the credit allows.
 
 use std::task::Waker;
 use std::time::Duration;
 
+use super::fuzz_target;
 use bytes::BytesMut;
-use libfuzzer_sys::fuzz_target;
 use sallyport_wire::tunnel::frame::Frame;
 use sallyport_wire::tunnel::state::State;
 use sallyport_wire::tunnel::{Config, Side};

@@ -1,9 +1,8 @@
-#![no_main]
 //! A TLS certificate that a client shows: nothing but what an authority of ours signed says who somebody is.
 
 use std::sync::{Arc, OnceLock};
 
-use libfuzzer_sys::fuzz_target;
+use super::fuzz_target;
 use sallyport_ca::{Authority, CaKind, Trust};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};

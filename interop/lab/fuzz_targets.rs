@@ -1,78 +1,13 @@
-//! Every fuzz target as a property test: on what it was seeded with, on noise, and on both mixed. The fuzzer itself needs
-//! another toolchain; the targets' code runs here with every test run.
-#![allow(unused_attributes, unused_imports, reason = "the targets are written as programs of the fuzzer's")]
+//! Every fuzz target as a property test: on the inputs that the fuzzer has kept, on what a target was seeded with, on noise,
+//! and on all of them changed. The fuzzer itself is not run with the tests (`cargo xtask fuzz` runs it).
 
-/// What the targets ask for as `libfuzzer_sys::fuzz_target`: makes the body of a target a function of bytes.
-#[macro_export]
-macro_rules! fuzz_target {
-    (|$data:ident: &[u8]| $body:block) => {
-        pub(crate) fn run($data: &[u8]) $body
-    };
-    (|$data:ident: (u8, &[u8])| $body:block) => {
-        pub(crate) fn run(bytes: &[u8]) {
-            let Some((first, rest)) = bytes.split_first() else { return };
-            let $data: (u8, &[u8]) = (*first, rest);
-            $body
-        }
-    };
-}
+#[path = "../../fuzz/fuzz_targets/mod.rs"]
+mod targets;
 
-#[path = "../../fuzz/fuzz_targets/audit_line.rs"]
-mod audit_line;
-#[path = "../../fuzz/fuzz_targets/client_hello.rs"]
-mod client_hello;
-#[path = "../../fuzz/fuzz_targets/detect.rs"]
-mod detect;
-#[path = "../../fuzz/fuzz_targets/http_response.rs"]
-mod http_response;
-#[path = "../../fuzz/fuzz_targets/inspect.rs"]
-mod inspect;
-#[path = "../../fuzz/fuzz_targets/ip_packet.rs"]
-mod ip_packet;
-#[path = "../../fuzz/fuzz_targets/jwt.rs"]
-mod jwt;
-#[path = "../../fuzz/fuzz_targets/native_frame.rs"]
-mod native_frame;
-#[path = "../../fuzz/fuzz_targets/node_query.rs"]
-mod node_query;
-#[path = "../../fuzz/fuzz_targets/postgres_message.rs"]
-mod postgres_message;
-#[path = "../../fuzz/fuzz_targets/postgres_scram.rs"]
-mod postgres_scram;
-#[path = "../../fuzz/fuzz_targets/postgres_session.rs"]
-mod postgres_session;
-#[path = "../../fuzz/fuzz_targets/postgres_startup.rs"]
-mod postgres_startup;
-#[path = "../../fuzz/fuzz_targets/read_private.rs"]
-mod read_private;
-#[path = "../../fuzz/fuzz_targets/read_public.rs"]
-mod read_public;
-#[path = "../../fuzz/fuzz_targets/recording_reader.rs"]
-mod recording_reader;
-#[path = "../../fuzz/fuzz_targets/relay_header.rs"]
-mod relay_header;
-#[path = "../../fuzz/fuzz_targets/role_yaml.rs"]
-mod role_yaml;
-#[path = "../../fuzz/fuzz_targets/sftp_observer.rs"]
-mod sftp_observer;
-#[path = "../../fuzz/fuzz_targets/ssh_certificate.rs"]
-mod ssh_certificate;
-#[path = "../../fuzz/fuzz_targets/ssh_host_key.rs"]
-mod ssh_host_key;
-#[path = "../../fuzz/fuzz_targets/ssh_offer.rs"]
-mod ssh_offer;
-#[path = "../../fuzz/fuzz_targets/ssh_pipelined.rs"]
-mod ssh_pipelined;
-#[path = "../../fuzz/fuzz_targets/tls_answer.rs"]
-mod tls_answer;
-#[path = "../../fuzz/fuzz_targets/trace_context.rs"]
-mod trace_context;
-#[path = "../../fuzz/fuzz_targets/tunnel_frame.rs"]
-mod tunnel_frame;
-#[path = "../../fuzz/fuzz_targets/tunnel_state.rs"]
-mod tunnel_state;
-#[path = "../../fuzz/fuzz_targets/x509_certificate.rs"]
-mod x509_certificate;
+use std::fs;
+use std::path::Path;
+
+use targets::TARGETS;
 
 /// Inputs of one target: a million are the fuzzer's business, a few thousand find what is simply wrong.
 const ROUNDS: usize = 3_000;
@@ -131,56 +66,66 @@ fn changed(seed: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     bytes
 }
 
-fn replay(name: &str, target: fn(&[u8]), seeds: &[&[u8]]) {
+/// Inputs that the fuzzer has kept.
+fn kept(name: &str) -> Vec<Vec<u8>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let mut paths: Vec<_> = fs::read_dir(&directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn replay(name: &str, seeds: &[&[u8]]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name).unwrap().1;
+    let run = |round: usize, input: &[u8]| {
+        let outcome = std::panic::catch_unwind(|| target(input));
+        assert!(outcome.is_ok(), "{name}, round {round}: {input:02x?}");
+    };
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    for seed in seeds {
-        target(seed);
+    let kept = kept(name);
+    let inputs: Vec<&[u8]> = seeds.iter().copied().chain(kept.iter().map(Vec::as_slice)).collect();
+    for input in &inputs {
+        run(0, input);
     }
-    for round in 0..ROUNDS {
-        let input = if seeds.is_empty() || round % 4 == 0 {
+    for round in 1..=ROUNDS {
+        if inputs.is_empty() || round % 4 == 0 {
             let length = numbers.below(if round % 8 == 0 { LONGEST } else { 64 });
-            numbers.bytes(length)
+            run(round, &numbers.bytes(length));
         } else {
-            let seed = seeds[numbers.below(seeds.len())];
-            changed(seed, &mut numbers)
-        };
-        let outcome = std::panic::catch_unwind(|| target(&input));
-        assert!(outcome.is_ok(), "{name}, round {round}: {:02x?}", input);
+            let input = inputs[numbers.below(inputs.len())];
+            run(round, &changed(input, &mut numbers));
+        }
     }
+}
+
+#[test]
+fn every_target_has_a_test() {
+    let tests = include_str!("fuzz_targets.rs");
+    let without: Vec<_> =
+        TARGETS.iter().filter(|(name, _)| !tests.contains(&format!("fn {name}_holds()"))).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]
 fn audit_line_holds() {
-    replay(
-        "audit_line",
-        audit_line::run,
-        &[br#"{"seq":1,"hash":"00","event":{"code":"SP2001","kind":"session.start"}}"#],
-    );
+    replay("audit_line", &[br#"{"seq":1,"hash":"00","event":{"code":"SP2001","kind":"session.start"}}"#]);
 }
 
 #[test]
 fn client_hello_holds() {
-    replay(
-        "client_hello",
-        client_hello::run,
-        &[&[22, 3, 1, 0, 47, 1, 0, 0, 43, 3, 3], &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]],
-    );
+    replay("client_hello", &[&[22, 3, 1, 0, 47, 1, 0, 0, 43, 3, 3], &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]]);
 }
 
 #[test]
 fn detect_holds() {
-    replay(
-        "detect",
-        detect::run,
-        &[b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]],
-    );
+    replay("detect", &[b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]]);
 }
 
 #[test]
 fn inspect_holds() {
-    replay(
-        "inspect",
-        inspect::run,
+    replay("inspect",
         &[
             b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n",
             b"@cert-authority *.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGDT0PVEKZTwqzZ6yQNkFhVYJlJPfjrHRZlHQWzgzEO x",
@@ -193,9 +138,7 @@ fn inspect_holds() {
 
 #[test]
 fn http_response_holds() {
-    replay(
-        "http_response",
-        http_response::run,
+    replay("http_response",
         &[
             b"\x03HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
             b"\x07HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
@@ -208,7 +151,6 @@ fn http_response_holds() {
 fn jwt_holds() {
     replay(
         "jwt",
-        jwt::run,
         &[
             b"eyJhbGciOiJub25lIn0.eyJpc3MiOiJ4In0.",
             b"{\"alg\":\"ES256\"}\n{\"aud\":\"fuzz\",\"exp\":9999999999}\nsig",
@@ -220,7 +162,6 @@ fn jwt_holds() {
 fn native_frame_holds() {
     replay(
         "native_frame",
-        native_frame::run,
         &[
             b"\x01\0\0\x12\0\0\0\0SPNS\0\x01\0\x01\0\x02\0\0\0\0\0\x04root",
             b"\x10\0\0\x0d\0\0\0\x01\0\x01\0\0\0\x02id\0\0\0\0\0",
@@ -236,7 +177,6 @@ fn native_frame_holds() {
 fn node_query_holds() {
     replay(
         "node_query",
-        node_query::run,
         &[b"labels.env == \"prod\" && name startswith \"web\"", b"!(online) || search(\"x\")"],
     );
 }
@@ -245,7 +185,6 @@ fn node_query_holds() {
 fn postgres_message_holds() {
     replay(
         "postgres_message",
-        postgres_message::run,
         &[
             b"Qselect 1\0",
             b"B\0s1\0\0\x01\0\x01\0\x01\0\0\0\x04\0\0\0\x2a\0\0",
@@ -256,14 +195,12 @@ fn postgres_message_holds() {
 
 #[test]
 fn postgres_scram_holds() {
-    replay("postgres_scram", postgres_scram::run, &[b"r=abcd,s=AAAA,i=1", b"v=AAAA", b"e=invalid-proof"]);
+    replay("postgres_scram", &[b"r=abcd,s=AAAA,i=1", b"v=AAAA", b"e=invalid-proof"]);
 }
 
 #[test]
 fn postgres_session_holds() {
-    replay(
-        "postgres_session",
-        postgres_session::run,
+    replay("postgres_session",
         &[
             b"\x03Q\0\0\0\x0dselect 1\0P\0\0\0\x10\0select 1\0\0\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04X\0\0\0\x04",
             b"\x05T\0\0\0\x05xD\0\0\0\x06\0\0C\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I1\0\0\0\x042\0\0\0\x04",
@@ -276,7 +213,6 @@ fn postgres_session_holds() {
 fn postgres_startup_holds() {
     replay(
         "postgres_startup",
-        postgres_startup::run,
         &[
             b"\0\0\0\x08\x04\xd2\x16\x2f",
             b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x07abcd",
@@ -287,28 +223,23 @@ fn postgres_startup_holds() {
 
 #[test]
 fn read_private_holds() {
-    replay("read_private", read_private::run, &[b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n", b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n-----END OPENSSH PRIVATE KEY-----\n"]);
+    replay("read_private", &[b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n", b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n-----END OPENSSH PRIVATE KEY-----\n"]);
 }
 
 #[test]
 fn read_public_holds() {
-    replay("read_public", read_public::run, &[b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGDT0PVEKZTwqzZ6yQNkFhVYJlJPfjrHRZlHQWzgzEO x", b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n"]);
+    replay("read_public", &[b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGDT0PVEKZTwqzZ6yQNkFhVYJlJPfjrHRZlHQWzgzEO x", b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n"]);
 }
 
 #[test]
 fn recording_reader_holds() {
-    replay(
-        "recording_reader",
-        recording_reader::run,
-        &[b"\xf5CHK\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10"],
-    );
+    replay("recording_reader", &[b"\xf5CHK\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10"]);
 }
 
 #[test]
 fn relay_header_holds() {
     replay(
         "relay_header",
-        relay_header::run,
         &[
             b"\0\x21{\"client_addr\":\"192.0.2.1:47110\"}",
             b"\0\x24{\"client_addr\":\"[2001:db8::1]:4711\"}",
@@ -319,28 +250,25 @@ fn relay_header_holds() {
 
 #[test]
 fn role_yaml_holds() {
-    replay("role_yaml", role_yaml::run, &[b"kind: role\nversion: v1\nmetadata:\n  name: dev\nspec:\n  allow:\n    logins: [root]\n    node_labels:\n      '*': '*'\n  options: {max_sessions: 3}\n", b"kind: lock\nversion: v1\nmetadata:\n  name: x\nspec:\n  target: {user: alice}\n"]);
+    replay("role_yaml", &[b"kind: role\nversion: v1\nmetadata:\n  name: dev\nspec:\n  allow:\n    logins: [root]\n    node_labels:\n      '*': '*'\n  options: {max_sessions: 3}\n", b"kind: lock\nversion: v1\nmetadata:\n  name: x\nspec:\n  target: {user: alice}\n"]);
 }
 
 #[test]
 fn sftp_observer_holds() {
     replay(
         "sftp_observer",
-        sftp_observer::run,
         &[b"\0\0\0\x05\x01\0\0\0\x03", b"\0\0\0\x11\x03\0\0\0\x01\0\0\0\x04/tmp\0\0\0\x01\0\0\0\0"],
     );
 }
 
 #[test]
 fn ssh_certificate_holds() {
-    replay("ssh_certificate", ssh_certificate::run, &[b"\0\0\0\x20ssh-ed25519-cert-v01@openssh.com\0\0\0\x04nnnn\0\0\0\x20kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05alice"]);
+    replay("ssh_certificate", &[b"\0\0\0\x20ssh-ed25519-cert-v01@openssh.com\0\0\0\x04nnnn\0\0\0\x20kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05alice"]);
 }
 
 #[test]
 fn ssh_host_key_holds() {
-    replay(
-        "ssh_host_key",
-        ssh_host_key::run,
+    replay("ssh_host_key",
         &[
             b"\x03SSH-2.0-x\r\n\0\0\0\x30\x04\x1f\0\0\0\x0f\0\0\0\x0bssh-ed25519\0\0\0\x01Q\0\0\0\x09\0\0\0\x01s\0\0\0\0pppp",
             b"\x01line\nSSH-2.0-x\n\0\0\0\x11\x04\x1f\0\0\0\x02\x80\0\0\0\0\x01\x02pppp",
@@ -356,14 +284,13 @@ fn ip_packet_holds() {
     let mut datagram = b"\x60\0\0\0\0\x14\x2c\x40".to_vec();
     datagram.extend([0xfd; 32]);
     datagram.extend(b"\x11\0\0\x01\0\0\0\x09\x12\x34\0\x35\0\x0c\0\0abcd");
-    replay("ip_packet", ip_packet::run, &[&syn, &datagram]);
+    replay("ip_packet", &[&syn, &datagram]);
 }
 
 #[test]
 fn ssh_offer_holds() {
     replay(
         "ssh_offer",
-        ssh_offer::run,
         &[b"\x03SSH-2.0-OpenSSH_9.2\r\n\0\0\0\x2c\x0a\x14", b"\x01line\r\nSSH-1.99-x\n\0\0\0\x05\x00\x02aaa"],
     );
 }
@@ -393,14 +320,13 @@ fn ssh_pipelined_holds() {
         &proposal,
         &answered,
     ];
-    replay("ssh_pipelined", ssh_pipelined::run, &seeds);
+    replay("ssh_pipelined", &seeds);
 }
 
 #[test]
 fn tls_answer_holds() {
     replay(
         "tls_answer",
-        tls_answer::run,
         &[
             b"\x05\x16\x03\x03\0\x2c\x02\0\0\x28\x03\x03rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\0\xc0\x2f\0\0\0",
             b"\x01\x15\x03\x01\0\x02\x02\x46",
@@ -413,7 +339,6 @@ fn tls_answer_holds() {
 fn trace_context_holds() {
     replay(
         "trace_context",
-        trace_context::run,
         &[
             b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             b"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-09-later",
@@ -425,7 +350,6 @@ fn trace_context_holds() {
 fn tunnel_frame_holds() {
     replay(
         "tunnel_frame",
-        tunnel_frame::run,
         &[
             &[0, 0, 0, 0, 1, 0, 0, 0, 2, 9, 9],
             &[1, 0, 0, 0, 1, 0, 0, 0, 0],
@@ -439,7 +363,6 @@ fn tunnel_frame_holds() {
 fn tunnel_state_holds() {
     replay(
         "tunnel_state",
-        tunnel_state::run,
         &[
             &[
                 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 9, 9, 2, 0, 0, 0, 1, 0, 0, 1, 0, 3, 0,
@@ -452,9 +375,54 @@ fn tunnel_state_holds() {
 
 #[test]
 fn x509_certificate_holds() {
+    replay("x509_certificate", &[b"\x30\x82\x01\x00\x30\x81\xb3\xa0\x03\x02\x01\x02\x02\x01\x01"]);
+}
+
+#[test]
+fn invite_link_holds() {
+    replay("invite_link", &[b"https://proxy.example:443/invite/abc123#sha256:00ff,sha256:11ee"]);
+}
+
+#[test]
+fn document_yaml_holds() {
     replay(
-        "x509_certificate",
-        x509_certificate::run,
-        &[b"\x30\x82\x01\x00\x30\x81\xb3\xa0\x03\x02\x01\x02\x02\x01\x01"],
+        "document_yaml",
+        &[
+            b"kind: db\nversion: v1\nmetadata:\n  name: app\n  labels: {env: prod}\nspec:\n  address: db.example:5432\n",
+            b"kind: session_policy\nversion: v1\nspec:\n  early_data: false\n",
+        ],
+    );
+}
+
+#[test]
+fn event_json_holds() {
+    replay(
+        "event_json",
+        &[
+            br#"{"id":"01890f6e-6f1a-7cc0-98b6-d4b5a3a5f6d2","time":"2026-01-01T00:00:00Z","code":"SP2001I","severity":"info"}"#,
+            b"12 0000000000000000000000000000000000000000000000000000000000000000 1767225600 AAAA",
+        ],
+    );
+}
+
+#[test]
+fn playback_holds() {
+    replay(
+        "playback",
+        &[
+            br#"{"at_us":0,"type":"output","data":"hello\r\n"}"#,
+            b"{\"at_us\":5,\"type\":\"resize\",\"data\":{\"cols\":80,\"rows\":24}}\n{\"at_us\":9,\"type\":\"exec\",\"data\":{\"command\":\"id\"}}",
+        ],
+    );
+}
+
+#[test]
+fn ssh_server_holds() {
+    replay(
+        "ssh_server",
+        &[
+            b"\0\0\0\x0c\x0a\x02\0\0\0\0\0\0\0\0\0\0",
+            b"\0\0\0\x1c\x0a\x01\0\0\0\x09no reason\0\0\0\0\0\0\0\0\0\0",
+        ],
     );
 }

@@ -24,7 +24,7 @@ const DIRECTORY: &str = "fuzz";
 /// What makes code tell the fuzzer which of its branches run and what it compares.
 const INSTRUMENT: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks";
 /// Longest input, in bytes: what strangers may send before they are known is bounded far below.
 const LONGEST_INPUT_BYTES: usize = 16 * 1024;
 /// What one input may take: memory in MiB, and seconds.
@@ -53,7 +53,7 @@ struct Outcome {
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let all = targets()?;
     let asked = Asked::parse(arguments, &all)?;
-    let built = build(&asked.targets)?;
+    let built = build()?;
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let began = Instant::now();
@@ -140,14 +140,15 @@ fn targets() -> Result<BTreeSet<String>, String> {
         fs::read_dir(&directory).map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
     let names = entries.filter_map(|entry| {
         let path = entry.ok()?.path();
-        let is_source = path.extension().is_some_and(|extension| extension == "rs");
-        is_source.then(|| path.file_stem()?.to_str().map(str::to_owned))?
+        let is_target =
+            path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("mod.rs");
+        is_target.then(|| path.file_stem()?.to_str().map(str::to_owned))?
     });
     Ok(names.collect())
 }
 
-/// Builds the targets; where their programs are.
-fn build(targets: &[String]) -> Result<PathBuf, String> {
+/// Builds the program of all targets; where it is.
+fn build() -> Result<PathBuf, String> {
     // The versions that everything else is built with.
     let lock = Path::new(DIRECTORY).join("Cargo.lock");
     if !lock.exists() {
@@ -156,19 +157,22 @@ fn build(targets: &[String]) -> Result<PathBuf, String> {
     let host = host_target()?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let target = std::path::absolute(target).map_err(|error| error.to_string())?.join("fuzz");
-    let mut command = cargo();
-    command
+    let status = cargo()
         .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host])
         .env("CARGO_TARGET_DIR", &target)
-        .env("RUSTFLAGS", INSTRUMENT);
-    for name in targets {
-        command.args(["--bin", name]);
-    }
-    let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
+        .env("RUSTFLAGS", INSTRUMENT)
+        .status()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
     if !status.success() {
         return Err("the fuzz targets do not build".to_owned());
     }
     Ok(target.join(host).join("release"))
+}
+
+fn program(built: &Path, target: &str) -> Command {
+    let mut command = Command::new(built.join("fuzz"));
+    command.env("SALLYPORT_FUZZ_TARGET", target);
+    command
 }
 
 /// Runs one target.
@@ -190,7 +194,7 @@ fn try_fuzz(built: &Path, target: &str, asked: &Asked) -> Result<Outcome, String
         fs::create_dir_all(directory)
             .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     }
-    let output = Command::new(built.join(target))
+    let output = program(built, target)
         .arg(&fresh)
         .arg(&kept)
         .arg(format!("-max_total_time={}", asked.seconds))
@@ -217,7 +221,7 @@ fn try_fuzz(built: &Path, target: &str, asked: &Asked) -> Result<Outcome, String
 
 /// Takes the inputs that reach something that the kept ones do not.
 fn merge(built: &Path, target: &str, kept: &Path, fresh: &Path) -> Result<(), String> {
-    let merged = Command::new(built.join(target))
+    let merged = program(built, target)
         .args(["-merge=1", &format!("-max_len={LONGEST_INPUT_BYTES}")])
         .args([kept, fresh])
         .stdin(Stdio::null())
