@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cluster, PROGRAM, Process, User, is_root, me, ok, ssh_command, stderr, stdout, target, wait_for,
+    Cluster, PROGRAM, Process, User, Wire, is_root, me, ok, ssh_command, stdout, target, wait_for,
 };
 
 /// One at a time: each of them is a load.
@@ -190,64 +190,6 @@ fn one_large_recorded_download_after_another_closes_cleanly() {
     });
 }
 
-/// A network of two ends: what runs inside has only the wire, which can be pulled.
-struct Namespace {
-    name: String,
-    outside: String,
-    net: u8,
-}
-
-impl Namespace {
-    /// `None` where this machine does not allow it.
-    fn new() -> Option<Self> {
-        let number = std::process::id() % 200;
-        let (name, outside) = (format!("sp-lab-{number}"), format!("splab{number}"));
-        let namespace = Self { name, outside, net: u8::try_from(number).unwrap() };
-        let (name, outside) = (&namespace.name, &namespace.outside);
-        let inside = format!("{outside}i");
-        let net = namespace.net;
-        let steps = [
-            format!("netns add {name}"),
-            format!("link add {outside} type veth peer name {inside} netns {name}"),
-            format!("addr add 10.213.{net}.1/24 dev {outside}"),
-            format!("link set {outside} up"),
-            format!("-n {name} addr add 10.213.{net}.2/24 dev {inside}"),
-            format!("-n {name} link set {inside} up"),
-            format!("-n {name} link set lo up"),
-        ];
-        for step in &steps {
-            let output = Command::new("ip").args(step.split(' ')).output().ok()?;
-            if !output.status.success() {
-                eprintln!("skipped: ip {step}: {}", stderr(&output).trim());
-                return None;
-            }
-        }
-        Some(namespace)
-    }
-
-    fn address(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 213, self.net, 1)
-    }
-
-    /// From now on packets vanish in both directions, and nobody is told.
-    fn pull(&self) {
-        let inside = format!("{}i", self.outside);
-        ok(Command::new("ip").args(["-n", &self.name, "link", "set", &inside, "down"]).output().unwrap());
-    }
-
-    fn plug_in(&self) {
-        let inside = format!("{}i", self.outside);
-        ok(Command::new("ip").args(["-n", &self.name, "link", "set", &inside, "up"]).output().unwrap());
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["link", "del", &self.outside]).output();
-        let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
-    }
-}
-
 #[test]
 fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
     let _alone = alone();
@@ -255,7 +197,7 @@ fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
         eprintln!("skipped: network namespaces need root");
         return;
     }
-    let Some(namespace) = Namespace::new() else { return };
+    let Some(wire) = Wire::new() else { return };
     let mut cluster = Cluster::bare();
     // The proxy listens on the wire, too.
     let yaml = fs::read_to_string(cluster.path("cluster.yaml")).unwrap();
@@ -269,10 +211,10 @@ fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
     let token = cluster.token(&[]);
     let config = cluster.node_config("web-1", "env: prod", Some(&token));
     let node = fs::read_to_string(&config).unwrap();
-    let wire = format!("proxy_server: {}:{}", namespace.address(), cluster.port);
-    fs::write(&config, node.replace(&format!("proxy_server: 127.0.0.1:{}", cluster.port), &wire)).unwrap();
+    let address = format!("proxy_server: {}:{}", wire.here(), cluster.port);
+    fs::write(&config, node.replace(&format!("proxy_server: 127.0.0.1:{}", cluster.port), &address)).unwrap();
     let _node = Process::spawn(
-        Command::new("ip").args(["netns", "exec", &namespace.name, PROGRAM, "start", "-c"]).arg(&config),
+        wire.inside(PROGRAM).args(["start", "-c"]).arg(&config),
         cluster.path("node-web-1.log"),
     );
     cluster.wait_online("web-1");
@@ -280,7 +222,7 @@ fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
     let seconds = format!("{}", 300_000 + std::process::id());
     let mut session = sleeping(&alice, &seconds);
 
-    namespace.pull();
+    wire.pull();
     let began = Instant::now();
     let status = loop {
         if let Some(status) = session.try_wait().unwrap() {
@@ -303,7 +245,7 @@ fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
     // The node's side has noticed by itself: nobody could tell it.
     wait_for("the node to end the program", || (running(&seconds) == 0).then_some(()));
 
-    namespace.plug_in();
+    wire.plug_in();
     wait_for("the node to serve again", || {
         alice.run(&["ssh", "-n", &format!("{}@web-1", me()), "true"]).status.success().then_some(())
     });

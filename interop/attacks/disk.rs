@@ -1,9 +1,10 @@
 //! A disk that an attacker has filled to its last byte.
 
-use std::fs;
-use std::io::Write;
+use std::process::Command;
 
-use crate::support::{Cluster, is_root, ok, stderr, stdout, target, wait_for};
+use crate::support::{
+    Cluster, PROGRAM, is_root, lines_of, me, ok, read_until, ssh_command, stderr, stdout, target, wait_for,
+};
 
 #[test]
 fn whoever_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
@@ -16,16 +17,7 @@ fn whoever_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
     let mallory = cluster.add_user("mallory", "access", &crate::support::me());
     let bob = cluster.add_user("bob", "access", &crate::support::me());
     ok(mallory.ssh(&[&target("web-1"), "true"]));
-    let ballast = cluster.data_dir().join("ballast");
-    let full = || {
-        let mut file = fs::File::options().append(true).create(true).open(&ballast).unwrap();
-        let block = vec![7; 64 * 1024];
-        for size in [block.len(), 4096, 1] {
-            while file.write_all(&block[..size]).is_ok() {}
-        }
-        file.write_all(b"x").is_err()
-    };
-    assert!(full(), "a byte is left");
+    cluster.disk.as_ref().unwrap().fill();
     // What is no brake is refused, and the hint fits the error.
     let refused = wait_for("a refusal", || {
         let output = cluster.admin(&["tokens", "add", "--type", "node"]);
@@ -35,10 +27,10 @@ fn whoever_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
     assert!(refused.contains("make room") && !refused.contains("is the proxy up"), "{refused}");
     // Again and again, with the disk filled anew before each: nothing else gets the room that is kept for this.
     for number in 0..40 {
-        assert!(full());
+        cluster.disk.as_ref().unwrap().fill();
         ok(cluster.admin(&["lock", "--login", &format!("account-{number}")]));
     }
-    assert!(full());
+    cluster.disk.as_ref().unwrap().fill();
     let locked = ok(cluster.admin(&["lock", "--user", "mallory", "--message", "full disk"]));
     assert!(stdout(&locked).contains("Locked user mallory"), "{}", stdout(&locked));
     wait_for("the lock to reach the proxy", || {
@@ -50,9 +42,9 @@ fn whoever_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
     wait_for("the removal to reach the proxy", || {
         (!bob.ssh(&[&target("web-1"), "true"]).status.success()).then_some(())
     });
-    assert!(full(), "a byte was given back");
+    cluster.disk.as_ref().unwrap().fill();
     // All of it is on record and lasts.
-    fs::remove_file(&ballast).unwrap();
+    cluster.disk.as_ref().unwrap().clear();
     cluster.services.as_mut().unwrap().kill_9();
     cluster.start_services();
     let events = cluster.events();
@@ -64,4 +56,128 @@ fn whoever_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
     ok(cluster.admin(&["audit", "verify"]));
     let lock = ok(cluster.admin(&["get", "lock/user-mallory"]));
     assert!(stdout(&lock).contains("full disk"));
+}
+
+/// Waits until a stopped authority that starts on a full disk says so.
+fn wait_full(cluster: &Cluster) {
+    let refused = wait_for("the authority to refuse what is no brake", || {
+        let output = cluster.admin(&["tokens", "add", "--type", "node"]);
+        assert!(!output.status.success(), "there is room");
+        Some(stderr(&output)).filter(|said| said.contains("disk is full"))
+    });
+    assert!(refused.contains("make room") && refused.contains("Locks, ends of sessions"), "{refused}");
+}
+
+#[test]
+fn an_authority_that_starts_on_a_full_disk_still_keeps_people_out() {
+    if !is_root() {
+        eprintln!("left out: only root can mount a small disk");
+        return;
+    }
+    let mut cluster = Cluster::apart_on_disk("", "16m");
+    cluster.add_node("web-1", "env: prod");
+    let users = ["mallory", "carol", "bob"].map(|name| cluster.add_user(name, "access", &me()));
+    let [mallory, carol, bob] = &users;
+    let mut sessions = [mallory, carol].map(|user| {
+        let mut ssh = ssh_command(&user.ssh_config(&[]));
+        let mut child = ssh
+            .args([&target("web-1"), "echo here; exec sleep 1000"])
+            .env("SALLYPORT_CONNECT", "off")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = lines_of(&mut child);
+        read_until(&mut lines, "here");
+        child
+    });
+    let of =
+        |name: &str| cluster.wait_event("session.start", |event| event["user"] == name)["session_id"].clone();
+    let of_carol = of("carol").as_str().unwrap().to_owned();
+    of("mallory");
+
+    // Stopped in order and killed, each twice, and not a byte is left when it starts again. Its own log is on that disk as well.
+    for (round, signal) in ["TERM", "KILL", "TERM", "KILL"].into_iter().enumerate() {
+        let disk = cluster.disk.as_ref().unwrap();
+        disk.fill();
+        let log = disk.path("services.log");
+        let services = cluster.services.as_mut().unwrap();
+        services.signal(signal);
+        wait_for("the authority to stop", || services.child.try_wait().unwrap());
+        cluster.disk.as_ref().unwrap().fill();
+        cluster.spawn_services(log);
+        wait_full(&cluster);
+        cluster.disk.as_ref().unwrap().fill();
+        ok(cluster.admin(&["lock", "--login", &format!("account-{round}")]));
+    }
+    wait_for("the node to hear from the authority again", || {
+        let output = Command::new(PROGRAM)
+            .args(["sessions", "end", &of_carol, "--data-dir"])
+            .arg(cluster.data_dir())
+            .output()
+            .unwrap();
+        output.status.success().then_some(())
+    });
+    ok(cluster.admin(&["lock", "--user", "mallory", "--message", "full disk"]));
+    for session in &mut sessions {
+        wait_for("a session to end", || session.try_wait().unwrap());
+    }
+    let refused = mallory.ssh(&[&target("web-1"), "true"]);
+    assert!(stderr(&refused).contains("full disk"), "{}", stderr(&refused));
+    ok(cluster.admin(&["users", "rm", "bob"]));
+    wait_for("the removal to reach the proxy", || {
+        (!bob.ssh(&[&target("web-1"), "true"]).status.success()).then_some(())
+    });
+
+    // All of it is on record: what was done, each start, and that there was no room.
+    cluster.disk.as_ref().unwrap().clear();
+    cluster.wait_event("audit.resumed", |_| true);
+    let events = cluster.events();
+    let count = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
+    assert_eq!(count("auth.started"), 5, "{events:?}");
+    assert!(count("lock.created") >= 5 && count("user.deleted") == 1 && count("session.terminated") == 1);
+    ok(cluster.admin(&["audit", "verify"]));
+    // And it lasts.
+    cluster.services.as_mut().unwrap().kill_9();
+    cluster.start_services();
+    for lock in ["lock/user-mallory", "lock/login-account-0", "lock/login-account-3"] {
+        ok(cluster.admin(&["get", lock]));
+    }
+    ok(cluster.admin(&["audit", "verify"]));
+}
+
+#[test]
+fn services_in_one_process_start_on_a_full_disk_and_know_whom_to_refuse() {
+    if !is_root() {
+        eprintln!("left out: only root can mount a small disk");
+        return;
+    }
+    let mut cluster = Cluster::bare_on_disk("16m");
+    cluster.add_node("web-1", "env: prod");
+    let users = ["mallory", "alice"].map(|name| cluster.add_user(name, "access", &me()));
+    let [mallory, alice] = &users;
+    for user in &users {
+        ok(user.ssh(&[&target("web-1"), "true"]));
+    }
+    cluster.disk.as_ref().unwrap().fill();
+    cluster.services.as_mut().unwrap().kill_9();
+    cluster.disk.as_ref().unwrap().fill();
+    cluster.spawn_services(cluster.disk.as_ref().unwrap().path("services.log"));
+    wait_full(&cluster);
+    ok(cluster.admin(&["lock", "--user", "mallory", "--message", "full disk"]));
+    wait_for("the node to serve again", || {
+        alice.ssh(&[&target("web-1"), "true"]).status.success().then_some(())
+    });
+    let refused = mallory.ssh(&[&target("web-1"), "true"]);
+    assert!(stderr(&refused).contains("full disk"), "{}", stderr(&refused));
+    cluster.disk.as_ref().unwrap().clear();
+    cluster.wait_event("audit.resumed", |_| true);
+    cluster.wait_event("lock.created", |_| true);
+    // The proxy's events went to the same disk: how many are missing is said.
+    let refused = cluster.events().into_iter().any(|event| event["kind"] == "session.refused");
+    if !refused {
+        cluster.wait_event("audit.lost", |event| {
+            event["origin"].as_str().is_some_and(|by| by.starts_with("proxy"))
+        });
+    }
+    ok(cluster.admin(&["audit", "verify"]));
 }

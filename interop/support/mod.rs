@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 pub mod postgres;
 mod process;
+pub mod wires;
 
 use tempfile::TempDir;
 
-pub use self::process::{Disk, Process, at_another_time};
+pub use self::process::{Clock, Disk, Process, at_another_time};
+pub use self::wires::{Wire, Wired};
 pub use crate::PROGRAM;
 pub const CLUSTER: &str = "interop.test";
 /// Keeps the host CA's pin in the cluster's directory, so that no login has to ask for it.
@@ -32,6 +34,8 @@ pub struct Cluster {
     pub pin: String,
     /// Of the services, besides that of the tests.
     pub environment: Vec<(String, String)>,
+    /// What the command of the services begins with.
+    pub prefix: Vec<String>,
     /// Where the authority's data is, when it is on a disk of its own.
     pub disk: Option<Disk>,
     /// The last to go: what the processes above have logged is in it.
@@ -127,23 +131,29 @@ impl Cluster {
 
     /// The same, with variables in the environment of authority and proxy.
     pub fn with_environment(settings: &str, environment: Vec<(String, String)>) -> Self {
-        Self::with_all(settings, "", environment)
+        Self::with_all(settings, "", environment, None)
     }
 
     /// `settings` are further lines of the `proxy` section, indented by two.
     pub fn with_proxy_settings(settings: &str) -> Self {
-        Self::with_all("", settings, Vec::new())
+        Self::with_all("", settings, Vec::new(), None)
     }
 
-    fn with_all(settings: &str, proxy: &str, environment: Vec<(String, String)>) -> Self {
+    /// Authority and proxy in one process, with their data on a disk of this size.
+    pub fn bare_on_disk(size: &str) -> Self {
+        Self::with_all("", "", Vec::new(), Some(size))
+    }
+
+    fn with_all(settings: &str, proxy: &str, environment: Vec<(String, String)>, size: Option<&str>) -> Self {
         let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
         let port = free_port();
+        let disk = size.map(|size| Disk::mount(directory.path(), ("disk", "data"), size));
         let settings = format!("{settings}{}", suite_setting(settings));
         let yaml = format!(
             "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\nauth:\n  \
              enabled: true\n  second_factor: optional\n{settings}proxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  \
              public_addr: 127.0.0.1:{port}\n{proxy}node:\n  enabled: false\n",
-            data = directory.path().join("data").display(),
+            data = directory.path().join(if disk.is_some() { "disk" } else { "data" }).display(),
         );
         fs::write(directory.path().join("cluster.yaml"), yaml).expect("write the configuration");
         let mut cluster = Self {
@@ -153,7 +163,8 @@ impl Cluster {
             nodes: Vec::new(),
             pin: String::new(),
             environment,
-            disk: None,
+            prefix: Vec::new(),
+            disk,
         };
         cluster.start_services();
         cluster
@@ -162,16 +173,21 @@ impl Cluster {
     /// Authority and proxy in processes of their own: `services` is the authority, and the proxy is among the nodes,
     /// called `proxy`.
     pub fn apart() -> Self {
-        Self::apart_with("", None)
+        Self::apart_with("", None, None)
     }
 
     /// The same, with the authority's data on a disk of this size.
     pub fn apart_on_disk(settings: &str, size: &str) -> Self {
-        Self::apart_with(settings, Some(size))
+        Self::apart_with(settings, Some(size), None)
+    }
+
+    /// The same with the authority at the end of a wire, and users who come by another.
+    pub fn apart_over(to_authority: &Wire, to_client: &Wire) -> Self {
+        Self::apart_with("", None, Some((to_authority, to_client)))
     }
 
     /// `settings` are further lines of the authority's configuration.
-    fn apart_with(settings: &str, size: Option<&str>) -> Self {
+    fn apart_with(settings: &str, size: Option<&str>, wires: Option<(&Wire, &Wire)>) -> Self {
         let directory = tempfile::Builder::new().prefix("sallyport-").tempdir().expect("a directory");
         let (port, auth_port) = (free_port(), free_port());
         let head = |name: &str| {
@@ -180,9 +196,10 @@ impl Cluster {
                 "version: v1\ncluster: {CLUSTER}\ndata_dir: {data}\nlog:\n  level: info\ndrain_timeout: 2s\n"
             )
         };
-        let disk = size.map(|size| Disk::mount(directory.path(), size));
+        let disk = size.map(|size| Disk::mount(directory.path(), ("disk", "data"), size));
+        let everywhere = if wires.is_some() { "0.0.0.0" } else { "127.0.0.1" };
         let yaml = format!(
-            "{}{settings}auth:\n  enabled: true\n  second_factor: optional\n  listen: 127.0.0.1:{auth_port}\n  public_addr: \
+            "{}{settings}auth:\n  enabled: true\n  second_factor: optional\n  listen: {everywhere}:{auth_port}\n  public_addr: \
              127.0.0.1:{port}\nproxy:\n  enabled: false\nnode:\n  enabled: false\n",
             head(if disk.is_some() { "disk" } else { "data" })
         );
@@ -195,14 +212,17 @@ impl Cluster {
             nodes: Vec::new(),
             pin: String::new(),
             environment: Vec::new(),
+            prefix: wires.map(|(authority, _)| authority.prefix()).unwrap_or_default(),
             disk,
         };
         cluster.start_services();
         let token = cluster.token(&["--type", "proxy"]);
+        let authority = wires.map_or("127.0.0.1".to_owned(), |(authority, _)| authority.there().to_string());
+        let more = wires.map(|(_, client)| format!(", {}:{port}", client.here())).unwrap_or_default();
         let yaml = format!(
-            "{proxy}auth:\n  enabled: false\nproxy:\n  enabled: true\n  listen: 127.0.0.1:{port}\n  public_addr: \
-             127.0.0.1:{port}\n  auth_server: 127.0.0.1:{auth_port}\n  join:\n    token: {token}\n    ca_pin: {}\nnode:\n  \
-             enabled: false\n",
+            "{proxy}auth:\n  enabled: false\nproxy:\n  enabled: true\n  listen: {everywhere}:{port}\n  public_addr: \
+             [127.0.0.1:{port}{more}]\n  auth_server: {authority}:{auth_port}\n  join:\n    token: {token}\n    ca_pin: {}\n\
+             node:\n  enabled: false\n",
             cluster.pin
         );
         let config = cluster.path("proxy.yaml");
@@ -234,18 +254,20 @@ impl Cluster {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub fn start_services(&mut self) {
+    /// Starts the services, without a look at what becomes of them.
+    pub fn spawn_services(&mut self, log: PathBuf) {
+        let mut words = self.prefix.iter().map(String::as_str).chain([PROGRAM]);
         let mut command = match &self.disk {
-            Some(disk) => {
-                let mut command = disk.inside();
-                command.arg(PROGRAM);
-                command
-            }
-            None => Command::new(PROGRAM),
+            Some(disk) => disk.inside(),
+            None => Command::new(words.next().expect("a program")),
         };
-        command.args(["start", "-c"]).arg(self.path("cluster.yaml"));
+        command.args(words).args(["start", "-c"]).arg(self.path("cluster.yaml"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        self.services = Some(Process::spawn(&mut command, self.path("services.log")));
+        self.services = Some(Process::spawn(&mut command, log));
+    }
+
+    pub fn start_services(&mut self) {
+        self.spawn_services(self.path("services.log"));
         let answer = wait_for("the cluster to answer", || {
             let services = self.services.as_mut().expect("services");
             if let Some(status) = services.child.try_wait().expect("look at the services") {
@@ -334,6 +356,18 @@ impl Cluster {
         let process = self.spawn_node(name, &config);
         self.nodes.push((name.to_owned(), process));
         self.wait_online(name);
+    }
+
+    /// Joins a node whose data is on a disk of this size, and waits until it is online.
+    pub fn add_node_on_disk(&mut self, name: &str, size: &str) -> Disk {
+        let token = self.token(&[]);
+        let config = self.node_config(name, "env: prod", Some(&token));
+        let (place, way) = (format!("node-{name}"), format!("node-{name}-disk"));
+        let disk = Disk::mount(self.directory.path(), (&place, &way), size);
+        let process = disk.start(&config, self.path(&format!("node-{name}.log")));
+        self.nodes.push((name.to_owned(), process));
+        self.wait_online(name);
+        disk
     }
 
     pub fn restart_node(&mut self, name: &str) {

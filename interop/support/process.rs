@@ -1,6 +1,7 @@
 //! Processes and disks that go with the test that made them.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -15,6 +16,37 @@ pub fn at_another_time<'c>(command: &'c mut Command, offset: &str) -> &'c mut Co
         .env("FAKETIME", offset)
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .env("FAKETIME_NO_CACHE", "1")
+}
+
+/// A wall clock that can be set while a process looks at it.
+pub struct Clock(PathBuf);
+
+impl Clock {
+    /// One that is right.
+    pub fn new(file: PathBuf) -> Self {
+        let clock = Self(file);
+        clock.set("+0");
+        clock
+    }
+
+    /// Lets it be off by so many seconds from now on.
+    pub fn set(&self, offset: &str) {
+        let fresh = self.0.with_extension("fresh");
+        fs::write(&fresh, format!("{offset}\n")).expect("write the time");
+        fs::rename(&fresh, &self.0).expect("set the clock");
+    }
+
+    /// What has a process look at it. How fast time goes is what it is.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        [
+            ("LD_PRELOAD", FAKETIME),
+            ("FAKETIME_TIMESTAMP_FILE", self.0.to_str().expect("UTF-8")),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("FAKETIME_NO_CACHE", "1"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+    }
 }
 
 /// A child that dies with the test.
@@ -66,23 +98,53 @@ pub struct Disk {
     /// Keeps the namespace that the disk is mounted in.
     holder: Process,
     place: PathBuf,
+    /// How it is reached from outside of the namespace.
+    way: PathBuf,
 }
 
 impl Disk {
-    /// Mounts one of this size, such as `24m`, and makes `data` the way to it from outside of the namespace.
-    pub(super) fn mount(directory: &Path, size: &str) -> Self {
-        let place = directory.join("disk");
+    /// Mounts one of this size, such as `24m`, at the first name, and makes the second the way to it from outside of the namespace.
+    pub fn mount(directory: &Path, (name, way): (&str, &str), size: &str) -> Self {
+        let place = directory.join(name);
         fs::create_dir(&place).expect("a place for the disk");
         let script =
             "mount -t tmpfs -o size=$1,mode=700 tmpfs \"$0\" && touch \"$0/mounted\" && exec sleep infinity";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&place).arg(size);
-        let holder = Process::spawn(&mut command, directory.join("disk.log"));
+        let holder = Process::spawn(&mut command, directory.join(format!("{name}-mount.log")));
         let outside = format!("/proc/{}/root{}", holder.child.id(), place.display());
-        let data = directory.join("data");
-        std::os::unix::fs::symlink(outside, &data).expect("a way to the disk");
-        wait_for("the disk", || data.join("mounted").exists().then_some(()));
-        Self { holder, place }
+        let way = directory.join(way);
+        std::os::unix::fs::symlink(outside, &way).expect("a way to the disk");
+        wait_for("the disk", || way.join("mounted").exists().then_some(()));
+        Self { holder, place, way }
+    }
+
+    /// Fills it to its last byte; with how much is left afterwards, which is nothing.
+    pub fn fill(&self) {
+        let path = self.way.join("ballast");
+        let mut file = fs::File::options().append(true).create(true).open(path).expect("open the ballast");
+        let block = vec![7; 64 * 1024];
+        for size in [block.len(), 4096, 1] {
+            while file.write_all(&block[..size]).is_ok() {}
+        }
+        assert!(file.write_all(b"x").is_err(), "a byte is left");
+    }
+
+    /// Takes away what has filled it.
+    pub fn clear(&self) {
+        fs::remove_file(self.way.join("ballast")).expect("remove the ballast");
+    }
+
+    /// A file on it, as it is seen from outside.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.way.join(name)
+    }
+
+    /// Starts a service whose data is on it.
+    pub fn start(&self, config: &Path, log: PathBuf) -> Process {
+        let mut command = self.inside();
+        command.args([crate::PROGRAM, "start", "-c"]).arg(config);
+        Process::spawn(&mut command, log)
     }
 
     pub(super) fn inside(&self) -> Command {

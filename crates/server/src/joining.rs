@@ -117,23 +117,37 @@ pub(crate) async fn load_or_issue(
     authority: &LocalAuthority,
 ) -> Result<Credentials, ServerError> {
     let now = OffsetDateTime::now_utc();
-    if let Some(identity) = HostIdentity::load(path, &membership.cluster)?
-        && now < identity.renew_at()
-        && identity.name == membership.name
-    {
-        // A rotation may have ended while this service was not part of the process.
-        let trust = (authority.trust)();
-        let pins = Trust::from_bundle(&trust).map(|trust| trust.pins()).unwrap_or_default();
-        if rotation::signed_by(&identity.tls_chain).is_some_and(|pin| pins.contains(&pin)) {
-            let credentials = Credentials::new(path.to_owned(), identity);
-            credentials.adopt(trust)?;
-            return Ok(credentials);
+    let trust = (authority.trust)();
+    // A rotation may have ended while this service was not part of the process.
+    let pins = Trust::from_bundle(&trust).map(|trust| trust.pins()).unwrap_or_default();
+    let kept = HostIdentity::load(path, &membership.cluster)?.filter(|kept| {
+        let trusted = rotation::signed_by(&kept.tls_chain).is_some_and(|pin| pins.contains(&pin));
+        trusted && now < kept.valid_until && kept.name == membership.name
+    });
+    let with_kept = |kept: HostIdentity| {
+        let stale = kept.trust != trust;
+        let identity = HostIdentity { trust: trust.clone(), ..kept };
+        // The authority of this process is asked for it anew at each start.
+        if stale && let Err(error) = identity.store(path) {
+            warn!(error = %ServerError::chain(&error), "a changed trust cannot be stored");
         }
+        Credentials::new(path.to_owned(), identity)
+    };
+    let kept = match kept {
+        Some(kept) if now < kept.renew_at() => return Ok(with_kept(kept)),
+        kept => kept,
+    };
+    let suite = trust.suite.parse().unwrap_or_default();
+    let issued = issue_afresh(membership, &authority.issue, suite).await;
+    match (issued.and_then(|identity| identity.store(path).map(|()| identity)), kept) {
+        (Ok(identity), _) => Ok(Credentials::new(path.to_owned(), identity)),
+        // As on a full disk: they are renewed as soon as that works.
+        (Err(error), Some(kept)) => {
+            warn!(error = %ServerError::chain(&error), valid_until = %kept.valid_until, "host certificates not renewed yet");
+            Ok(with_kept(kept))
+        }
+        (Err(error), None) => Err(error),
     }
-    let suite = (authority.trust)().suite.parse().unwrap_or_default();
-    let identity = issue_afresh(membership, &authority.issue, suite).await?;
-    identity.store(path)?;
-    Ok(Credentials::new(path.to_owned(), identity))
 }
 
 async fn issue_afresh(

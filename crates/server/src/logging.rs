@@ -79,7 +79,8 @@ pub(crate) fn init(config: &LogConfig, telemetry: Option<&Telemetry>) -> Option<
     let filter = asked
         .or_else(|| filter(&config.level).ok())
         .unwrap_or_else(|| without_phases(EnvFilter::new("info")));
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    // A log on a full disk is no reason to panic, which its complaint on standard error would be.
+    let lines = fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match config.format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

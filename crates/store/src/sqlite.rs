@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::backend::{self, Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
-use crate::reserve::Reserve;
+use crate::reserve::{self, Reserve};
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 
 /// Marks the file as ours ("SLYP"); another program's database is refused.
@@ -96,6 +96,8 @@ impl SqliteBackend {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         let fresh = prepare_file(path)?;
+        let mut reserve = Reserve::of(path);
+        reserve.give().map_err(|error| unusable(path, error))?;
         let corrupt = |error: rusqlite::Error| damaged(path, &error);
         let mut connection = connect(path)?;
         if fresh {
@@ -113,7 +115,8 @@ impl SqliteBackend {
             changes: Mutex::new(Some(broadcast::channel(WATCH_BACKLOG).0)),
         });
         let (work, queue) = mpsc::channel(QUEUE);
-        let reserve = Reserve::of(path);
+        // Where there is no room now, the next one who opens the file has none until there is.
+        let _ = reserve.keep();
         let writer = Writer { connection, shared: Arc::clone(&shared), reserve, _lock: lock };
         std::thread::Builder::new()
             .name("store-writer".to_owned())
@@ -275,13 +278,25 @@ impl Writer {
             }
             if let Some(closing) = self.commit_all(group) {
                 queue.close();
-                // The file is whole by itself, without its log, for whoever copies it now.
-                let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
-                drop(self);
+                self.close();
                 let _ = closing.send(());
                 return;
             }
         }
+    }
+
+    /// Closes the file, which is whole by itself then, for a copy that is made of it now.
+    fn close(self) {
+        let Self { connection, shared, reserve, _lock } = self;
+        let taken_over = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
+            Ok(row.get::<_, i64>(0)? == 0 && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+        });
+        // What is not in the file yet, as on a full disk, stays in the log, and SQLite leaves that where it is.
+        if matches!(taken_over, Ok(true)) {
+            reserve.put_by();
+        }
+        shared.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(connection);
     }
 
     /// Does what is urgent first, and the rest where the disk has room for it besides.
@@ -635,6 +650,10 @@ fn lock(path: &Path) -> Result<File, StoreError> {
 fn file(path: &Path, error: &rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { path: path.to_owned() },
+        // The index of the log (`-shm`) that cannot be made says no more than that.
+        Some(rusqlite::ErrorCode::SystemIoFailure) if path.parent().is_some_and(reserve::is_full) => {
+            StoreError::Full { path: path.to_owned() }
+        }
         _ => unusable(path, error),
     }
 }

@@ -145,7 +145,7 @@ pub(super) async fn open_with(
     if let Some(broken) = &broken {
         events.insert(0, heads::begun_anew(broken, now));
     }
-    inner.log.append(events).await.map_err(authority("write its audit log"))?;
+    inner.record_start(events).await.map_err(authority("write its audit log"))?;
     if broken.is_some() {
         // From now on this log is the one that the state knows.
         inner.log.checkpoint().await.map_err(authority("write its audit log"))?;

@@ -66,6 +66,8 @@ pub(super) struct Room {
     short: AtomicBool,
     /// Why the audit log cannot be written, since when.
     unwritable: std::sync::Mutex<Option<(String, OffsetDateTime)>>,
+    /// What is put on record as soon as there is room for it.
+    owed: std::sync::Mutex<Vec<Event>>,
     trouble: watch::Sender<Trouble>,
 }
 
@@ -75,6 +77,7 @@ impl Room {
             directory: directory.to_owned(),
             short: AtomicBool::new(false),
             unwritable: std::sync::Mutex::default(),
+            owed: std::sync::Mutex::default(),
             trouble: watch::Sender::default(),
         }
     }
@@ -145,6 +148,10 @@ impl Room {
         }
     }
 
+    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
+        self.owed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn unwritable(&self) -> std::sync::MutexGuard<'_, Option<(String, OffsetDateTime)>> {
         self.unwritable.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -188,6 +195,21 @@ impl Inner {
         }
     }
 
+    /// Puts the first events of this process on record. A full disk keeps no authority from starting: without one nobody can be
+    /// locked out. These events then take of the room that is kept for what cannot wait, and wait where that is used up, too.
+    pub(super) async fn record_start(&self, events: Vec<Event>) -> Result<(), LogError> {
+        let full = match self.log.append(events.clone()).await {
+            Err(error @ LogError::Full { .. }) => error,
+            other => return other,
+        };
+        warn!("the disk is full: until there is room on it only locks, ends of sessions and deletions work");
+        self.room.unwritten(&full);
+        if self.log.append_urgent(events.clone()).await.is_err() {
+            *self.room.owed() = events;
+        }
+        Ok(())
+    }
+
     /// Says how long the audit log could not be written, as soon as it can be.
     async fn resume_log(&self) {
         let Some((problem, since)) = self.room.unwritable().clone() else { return };
@@ -196,7 +218,10 @@ impl Inner {
             .origin("auth")
             .field("since", since.to_string())
             .message(problem);
-        if self.log.append(vec![event]).await.is_ok() {
+        let mut events = self.room.owed().clone();
+        events.push(event);
+        if self.log.append(events).await.is_ok() {
+            self.room.owed().clear();
             *self.room.unwritable() = None;
             info!("the audit log can be written again");
         }
