@@ -1,5 +1,6 @@
 //! Attacks on running clusters, with the programs that an attacker would use: each takes what a thief would hold, does what a
 //! thief would do, and shows what is refused.
 
+mod audit;
 mod disk;
 mod signals;

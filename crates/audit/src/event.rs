@@ -268,10 +268,16 @@ codes! {
     AuditResumed = "SP3103W", "audit.resumed";
     /// A host could not keep some of its events: they are missing from here.
     AuditLost = "SP3104E", "audit.lost";
+    /// A host's process was killed, or its machine went: events of its last moment may be missing from here.
+    AuditUnclosed = "SP3105W", "audit.unclosed";
     /// The audit log was not the one that the authority had written: it was set aside, and a new one was begun.
     AuditBegunAnew = "SP3110E", "audit.begun_anew";
     /// A host reported more events than it may: so many were not taken.
     AuditOverBudget = "SP3111W", "audit.over_budget";
+    /// A place where checkpoints of the audit log are to be kept takes them again.
+    CheckpointTaken = "SP3112I", "audit.checkpoint_taken";
+    /// A place where checkpoints of the audit log are to be kept does not take them.
+    CheckpointNotTaken = "SP3112W", "audit.checkpoint_not_taken";
     /// The authority started.
     AuthStarted = "SP3200I", "auth.started";
     /// The authority stopped.

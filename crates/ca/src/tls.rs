@@ -50,6 +50,7 @@ use crate::{CaError, Trust, trust};
 pub mod danger;
 pub mod database;
 pub mod node;
+pub mod outside;
 pub mod page;
 mod returning;
 mod tickets;

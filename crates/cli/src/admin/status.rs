@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sallyport_wire::convert;
-use sallyport_wire::v1::{CaStatus, GetStatusRequest, KeyCost};
+use sallyport_wire::v1::{CaStatus, CheckpointPlace, GetStatusRequest, KeyCost};
 use serde_json::json;
 
 use super::rotation;
@@ -49,7 +49,11 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
             "cluster": status.cluster, "version": status.version, "nodes": status.nodes,
             "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles,
             "locks": status.locks, "recordings": status.recordings, "audit_events": status.audit_events,
-            "audit_head": status.audit_head, "suite": status.suite, "cas": cas, "rotations": rotations,
+            "audit_head": status.audit_head, "checkpoint_places": status.checkpoint_places.iter().map(|place| json!({
+                "kind": place.kind, "place": place.place, "taken": place.taken, "taken_at": valid(&place.taken_at),
+                "failing_since": place.failing_since.as_ref().map(|_| valid(&place.failing_since)),
+                "problem": place.problem,
+            })).collect::<Vec<_>>(), "suite": status.suite, "cas": cas, "rotations": rotations,
             "keys_made": status.keys_made.iter().map(|keys| json!({
                 "purpose": keys.purpose, "algorithm": keys.algorithm, "generated": keys.generated,
                 "cpu_seconds": seconds(keys.cpu_microseconds),
@@ -63,6 +67,9 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     ui::data(format!("locks       {}", status.locks))?;
     ui::data(format!("recordings  {}", status.recordings))?;
     ui::data(format!("audit log   {} events, head {}", status.audit_events, status.audit_head))?;
+    for place in &status.checkpoint_places {
+        ui::data(format!("  kept in   {}", kept_in(place, &valid)))?;
+    }
     ui::data(format!("suite       {}", status.suite))?;
     ui::data(format!("keys made   {}", costs(&status.keys_made)))?;
     let rotating = rotation::fetch(authority).await?;
@@ -86,6 +93,20 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
         ui::data(format!("  keys      {}", whereabouts(ca)))?;
     }
     Ok(())
+}
+
+/// How a place stands that checkpoints of the audit log are taken to.
+fn kept_in(place: &CheckpointPlace, shown: &dyn Fn(&Option<prost_types::Timestamp>) -> String) -> String {
+    let last = match place.taken {
+        0 => "no checkpoint since the start".to_owned(),
+        record => format!("record {record}, {}", shown(&place.taken_at)),
+    };
+    match &place.failing_since {
+        None => format!("{} ({last})", place.place),
+        Some(_) => {
+            format!("{} FAILS since {} ({last}): {}", place.place, shown(&place.failing_since), place.problem)
+        }
+    }
 }
 
 /// What the keys cost that the authority's process made, by type.

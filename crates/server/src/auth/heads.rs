@@ -1,37 +1,34 @@
 //! The audit log's last signed checkpoint, kept where somebody who writes the log anew does not reach.
 //!
-//! One copy is in the state, sealed, and only ever moves on: at each start the log must hold it. Others go to a file and to a webhook,
-//! as the configuration says.
+//! One copy is in the state, sealed, and only ever moves on: at each start the log must hold it. Others go to a file, a webhook and
+//! an object store, as the configuration says.
 
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+mod elsewhere;
+mod send;
+mod sigv4;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::BASE64;
 use sallyport_audit::log::{Break, Checkpoint, Head};
 use sallyport_audit::{Code, Event};
 use sallyport_sal::custody::SealingKey;
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tracing::{error, warn};
+use tracing::error;
 
 use super::Inner;
 use super::open::SELF;
 use super::state::HeadRecord;
 use crate::ServerError;
-use crate::config::Webhook;
+
+pub(super) use elsewhere::Place;
 
 const LABEL: &str = "audit-head";
-/// A webhook has so long to answer.
-const POST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How soon it is tried again to take a checkpoint where it belongs.
+/// How soon it is tried again to keep a checkpoint in the state.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Of a webhook's answer, its first line is read.
-const ANSWER_BYTES: u64 = 64;
 
 fn read(seal: &SealingKey, record: &HeadRecord) -> Option<Checkpoint> {
     let sealed = BASE64.decode(record.sealed.as_bytes()).ok()?;
@@ -110,15 +107,16 @@ impl Inner {
         }
     }
 
-    /// Keeps the last checkpoint of this process.
+    /// Keeps the last checkpoint of this process, here and everywhere else.
     pub(super) async fn keep_last_head(&self) {
         let last = self.log.checkpoints().borrow().clone();
         if let Some(checkpoint) = last {
-            self.carry(&checkpoint).await;
+            self.kept(&checkpoint).await;
+            self.take_elsewhere(&checkpoint).await;
         }
     }
 
-    /// Takes each checkpoint where it belongs, until the authority stops.
+    /// Keeps each checkpoint in the state, until the authority stops.
     pub(super) async fn carry_heads(self: Arc<Self>) {
         let mut checkpoints = self.log.checkpoints();
         checkpoints.mark_changed();
@@ -132,7 +130,7 @@ impl Inner {
             let last = checkpoints.borrow_and_update().clone();
             again = match last {
                 Some(checkpoint) => tokio::select! {
-                    done = self.carry(&checkpoint) => !done,
+                    done = self.kept(&checkpoint) => !done,
                     () = self.stop.cancelled() => return,
                 },
                 None => false,
@@ -140,78 +138,14 @@ impl Inner {
         }
     }
 
-    /// Takes a checkpoint everywhere; whether it is there.
-    async fn carry(&self, checkpoint: &Checkpoint) -> bool {
-        let mut done = true;
-        if let Err(error) = self.keep_head(checkpoint).await {
-            error!(%error, "the checkpoint of the audit log could not be kept in the state");
-            done = false;
-        }
-        if let Some(path) = self.config.audit.checkpoint_file.clone() {
-            let line = format!("{}\n", checkpoint.to_line());
-            let written = tokio::task::spawn_blocking(move || append(&path, &line)).await;
-            if let Ok(Err(error)) = written {
-                error!(%error, "the checkpoint of the audit log could not be written to its file");
-                done = false;
+    /// Keeps a checkpoint in the state; whether it is there.
+    async fn kept(&self, checkpoint: &Checkpoint) -> bool {
+        match self.keep_head(checkpoint).await {
+            Ok(()) => true,
+            Err(error) => {
+                error!(%error, "the checkpoint of the audit log could not be kept in the state");
+                false
             }
         }
-        if let Some(webhook) = &self.config.audit.checkpoint_webhook {
-            let body = json(self.config.cluster.as_str(), checkpoint);
-            let posted = tokio::time::timeout(POST_TIMEOUT, post(webhook, &body))
-                .await
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            if let Err(error) = posted {
-                warn!(%webhook, %error, "the checkpoint of the audit log could not be posted");
-                metrics::counter!("sallyport_audit_checkpoints_unposted_total").increment(1);
-                done = false;
-            }
-        }
-        done
-    }
-}
-
-/// Appends a line that the file does not end in already.
-fn append(path: &Path, line: &str) -> io::Result<()> {
-    let before = std::fs::read_to_string(path).or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(String::new()),
-        _ => Err(error),
-    })?;
-    if before.ends_with(line) {
-        return Ok(());
-    }
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    file.write_all(line.as_bytes())?;
-    file.sync_data()
-}
-
-fn json(cluster: &str, checkpoint: &Checkpoint) -> String {
-    serde_json::json!({
-        "cluster": cluster,
-        "sequence": checkpoint.head.sequence,
-        "hash": HEXLOWER.encode(&checkpoint.head.hash),
-        "time": checkpoint.time,
-        "signature": BASE64.encode(&checkpoint.signature),
-        "checkpoint": checkpoint.to_line(),
-    })
-    .to_string()
-}
-
-/// One request by HTTP/1.1 (RFC 9112) on a connection of its own; any answer of the class 2xx is good.
-async fn post(webhook: &Webhook, body: &str) -> io::Result<()> {
-    let address = &webhook.address;
-    let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-    let request = format!(
-        "POST {} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        webhook.path,
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES).read_to_end(&mut answer).await?;
-    let answer = String::from_utf8_lossy(&answer);
-    let line = answer.lines().next().unwrap_or_default();
-    match line.split(' ').nth(1) {
-        Some(status) if line.starts_with("HTTP/1.") && status.starts_with('2') => Ok(()),
-        _ => Err(io::Error::other(format!("the answer was {line:?}, not 2xx"))),
     }
 }

@@ -113,6 +113,8 @@ struct Inner {
     changing_authorities: tokio::sync::Mutex<()>,
     recording_key: [u8; 32],
     log: AuditLog,
+    /// Where its checkpoints are taken besides the state.
+    elsewhere: Vec<Arc<heads::Place>>,
     index: issued::Index,
     recordings: Arc<RecordingStore>,
     room: room::Room,

@@ -95,6 +95,7 @@ pub(super) async fn open_with(
     let (tls, own) = server_config(&loaded.authorities, loaded.auth_id, own_ttl, now)?;
     let room = super::room::Room::of(&config.data_dir);
     let budgets = budgets::Budgets::of(config.audit.host_events_per_minute);
+    let elsewhere = heads::Place::all(&config.audit);
     let inner = Arc::new(Inner {
         config,
         store,
@@ -104,6 +105,7 @@ pub(super) async fn open_with(
         changing_authorities: tokio::sync::Mutex::new(()),
         recording_key: recording_public,
         log,
+        elsewhere,
         index: super::issued::Index::new(),
         recordings: Arc::new(recordings),
         room,
@@ -152,6 +154,9 @@ pub(super) async fn open_with(
         inner.keep_last_head().await;
     }
     inner.tasks.spawn(Arc::clone(&inner).carry_heads());
+    for place in &inner.elsewhere {
+        inner.tasks.spawn(Arc::clone(&inner).carry_elsewhere(Arc::clone(place)));
+    }
     inner.tasks.spawn(Arc::clone(&inner).follow());
     inner.tasks.spawn(Arc::clone(&inner).follow_people());
     inner.tasks.spawn(Arc::clone(&inner).sweep());

@@ -67,7 +67,12 @@ auth:
   # Where signed checkpoints of the audit log go, and what a host may report: docs/audit.md.
   # audit:
   #   checkpoint_file: /mnt/elsewhere/sallyport-checkpoints
-  #   checkpoint_webhook: http://127.0.0.1:9000/checkpoints
+  #   checkpoint_webhook: https://log.example.com/checkpoints
+  #   checkpoint_webhook_token_file: /etc/sallyport/webhook.token   # mode 0600; sent as a bearer token
+  #   checkpoint_bucket:                   # an object store that speaks S3
+  #     url: https://s3.eu-central-1.amazonaws.com/BUCKET/PREFIX
+  #     region: eu-central-1
+  #     credentials_file: /etc/sallyport/s3.credentials             # mode 0600
   #   host_events_per_minute: 60000
   # How long certificates and tokens live, by kind: docs/certificates.md has the kinds and the limits.
   # lifetimes:

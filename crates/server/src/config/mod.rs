@@ -25,7 +25,7 @@ use sallyport_access::{ClusterName, Database, IdError, Labels, NodeName};
 use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
-pub use audit::{AuditSection, Webhook};
+pub use audit::{AuditSection, Bucket, Endpoint, Webhook};
 pub use ca_keys::{CaKeysSection, SEALED};
 pub use crypto::{Choice, CryptoSection};
 use danger::Danger;

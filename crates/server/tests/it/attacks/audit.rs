@@ -184,7 +184,7 @@ async fn checkpoints_are_taken_where_an_intruder_is_not() {
     });
     let audit = AuditSection {
         checkpoint_file: Some(file.clone()),
-        checkpoint_webhook: Some(Webhook { address: address.into(), path: "/log".to_owned() }),
+        checkpoint_webhook: Some(Webhook::at(false, address.into(), "/log")),
         ..AuditSection::default()
     };
     let section = AuthSection { audit, ..auth_section() };
