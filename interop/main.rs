@@ -44,3 +44,4 @@ mod support;
 mod telemetry;
 mod tools;
 mod trace;
+mod under_faults;

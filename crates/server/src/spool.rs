@@ -4,13 +4,14 @@
 //! down; a task sends closed segments in order and removes each once the authority has it on disk. Sending one twice
 //! is harmless, the authority knows events by id. When the bound is reached or the disk is full, new events are dropped
 //! and counted, and an event says so in their place as soon as there is room: a gap in the audit log is one that is said.
+//! So is what may have been lost with a process that was killed: the next one finds the spool open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const SUFFIX: &str = "jsonl";
+/// Is there while a process may have events that are not in the spool yet.
+const OPEN: &str = "open";
 
 enum Command {
     Event(Box<Event>),
@@ -107,6 +110,7 @@ pub(crate) fn open(directory: &Path, limit_bytes: u64) -> Result<(Spool, Sender)
     }
     // Names are time-ordered UUIDs.
     leftovers.sort_by(|left, right| left.path.cmp(&right.path));
+    let unclosed = directory.join(OPEN).exists();
     let waiting = Arc::new(Waiting::default());
     let (closed, segments) = mpsc::unbounded_channel();
     let (progress, seen) = watch::channel(Progress::default());
@@ -122,7 +126,9 @@ pub(crate) fn open(directory: &Path, limit_bytes: u64) -> Result<(Spool, Sender)
         waiting: Arc::clone(&waiting),
         closed,
         progress: progress.clone(),
+        unclosed: AtomicBool::new(unclosed),
     };
+    writer.mark_open(true);
     std::thread::Builder::new().name("event-spool".to_owned()).spawn(move || writer.run(&commands)).map_err(
         |source| ServerError::File { action: "start the writer of", path: directory.to_owned(), source },
     )?;
@@ -150,6 +156,8 @@ struct Writer {
     /// Bounded by `limit_bytes` on disk: each entry is a segment file.
     closed: mpsc::UnboundedSender<Segment>,
     progress: watch::Sender<Progress>,
+    /// The process before this one was killed, and that is not said yet.
+    unclosed: AtomicBool,
 }
 
 struct Open {
@@ -161,24 +169,47 @@ struct Open {
 }
 
 impl Writer {
+    /// Says to a process after this one whether this one may have had more events.
+    fn mark_open(&self, open: bool) {
+        let mark = self.directory.join(OPEN);
+        let done = match open {
+            true => {
+                OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&mark).map(drop)
+            }
+            false => fs::remove_file(&mark),
+        };
+        if let Err(error) = done
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(%error, path = %mark.display(), "a spool of events is not marked");
+        }
+    }
+
     fn run(&self, commands: &Receiver<Command>) {
         let mut open: Option<Open> = None;
+        let mut ending = false;
+        self.say_unclosed(&mut open);
         loop {
+            let gap =
+                self.waiting.dropped.load(Ordering::Relaxed) > 0 || self.unclosed.load(Ordering::Relaxed);
             let patience = match &open {
                 Some(open) => SEGMENT_TIME.saturating_sub(open.since.elapsed()),
-                None if self.waiting.dropped.load(Ordering::Relaxed) > 0 => SAY_AGAIN,
+                None if gap => SAY_AGAIN,
                 None => Duration::from_secs(3600),
             };
             match commands.recv_timeout(patience) {
                 Ok(Command::Event(event)) => {
                     self.say_lost(&mut open);
                     self.keep(&mut open, &event);
-                    if open.as_ref().is_some_and(|open| open.bytes >= SEGMENT_BYTES) {
+                    // What comes at the very end is not waited for.
+                    if ending || open.as_ref().is_some_and(|open| open.bytes >= SEGMENT_BYTES) {
                         self.close(&mut open);
                     }
                 }
                 Ok(Command::Flush) => {
                     self.close(&mut open);
+                    self.mark_open(false);
+                    ending = true;
                     self.progress.send_modify(|progress| progress.flushed += 1);
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -188,6 +219,7 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => {
                     self.say_lost(&mut open);
                     self.close(&mut open);
+                    self.mark_open(false);
                     return;
                 }
             }
@@ -209,8 +241,21 @@ impl Writer {
         }
     }
 
+    /// Says that a process before this one may have had more events, as soon as that can be written.
+    fn say_unclosed(&self, open: &mut Option<Open>) {
+        if !self.unclosed.load(Ordering::Relaxed) {
+            return;
+        }
+        let event = Event::new(Code::AuditUnclosed, OffsetDateTime::now_utc())
+            .message("the process before this one was ended without handing over its last events");
+        if matches!(self.append(open, &event), Ok(true)) {
+            self.unclosed.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Says how many events are missing, in their place, as soon as that can be written.
     fn say_lost(&self, open: &mut Option<Open>) {
+        self.say_unclosed(open);
         let lost = self.waiting.dropped.load(Ordering::Relaxed);
         if lost == 0 {
             return;
@@ -364,6 +409,30 @@ mod tests {
 
     async fn closed(sender: &mut Sender) -> Segment {
         tokio::time::timeout(PATIENCE, sender.segments.recv()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_killed_is_told_of_by_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events");
+        // What a process leaves behind that has no time to end.
+        files::private_directory(&path).unwrap();
+        fs::write(path.join(OPEN), "").unwrap();
+        let (spool, mut sender) = open(&path, LIMIT_BYTES).unwrap();
+        spool.emit(event("after"));
+        let segment = closed(&mut sender).await;
+        let mut kept = read(&segment.path).unwrap();
+        while !kept.iter().any(|line| line.contains("\"after\"")) {
+            kept.extend(read(&closed(&mut sender).await.path).unwrap());
+        }
+        assert!(kept[0].contains("\"audit.unclosed\""), "{kept:?}");
+        assert!(path.join(OPEN).exists());
+        // One that ends in order is not told of, whatever comes at its very end.
+        let _ = spool.flush(Duration::ZERO).await;
+        spool.emit(event("the last"));
+        let segment = closed(&mut sender).await;
+        assert!(read(&segment.path).unwrap()[0].contains("the last"));
+        assert!(!path.join(OPEN).exists());
     }
 
     #[tokio::test]

@@ -73,6 +73,7 @@ fn reported_by_hosts(code: &Code) -> bool {
                 | Code::CryptoQuarantined
                 | Code::CryptoProfileStale
                 | Code::AuditLost
+                | Code::AuditUnclosed
         )
 }
 
