@@ -131,7 +131,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 30] = [
+const METRICS: [(Shape, &str, &str); 31] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -173,6 +173,11 @@ const METRICS: [(Shape, &str, &str); 30] = [
         "Calls without a certificate past the bound of their address.",
     ),
     (Shape::Gauge, "sallyport_auth_disk_free_bytes", "Free bytes on the authority's disk."),
+    (
+        Shape::Counter,
+        "sallyport_audit_checkpoints_unposted_total",
+        "Attempts to take a checkpoint of the audit log to a place that failed (`place`).",
+    ),
     (Shape::Counter, "sallyport_events_dropped_total", "Audit events lost because the spool was full."),
     (Shape::Counter, "sallyport_recording_bytes_total", "Bytes of recordings handed to the authority."),
     (Shape::Gauge, "sallyport_recording_spool_bytes", "Bytes of recordings on this node's disk."),
