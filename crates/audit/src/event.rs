@@ -191,6 +191,8 @@ codes! {
     SessionCut = "SP2008W", "session.cut";
     /// The user's own key signed the login of a proxy that records, on the server.
     SessionAgentSigned = "SP2009I", "session.agent_signed";
+    /// A proxy opened a stream to a node, a server, or an agent of a database.
+    StreamOpened = "SP2012I", "stream.opened";
     /// A forwarded connection ended.
     SessionPortForwardEnd = "SP2020I", "session.port_forward_end";
     /// A node began to listen on a port or socket for a client (`ssh -R`).

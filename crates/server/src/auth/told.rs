@@ -83,6 +83,7 @@ fn seen_in_passing(code: &Code) -> bool {
         code,
         Code::NodeConnected
             | Code::NodeDisconnected
+            | Code::StreamOpened
             | Code::SessionRefused
             | Code::SessionLost
             | Code::SessionCut
@@ -112,6 +113,10 @@ fn about_databases(code: &Code) -> bool {
             | Code::DatabaseUserDeactivated
             | Code::DatabaseUserLeft
     )
+}
+
+fn is_proxy(identity: &Identity) -> bool {
+    matches!(&identity.principal, Principal::Host { role: HostRole::Proxy, .. })
 }
 
 /// Keeps what a host claimed beside what the authority says.
@@ -156,6 +161,9 @@ impl Inner {
                     identity.display_name(),
                     event.code
                 )));
+            }
+            if event.code == Code::StreamOpened && !is_proxy(identity) {
+                return Err(Status::permission_denied("only proxies open streams"));
             }
             event.kind = event.code.kind().to_owned();
             event.origin = identity.display_name();

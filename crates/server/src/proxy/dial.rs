@@ -287,6 +287,7 @@ impl Dialler {
             Ok(dialled) => {
                 counter!("sallyport_sessions_total", "result" => "opened").increment(1);
                 info!(node_id = %dialled.node.id, login = dialled.pass.login(), "session opened");
+                self.report_opened(traveller, dialled, now);
             }
             Err(error) => {
                 counter!("sallyport_sessions_total", "result" => error.name()).increment(1);
@@ -431,6 +432,18 @@ impl Dialler {
                 }
             }
         })
+    }
+
+    /// Says that there is a way to a node now. What runs there can keep a node from telling, but not a proxy.
+    fn report_opened(&self, traveller: Traveller<'_>, dialled: &Dialled, now: OffsetDateTime) {
+        let event = Event::new(Code::StreamOpened, now)
+            .user(traveller.identity.display_name())
+            .node(dialled.node.name.as_str())
+            .login(dialled.pass.login())
+            .source(traveller.client.to_string())
+            .field("node_id", dialled.node.id.to_string())
+            .field("at", "proxy");
+        self.sink.emit(event);
     }
 
     fn report(

@@ -77,6 +77,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
         tap: Arc<dyn Tap>,
     ) -> Ended;
 
+    /// Whether a session there could alter or remove what is kept of it here.
+    fn reaches_records(&self) -> bool {
+        false
+    }
+
     /// Whether the client's agent is needed to get there at all, for which no role is asked: nothing of it is there to be
     /// reached from a session.
     fn wants_agent(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_access::SessionId;
-use sallyport_access::permit::Permit;
+use sallyport_access::permit::{Permit, RecordAt, RecordPolicy};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
@@ -25,6 +25,10 @@ use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Termin
 
 /// How long a client has to take the reason for the end of its session.
 pub(super) const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Why a session that has to be recorded does not begin where it could undo that.
+const OWN_ACCOUNT: &str = "this session has to be recorded, and the node runs as the account that the session would have, which \
+    could remove the recording; an administrator may run the node as root, or apart from its users' accounts";
 
 /// What a channel asks to start.
 pub(super) struct Wanted {
@@ -102,6 +106,10 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let options = permit.options();
     let how =
         How { policy: options.record_session, mode: options.recording, input: server.config.record_input };
+    if how.policy == RecordPolicy::Strict && how.mode.at != RecordAt::Off && place.reaches_records() {
+        shared.refused(shared.event(Code::SessionRefused).message(OWN_ACCOUNT));
+        return door.refuse(OWN_ACCOUNT).await;
+    }
     let Some(recorders) = &server.recorders else {
         return door.refuse("nothing can be recorded here, so nothing runs here").await;
     };

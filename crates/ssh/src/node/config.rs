@@ -47,6 +47,9 @@ pub struct NodeConfig {
     /// Open a session of PAM's around each session, by runuser(1) and the service of that name. For a node that is root.
     /// Costs three more processes for each session. Default: no.
     pub pam_session: bool,
+    /// Whether the accounts that sessions run as can neither alter nor remove what the node keeps of them. Default: whether
+    /// this process is root. Where they can, a session that has to be recorded (`record_session: strict`) does not begin.
+    pub out_of_reach: bool,
 }
 
 impl Default for NodeConfig {
@@ -67,6 +70,7 @@ impl Default for NodeConfig {
             kill_orphans: false,
             pam_account: None,
             pam_session: false,
+            out_of_reach: nix::unistd::geteuid().is_root(),
         }
     }
 }

@@ -29,6 +29,7 @@ pub(super) struct Local {
     /// The service that PAM is asked by about accounts.
     pub(super) pam_account: Option<String>,
     pub(super) pam_session: bool,
+    pub(super) out_of_reach: bool,
     /// Where the person is.
     pub(super) from: Option<IpAddr>,
 }
@@ -42,6 +43,7 @@ struct LocalPlace {
     login_records: Option<LoginRecords>,
     kill_orphans: bool,
     pam_session: bool,
+    out_of_reach: bool,
 }
 
 impl LocalPlace {
@@ -92,8 +94,9 @@ impl BackEnd for Local {
         let login = permit.login().to_string();
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
-                let Self { ready, gateway_ports, login_records, kill_orphans, pam_session, .. } =
-                    self.clone();
+                let Self {
+                    ready, gateway_ports, login_records, kill_orphans, pam_session, out_of_reach, ..
+                } = self.clone();
                 if let Some(service) = &self.pam_account {
                     admission::ask(&account, ready.helper(), service, self.from).await?;
                 }
@@ -104,6 +107,7 @@ impl BackEnd for Local {
                     login_records,
                     kill_orphans,
                     pam_session,
+                    out_of_reach,
                 }))
             }
             Ok(Err(error)) => Err(error.to_string()),
@@ -117,6 +121,10 @@ impl BackEnd for Local {
 
 #[async_trait]
 impl Place for LocalPlace {
+    fn reaches_records(&self) -> bool {
+        !self.out_of_reach
+    }
+
     async fn begin(&self, session: &Asked) -> Result<Option<Running>, String> {
         if !self.pam_session {
             return Ok(None);

@@ -335,6 +335,7 @@ impl NodeServer {
             kill_orphans: config.kill_orphans,
             pam_account: config.pam_account.clone(),
             pam_session: config.pam_session,
+            out_of_reach: config.out_of_reach,
             from: info.client_addr.map(|address| address.ip()),
         })
     }

@@ -298,6 +298,8 @@ impl Databases {
                 Some((agent, stream))
             })
             .ok_or_else(|| unreachable("no agent of it is connected to this proxy"))?;
+        let event = self.event(Code::StreamOpened, guest, &permit);
+        self.dialler.sink.emit(event.field("agent", agent.to_string()).field("at", "proxy"));
         cancel.served_by(agent);
         counter!("sallyport_sessions_total", "result" => "opened").increment(1);
         info!(db_user = user, db_name = name, "database session opened");

@@ -46,6 +46,24 @@ async fn bytes_may_follow_the_target_at_once() {
 }
 
 #[tokio::test]
+async fn each_stream_that_is_opened_is_told_by_the_proxy_itself() {
+    let rig = Rig::new().await;
+    let (id, _tunnel) = rig.echo("web-1").await;
+    let _call = rig.open(&rig.user("alice"), "web-1", "deploy").await.unwrap();
+    // The authority does not answer in this test, so the event waits on disk.
+    until("the event", || {
+        rig.waiting_events().iter().any(|event| {
+            event["code"] == "SP2012I"
+                && (&event["user"], &event["node"], &event["login"])
+                    == (&"alice".into(), &"web-1".into(), &"deploy".into())
+                && event["fields"]["node_id"] == id.to_string()
+                && event["source"].as_str().is_some_and(|source| source.starts_with("127.0.0.1:"))
+        })
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn refusals_name_the_reason_and_leave_an_event() {
     let rig = Rig::new().await;
     let (_, _tunnel) = rig.echo("web-1").await;

@@ -107,6 +107,14 @@ async fn a_proxy_names_only_servers_whose_sessions_it_records() {
     assert_eq!(found[0]["fields"]["claimed_node"], "web-1");
     let refused = events(&mut cluster.admin().await, "session.refused").await;
     assert_eq!(refused[0]["node"], "web-1", "what it refused is its own to say");
+    // So are the streams that it opened, and nobody else's.
+    let opened = Event::new(Code::StreamOpened, now()).user("alice").node("web-1");
+    emit(&gate, &[&opened]).await.unwrap();
+    let as_node = Joining::new("node", "web-9").join(&cluster).await.unwrap();
+    let status = emit(&as_node, &[&opened]).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+    let found = events(&mut cluster.admin().await, "stream.opened").await;
+    assert_eq!((found.len(), found[0]["origin"].as_str()), (1, Some("proxy:gate")));
 
     let mut list = SessionsClient::new(admin_channel(&cluster.data_dir()).await);
     let (sender, receiver) = tokio::sync::mpsc::channel(4);

@@ -181,7 +181,7 @@ async fn a_connection_ends_with_its_certificate_only_where_the_roles_say_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_session_without_a_recording_does_not_begin() {
-    let world = World::with("record_session: strict", |_| {}).await;
+    let world = World::with("record_session: strict", |config| config.out_of_reach = true).await;
     std::fs::remove_dir_all(world.path("recordings")).unwrap();
     let refused = output(world.ssh(&[], &["echo in"])).await;
     assert_eq!(refused.status.code(), Some(255));
