@@ -90,11 +90,13 @@ impl Secret {
     }
 
     /// Checks a code. The result is the step it belongs to, which the caller must keep: pass it as `last_step` from
-    /// then on, so that no code is accepted twice, nor an older one after a newer (RFC 6238 §5.2). Spaces in the code
-    /// are ignored, as authenticators show them.
+    /// then on, so that no code is accepted twice, nor an older one after a newer (RFC 6238 §5.2). However a code is
+    /// spelled, it is the same code: spaces are ignored, as authenticators show them, and full-width digits are read as
+    /// digits, as keyboards for Chinese, Japanese and Korean write them.
     #[must_use]
     pub fn verify(&self, code: &str, now: OffsetDateTime, last_step: Option<u64>) -> Option<u64> {
-        let code: Zeroizing<String> = Zeroizing::new(code.chars().filter(|c| !c.is_whitespace()).collect());
+        let code: Zeroizing<String> =
+            Zeroizing::new(code.chars().filter(|c| !c.is_whitespace()).map(narrow).collect());
         if code.len() != usize::from(DIGITS) || !code.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -123,6 +125,16 @@ impl fmt::Debug for Secret {
 #[must_use]
 pub fn uri(secret: &Secret, issuer: &str, account: &str) -> Zeroizing<String> {
     secret.uri(issuer, account)
+}
+
+/// A full-width digit (U+FF10 to U+FF19) as the digit that it is compatible with (Unicode NFKC); everything else as it is.
+fn narrow(character: char) -> char {
+    match character {
+        '\u{ff10}'..='\u{ff19}' => {
+            char::from_u32(u32::from(character) - 0xff10 + u32::from('0')).unwrap_or(character)
+        }
+        other => other,
+    }
 }
 
 fn seconds(now: OffsetDateTime) -> u64 {
@@ -195,8 +207,16 @@ mod tests {
     #[test]
     fn codes_are_six_digits_with_or_without_a_gap() {
         let (secret, now) = (rfc_secret(), at(59));
-        assert!(secret.verify("287 082", now, None).is_some());
-        for wrong in ["", "28708", "2870822", "28708x", "287083", "94287082", "２８７０８２"] {
+        let step = Some(59 / STEP_SECONDS);
+        for same in ["287 082", " 287082\n", "２８７０８２", "２８7０82", "２８７\u{3000}０８２\u{a0}"]
+        {
+            assert_eq!(secret.verify(same, now, None), step, "{same}");
+            assert_eq!(secret.verify(same, now, step), None, "{same}, used");
+        }
+        // Digits of other scripts are no spelling of these; a zero-width space is no space.
+        for wrong in
+            ["", "28708", "2870822", "28708x", "287083", "94287082", "２８７０８", "٢٨٧٠٨٢", "287\u{200b}082"]
+        {
             assert_eq!(secret.verify(wrong, now, None), None, "{wrong}");
         }
     }

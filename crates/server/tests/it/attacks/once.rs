@@ -109,15 +109,51 @@ async fn of_two_hundred_logins_with_one_code_one_wins() {
     assert_eq!(answered.await.len(), 1);
 
     // The same code is the same in every spelling.
-    let wide: String = code.chars().map(|c| char::from_u32(u32::from(c) + 0xfee0).unwrap()).collect();
-    let spaced: String = code.chars().flat_map(|c| [c, ' ']).collect();
     let mut login = login;
-    for other in [code.clone(), format!(" {code}\n"), spaced, wide, format!("{code}\u{3000}")] {
+    for other in spellings(&code) {
         let status = login.login_with_password(attempt("alice", &other)).await.unwrap_err();
         assert!(
             matches!(status.code(), Code::Unauthenticated | Code::ResourceExhausted),
             "{other:?}: {status:?}"
         );
+    }
+}
+
+/// One code, as it is, and as people and their keyboards write it.
+fn spellings(code: &str) -> Vec<String> {
+    let wide: String = code.chars().map(|c| char::from_u32(u32::from(c) + 0xfee0).unwrap()).collect();
+    let spaced: String = code.chars().flat_map(|c| [c, ' ']).collect();
+    let mixed = format!("{}{}", &code[..3], wide.chars().skip(3).collect::<String>());
+    vec![
+        code.to_owned(),
+        format!(" {code}\n"),
+        spaced,
+        wide.clone(),
+        format!("{code}\u{3000}"),
+        wide.chars().flat_map(|c| [c, '\u{3000}']).collect(),
+        mixed,
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_is_one_code_however_it_is_spelled() {
+    let cluster = Cluster::without_node().await;
+    let mut login = stranger(&cluster).await;
+    for (number, spelling) in spellings("000000").iter().enumerate().skip(2) {
+        assert_ne!(spelling, "000000");
+        let name = format!("user-{number}");
+        let secret = enrolled(&cluster, &name).await;
+        let code = secret.code(OffsetDateTime::now_utc() + Duration::from_secs(totp::STEP_SECONDS));
+        // It is read as the code that it is, and has then been used.
+        let spelled = spellings(&code)[number].clone();
+        login
+            .login_with_password(attempt(&name, &spelled))
+            .await
+            .unwrap_or_else(|status| panic!("{spelled:?}: {status:?}"));
+        for again in [code, spelled] {
+            let status = login.login_with_password(attempt(&name, &again)).await.unwrap_err();
+            assert_eq!(status.code(), Code::Unauthenticated, "{again:?}: {status:?}");
+        }
     }
 }
 
