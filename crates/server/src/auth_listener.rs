@@ -72,7 +72,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         authority: AuthorityWay::Here(start.authority.serve),
         relays: true,
         hub: None,
-        router: None,
+        routes: None,
         ssh: None,
         databases: None,
         sink: Arc::new(NoEvents),

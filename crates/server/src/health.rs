@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -18,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::host_keys;
+use crate::routes::Routes;
 use crate::run::Readiness;
 
 /// How a part of the process is.
@@ -85,8 +85,15 @@ impl Health {
 
 /// `GET /healthz`: the process answers. `GET /readyz`: every part works; else 503 and what is missing. A part that does
 /// not do all it should is named, and is no reason to send anybody elsewhere.
-pub(crate) fn health_routes(health: Health) -> Router {
-    Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(health)
+pub(crate) fn health_routes(health: Health) -> Routes {
+    Routes::default()
+        .page("/healthz", get(|| async { "ok\n" }))
+        .page("/readyz", get(readyz).with_state(health))
+}
+
+/// What the diagnostics address serves: health, and the metrics.
+pub(crate) fn diagnostics_routes(health: Health) -> Routes {
+    health_routes(health).page("/metrics", get(render))
 }
 
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
@@ -293,8 +300,8 @@ async fn render() -> impl IntoResponse {
 
 /// Serves health and metrics until `stop`.
 pub(crate) async fn serve_diagnostics(listener: TcpListener, health: Health, stop: CancellationToken) {
-    let routes = health_routes(health).route("/metrics", get(render));
-    let server = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned());
+    let routes = diagnostics_routes(health);
+    let server = axum::serve(listener, routes.router()).with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = server.await {
         warn!(%error, "the diagnostics address is no longer served");
     }

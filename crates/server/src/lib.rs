@@ -30,6 +30,7 @@ mod places;
 mod proxy;
 mod reloading;
 mod reporting;
+mod routes;
 mod seen;
 mod sessions;
 mod signals;

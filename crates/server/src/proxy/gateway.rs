@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::{counter, gauge};
@@ -35,6 +34,7 @@ use crate::authority_client::{BoxIo, Io, ServeAuthority, dial, handshake};
 use crate::config::HostPort;
 use crate::host::Credentials;
 use crate::listener::{Acceptance, Faults, First, Rewind, Wants, classify};
+use crate::routes::Routes;
 use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::view::ClusterView;
@@ -82,7 +82,7 @@ pub(crate) struct Gateway {
     /// Whether other proxies may relay their clients' connections through this listener.
     pub(crate) relays: bool,
     pub(crate) hub: Option<Hub>,
-    pub(crate) router: Option<Router>,
+    pub(crate) routes: Option<Routes>,
     pub(crate) ssh: Option<ServeSsh>,
     pub(crate) databases: Option<Databases>,
     pub(crate) sink: Arc<dyn Sink>,
@@ -408,7 +408,7 @@ impl Gateway {
     }
 
     async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
-        if self.router.is_none() {
+        if self.routes.is_none() {
             return dropped("http_not_served");
         }
         // Boxed, so that the room for the handshake does not last as long as the connection.
@@ -436,7 +436,9 @@ impl Gateway {
 
     /// HTTP with whoever it is. What its TLS offered is told of `guest`, when it is known.
     pub(super) async fn serve_http(&self, stream: impl Io + 'static, peer: Peer, guest: Option<Arc<Guest>>) {
-        let Some(router) = self.router.clone() else { return dropped("http_not_served") };
+        let Some(router) = self.routes.as_ref().map(Routes::router) else {
+            return dropped("http_not_served");
+        };
         let anonymous = peer.identity.is_none();
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
             if let Some(guest) = &guest {

@@ -32,6 +32,7 @@ use sallyport_wire::v1::transport_server::TransportServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::debug;
 
 use self::databases::{Databases, FreshKeys};
 use self::dial::Dialler;
@@ -109,6 +110,9 @@ pub(crate) struct Service {
     /// What this proxy knows of the cluster.
     #[cfg(test)]
     view: Arc<ClusterView>,
+    /// The paths that it serves.
+    #[cfg(test)]
+    paths: Vec<&'static str>,
     hub: Hub,
     jump: Arc<Jump>,
     /// The certificate of the public pages.
@@ -282,10 +286,11 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             response
         })
         .service(transport);
-    let router = public::routes(Arc::clone(&view), &shown, health)
-        .route_service("/sallyport.v1.Transport/{*method}", transport);
+    let routes = public::routes(Arc::clone(&view), &shown, health)
+        .service("/sallyport.v1.Transport/{*method}", transport);
+    debug!(paths = ?routes.paths(), "the public address serves");
     #[cfg(test)]
-    let known = Arc::clone(&view);
+    let (known, paths) = (Arc::clone(&view), routes.paths().to_vec());
     let page = PublicPage::open(section.https.clone(), membership.public_names.clone())?;
     let page = Arc::new(page);
     tasks.spawn(Arc::clone(&page).follow(stop.clone()));
@@ -296,7 +301,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         authority: way,
         relays: false,
         hub: Some(hub.clone()),
-        router: Some(router),
+        routes: Some(routes),
         ssh: Some(jump::serve(Arc::clone(&jump))),
         databases: Some(databases),
         sink: Arc::new(spool.clone()),
@@ -325,6 +330,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         host: format!("proxy:{}", identity.name),
         #[cfg(test)]
         view: known,
+        #[cfg(test)]
+        paths,
         hub,
         jump,
         page,

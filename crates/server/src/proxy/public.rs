@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -10,6 +9,7 @@ use axum::routing::get;
 
 use super::well_known;
 use crate::health::{Health, health_routes};
+use crate::routes::Routes;
 use crate::view::ClusterView;
 
 /// What the pages need to know.
@@ -34,19 +34,18 @@ const HEADERS: [(header::HeaderName, &str); 6] = [
 ];
 
 /// `/`, `/invite/{token}`, `/ca/{kind}/{format}`, `/healthz`, `/readyz`, and what [`well_known`] has.
-pub(crate) fn routes(view: Arc<ClusterView>, address: &str, health: Health) -> Router {
+pub(crate) fn routes(view: Arc<ClusterView>, address: &str, health: Health) -> Routes {
     let keys = well_known::routes(Arc::clone(&view), address);
     let pages = Pages { view, address: Arc::from(address) };
-    Router::new()
-        .route("/", get(front))
-        .route("/invite/{token}", get(invite))
-        .with_state(pages)
-        .merge(keys)
-        .merge(health_routes(health))
-        .layer(axum::middleware::map_response(harden))
+    Routes::default()
+        .page("/", get(front).with_state(pages.clone()))
+        .page("/invite/{token}", get(invite).with_state(pages))
+        .and(keys)
+        .and(health_routes(health))
+        .answering(harden)
 }
 
-async fn harden(mut response: Response) -> Response {
+fn harden(mut response: Response) -> Response {
     // gRPC answers pass by here as well when the routers are merged; these headers do not concern them.
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));

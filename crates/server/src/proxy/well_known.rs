@@ -5,7 +5,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +14,7 @@ use sallyport_ca::{CaError, CaKind, Trust, known_hosts_lines, spiffe};
 use sallyport_sal::hash;
 use serde_json::json;
 
+use crate::routes::Routes;
 use crate::view::ClusterView;
 
 /// How long a copy may be used. A new key is trusted for longer than that before it signs.
@@ -125,19 +125,21 @@ impl Shelf {
 
 /// `/.well-known/jwks.json`, `/.well-known/openid-configuration` with its keys, the SPIFFE bundle, and
 /// `/ca/{kind}/{format}`. `address` is the public one, as people type it.
-pub(super) fn routes(view: Arc<ClusterView>, address: &str) -> Router {
+pub(super) fn routes(view: Arc<ClusterView>, address: &str) -> Routes {
     let issuer = jwt::issuer(address).map(Arc::from);
     let shelf = Shelf { view, issuer, documents: Arc::default() };
     let show = |pick: fn(&Documents) -> Option<&Document>| {
-        get(move |State(shelf): State<Shelf>, headers: HeaderMap| async move { shelf.answer(&headers, pick) })
+        let shown = get(move |State(shelf): State<Shelf>, headers: HeaderMap| async move {
+            shelf.answer(&headers, pick)
+        });
+        shown.with_state(shelf.clone())
     };
-    Router::new()
-        .route(JWKS, show(|documents| documents.jwks.as_ref()))
-        .route(OIDC_JWKS, show(|documents| documents.oidc_jwks.as_ref()))
-        .route(DISCOVERY, show(|documents| documents.discovery.as_ref()))
-        .route(SPIFFE, show(|documents| documents.spiffe.as_ref()))
-        .route("/ca/{kind}/{format}", get(export))
-        .with_state(shelf)
+    Routes::default()
+        .page(JWKS, show(|documents| documents.jwks.as_ref()))
+        .page(OIDC_JWKS, show(|documents| documents.oidc_jwks.as_ref()))
+        .page(DISCOVERY, show(|documents| documents.discovery.as_ref()))
+        .page(SPIFFE, show(|documents| documents.spiffe.as_ref()))
+        .page("/ca/{kind}/{format}", get(export).with_state(shelf.clone()))
 }
 
 /// The public half of a CA as somebody else's software wants it, with both keys during a rotation.

@@ -24,7 +24,7 @@ use crate::config::Limits;
 use crate::proxy::tests::rig::{PATIENCE, Pair, Rig, channel, client_hello, open, until};
 
 /// One request by HTTP/1.1 without a certificate; the answer's status and all of it.
-async fn ask(rig: &Rig, method: &str, path: &str) -> (u16, String) {
+pub(super) async fn ask(rig: &Rig, method: &str, path: &str) -> (u16, String) {
     let mut stream = rig.tls_to_proxy(None, &[alpn::HTTP11]).await.unwrap();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/grpc\r\nContent-Length: \
