@@ -21,6 +21,7 @@ async fn it_gives_the_account_that_it_was_made_for_until_a_reset_voids_it() {
 
     let fresh =
         admin.reset_user(v1::ResetUserRequest { name: "carol".to_owned() }).await.unwrap().into_inner();
+    let since = Stopwatch::start();
     let finish = |token: &str| v1::FinishInviteRequest {
         token: token.to_owned(),
         password: support::PASSWORD.to_owned(),
@@ -28,6 +29,7 @@ async fn it_gives_the_account_that_it_was_made_for_until_a_reset_voids_it() {
     };
     assert!(login.finish_invite(finish(&stolen)).await.is_err(), "the stolen link is void");
     assert!(login.begin_invite(v1::BeginInviteRequest { token: stolen }).await.is_err());
+    since.done("a stolen link was refused");
     login.begin_invite(v1::BeginInviteRequest { token: fresh.token.clone() }).await.unwrap();
     login.finish_invite(finish(&fresh.token)).await.unwrap();
     assert!(login.finish_invite(finish(&fresh.token)).await.is_err(), "a link is spent with its first use");

@@ -21,9 +21,10 @@ async fn it_gives_one_host_of_its_role_which_a_lock_ends() {
     let joined = support::events(&mut admin, "SP1300I").await;
     assert!(joined.iter().any(|event| event["fields"]["host_id"] == issued.host_id), "{joined:?}");
 
-    lock(&cluster, &format!("node: {}", issued.host_id)).await;
+    let since = lock(&cluster, &format!("node: {}", issued.host_id)).await;
     let watch = v1::WatchRequest { kinds: vec!["role".to_owned()] };
     denied("the policy", FleetClient::new(channel).watch(watch).await);
+    since.done("a host that joined with a stolen token was refused");
     cluster.running.shutdown(false).await;
 }
 
@@ -34,6 +35,8 @@ async fn one_that_is_removed_gives_nothing() {
     let (token, pin) = support::token(&mut admin, "node").await;
     let delete = v1::DeleteResourceRequest { kind: "token".to_owned(), name: token[..8].to_owned() };
     admin.delete_resource(delete).await.unwrap();
+    let since = Stopwatch::start();
     denied("a removed token", join(&cluster, &token, &pin, "node", "web-9").await);
+    since.done("a removed token was refused");
     cluster.running.shutdown(false).await;
 }

@@ -48,11 +48,12 @@ async fn it_gives_what_runs_there_and_a_lock_ends_that() {
     }
 
     let live = scene.session().await;
-    lock(&scene.cluster, "node: web-1").await;
-    is_cut(live).await;
+    let since = lock(&scene.cluster, "node: web-1").await;
+    is_cut(live, &since).await;
     denied("the policy", fleet.watch(v1::WatchRequest { kinds: vec!["role".to_owned()] }).await);
     let renew =
         v1::RenewHostRequest { ssh_public_key: ssh_line(), tls_public_key: spki(), public_names: Vec::new() };
     denied("a renewal", fleet.renew_host(renew).await);
+    since.done("a stolen node was refused");
     scene.end().await;
 }

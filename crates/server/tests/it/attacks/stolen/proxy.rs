@@ -32,10 +32,11 @@ async fn it_gives_no_certificates_of_others_no_policy_and_no_recordings_and_a_lo
     denied("a login on a node", fleet.certify_for_target(login).await);
     denied("a heartbeat as a node", fleet.heartbeat(v1::HeartbeatRequest::default()).await);
 
-    lock(&scene.cluster, &format!("node: {}", stolen.id)).await;
+    let since = lock(&scene.cluster, &format!("node: {}", stolen.id)).await;
     denied("the policy", fleet.watch(v1::WatchRequest { kinds: vec!["role".to_owned()] }).await);
     let renew =
         v1::RenewHostRequest { ssh_public_key: ssh_line(), tls_public_key: spki(), public_names: Vec::new() };
     denied("a renewal", fleet.renew_host(renew).await);
+    since.done("a stolen proxy was refused");
     scene.end().await;
 }

@@ -1,7 +1,5 @@
 //! The key of one CA, the one for users.
 
-use std::sync::Arc;
-
 use sallyport_access::{Login, Principal, RoleName, Traits, UserName};
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{Authority, SshOptions, issue_user};
@@ -73,6 +71,7 @@ async fn it_signs_for_users_alone_and_a_rotation_ends_it() {
         let rotate = v1::RotateCaRequest { kind: "user".to_owned(), step, force: true };
         rotation.rotate_ca(rotate).await.unwrap();
     }
+    let since = Stopwatch::start();
     support::until("the proxy to forget the stolen key", async || {
         let refused = match mallory.connect().await {
             Ok(channel) => support::open(channel, "web-1", &scene.login).await.is_err(),
@@ -81,5 +80,6 @@ async fn it_signs_for_users_alone_and_a_rotation_ends_it() {
         refused.then_some(())
     })
     .await;
+    since.done("the proxy refused the stolen key");
     scene.end().await;
 }

@@ -33,9 +33,11 @@ async fn they_give_that_users_access_and_nothing_else_until_they_are_denied() {
         certificates.list_certificates(asked).await.unwrap().into_inner().certificates[0].serial.clone();
     let deny = v1::DenyCertificateRequest { id: serial, reason: "stolen".to_owned() };
     certificates.deny_certificate(deny).await.unwrap();
-    is_cut(live).await;
+    let since = Stopwatch::start();
+    is_cut(live, &since).await;
     assert_eq!(thief.open("web-1", &scene.login).await.err().unwrap().code(), Code::PermissionDenied);
     denied("a call", ClusterClient::new(channel).list_nodes(v1::ListNodesRequest::default()).await);
+    since.done("a denied certificate was refused");
     // The user, who logs in again, goes on.
     let alice = log_in_again(&scene, "alice").await;
     assert_eq!(alice.run("web-1", &scene.login, "echo in").await.0, "in\n");
@@ -46,8 +48,8 @@ async fn they_give_that_users_access_and_nothing_else_until_they_are_denied() {
 async fn a_lock_of_the_user_ends_every_login() {
     let scene = Scene::new().await;
     let (live, other) = (scene.session().await, log_in_again(&scene, "alice").await);
-    lock(&scene.cluster, "user: alice").await;
-    is_cut(live).await;
+    let since = lock(&scene.cluster, "user: alice").await;
+    is_cut(live, &since).await;
     for thief in [&scene.alice, &other] {
         assert_eq!(thief.open("web-1", &scene.login).await.err().unwrap().code(), Code::PermissionDenied);
     }
