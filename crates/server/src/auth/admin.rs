@@ -21,7 +21,7 @@ use super::databases::DatabaseRecord;
 use super::entered;
 use super::hosts::{shown, storage};
 use super::people::Ended;
-use super::resources::{self, Document, KINDS};
+use super::resources::{self, Document, KINDS, Text};
 use super::state::{
     HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
 };
@@ -229,8 +229,9 @@ impl Inner {
                 self.allow(caller, method, kind, *verb).await?;
             }
         }
-        resources::check_size(&text)?;
-        let read = self.reading.run(move || resources::read(&resources::kind_of(&text)?, &text)).await;
+        let text = Text::new(text).map_err(Status::invalid_argument)?;
+        let read =
+            self.reading.run(move || resources::read(&resources::kind_of(text.as_str())?, &text)).await;
         let document = read.map_err(|_| Status::internal("the document could not be read"))??;
         if claimed.is_none_or(|claimed| claimed == document.kind()) {
             return Ok(document);

@@ -57,15 +57,27 @@ impl Document {
 /// Longest document. The largest role of a cluster with thousands of labels is a tenth of it.
 const LONGEST_DOCUMENT: usize = 64 * 1024;
 
-/// A document is no longer than people write.
-pub(super) fn check_size(text: &str) -> Result<(), Status> {
-    if text.len() <= LONGEST_DOCUMENT {
-        return Ok(());
+/// A document's text, which is no longer than people write. Only such a text is taken apart, and not on the threads that
+/// serve connections.
+#[derive(Debug, Clone)]
+pub(super) struct Text(String);
+
+impl Text {
+    /// Takes what a caller sent.
+    ///
+    /// # Errors
+    /// What is wrong with it: it is too long.
+    pub(super) fn new(text: String) -> Result<Self, String> {
+        if text.len() <= LONGEST_DOCUMENT {
+            return Ok(Self(text));
+        }
+        Err(format!("the document has {} bytes, at most {LONGEST_DOCUMENT} are allowed", text.len()))
     }
-    Err(Status::invalid_argument(format!(
-        "the document has {} bytes, at most {LONGEST_DOCUMENT} are allowed",
-        text.len()
-    )))
+
+    /// The document.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// The kind in a line `kind: KIND`, which is enough to ask whether the caller may write such documents before the document is
@@ -93,7 +105,8 @@ pub(super) fn kind_of(text: &str) -> Result<String, Status> {
 }
 
 /// Reads a document; every mistake is in the answer.
-pub(super) fn read(kind: &str, text: &str) -> Result<Document, Status> {
+pub(super) fn read(kind: &str, text: &Text) -> Result<Document, Status> {
+    let text = text.as_str();
     match kind {
         "role" => Role::parse(text).map(|role| Document::Role(Box::new(role))).map_err(wrong),
         "lock" => Lock::parse(text).map(Document::Lock).map_err(wrong),

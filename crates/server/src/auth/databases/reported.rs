@@ -14,6 +14,7 @@ use tonic::Status;
 use super::{Answered, DatabaseRecord, Databases, Health, Known};
 use crate::auth::Inner;
 use crate::auth::hosts::{shown, storage};
+use crate::auth::resources::Text;
 
 /// Databases of one agent's configuration.
 const MOST_REPORTED: usize = 1000;
@@ -46,7 +47,7 @@ impl Report {
     fn read(
         id: HostId,
         name: &NodeName,
-        reports: &[v1::DatabaseReport],
+        reports: Vec<v1::DatabaseReport>,
         fixed: &BTreeMap<String, String>,
         bounds: Bounds,
     ) -> Self {
@@ -64,8 +65,10 @@ impl Report {
                 reports.len()
             ));
         }
-        for (index, one) in reports.iter().take(MOST_REPORTED).enumerate() {
-            match Database::parse(&one.yaml) {
+        for (index, one) in reports.into_iter().take(MOST_REPORTED).enumerate() {
+            let parsed = Text::new(one.yaml)
+                .and_then(|text| Database::parse(text.as_str()).map_err(|errors| errors.to_string()));
+            match parsed {
                 Ok(mut database) => {
                     database.agents.clear();
                     let name = database.name.clone();
@@ -85,8 +88,7 @@ impl Report {
                     }
                 }
                 Err(errors) => {
-                    let first = errors.to_string();
-                    let first = first.lines().next().unwrap_or_default();
+                    let first = errors.lines().next().unwrap_or_default();
                     report.problems.push(format!("database {} of the report: {}", index + 1, shown(first)));
                 }
             }
@@ -258,7 +260,9 @@ impl Inner {
             Some(problems) => problems,
             None => {
                 let fixed = self.presence.get(id).map(|known| known.fixed).unwrap_or_default();
-                let report = Report::read(id, name, &reports, &fixed, self.names.bounds(id));
+                let (name, bounds) = (name.clone(), self.names.bounds(id));
+                let read = self.reading.run(move || Report::read(id, &name, reports, &fixed, bounds)).await;
+                let report = read.map_err(|_| Status::internal("the databases could not be read"))?;
                 self.take_report(&identity.display_name(), report, hash, now).await?
             }
         };
@@ -371,8 +375,13 @@ mod tests {
 
     impl World {
         fn report(&mut self, id: HostId, name: &str, reports: &[v1::DatabaseReport]) -> Vec<String> {
-            let mut report =
-                Report::read(id, &NodeName::new(name).unwrap(), reports, &BTreeMap::new(), Bounds::none());
+            let mut report = Report::read(
+                id,
+                &NodeName::new(name).unwrap(),
+                reports.to_vec(),
+                &BTreeMap::new(),
+                Bounds::none(),
+            );
             for step in report.plan(&self.known) {
                 match step {
                     Step::Put { database, reporters, .. } => {
@@ -428,7 +437,7 @@ mod tests {
         said.yaml = said.yaml.replace("spec: {", "spec: {admin_user: postgres, ");
         let fixed = BTreeMap::from([("env".to_owned(), "dev".to_owned())]);
         let report =
-            Report::read(HostId::new(), &NodeName::new("a").unwrap(), &[said], &fixed, Bounds::none());
+            Report::read(HostId::new(), &NodeName::new("a").unwrap(), vec![said], &fixed, Bounds::none());
         let database = report.wanted.values().next().unwrap();
         assert_eq!((database.labels.value("env"), database.labels.value("team")), (Some("dev"), Some("db")));
         assert_eq!(database.admin_user, None);

@@ -2,9 +2,11 @@
 
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::databases_client::DatabasesClient;
 use tonic::Code;
 
-use crate::support::{Cluster, role};
+use crate::support::member::Joining;
+use crate::support::{Cluster, admin_channel, role};
 
 /// Nine lines of nine aliases each: 391 bytes for hundreds of thousands of values.
 fn bomb(kind: &str) -> String {
@@ -65,4 +67,30 @@ async fn a_document_is_of_the_kind_that_was_asked_about() {
     assert_eq!(gone.await.unwrap_err().code(), Code::NotFound);
     let yaml = "kind: lock\nversion: v1\nmetadata: {name: own}\nspec: {target: {login: nobody}}\n".to_owned();
     mallory.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hosts_documents_are_no_longer_than_an_administrators_and_have_no_aliases() {
+    let cluster = Cluster::without_node().await;
+    let agent = Joining::new("node", "db-1").for_databases().join(&cluster).await.unwrap();
+    let database = |name: &str, rest: &str| v1::DatabaseReport {
+        yaml: format!(
+            "kind: db\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{address: '127.0.0.1:5432'}}\n{rest}"
+        ),
+    };
+    // Longer than any document may be, a bomb, one with a single alias, and one that is as long as may be.
+    let long = database("long", &format!("# {}\n", "x".repeat(64 * 1024)));
+    let aliased = v1::DatabaseReport {
+        yaml: "kind: db\nversion: v1\nmetadata: {name: &n aliased}\nspec: {address: '127.0.0.1:5432', admin_user: *n}\n".to_owned(),
+    };
+    let mut fits = database("fits", "# ");
+    fits.yaml.push_str(&"x".repeat(64 * 1024 - fits.yaml.len()));
+    let databases = vec![long, v1::DatabaseReport { yaml: bomb("db") }, aliased, fits];
+    let told = agent.beat(v1::HeartbeatRequest { databases, ..Default::default() }).await.unwrap();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[0].contains("at most 65536 are allowed"), "{told:?}");
+    let mut client = DatabasesClient::new(admin_channel(&cluster.data_dir()).await);
+    let listed = client.list_databases(v1::ListDatabasesRequest::default()).await.unwrap().into_inner();
+    let names: Vec<&str> = listed.databases.iter().map(|database| database.name.as_str()).collect();
+    assert_eq!(names, ["fits"]);
 }
