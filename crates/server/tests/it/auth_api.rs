@@ -32,7 +32,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 /// The files whose services the authority serves.
-const PROTOS: &[&str] = &[
+pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/auth.proto"),
     include_str!("../../../wire/proto/sallyport/v1/rotation.proto"),
     include_str!("../../../wire/proto/sallyport/v1/certificates.proto"),

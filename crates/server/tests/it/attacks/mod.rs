@@ -2,6 +2,7 @@
 //! refused.
 
 mod audit;
+mod counted;
 mod databases;
 mod documents;
 mod explained;
@@ -10,6 +11,7 @@ mod hidden;
 mod limits;
 mod lists;
 mod names;
+mod odd;
 mod once;
 mod people;
 mod removed;

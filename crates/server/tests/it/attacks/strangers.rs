@@ -13,11 +13,11 @@ use crate::auth_api::{OPEN, call, methods};
 use crate::support::{Cluster, PASSWORD, PATIENCE, authority_as, pin, pinned};
 
 /// A tag of protobuf and its value, for a field that no message has or has with another type.
-fn field(number: u32, kind: u32, value: &[u8]) -> Vec<u8> {
+pub(super) fn field(number: u32, kind: u32, value: &[u8]) -> Vec<u8> {
     [varint(u64::from(number << 3 | kind)), value.to_vec()].concat()
 }
 
-fn varint(mut value: u64) -> Vec<u8> {
+pub(super) fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
         bytes.push((value & 0x7f) as u8 | 0x80);

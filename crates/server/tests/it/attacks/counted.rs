@@ -1,0 +1,46 @@
+//! What a guess costs the authority, which its answer's time tells.
+
+use sallyport_sal::password::evaluations;
+use sallyport_wire::v1;
+use tonic::Code;
+
+use super::people::{invited, remove, stranger};
+use crate::support::Cluster;
+
+/// Each guess at an account that may be guessed at is as slow as any other, whoever it is and whether it is there: counted,
+/// where a measurement would depend on what else the machine does. (Plain `cargo test` runs other tests in this process.)
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guess_costs_the_same_whether_or_not_there_is_such_a_user() {
+    let cluster = Cluster::without_node().await;
+    cluster.user("alice", &["alice"]).await;
+    invited(&cluster, "without-password", &[], &[]).await;
+    cluster.user("removed", &["alice"]).await;
+    remove(&cluster, "user", "removed").await.unwrap();
+    let mut login = stranger(&cluster).await;
+    // First those who are not there: what is prepared with the first of them would show.
+    let names = [
+        "mallory",
+        "",
+        "no user's name!",
+        "removed",
+        "without-password",
+        "alice",
+        "MALLORY",
+        "mallory\u{ff10}",
+    ];
+    for name in names {
+        for attempt in 1..=6 {
+            let before = evaluations();
+            let asked = v1::LoginRequest {
+                user: name.to_owned(),
+                password: "a wrong password".to_owned(),
+                ..Default::default()
+            };
+            let status = login.login_with_password(asked).await.unwrap_err();
+            let cost = evaluations() - before;
+            let expected =
+                if attempt < 6 { (Code::Unauthenticated, 1) } else { (Code::ResourceExhausted, 0) };
+            assert_eq!((status.code(), cost), expected, "guess {attempt} at {name:?}: {status:?}");
+        }
+    }
+}
