@@ -370,6 +370,7 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
                 ca_keys: section.ca_keys.clone(),
                 lifetimes: section.lifetimes.clone(),
                 audit: section.audit.clone(),
+                answer_patience: section.answer_patience,
             },
             OffsetDateTime::now_utc(),
         )

@@ -162,7 +162,7 @@ impl Admin for Service {
             Err(status) => return Err(self.0.refuse(&caller, METHOD, status).await),
         };
         self.0.called(&caller, METHOD, "").await?;
-        Ok(Response::new(search(&self.0, &caller, (place, line), request.into_inner())))
+        Ok(search(&self.0, &caller, (place, line), request.into_inner()).answer())
     }
 
     async fn verify_audit(

@@ -111,7 +111,7 @@ impl Cluster for Service {
         request: Request<v1::PlayRecordingRequest>,
     ) -> Result<Response<Self::PlayRecordingStream>, Status> {
         let (caller, line) = (caller(&request), Line::of(&request));
-        self.0.play(&caller, line, request.into_inner()).await.map(Response::new)
+        self.0.play(&caller, line, request.into_inner()).await.map(Served::answer)
     }
 }
 

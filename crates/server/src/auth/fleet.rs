@@ -67,7 +67,7 @@ impl Fleet for Service {
             Err(status) => Err(status),
         };
         match place {
-            Ok(place) => watch(&self.0, &caller, (place, line), kinds).await.map(Response::new),
+            Ok(place) => watch(&self.0, &caller, (place, line), kinds).await.map(Served::answer),
             Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
         }
     }
@@ -185,7 +185,7 @@ impl Fleet for Service {
         let identity = self.0.host(&caller, METHOD, &sessions::REPORTERS).await?;
         match self.0.place(StreamKind::Reporting, &caller) {
             Ok(place) => {
-                self.0.take_reports(identity, (place, line), request.into_inner()).map(Response::new)
+                self.0.take_reports(identity, (place, line), request.into_inner()).map(Served::answer)
             }
             Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
         }

@@ -9,6 +9,7 @@
 //! ```
 
 mod admin;
+mod answers;
 mod authorities;
 mod budgets;
 mod caller;
@@ -91,6 +92,8 @@ pub struct AuthConfig {
     pub lifetimes: Lifetimes,
     /// Bounds of the audit log, and where its checkpoints go.
     pub audit: AuditSection,
+    /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed.
+    pub answer_patience: std::time::Duration,
 }
 
 /// How soon an event that could not be written is tried again.
@@ -137,6 +140,8 @@ struct Inner {
     /// Threads for reading recordings, the log and documents.
     reading: crate::workers::Workers,
     places: streams::Places,
+    /// Answers that callers have not taken yet.
+    unread: answers::Waiting,
     /// Counts changes of what callers may do.
     changed: watch::Sender<u64>,
     confirmations: rotation::Confirmations,

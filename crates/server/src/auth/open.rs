@@ -126,6 +126,7 @@ pub(super) async fn open_with(
         reading: Workers::new("reading", READERS, READS_WAITING)
             .map_err(authority("start threads for reading"))?,
         places: super::streams::Places::default(),
+        unread: super::answers::Waiting::default(),
         changed: watch::Sender::new(0),
         confirmations,
         tls: RwLock::new(Arc::new(tls)),

@@ -32,7 +32,9 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::caller::{Caller, PeerInfo, unauthenticated};
 use super::streams::Line;
-use super::{Inner, admin, certificates, cluster, databases, fleet, login, rotation, sessions, suites};
+use super::{
+    Inner, admin, answers, certificates, cluster, databases, fleet, login, rotation, sessions, suites,
+};
 use crate::seen::{Guest, incompatible, of_hello};
 use crate::{ServerError, telemetry};
 
@@ -44,6 +46,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const STREAMS: u32 = 256;
 /// Longest frame: a message with a piece of a recording, 128 KiB, in one.
 const FRAME_BYTES: u32 = 132 * 1024;
+/// What is kept of one stream for a peer whose machine takes nothing off the wire, until that is noticed.
+const SEND_BYTES: usize = 132 * 1024;
 /// Largest message from a caller: a batch of events or a piece of a recording.
 const MESSAGE_BYTES: usize = 4 << 20;
 /// Connections to the admin socket at a time.
@@ -129,24 +133,35 @@ where
         std::future::ready(response)
     });
     let line = Line::default();
+    let Some(connection) = inner.unread.connect(&caller) else {
+        return debug!(caller = caller.name(), "a connection beyond those that a caller may have is closed");
+    };
+    let answering = Arc::new(connection);
     let router = for_strangers(routes.into_axum_router(), inner, &caller);
     let router = traced(router, &caller);
     let router = if matches!(caller, Caller::LocalAdmin) { router.layer(from_fn(urgent)) } else { router };
     // Each call is its caller's as the state has them now, which the connection may have outlived.
     let people = Arc::clone(inner);
+    let answered = caller.clone();
     let (asked_by, by_line) = (caller, line.clone());
     let as_now = map_request(move |mut request: axum::extract::Request| {
         request.extensions_mut().insert(people.as_now(&asked_by));
         request.extensions_mut().insert(by_line.clone());
         std::future::ready(request)
     });
-    let router =
-        router.layer(as_now).layer(said).layer(map_request(move |request: axum::extract::Request| {
+    let (bounding, on) = (Arc::clone(inner), Arc::clone(&answering));
+    let bounded = from_fn(move |request: Request, next: Next| {
+        let (inner, caller, on) = (Arc::clone(&bounding), answered.clone(), Arc::clone(&on));
+        async move { answers::within_bounds(&inner, &caller, &on, request, next).await }
+    });
+    let router = router.layer(as_now).layer(bounded).layer(said).layer(map_request(
+        move |request: axum::extract::Request| {
             if let Some(guest) = &guest {
                 guest.asks(request.headers());
             }
             std::future::ready(request)
-        }));
+        },
+    ));
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -156,6 +171,7 @@ where
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
         .max_frame_size(FRAME_BYTES)
+        .max_send_buf_size(SEND_BYTES)
         .max_header_list_size(16 * 1024);
     let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
     tokio::pin!(connection);
@@ -167,6 +183,9 @@ where
         }
         // A peer that does not take the reason for the end of what it may not have any more.
         () = line.cut() => debug!("a connection is cut: its peer reads nothing"),
+        () = answering.stalled(inner.config.answer_patience) => {
+            debug!("a connection is cut: its peer takes no answer");
+        }
         () = inner.stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(Duration::from_secs(2), connection).await;
@@ -204,7 +223,7 @@ fn for_strangers(router: Router, inner: &Arc<Inner>, caller: &Caller) -> Router 
 }
 
 /// `Service.Method` of a path, where it looks like one.
-fn method_of(path: &str) -> String {
+pub(super) fn method_of(path: &str) -> String {
     let named = path.strip_prefix("/sallyport.v1.").and_then(|rest| rest.split_once('/'));
     let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match named {

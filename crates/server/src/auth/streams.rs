@@ -16,10 +16,11 @@ use futures::Stream;
 use sallyport_access::Principal;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use super::Inner;
 use super::caller::Caller;
+use crate::places::Place as Subscriber;
 
 /// How long a peer has to take the reason for the end before its connection is closed.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -67,6 +68,19 @@ impl Kind {
 /// Streams of the operator, who comes by the local socket: of any kind.
 const MOST_LOCAL: usize = 64;
 
+/// By whom streams and answers are counted: by who it is and not by certificate, so that logging in again opens no more; a
+/// stranger by where it is.
+pub(super) fn name_of(caller: &Caller) -> String {
+    match caller {
+        Caller::LocalAdmin => "@local".to_owned(),
+        Caller::Anonymous { address } => format!("{:?}", Subscriber::of(address.ip())),
+        Caller::Certified { identity, .. } => match &identity.principal {
+            Principal::Host { id, .. } => format!("host {id}"),
+            Principal::User { name, .. } => format!("user {name}"),
+        },
+    }
+}
+
 /// How many streams each caller has.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places(Arc<Mutex<HashMap<(Kind, String), usize>>>);
@@ -80,16 +94,8 @@ pub(super) struct Place {
 
 impl Places {
     fn take(&self, kind: Kind, caller: &Caller) -> Result<Place, Status> {
-        // By who it is and not by certificate: logging in again opens no more.
-        let (key, most) = match caller {
-            Caller::LocalAdmin => ("@local".to_owned(), MOST_LOCAL),
-            Caller::Anonymous { address } => (address.ip().to_string(), kind.most()),
-            Caller::Certified { identity, .. } => match &identity.principal {
-                Principal::Host { id, .. } => (format!("host {id}"), kind.most()),
-                Principal::User { name, .. } => (format!("user {name}"), kind.most()),
-            },
-        };
-        let of = (kind, key);
+        let most = if matches!(caller, Caller::LocalAdmin) { MOST_LOCAL } else { kind.most() };
+        let of = (kind, name_of(caller));
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(of.clone()).or_default();
         if *count >= most {
@@ -185,6 +191,19 @@ pub(super) struct Served<T> {
     _place: Place,
 }
 
+/// Marks the answer of a call that goes on, which has bounds of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Streamed;
+
+impl<T> Served<T> {
+    /// The answer of a call.
+    pub(super) fn answer(self) -> Response<Self> {
+        let mut response = Response::new(self);
+        response.extensions_mut().insert(Streamed);
+        response
+    }
+}
+
 impl<T> Stream for Served<T> {
     type Item = Result<T, Status>;
 
@@ -262,14 +281,26 @@ impl Inner {
                 }
                 Status::deadline_exceeded(format!("nothing was read for {} s", unread.as_secs()))
             };
+            // The queue goes before what fills it: a peer that found it closed would take the end for a whole answer.
+            let empty = || drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let refusing = async {
+                let status = refused(&inner, changes, may).await;
+                empty();
+                status
+            };
+            let stopping = async {
+                inner.stop.cancelled().await;
+                empty();
+                Status::unavailable("the authority is stopping")
+            };
             let (status, is_refused) = tokio::select! {
                 biased;
                 _ = &mut is_told => return,
-                status = refused(&inner, changes, may) => (status, true),
-                () = inner.stop.cancelled() => (Status::unavailable("the authority is stopping"), true),
+                status = refusing => (status, true),
+                status = stopping => (status, true),
                 status = producing => (status, false),
             };
-            drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+            empty();
             let is_sent = over.send(status).is_ok();
             if is_sent && is_refused && tokio::time::timeout(LAST_WORDS, is_told).await.is_err() {
                 line.0.cancel();

@@ -174,6 +174,9 @@ pub struct AuthSection {
     pub lifetimes: Lifetimes,
     /// Bounds of the audit log, and where its checkpoints go.
     pub audit: AuditSection,
+    /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed. Default 30 s,
+    /// which no file changes; shorter in tests.
+    pub answer_patience: Duration,
 }
 
 impl Default for AuthSection {
@@ -186,6 +189,7 @@ impl Default for AuthSection {
             ca_keys: CaKeysSection::default(),
             lifetimes: Lifetimes::default(),
             audit: AuditSection::default(),
+            answer_patience: Duration::from_secs(30),
         }
     }
 }

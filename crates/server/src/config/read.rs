@@ -218,6 +218,7 @@ fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
         ca_keys: ca_keys::read(section, problems),
         lifetimes: lifetimes::read(section, problems),
         audit: audit::read(section, problems),
+        ..AuthSection::default()
     }
 }
 

@@ -102,6 +102,7 @@ fn config(directory: &Path) -> AuthConfig {
         suite: None,
         ca_keys: CaKeysSection::default(),
         audit: crate::config::AuditSection::default(),
+        answer_patience: std::time::Duration::from_secs(30),
     }
 }
 

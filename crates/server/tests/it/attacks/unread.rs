@@ -15,6 +15,8 @@ use crate::support::{Cluster, admin_channel, os_login, pin, pinned, until};
 const CALLS: usize = 600;
 /// Fewer than a connection may have open.
 const ON_ONE_CONNECTION: usize = 200;
+/// Wrong logins at the same time.
+const GUESSES: usize = 1_000;
 /// Far more than it takes, and far less than an attack lasts.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -87,10 +89,13 @@ async fn unread_playbacks_searches_and_wrong_logins_do_not_keep_a_lock_out() {
 
     // Passwords are slow on purpose.
     let pin = pin(&mut admin).await;
-    let guessing = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    let mut guessing = Vec::new();
+    for _ in 0..GUESSES.div_ceil(ON_ONE_CONNECTION) {
+        guessing.push(LoginClient::new(pinned(&cluster.proxy(), &pin).await));
+    }
     let mut guesses = JoinSet::new();
-    for number in 0..100 {
-        let mut guessing = guessing.clone();
+    for number in 0..GUESSES {
+        let mut guessing = guessing[number / ON_ONE_CONNECTION].clone();
         guesses.spawn(async move {
             let asked = v1::LoginRequest {
                 user: format!("nobody-{number}"),
@@ -123,5 +128,104 @@ async fn unread_playbacks_searches_and_wrong_logins_do_not_keep_a_lock_out() {
         }
     })
     .await;
-    guesses.shutdown().await;
+    // Each guess is answered, and none with a success.
+    let answered = async {
+        let mut wrong = 0;
+        while let Some(guess) = guesses.join_next().await {
+            let status = guess.unwrap().unwrap_err();
+            let expected = [Code::Unauthenticated, Code::ResourceExhausted];
+            assert!(expected.contains(&status.code()), "{status:?}");
+            wrong += 1;
+        }
+        wrong
+    };
+    let wrong = tokio::time::timeout(Duration::from_secs(60), answered).await.expect("answers to guesses");
+    assert_eq!(wrong, GUESSES);
+}
+
+/// Calls whose answers are one message, and connections that they come by.
+const UNARY: usize = 600;
+/// The bound of answers that wait for one caller.
+const MOST_WAITING: usize = 128;
+
+/// Memory of this process that is in use, in kibibytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn unread_lists_are_bounded_end_their_connections_and_keep_no_lock_out() {
+    // Longer than it takes to ask, and short enough to wait for.
+    let patience = Duration::from_secs(5);
+    let cluster = Cluster::start(|config| config.auth.as_mut().unwrap().answer_patience = patience).await;
+    cluster.running.ready(crate::support::PATIENCE).await.unwrap();
+    let mut admin = cluster.admin().await;
+    // 10 users of some 20 KiB: in all far more than is kept.
+    let values: Vec<String> = (0..300).map(|number| format!("{number:060}")).collect();
+    for number in 0..10 {
+        let traits = [("number".to_owned(), v1::TraitValues { values: values.clone() })].into();
+        let name = format!("user-{number}");
+        admin.create_user(v1::CreateUserRequest { name, traits, ..Default::default() }).await.unwrap();
+    }
+    let mallory = cluster.user("mallory", &["root"]).await;
+    admin.create_resource(role_with("mallory", "root", "user")).await.unwrap();
+    let before = resident();
+
+    let mut calls = JoinSet::new();
+    let mut connections = Vec::new();
+    for number in 0..UNARY {
+        if number % ON_ONE_CONNECTION == 0 {
+            connections.push(mallory.authority_unread().await);
+        }
+        let channel = connections.last().unwrap().clone();
+        calls.spawn(async move {
+            if number % 2 == 0 {
+                let asked = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
+                return AdminClient::new(channel).list_resources(asked).await.map(drop);
+            }
+            ClusterClient::new(channel).list_nodes(v1::ListNodesRequest::default()).await.map(drop)
+        });
+    }
+    // Those that have no room are refused at once, which needs no window. On a machine with other things to do, the first of
+    // the connections may have been closed before the last call was made.
+    let (mut refused, mut closed) = (0, 0);
+    let all_others = async {
+        while refused + closed < UNARY - MOST_WAITING {
+            let status = calls.join_next().await.unwrap().unwrap().unwrap_err();
+            match status.code() {
+                Code::ResourceExhausted => refused += 1,
+                _ => closed += 1,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all_others)
+        .await
+        .expect("calls are neither held nor refused");
+    let grown = resident().saturating_sub(before);
+    println!(
+        "{grown} KiB more for {UNARY} unread answers: {refused} were refused, {closed} ended with the connection"
+    );
+
+    let locked = tokio::time::timeout(SOON, admin.create_resource(lock("away", "nobody-yet")));
+    locked.await.expect("the lock gets through").unwrap();
+    // Others of the same kind, who read, are answered.
+    let alice = cluster.user("alice", &[]).await;
+    let mut reading = ClusterClient::new(alice.authority().await);
+    reading.list_nodes(v1::ListNodesRequest::default()).await.unwrap();
+
+    // What waits for a peer that takes nothing ends with its connection.
+    let rest = async {
+        while let Some(answered) = calls.join_next().await {
+            answered.unwrap().expect_err("nothing was read");
+        }
+    };
+    tokio::time::timeout(patience + SOON, rest).await.expect("the connections are closed");
+    for channel in connections {
+        let mut asking = ClusterClient::new(channel);
+        let asked = asking.list_nodes(v1::ListNodesRequest::default());
+        let asked = tokio::time::timeout(SOON, asked).await.expect("the connection is closed");
+        assert_ne!(asked.unwrap_err().code(), Code::ResourceExhausted);
+    }
 }

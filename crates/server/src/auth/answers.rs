@@ -1,0 +1,341 @@
+//! Answers that are one message: how much of the authority's memory may wait for callers who do not take it.
+//!
+//! An answer lies in memory until its peer's window has room for it (RFC 9113 §5.2), and a peer that gives none would let as
+//! many lie there as it asks for. So the answers that wait for one caller have a bound, past which its calls are refused, and
+//! refusals are headers alone, which need no window. The connection of a peer that has taken nothing of an answer for too long
+//! is closed. Answers that go on are bounded by [`super::streams`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Frame};
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::Inner;
+use super::caller::Caller;
+use super::serve::method_of;
+use super::streams::{Streamed, name_of};
+
+/// Answers that may wait for one caller. A program that reads leaves none waiting, however many it asks for at once.
+const MOST_ANSWERS: usize = 128;
+/// Bytes of them. One answer may be longer, since lists are.
+const MOST_BYTES: usize = 16 << 20;
+/// Connections of one caller; each may have as many calls as streams.
+const MOST_CONNECTIONS: usize = 256;
+/// An answer is handed on in pieces of this size, so that what the peer has no window for stays here, where it is counted.
+const PIECE_BYTES: usize = 16 * 1024;
+/// How often a connection is looked at for answers that nobody takes, in its patience with them.
+const LOOKS: u32 = 8;
+
+/// What waits for each caller.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waiting(Arc<Mutex<HashMap<String, Waits>>>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Waits {
+    connections: usize,
+    answers: usize,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn change<T>(&self, caller: &str, change: impl FnOnce(&mut Waits) -> T) -> T {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = table.entry(caller.to_owned()).or_default();
+        let changed = change(waits);
+        if *waits == Waits::default() {
+            table.remove(caller);
+        }
+        changed
+    }
+
+    /// A connection of a caller's; none when it has as many as it may have.
+    pub(super) fn connect(&self, caller: &Caller) -> Option<Connection> {
+        let whose = name_of(caller);
+        let is_bounded = !matches!(caller, Caller::LocalAdmin);
+        let admitted = self.change(&whose, |waits| {
+            let admitted = !is_bounded || waits.connections < MOST_CONNECTIONS;
+            waits.connections += usize::from(admitted);
+            admitted
+        });
+        admitted.then(|| Connection { whose, is_bounded, waiting: self.clone(), taken: Taken::default() })
+    }
+}
+
+/// When something of each answer of a connection was taken last.
+#[derive(Debug, Clone, Default)]
+struct Taken(Arc<Mutex<(u64, BTreeMap<u64, Instant>)>>);
+
+/// One connection, and the answers that wait on it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    whose: String,
+    is_bounded: bool,
+    waiting: Waiting,
+    taken: Taken,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.waiting.change(&self.whose, |waits| waits.connections -= 1);
+    }
+}
+
+impl Connection {
+    /// Waits until an answer has waited for so long without anything being taken of it.
+    pub(super) async fn stalled(&self, patience: Duration) {
+        loop {
+            tokio::time::sleep(patience / LOOKS).await;
+            let now = Instant::now();
+            let taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if taken.1.values().any(|at| now.saturating_duration_since(*at) >= patience) {
+                return;
+            }
+        }
+    }
+
+    /// Whether another call's answer would be one too many.
+    fn is_full(&self) -> Option<Status> {
+        let waits = self.waiting.change(&self.whose, |waits| *waits);
+        // Half of it is for the answers of calls that are being served now.
+        let is_short = waits.answers >= MOST_ANSWERS || waits.bytes >= MOST_BYTES / 2;
+        let full = self.is_bounded && is_short;
+        full.then(|| full_of(waits))
+    }
+
+    /// Room for an answer.
+    fn keep(&self, bytes: usize) -> Result<Place, Status> {
+        self.waiting.change(&self.whose, |waits| {
+            let over = waits.answers >= MOST_ANSWERS || waits.bytes.saturating_add(bytes) > MOST_BYTES;
+            if self.is_bounded && waits.answers > 0 && over {
+                return Err(full_of(*waits));
+            }
+            waits.answers += 1;
+            waits.bytes += bytes;
+            Ok(())
+        })?;
+        let mut taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = taken.0;
+        taken.0 += 1;
+        taken.1.insert(number, Instant::now());
+        drop(taken);
+        Ok(Place {
+            number,
+            bytes,
+            whose: self.whose.clone(),
+            waiting: self.waiting.clone(),
+            taken: self.taken.clone(),
+        })
+    }
+}
+
+fn full_of(waits: Waits) -> Status {
+    Status::resource_exhausted(format!(
+        "{} answers to your calls, {} bytes, wait for your program to read them, and no more are kept; read them and call again",
+        waits.answers, waits.bytes
+    ))
+}
+
+/// Room for one answer, until its peer has taken it or is gone.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    bytes: usize,
+    whose: String,
+    waiting: Waiting,
+    taken: Taken,
+}
+
+impl Place {
+    /// Something of it was taken.
+    fn progress(&self) {
+        let mut taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.1.insert(self.number, Instant::now());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.taken.0.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&self.number);
+        self.waiting.change(&self.whose, |waits| {
+            waits.answers -= 1;
+            waits.bytes -= self.bytes;
+        });
+    }
+}
+
+/// Lets a call in where its answer has room, and keeps the answer within the bounds until it was taken.
+pub(super) async fn within_bounds(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    connection: &Connection,
+    request: Request,
+    next: Next,
+) -> Response {
+    let method = method_of(request.uri().path());
+    if let Some(full) = connection.is_full() {
+        drop(request);
+        return inner.refuse(caller, &method, full).await.into_http();
+    }
+    let response = next.run(request).await;
+    if response.extensions().get::<Streamed>().is_some() || response.body().is_end_stream() {
+        return response;
+    }
+    let (parts, mut body) = response.into_parts();
+    // The message is there already: nothing is waited for.
+    let first = body.frame().await;
+    let data = match first {
+        Some(Ok(frame)) => frame.into_data(),
+        Some(Err(error)) => return Response::from_parts(parts, Body::new(Failing(Some(error)))),
+        None => return Response::from_parts(parts, Body::empty()),
+    };
+    let handed = match data {
+        Ok(rest) => match connection.keep(rest.len()) {
+            Ok(place) => Handed { rest, trailers: None, body, place: Some(place) },
+            Err(full) => {
+                drop(body);
+                return inner.refuse(caller, &method, full).await.into_http();
+            }
+        },
+        Err(trailers) => Handed { rest: Bytes::new(), trailers: Some(trailers), body, place: None },
+    };
+    Response::from_parts(parts, Body::new(handed))
+}
+
+/// An answer, piece by piece. The last byte goes alone: that it is asked for says that the peer has a window for all before it,
+/// and when what follows is asked for, the whole is the peer's.
+struct Handed {
+    rest: Bytes,
+    trailers: Option<Frame<Bytes>>,
+    body: Body,
+    place: Option<Place>,
+}
+
+impl HttpBody for Handed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            if let Some(trailers) = self.trailers.take() {
+                return Poll::Ready(Some(Ok(trailers)));
+            }
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(more) => self.rest = more,
+                    Err(trailers) => {
+                        self.place = None;
+                        return Poll::Ready(Some(Ok(trailers)));
+                    }
+                },
+                ended => {
+                    self.place = None;
+                    return Poll::Ready(ended);
+                }
+            }
+        }
+        if let Some(place) = &self.place {
+            place.progress();
+        }
+        let length = match self.rest.len() {
+            all @ (0 | 1) => all,
+            all @ 2..=PIECE_BYTES => all - 1,
+            _ => PIECE_BYTES,
+        };
+        let piece = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
+
+/// An answer that failed before it began.
+struct Failing(Option<axum::Error>);
+
+impl HttpBody for Failing {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Poll::Ready(self.0.take().map(Err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(waiting: &Waiting, port: u16) -> Connection {
+        waiting.connect(&Caller::Anonymous { address: ([192, 0, 2, 1], port).into() }).unwrap()
+    }
+
+    #[test]
+    fn a_caller_has_one_bound_on_all_of_its_connections_and_gets_it_back() {
+        let waiting = Waiting::default();
+        let (one, other) = (connection(&waiting, 1), connection(&waiting, 2));
+        let mut places: Vec<Place> = (0..MOST_ANSWERS / 2).map(|_| one.keep(10).unwrap()).collect();
+        places.extend((0..MOST_ANSWERS / 2).map(|_| other.keep(10).unwrap()));
+        assert!(one.keep(0).is_err() && other.is_full().is_some());
+        places.truncate(1);
+        // A long answer has room only where nothing else waits.
+        assert!(one.is_full().is_none() && one.keep(MOST_BYTES).is_err());
+        places.clear();
+        let long = one.keep(2 * MOST_BYTES).unwrap();
+        assert!(other.keep(1).is_err());
+        drop((long, one, other));
+        assert!(waiting.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_caller_has_a_bounded_number_of_connections() {
+        let waiting = Waiting::default();
+        let open: Vec<Connection> = (0..MOST_CONNECTIONS).map(|_| connection(&waiting, 1)).collect();
+        let stranger = |last| Caller::Anonymous { address: ([192, 0, 2, last], 1).into() };
+        assert!(waiting.connect(&stranger(1)).is_none() && waiting.connect(&stranger(2)).is_some());
+        drop(open);
+        assert!(waiting.connect(&stranger(1)).is_some());
+        // The operator's socket has its own bound.
+        let local: Vec<_> = (0..=MOST_CONNECTIONS).map(|_| waiting.connect(&Caller::LocalAdmin)).collect();
+        assert!(local.iter().all(Option::is_some));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_which_nothing_is_taken_ends_the_patience() {
+        let waiting = Waiting::default();
+        let connection = connection(&waiting, 1);
+        let patience = Duration::from_secs(30);
+        let stalls = |within| tokio::time::timeout(within, connection.stalled(patience));
+        assert!(stalls(patience * 10).await.is_err(), "nothing waits");
+        let place = connection.keep(10).unwrap();
+        for _ in 0..20 {
+            assert!(stalls(patience / 2).await.is_err(), "it goes on, however slowly");
+            place.progress();
+        }
+        assert!(stalls(patience * 2).await.is_ok());
+        drop(place);
+        assert!(stalls(patience * 10).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_handed_on_in_pieces_is_what_was_said() {
+        for length in [0, 1, 2, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 3] {
+            let said = Bytes::from((0..length).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>());
+            let handed = Handed { rest: said.clone(), trailers: None, body: Body::empty(), place: None };
+            assert_eq!(handed.collect().await.unwrap().to_bytes(), said);
+        }
+    }
+}
