@@ -10,6 +10,9 @@
 
 mod admin;
 mod answers;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+mod attacks;
 mod authorities;
 mod budgets;
 mod caller;

@@ -64,6 +64,19 @@ impl Pool {
         .await
     }
 
+    /// Keeps every thread, so that those who come wait.
+    #[cfg(test)]
+    pub(super) async fn hold(&self) -> Result<tokio::sync::SemaphorePermit<'_>, tokio::sync::AcquireError> {
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        self.running.acquire_many(u32::try_from(all).unwrap_or(u32::MAX)).await
+    }
+
+    /// How many wait, or are being served.
+    #[cfg(test)]
+    pub(super) fn inside(&self) -> usize {
+        WAITING - self.waiting.available_permits()
+    }
+
     pub(super) async fn hash(&self, given: Zeroizing<String>) -> Result<String, Status> {
         self.run(move || password::hash(given.as_bytes()))
             .await?

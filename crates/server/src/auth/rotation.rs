@@ -23,7 +23,7 @@ use std::sync::Arc;
 use sallyport_audit::{Code, Event};
 use sallyport_ca::rotation::{CaState, Mode, Phase, pin_of};
 use sallyport_ca::{Authority as CertAuthority, AuthorityRecord, CaError, CaKind};
-use sallyport_store::{Op, StoreError, typed};
+use sallyport_store::{Op, StoreError, Stored, typed};
 use time::{Duration, OffsetDateTime};
 use tonic::Status;
 use tracing::{info, warn};
@@ -234,6 +234,7 @@ impl Inner {
     /// Brings events that were written with steps into the log. One that is there already is not written twice.
     async fn announce(&self) -> Result<(), Status> {
         let now = OffsetDateTime::now_utc();
+        // What is told is removed, so that the first page is always what is left.
         loop {
             let waiting = self.store.list::<AnnouncementRecord>(None, PAGE, now).await;
             let waiting = waiting.map_err(|error| storage(&error))?;
@@ -258,12 +259,27 @@ impl Inner {
     }
 
     /// Removes the keys of attempts that did not come to an end. What cannot be removed now stays noted.
-    async fn clear_attempts(&self, authorities: &Authorities) {
+    pub(super) async fn clear_attempts(&self, authorities: &Authorities) {
         let now = OffsetDateTime::now_utc();
-        let notes = match self.store.list::<CaAttemptRecord>(None, PAGE, now).await {
-            Ok(notes) => notes,
-            Err(error) => return warn!(%error, "keys of unfinished rotations cannot be looked for"),
-        };
+        let mut after = None::<String>;
+        loop {
+            let notes = match self.store.list::<CaAttemptRecord>(after.as_deref(), PAGE, now).await {
+                Ok(notes) => notes,
+                Err(error) => return warn!(%error, "keys of unfinished rotations cannot be looked for"),
+            };
+            let Some(last) = notes.last() else { return };
+            after = Some(last.name.clone());
+            self.clear(notes, authorities, now).await;
+        }
+    }
+
+    /// Some of them.
+    async fn clear(
+        &self,
+        notes: Vec<Stored<CaAttemptRecord>>,
+        authorities: &Authorities,
+        now: OffsetDateTime,
+    ) {
         for note in notes {
             let labels = note.value.labels;
             let in_use = authorities

@@ -22,8 +22,9 @@ pub(super) struct View {
     pub(super) locks: Arc<[Lock]>,
 }
 
-/// Most that is read of one kind at a time.
-pub(super) const PAGE: usize = 10_000;
+/// Most that is read of one kind at a time. What needs all of a kind goes on behind the last of a page; unit tests have small
+/// pages, so that each of them does.
+pub(super) const PAGE: usize = if cfg!(test) { 3 } else { 10_000 };
 
 /// The nodes, and when each was last heard of. Heartbeats change it without touching the database.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 mod audit;
 mod counted;
 mod databases;
+mod denied;
 mod documents;
 mod explained;
 mod following;

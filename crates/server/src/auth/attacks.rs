@@ -1,0 +1,299 @@
+//! Attacks that need a moment which no client can choose: the end of a certificate, or the time between a decision and the
+//! write that follows from it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use sallyport_access::{Identity, Principal, RecordPolicy, RoleName, SessionId, UserName};
+use sallyport_audit::recording::{Exit, Recorders, SessionMetadata};
+use sallyport_ca::SKEW_ALLOWANCE;
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_sal::Suite;
+use sallyport_wire::v1;
+use sallyport_wire::v1::admin_server::Admin as _;
+use sallyport_wire::v1::cluster_server::Cluster as _;
+use sallyport_wire::v1::fleet_server::Fleet as _;
+use sallyport_wire::v1::login_server::Login as _;
+use time::OffsetDateTime;
+use tonic::{Code, Request, Status};
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::state::{CaAttemptRecord, CredentialRecord, InviteRecord};
+use super::streams::Line;
+use super::view::PAGE;
+use super::{AuthConfig, Authority, Inner, NOWHERE, admin, cluster, fleet, login};
+use crate::config::AuthSection;
+
+const PASSWORD: &str = "correct horse battery staple";
+/// Generous: the machine that runs the tests may have other things to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn open(directory: &Path) -> Authority {
+    let section = AuthSection::default();
+    let config = AuthConfig {
+        cluster: sallyport_access::ClusterName::new("test.example").unwrap(),
+        data_dir: directory.to_owned(),
+        second_factor: crate::config::SecondFactor::Optional,
+        public_addr: String::new(),
+        suite: None,
+        ca_keys: section.ca_keys,
+        lifetimes: section.lifetimes,
+        audit: section.audit,
+        answer_patience: section.answer_patience,
+    };
+    Authority::open(config, OffsetDateTime::now_utc()).await.unwrap()
+}
+
+/// A request of the operator's.
+fn local<T>(message: T) -> Request<T> {
+    by(message, &Caller::LocalAdmin, &Line::default())
+}
+
+fn by<T>(message: T, caller: &Caller, line: &Line) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(caller.clone());
+    request.extensions_mut().insert(line.clone());
+    request
+}
+
+/// A user with these roles; gives the link's token.
+async fn create(inner: &Arc<Inner>, name: &str, roles: &[&str]) -> String {
+    let asked = v1::CreateUserRequest {
+        name: name.to_owned(),
+        roles: roles.iter().map(ToString::to_string).collect(),
+        ..Default::default()
+    };
+    let made = admin::Service(Arc::clone(inner)).create_user(local(asked)).await.unwrap();
+    made.into_inner().token
+}
+
+async fn remove(inner: &Arc<Inner>, name: &str) {
+    let asked = v1::DeleteResourceRequest { kind: "user".to_owned(), name: name.to_owned() };
+    admin::Service(Arc::clone(inner)).delete_resource(local(asked)).await.unwrap();
+}
+
+fn finish(token: &str) -> v1::FinishInviteRequest {
+    v1::FinishInviteRequest { token: token.to_owned(), password: PASSWORD.to_owned(), otp: String::new() }
+}
+
+fn attempt(name: &str, password: &str) -> v1::LoginRequest {
+    v1::LoginRequest {
+        user: name.to_owned(),
+        password: password.to_owned(),
+        ssh_public_key: SshKeyPair::generate(Suite::BalancedV1, "x").unwrap().public_line().to_owned(),
+        tls_public_key: TlsKey::generate(Suite::BalancedV1).unwrap().spki_der().to_vec().into(),
+        ..Default::default()
+    }
+}
+
+async fn until(what: &str, mut ask: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !ask() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What `call` is answered when the user is removed, and another of the name is made, while its password is being hashed:
+/// after everything was decided, and before anything is written.
+async fn overtaken<T, F>(inner: &Arc<Inner>, call: impl FnOnce(login::Service) -> F) -> Result<T, Status>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Status>> + Send + 'static,
+{
+    let held = inner.passwords.hold().await.unwrap();
+    let calling = tokio::spawn(call(login::Service(Arc::clone(inner))));
+    until("the call to come to the password", || inner.passwords.inside() == 1).await;
+    remove(inner, "alice").await;
+    create(inner, "alice", &["editor"]).await;
+    drop(held);
+    calling.await.unwrap()
+}
+
+async fn credential(inner: &Inner) -> Option<CredentialRecord> {
+    let found = inner.store.get::<CredentialRecord>("alice", OffsetDateTime::now_utc()).await.unwrap();
+    found.map(|found| found.value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_removed_user_is_written_for_another_of_the_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let inner = &authority.inner;
+    // A link that is being finished.
+    let token = create(inner, "alice", &["access"]).await;
+    let finished =
+        overtaken(inner, |login| async move { login.finish_invite(Request::new(finish(&token))).await })
+            .await;
+    let status = finished.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    assert!(
+        credential(inner).await.is_none_or(|it| it.password.is_none()),
+        "the old password opens the new account"
+    );
+
+    // A right login, which would be the new user's.
+    remove(inner, "alice").await;
+    let token = create(inner, "alice", &["access"]).await;
+    login::Service(Arc::clone(inner)).finish_invite(Request::new(finish(&token))).await.unwrap();
+    let right = attempt("alice", PASSWORD);
+    let logged_in =
+        overtaken(inner, |login| async move { login.login_with_password(Request::new(right)).await }).await;
+    let status = logged_in.unwrap_err();
+    assert!(matches!(status.code(), Code::Aborted | Code::Unauthenticated), "{status:?}");
+    authority.shutdown().await;
+}
+
+/// A user with a certificate that is accepted until then.
+fn until_then(name: &str, roles: &[&str], then: OffsetDateTime) -> Caller {
+    let identity = Identity {
+        principal: Principal::User {
+            name: UserName::new(name).unwrap(),
+            roles: roles.iter().map(|role| RoleName::new(*role).unwrap()).collect(),
+            logins: Vec::new(),
+            traits: BTreeMap::new(),
+        },
+        login_id: Uuid::new_v4(),
+        valid_after: then - time::Duration::hours(1),
+        valid_before: then - SKEW_ALLOWANCE,
+    };
+    Caller::Certified { identity: Arc::new(identity), address: NOWHERE }
+}
+
+/// A whole recording of alice's, by its id.
+async fn recorded(inner: &Inner, directory: &Path) -> SessionId {
+    let key = inner.authorities().trust().recording_key().unwrap();
+    let recorders = Recorders::open(directory, key).unwrap();
+    let session = SessionId::new();
+    let metadata = SessionMetadata {
+        session_id: session,
+        cluster: "test.example".to_owned(),
+        user: "alice".to_owned(),
+        login: "alice".to_owned(),
+        node: "web-1".to_owned(),
+        node_id: String::new(),
+        source: String::new(),
+        started: OffsetDateTime::now_utc(),
+        kind: "exec".to_owned(),
+        command: None,
+        term: None,
+        size: None,
+        application: None,
+    };
+    let recorder = recorders.start(&metadata, RecordPolicy::Strict).unwrap();
+    recorder.output("hello\n".into()).await.unwrap();
+    recorder.finish(Exit::Status(0)).await.unwrap();
+    until("the recording", || !recorders.is_live(&session)).await;
+    let bytes = std::fs::read(directory.join(format!("{session}.rec"))).unwrap();
+    inner.recordings.append(session, "web-1", 0, &bytes).unwrap();
+    session
+}
+
+/// How a stream ends; it must not be before the certificate does, and at once when it does.
+async fn ends_at<S, T>(what: &str, mut stream: S, then: OffsetDateTime)
+where
+    S: futures::Stream<Item = Result<T, Status>> + Unpin,
+{
+    let reading = async {
+        loop {
+            match stream.next().await {
+                Some(Ok(_)) => {}
+                Some(Err(status)) => return status,
+                None => panic!("{what} ended as if there were nothing more"),
+            }
+        }
+    };
+    let status = tokio::time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{what} goes on"));
+    let late = OffsetDateTime::now_utc() - then;
+    assert_eq!(status.code(), Code::Unauthenticated, "{what}: {status:?}");
+    println!("{what} ended {} ms after the certificate", late.whole_milliseconds());
+    assert!(!late.is_negative() && late < time::Duration::seconds(5), "{what}: {late}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_the_certificate_that_it_was_asked_for_with() {
+    const ROLES: [&str; 2] = ["auditor", "editor"];
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(&directory.path().join("cluster")).await;
+    let inner = &authority.inner;
+    create(inner, "alice", &ROLES).await;
+    let session = recorded(inner, &directory.path().join("spool")).await.to_string();
+    let (admin, cluster, fleet) = (
+        admin::Service(Arc::clone(inner)),
+        cluster::Service(Arc::clone(inner)),
+        fleet::Service(Arc::clone(inner)),
+    );
+    let then = OffsetDateTime::now_utc() + Duration::from_secs(2);
+    let alice = until_then("alice", &ROLES, then);
+    let follow = || v1::SearchEventsRequest { follow: true, ..Default::default() };
+    let play = || v1::PlayRecordingRequest { session_id: session.clone(), from: None };
+    let watch = || v1::WatchRequest { kinds: vec!["role".to_owned()] };
+    let line = Line::default();
+    let following = admin.search_events(by(follow(), &alice, &line)).await.unwrap().into_inner();
+    let watching = fleet.watch(by(watch(), &alice, &line)).await.unwrap().into_inner();
+    // Two that nobody reads: their connection is closed.
+    let unread = (Line::default(), Line::default());
+    let mut playing = cluster.play_recording(by(play(), &alice, &unread.0)).await.unwrap().into_inner();
+    let stalled = admin.search_events(by(follow(), &alice, &unread.1)).await.unwrap().into_inner();
+    assert!(OffsetDateTime::now_utc() < then, "else this shows nothing");
+    let (cut_play, cut_follow) = (unread.0.cut(), unread.1.cut());
+    let cut = async { tokio::join!(cut_play, cut_follow) };
+    let (cut, ..) = tokio::join!(
+        tokio::time::timeout(PATIENCE, cut),
+        ends_at("a log that is followed", following, then),
+        ends_at("a watch", watching, then)
+    );
+    cut.expect("connections whose peer reads nothing are closed");
+    assert!(OffsetDateTime::now_utc() - then < time::Duration::seconds(5));
+    // Nothing of the recording is left for who comes back to read.
+    let told = playing.next().await.unwrap().unwrap_err();
+    assert_eq!(told.code(), Code::Unauthenticated, "{told:?}");
+    drop(stalled);
+    // And none begins.
+    for status in [
+        admin.search_events(by(follow(), &alice, &line)).await.err(),
+        cluster.play_recording(by(play(), &alice, &line)).await.err(),
+        fleet.watch(by(watch(), &alice, &line)).await.err(),
+    ] {
+        assert_eq!(status.unwrap().code(), Code::Unauthenticated);
+    }
+    authority.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_beyond_the_first_page_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let (inner, now) = (&authority.inner, OffsetDateTime::now_utc());
+    let many = 3 * PAGE + 1;
+    // Keys of rotations that did not happen.
+    for number in 0..many {
+        let note = CaAttemptRecord { labels: vec![format!("no such key {number}")] };
+        inner.store.create(&format!("attempt-{number}"), &note, None, now).await.unwrap();
+    }
+    inner.clear_attempts(&inner.authorities()).await;
+    assert!(inner.store.list::<CaAttemptRecord>(None, many, now).await.unwrap().is_empty());
+    // Links of a user among those of others, and users of a role.
+    for number in 0..many {
+        create(inner, &format!("user-{number}"), &["access"]).await;
+    }
+    let token = create(inner, "zoe", &["access"]).await;
+    let asked = v1::ResetUserRequest { name: "zoe".to_owned() };
+    admin::Service(Arc::clone(inner)).reset_user(local(asked)).await.unwrap();
+    let status = login::Service(Arc::clone(inner)).finish_invite(Request::new(finish(&token))).await;
+    assert_eq!(
+        status.unwrap_err().code(),
+        Code::PermissionDenied,
+        "the earlier link still opens the account"
+    );
+    let links = inner.store.list::<InviteRecord>(None, 2 * many, now).await.unwrap();
+    assert_eq!(links.len(), many + 1, "one link for each");
+    let listed = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
+    let listed = admin::Service(Arc::clone(inner)).list_resources(local(listed)).await.unwrap();
+    assert_eq!(listed.into_inner().resources.len(), many + 1);
+    authority.shutdown().await;
+}
