@@ -1,6 +1,5 @@
 //! A line of an audit log that somebody else wrote.
 
-use super::fuzz_target;
 use sallyport_audit::log::{Filter, parse_line};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! A TLS client's first message: more bytes never change an answer that is there.
 
-use super::fuzz_target;
 use sallyport_wire::client_hello::read;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! The first bytes of a connection: an answer never changes with more bytes.
 
-use super::fuzz_target;
 use sallyport_wire::detect::{Verdict, detect};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! Documents other than roles that a caller sends; one that is accepted reads back to itself.
 
-use super::fuzz_target;
 use sallyport_access::{Database, SessionPolicy};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! An event that a host reports, and a checkpoint that an auditor kept.
 
-use super::fuzz_target;
 use sallyport_audit::Event;
 use sallyport_audit::log::Checkpoint;
 

@@ -1,6 +1,5 @@
 //! Answers of HTTP servers: cut anywhere they end where they end whole, and nothing is counted that was not there.
 
-use super::fuzz_target;
 use sallyport_lab::load::http::Reader;
 
 fuzz_target!(|data: (u8, &[u8])| {

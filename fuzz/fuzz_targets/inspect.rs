@@ -1,7 +1,6 @@
 //! A file of keys, a host key or a certificate of somebody else's: whatever it is, it is read within bounds, and what is
 //! said about it can be written on a terminal.
 
-use super::fuzz_target;
 use sallyport_lab::inspect;
 
 fuzz_target!(|data: &[u8]| {

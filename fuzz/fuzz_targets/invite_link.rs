@@ -1,6 +1,5 @@
 //! An invite link as a person pasted it: what is read says the same when it is written.
 
-use super::fuzz_target;
 use sallyport_wire::InviteLink;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! A packet of the lab's WAN: nothing is read past its end, and bytes behind it change nothing.
 
-use super::fuzz_target;
 use sallyport_lab::wan::Packet;
 
 fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 
-use super::fuzz_target;
 use data_encoding::BASE64URL_NOPAD;
 use sallyport_ca::jwt::{Expectation, KeySet};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, PublicKey, Signer};

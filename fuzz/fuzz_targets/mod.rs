@@ -16,8 +16,6 @@ macro_rules! fuzz_target {
     };
 }
 
-use fuzz_target;
-
 mod audit_line;
 mod client_hello;
 mod detect;

@@ -1,6 +1,5 @@
 //! Any bytes decode to frames of the native protocol, an error or a wait; what decodes encodes to what decodes the same.
 
-use super::fuzz_target;
 use bytes::BytesMut;
 use sallyport_ssh::native::frame::Frame;
 

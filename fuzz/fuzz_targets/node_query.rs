@@ -1,6 +1,5 @@
 //! A query that somebody sent: it is read or refused with a place in it, and one that is read writes back to itself.
 
-use super::fuzz_target;
 use sallyport_access::{Labels, Query, query::Subject};
 
 fuzz_target!(|data: &[u8]| {

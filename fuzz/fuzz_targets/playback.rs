@@ -3,7 +3,6 @@
 
 use std::io::Cursor;
 
-use super::fuzz_target;
 use bytes::BytesMut;
 use sallyport_access::SessionId;
 use sallyport_audit::recording::transcript::{Look, Transcript};

@@ -1,6 +1,5 @@
 //! Messages of database clients, by their kinds: what is read is all there.
 
-use super::fuzz_target;
 use sallyport_databases::postgres::message::Frontend;
 
 fuzz_target!(|data: (u8, &[u8])| {

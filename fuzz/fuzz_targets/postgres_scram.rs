@@ -1,6 +1,5 @@
 //! What a database server says in a SCRAM login: the answer or an error, in bounded time.
 
-use super::fuzz_target;
 use sallyport_databases::postgres::scram::First;
 
 fuzz_target!(|data: &[u8]| {

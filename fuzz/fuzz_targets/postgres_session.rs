@@ -1,7 +1,6 @@
 //! Both directions of a database session: what goes on does not depend on how the bytes are split, nothing malformed does, and
 //! what is held back is bounded.
 
-use super::fuzz_target;
 use sallyport_databases::postgres::exchange::{Exchange, FromClient, FromServer, Number, Said};
 use sallyport_databases::postgres::frame::{Flow, HEADER_BYTES, Limits, Reader};
 use sallyport_databases::postgres::message::Frontend;

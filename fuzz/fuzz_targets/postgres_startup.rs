@@ -1,6 +1,5 @@
 //! The first packet of a database client: read whole or not yet, whatever follows, and written again as it was meant.
 
-use super::fuzz_target;
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::{First, read};
 

@@ -1,6 +1,5 @@
 //! A private key in a file that somebody else wrote: what is read has been proven, and writes and reads back.
 
-use super::fuzz_target;
 use sallyport_sal::formats::{self, Format};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! A public key in a file that somebody else wrote: what is read writes and reads back.
 
-use super::fuzz_target;
 use sallyport_sal::formats::{self, PublicFormat};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! What precedes a client's bytes on the way to the authority: read or refused, and what is read is written back.
 
-use super::fuzz_target;
 use sallyport_wire::relay::{HEADER_LIMIT_BYTES, RelayHeader};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,5 @@
 //! A role or lock that somebody sent; one that is accepted reads back to itself.
 
-use super::fuzz_target;
 use sallyport_access::{Lock, Policies, Role};
 
 fuzz_target!(|data: &[u8]| {

@@ -1,7 +1,6 @@
 //! An SFTP session between a client and a server that are both somebody else's: the first byte of each part says whose
 //! turn it is and how long the part is.
 
-use super::fuzz_target;
 use sallyport_ssh::sftp::observe::Observer;
 
 fuzz_target!(|data: &[u8]| {

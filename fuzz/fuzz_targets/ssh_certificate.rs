@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::fuzz_target;
 use sallyport_ca::{Authority, CaKind, Trust};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};

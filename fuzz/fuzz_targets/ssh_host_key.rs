@@ -1,6 +1,5 @@
 //! An SSH server's answer to a key exchange, as `lab scan` reads it: the answer does not depend on how the bytes are split.
 
-use super::fuzz_target;
 use sallyport_lab::scan::host_key::Reader;
 
 fuzz_target!(|data: (u8, &[u8])| {

@@ -1,6 +1,5 @@
 //! The cleartext beginning of an SSH connection: the answer does not depend on how the bytes are split.
 
-use super::fuzz_target;
 use sallyport_ssh::capabilities::Reader;
 
 fuzz_target!(|data: (u8, &[u8])| {

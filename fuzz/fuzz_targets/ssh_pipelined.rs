@@ -1,6 +1,5 @@
 //! What a server says to the pipelined client: any bytes are messages, an error or a wait, however they are split.
 
-use super::fuzz_target;
 use bytes::Bytes;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::pipelined::message::Message;

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
 
-use super::fuzz_target;
 use russh::keys::PrivateKey;
 use russh::server::{Config, Handler};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

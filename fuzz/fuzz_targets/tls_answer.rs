@@ -1,6 +1,5 @@
 //! A TLS server's first flight, as `lab scan` reads it: what is understood does not depend on how the bytes are split.
 
-use super::fuzz_target;
 use sallyport_wire::tls_probe::Reader;
 
 fuzz_target!(|data: (u8, &[u8])| {

@@ -1,6 +1,5 @@
 //! The `traceparent` header of a peer: what is understood means the same when it is written again.
 
-use super::fuzz_target;
 use sallyport_wire::trace_context::TraceContext;
 
 fuzz_target!(|data: &[u8]| {

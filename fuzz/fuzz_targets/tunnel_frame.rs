@@ -1,6 +1,5 @@
 //! Any bytes decode to frames, an error or a wait; what decodes encodes to what decodes the same.
 
-use super::fuzz_target;
 use bytes::BytesMut;
 use sallyport_wire::tunnel::frame::Frame;
 

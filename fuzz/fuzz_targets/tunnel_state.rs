@@ -3,7 +3,6 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::fuzz_target;
 use bytes::BytesMut;
 use sallyport_wire::tunnel::frame::Frame;
 use sallyport_wire::tunnel::state::State;
