@@ -170,6 +170,8 @@ codes! {
     NodeConnected = "SP1301I", "node.connected";
     /// A node's tunnel went away.
     NodeDisconnected = "SP1302I", "node.disconnected";
+    /// A node opens tunnels more often, or has more of them, than a proxy serves.
+    TunnelRefused = "SP1302W", "node.tunnel_refused";
 
     /// A session began.
     SessionStart = "SP2000I", "session.start";
@@ -422,6 +424,12 @@ impl Event {
         self
     }
 
+    /// Says that the address is what a proxy told the host that reports it, which cannot see it itself.
+    #[must_use]
+    pub fn source_by_proxy(self) -> Self {
+        self.field(SOURCE_BY, "proxy")
+    }
+
     /// What it is known by when it is delivered again. An id is its host's to choose, so that it counts for that host alone.
     #[must_use]
     pub fn delivery(&self) -> Uuid {
@@ -475,6 +483,9 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// Takes one.
     fn emit(&self, event: Event);
 }
+
+/// The field that says whose word an event's source is, where it is not that of the host that reports it.
+pub const SOURCE_BY: &str = "source_by";
 
 /// Keeps events in memory, for tests and for tools.
 #[derive(Debug, Default)]

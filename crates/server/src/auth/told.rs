@@ -84,6 +84,7 @@ fn seen_in_passing(code: &Code) -> bool {
         Code::NodeConnected
             | Code::NodeDisconnected
             | Code::StreamOpened
+            | Code::TunnelRefused
             | Code::SessionRefused
             | Code::SessionLost
             | Code::SessionCut

@@ -14,7 +14,7 @@ use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::tls::is_hybrid;
 use sallyport_ssh::capabilities::Whose;
 use sallyport_wire::client_hello::TlsOffer;
-use sallyport_wire::tunnel::{self, Tunnel};
+use sallyport_wire::tunnel::Tunnel;
 use sallyport_wire::{FRAME_BYTES, READ_AHEAD_BYTES, alpn};
 use time::OffsetDateTime;
 use tokio::io::{AsyncWriteExt, BufReader, copy_bidirectional_with_sizes};
@@ -27,6 +27,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use super::databases;
 use super::databases::{Databases, Guest as DatabaseGuest};
 use super::dial::Proof;
+use super::hosts::TurnedAway;
 use super::hub::Hub;
 use super::relay::{RelayHeader, read_header, write_header};
 use super::transport::Peer;
@@ -56,6 +57,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Someone without a certificate only fetches a page.
 const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
+/// Agents open no streams; a few are forgiven.
+const UNASKED_STREAMS: usize = 16;
+/// To tell an agent that it gets no tunnel.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 const RELAY_BUFFER_BYTES: usize = 64 * 1024;
 
 const PLAIN_HTTP_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 65\r\n\r\nThis port speaks HTTPS, not plain HTTP: use an https:// address.\n";
@@ -321,19 +326,6 @@ impl Gateway {
             return;
         };
         tracing::Span::current().record("node", name.as_str());
-        // Subscribed before the locks are asked, so that none comes in between.
-        let mut changes = self.view.changes();
-        if let Some(reason) = self.locked(&identity) {
-            counter!("sallyport_tunnels_refused_total").increment(1);
-            return warn!(%reason, "a node that is locked may not open a tunnel");
-        }
-        let (handle, mut incoming) = Tunnel::server(stream, tunnel::Config::default());
-        if self.drain.is_cancelled() {
-            handle.drain("the proxy is shutting down");
-        }
-        let drained = handle.clone();
-        let registration = hub.register(*id, handle);
-        info!(%id, "node connected");
         let event = |code: Code| {
             Event::new(code, OffsetDateTime::now_utc())
                 .user(identity.display_name())
@@ -341,7 +333,35 @@ impl Gateway {
                 .source(peer.to_string())
                 .field("node_id", id.to_string())
         };
+        let admitted = match hub.shares().admit(*id, Instant::now()) {
+            Ok(admitted) => admitted,
+            Err(TurnedAway { why, tell }) => {
+                counter!("sallyport_tunnels_refused_total").increment(1);
+                self.came_to_nothing(peer);
+                if let Some(times) = tell {
+                    warn!(%id, times, reason = %why, "a tunnel is refused");
+                    let refused = event(Code::TunnelRefused).message(why.as_str()).field("times", times);
+                    self.sink.emit(refused);
+                }
+                let _ = tokio::time::timeout(REFUSAL_PATIENCE, Tunnel::refuse(stream, &why)).await;
+                return;
+            }
+        };
+        // Subscribed before the locks are asked, so that none comes in between.
+        let mut changes = self.view.changes();
+        if let Some(reason) = self.locked(&identity) {
+            counter!("sallyport_tunnels_refused_total").increment(1);
+            return warn!(%reason, "a node that is locked may not open a tunnel");
+        }
+        let (handle, mut incoming) = Tunnel::server(stream, admitted.config.clone());
+        if self.drain.is_cancelled() {
+            handle.drain("the proxy is shutting down");
+        }
+        let drained = handle.clone();
+        let registration = hub.register(*id, handle);
+        info!(%id, "node connected");
         self.sink.emit(event(Code::NodeConnected));
+        let mut unasked = 0;
         let mut registration = Some(registration);
         let expiry = expiry(&identity, OffsetDateTime::now_utc());
         let mut expiry = std::pin::pin!(tokio::time::sleep(expiry));
@@ -349,7 +369,15 @@ impl Gateway {
             tokio::select! {
                 opened = incoming.next() => match opened {
                     // Agents open no streams; one that does is told so by the stream's end.
-                    Some((_, stream)) => drop(stream),
+                    Some((_, stream)) => {
+                        drop(stream);
+                        unasked += 1;
+                        if unasked > UNASKED_STREAMS {
+                            warn!("a node that opens streams towards the proxy is cut off");
+                            drained.close();
+                            break;
+                        }
+                    }
                     None => break,
                 },
                 // A certificate that was stolen must not outlive its time by an open connection. The agent has

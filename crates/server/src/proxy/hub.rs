@@ -10,6 +10,7 @@ use sallyport_access::{DatabasePermit, HostId};
 use sallyport_wire::tunnel::{Handle, Stream};
 
 use super::dial::Pass;
+use super::hosts::Shares;
 
 /// Tunnels of one node: an agent that reconnects may have an old one still dying.
 const TUNNELS_PER_NODE: usize = 4;
@@ -25,6 +26,7 @@ struct Entry {
 pub(crate) struct Hub {
     tunnels: Arc<RwLock<HashMap<HostId, Vec<Entry>>>>,
     counter: Arc<AtomicU64>,
+    shares: Shares,
 }
 
 /// The node has no tunnel that takes a stream.
@@ -32,6 +34,11 @@ pub(crate) struct Hub {
 pub(crate) struct NotConnected;
 
 impl Hub {
+    /// What each host may take by its tunnels.
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
     /// Makes a node reachable until the registration is dropped.
     pub(crate) fn register(&self, node: HostId, handle: Handle) -> Registration {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@ pub(crate) mod databases;
 pub(crate) mod dial;
 pub(crate) mod front;
 pub(crate) mod gateway;
+mod hosts;
 pub(crate) mod hub;
 pub(crate) mod jump;
 pub(crate) mod page;

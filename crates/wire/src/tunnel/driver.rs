@@ -22,6 +22,8 @@ const READ: usize = 64 * 1024;
 /// With less room left than a record of TLS takes (RFC 8446 §5.1), more is made. Not before: payloads keep the room that
 /// they came in, so that more is another piece of memory, into which the beginning of a frame has to be moved.
 const LEAST_ROOM: usize = 16 * 1024;
+/// What is read of a peer that gets no tunnel.
+const UNREAD: u64 = 64 * 1024;
 /// A batch of this size is not a person typing: more is on its way.
 const BULK: usize = 8 * 1024;
 
@@ -44,6 +46,23 @@ impl Tunnel {
         T: AsyncRead + AsyncWrite + Send + 'static,
     {
         start(io, Side::Server, config)
+    }
+
+    /// Tells a peer that it gets no tunnel, and why.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn refuse<T>(mut io: T, reason: &str) -> io::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut said = BytesMut::new();
+        Frame::GoAway(reason.to_owned()).encode(&mut said);
+        io.write_all(&said).await?;
+        io.shutdown().await?;
+        // Closing with unread bytes would reset the connection before the reason arrives.
+        let mut rest = io.take(UNREAD);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(|_| ())
     }
 }
 
@@ -95,7 +114,10 @@ async fn drive_reads<R: AsyncRead + Unpin>(shared: Arc<Shared>, mut reader: R) {
             () = over(&mut ended) => return,
         };
         match read {
-            Ok(0) => return shared.end(TunnelError::Closed),
+            Ok(0) => {
+                let why = shared.lock().ended_by_peer();
+                return shared.end(why);
+            }
             Ok(_) => {}
             Err(error) => return shared.end(TunnelError::Lost(error.to_string())),
         }
@@ -222,6 +244,12 @@ impl Handle {
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.shared.lock().round_trip()
+    }
+
+    /// What the bytes of all streams cost in memory, in both directions.
+    #[must_use]
+    pub fn charged(&self) -> usize {
+        self.shared.lock().charged()
     }
 
     /// Bytes held for all streams, in both directions.

@@ -16,8 +16,6 @@ pub const MAX_DATA: usize = 33 * 1024;
 pub const MAX_OPEN: usize = 4 * 1024;
 /// Longest text that says why something ends.
 pub const MAX_REASON: usize = 1024;
-/// Payloads shorter than this are copied out of the receive buffer rather than keeping all of it alive.
-const COPY_BELOW: usize = 4 * 1024;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +73,8 @@ impl Frame {
         }
     }
 
-    /// Takes the next whole frame out of a buffer; `None` when more bytes are needed.
+    /// Takes the next whole frame out of a buffer; `None` when more bytes are needed. The payload of a data frame is not
+    /// copied, and keeps all of the buffer until it is gone.
     ///
     /// # Errors
     /// [`TunnelError::Protocol`] for an unknown type or a payload past its bound, before the payload has arrived.
@@ -103,13 +102,10 @@ impl Frame {
         }
         buffer.advance(HEAD);
         let payload = buffer.split_to(length);
-        let bytes = |payload: BytesMut| {
-            if length < COPY_BELOW { Bytes::copy_from_slice(&payload) } else { payload.freeze() }
-        };
         let text = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
         Ok(Some(match kind {
-            0 => Self::Data(stream, bytes(payload)),
-            1 => Self::Open(stream, bytes(payload)),
+            0 => Self::Data(stream, payload.freeze()),
+            1 => Self::Open(stream, Bytes::copy_from_slice(&payload)),
             2 => Self::Window(stream, number),
             3 => Self::Fin(stream),
             4 => Self::Reset(stream, text(&payload)),

@@ -2,15 +2,22 @@
 //!
 //! A stream is opened by one frame and carries data at once: there is no answer to wait for. Each stream has its own
 //! credit, so that one that stands still holds up no other and no memory grows behind it. Credit grows with the speed
-//! and delay of the link, up to a bound.
+//! and delay of the link, up to a bound, and shrinks again.
+//!
+//! Credit counts bytes of payload, and the peer chooses how many frames it makes of them. So what waits here is charged
+//! what it costs ([`Memory`]), for all tunnels of a host and all of the process; past the bound the stream that holds
+//! most is ended.
 //!
 //! [`frame`] has the bytes, [`state`] the rules (no I/O, no clock), [`driver`] puts them on a connection.
 
+mod chunks;
 pub mod driver;
 pub mod frame;
+mod memory;
 pub mod state;
 
 pub use driver::{Handle, Incoming, Stream, Tunnel};
+pub use memory::Memory;
 pub use state::{Config, Side};
 
 /// Why a tunnel or stream ended, or could not be opened.
@@ -42,6 +49,9 @@ pub enum TunnelError {
     /// The connection below failed.
     #[error("the connection was lost: {0}")]
     Lost(String),
+    /// The other side has ended the connection, and said why before.
+    #[error("the peer has ended the connection: {0}")]
+    Left(String),
     /// The connection was closed.
     #[error("the connection was closed")]
     Closed,
@@ -53,7 +63,7 @@ impl From<TunnelError> for std::io::Error {
             TunnelError::Protocol(_) => std::io::ErrorKind::InvalidData,
             TunnelError::DeadPeer(_) => std::io::ErrorKind::TimedOut,
             TunnelError::Reset(_) | TunnelError::Lost(_) => std::io::ErrorKind::ConnectionReset,
-            TunnelError::Closed => std::io::ErrorKind::ConnectionAborted,
+            TunnelError::Left(_) | TunnelError::Closed => std::io::ErrorKind::ConnectionAborted,
             TunnelError::Draining | TunnelError::TooManyStreams(_) | TunnelError::HeaderTooLarge { .. } => {
                 std::io::ErrorKind::Other
             }

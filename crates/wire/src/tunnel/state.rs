@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::TunnelError;
+use super::chunks::Chunks;
 use super::frame::{Frame, MAX_DATA, MAX_OPEN};
+use super::memory::Memory;
 
 /// Which side of the connection this is. The client opens streams with odd numbers, the server with even ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +27,12 @@ pub struct Config {
     pub initial_window: u32,
     /// The most credit that a stream may grow to: 16 MiB, a second at 100 ms and 1 Gbit/s with some to spare.
     pub max_window: u32,
-    /// The most credit that all streams together may have been given beyond their initial one: 128 MiB.
+    /// The most credit that all streams together may have been given beyond their initial one: 48 MiB.
     pub max_growth: u64,
+    /// What bytes that nobody has read yet may cost: 96 MiB. Beyond, the stream with the most of them is ended.
+    pub received: Memory,
+    /// What bytes that are not on the connection yet may cost: 32 MiB. Beyond, writers wait sooner.
+    pub sent: Memory,
     /// Bytes that a writer may run ahead of the connection, for each stream: 256 KiB.
     pub send_buffer: usize,
     /// Streams that may be open at a time: 16,384.
@@ -44,7 +50,9 @@ impl Default for Config {
         Self {
             initial_window: 256 * 1024,
             max_window: 16 * 1024 * 1024,
-            max_growth: 128 * 1024 * 1024,
+            max_growth: 48 * 1024 * 1024,
+            received: Memory::new(MAX_RECEIVED),
+            sent: Memory::new(MAX_SENT),
             send_buffer: 256 * 1024,
             max_streams: 16_384,
             max_pending: 1_024,
@@ -54,13 +62,30 @@ impl Default for Config {
     }
 }
 
+/// What the bytes that wait in the tunnels of one host may cost: towards readers here, a few streams with all the credit that
+/// there is, or some hundreds with what they begin with;
+pub const MAX_RECEIVED: u64 = 96 * 1024 * 1024;
+/// and towards the host.
+pub const MAX_SENT: u64 = 32 * 1024 * 1024;
+/// What a stream may always run ahead of the connection.
+const LEAST_SEND_BUFFER: usize = 4 * 1024;
+/// The longest round trip that is believed. The peer can make it as long as it likes by answering late, and credit grows
+/// with it; by satellite it is 0.6 s.
+const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
+/// A stream that uses half its credit up in more round trips than this has more than it needs, and gets less.
+const SLOW_ROUND_TRIPS: u32 = 32;
+/// Where round trips are short: the same as a time.
+const SLOW: Duration = Duration::from_millis(200);
+/// A queue of answers that was longer than this gives its room back when it is empty.
+const FEW_ANSWERS: usize = 256;
+
 /// Answers to the other side's frames that may wait to be sent. A peer that asks for more without reading is broken.
 const MAX_CONTROL: usize = 65_536;
 
 /// One stream.
 #[derive(Debug)]
 struct StreamState {
-    received: VecDeque<Bytes>,
+    received: Chunks,
     /// Credit that the peer has left.
     peer_credit: u32,
     /// Credit that the peer has when everything is read.
@@ -70,8 +95,7 @@ struct StreamState {
     /// When credit was last given back, since the tunnel began.
     granted_at: Duration,
     received_fin: bool,
-    to_send: VecDeque<Bytes>,
-    to_send_bytes: usize,
+    to_send: Chunks,
     /// Credit that we have left.
     credit: u32,
     fin: Fin,
@@ -94,14 +118,13 @@ enum Fin {
 impl StreamState {
     fn new(config: &Config, now: Duration) -> Self {
         Self {
-            received: VecDeque::new(),
+            received: Chunks::new(config.received.clone()),
             peer_credit: config.initial_window,
             window: config.initial_window,
             consumed: 0,
             granted_at: now,
             received_fin: false,
-            to_send: VecDeque::new(),
-            to_send_bytes: 0,
+            to_send: Chunks::new(config.sent.clone()),
             credit: config.initial_window,
             fin: Fin::Open,
             queued: false,
@@ -147,7 +170,8 @@ pub struct State {
     round_trip: Duration,
     heard_at: Duration,
     asked: Option<(u32, Duration)>,
-    peer_drains: bool,
+    /// Why the peer takes no new streams.
+    peer_drains: Option<String>,
     we_drain: bool,
     closed: Option<TunnelError>,
     acceptor: Option<Waker>,
@@ -183,7 +207,7 @@ impl State {
             round_trip: Duration::from_millis(20),
             heard_at: Duration::ZERO,
             asked: Some((0, Duration::ZERO)),
-            peer_drains: false,
+            peer_drains: None,
             we_drain: false,
             closed: None,
             acceptor: None,
@@ -203,7 +227,8 @@ impl State {
             Frame::Window(id, more) => self.receive_window(id, more),
             Frame::Fin(id) => {
                 self.check_known(id)?;
-                if let Some(stream) = self.streams.get_mut(&id) {
+                // One that has failed must not look as if all of it had been read.
+                if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.failed.is_none()) {
                     if stream.received_fin {
                         return Err(TunnelError::Protocol(format!("stream {id} ended twice")));
                     }
@@ -222,13 +247,13 @@ impl State {
                 if let Some((asked, at)) = self.asked
                     && asked == number
                 {
-                    self.round_trip = now.saturating_sub(at);
+                    self.round_trip = now.saturating_sub(at).min(MAX_ROUND_TRIP);
                     self.asked = None;
                 }
                 Ok(())
             }
-            Frame::GoAway(_) => {
-                self.peer_drains = true;
+            Frame::GoAway(reason) => {
+                self.peer_drains = Some(reason);
                 Ok(())
             }
         }
@@ -239,6 +264,9 @@ impl State {
         // A stream that we have reset: what was on its way is dropped.
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if stream.failed.is_some() {
+            return Ok(());
+        }
         if stream.received_fin {
             return Err(TunnelError::Protocol(format!("data after the end of stream {id}")));
         }
@@ -249,10 +277,26 @@ impl State {
             ))
         })?;
         if !bytes.is_empty() && !stream.released {
-            stream.received.push_back(bytes);
+            stream.received.receive(bytes);
             wake(&mut stream.reader);
+            if self.config.received.is_over() {
+                return self.relieve();
+            }
         }
         Ok(())
+    }
+
+    /// Ends the stream that holds most of the memory.
+    fn relieve(&mut self) -> Result<(), TunnelError> {
+        let most = self.streams.iter().max_by_key(|(_, stream)| stream.received.charged());
+        let Some((&id, _)) = most else { return Ok(()) };
+        tracing::warn!(stream = id, "a stream of a tunnel was ended: too much waits to be read");
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.received.clear();
+            stream.received_fin = false;
+        }
+        self.fail(id, TunnelError::Reset(TOO_MUCH.to_owned()));
+        self.control(Frame::Reset(id, TOO_MUCH.to_owned()))
     }
 
     fn receive_open(&mut self, id: u32, header: Bytes, now: Duration) -> Result<(), TunnelError> {
@@ -316,7 +360,6 @@ impl State {
     fn fail(&mut self, id: u32, error: TunnelError) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.to_send.clear();
-            stream.to_send_bytes = 0;
             stream.failed = Some(error);
             stream.wake();
         }
@@ -341,7 +384,7 @@ impl State {
         if let Some(error) = &self.closed {
             return Err(error.clone());
         }
-        if self.peer_drains || self.we_drain {
+        if self.is_draining() {
             return Err(TunnelError::Draining);
         }
         if header.len() > MAX_OPEN {
@@ -380,11 +423,7 @@ impl State {
     pub fn read(&mut self, id: u32, most: usize, waker: &Waker, now: Duration) -> Result<Read, TunnelError> {
         let closed = self.closed.clone();
         let stream = self.streams.get_mut(&id).ok_or(TunnelError::Closed)?;
-        if let Some(first) = stream.received.front_mut() {
-            let taken = first.split_to(most.min(first.len()));
-            if first.is_empty() {
-                stream.received.pop_front();
-            }
+        if let Some(taken) = stream.received.pop(most) {
             let length = u32::try_from(taken.len()).unwrap_or(u32::MAX);
             stream.consumed = stream.consumed.saturating_add(length);
             self.give_credit(id, now)?;
@@ -400,24 +439,32 @@ impl State {
         Ok(Read::Pending)
     }
 
-    /// Gives credit back when half of it is used up, and more than before when the link is faster than the credit.
+    /// Gives credit back when half of it is used up: more than before when the link is faster than the credit, less when it
+    /// is much slower.
     fn give_credit(&mut self, id: u32, now: Duration) -> Result<(), TunnelError> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         if stream.consumed < stream.window / 2 || stream.received_fin {
             return Ok(());
         }
         let mut more = stream.consumed;
-        let fast = now.saturating_sub(stream.granted_at) < self.round_trip * 2;
+        let took = now.saturating_sub(stream.granted_at);
+        let fast = took < self.round_trip * 2 && !self.config.received.is_scarce();
         let growth = stream.window.min(self.config.max_window.saturating_sub(stream.window));
         if fast && growth > 0 && self.growth + u64::from(growth) <= self.config.max_growth {
             stream.window += growth;
             self.growth += u64::from(growth);
             more = more.saturating_add(growth);
+        } else if took > SLOW.max(self.round_trip * SLOW_ROUND_TRIPS) {
+            let enough = (stream.window / 2).max(self.config.initial_window);
+            let less = stream.window.saturating_sub(enough).min(more);
+            stream.window -= less;
+            self.growth = self.growth.saturating_sub(u64::from(less));
+            more -= less;
         }
         stream.peer_credit = stream.peer_credit.saturating_add(more);
         stream.consumed = 0;
         stream.granted_at = now;
-        self.control(Frame::Window(id, more))
+        if more == 0 { Ok(()) } else { self.control(Frame::Window(id, more)) }
     }
 
     /// Takes bytes to be sent, as many as there is room for; `None` when there is none, and then the waker is kept.
@@ -434,8 +481,10 @@ impl State {
             0 => return Ok(None),
             room => room.min(bytes.remaining()),
         };
-        let taken = bytes.copy_to_bytes(room);
-        self.push(id, taken);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.to_send.write(bytes, room);
+        }
+        self.schedule(id);
         Ok(Some(room))
     }
 
@@ -448,22 +497,13 @@ impl State {
         if stream.fin != Fin::Open {
             return Err(TunnelError::Closed);
         }
-        let room = self.config.send_buffer.saturating_sub(stream.to_send_bytes);
+        // A stream with something to send is woken when some of it is sent, whatever others hold.
+        let most = if self.config.sent.is_over() { LEAST_SEND_BUFFER } else { self.config.send_buffer };
+        let room = most.saturating_sub(stream.to_send.len());
         if room == 0 {
             stream.writer = Some(waker.clone());
         }
         Ok(room)
-    }
-
-    fn push(&mut self, id: u32, bytes: Bytes) {
-        if bytes.is_empty() {
-            return;
-        }
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.to_send_bytes += bytes.len();
-            stream.to_send.push_back(bytes);
-        }
-        self.schedule(id);
     }
 
     /// Says that no more will be written.
@@ -531,23 +571,21 @@ impl State {
                 break;
             }
         }
+        if self.control.is_empty() && self.control.capacity() > FEW_ANSWERS {
+            self.control = VecDeque::new();
+        }
     }
 
     fn next_of(&mut self, id: u32, out: &mut BytesMut) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.queued = false;
-        if let Some(first) = stream.to_send.front_mut() {
-            let most = first.len().min(MAX_DATA).min(stream.credit as usize);
-            if most > 0 {
-                let payload = first.split_to(most);
-                if first.is_empty() {
-                    stream.to_send.pop_front();
-                }
-                stream.credit -= u32::try_from(most).unwrap_or(stream.credit);
-                stream.to_send_bytes -= most;
-                Frame::Data(id, payload).encode(out);
-                wake(&mut stream.writer);
-            }
+        let most = MAX_DATA.min(stream.credit as usize);
+        if most > 0
+            && let Some(payload) = stream.to_send.pop(most)
+        {
+            stream.credit -= u32::try_from(payload.len()).unwrap_or(stream.credit);
+            Frame::Data(id, payload).encode(out);
+            wake(&mut stream.writer);
         }
         if stream.to_send.is_empty() && stream.fin == Fin::Wanted && stream.failed.is_none() {
             stream.fin = Fin::Sent;
@@ -596,7 +634,7 @@ impl State {
     /// Whether either side takes no new streams.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.we_drain || self.peer_drains
+        self.we_drain || self.peer_drains.is_some()
     }
 
     /// Ends everything. The first reason stands.
@@ -609,6 +647,12 @@ impl State {
         }
         wake(&mut self.acceptor);
         wake(&mut self.sender);
+    }
+
+    /// What the end of the connection means.
+    #[must_use]
+    pub fn ended_by_peer(&self) -> TunnelError {
+        self.peer_drains.clone().map_or(TunnelError::Closed, TunnelError::Left)
     }
 
     /// Why everything ended, if it has.
@@ -629,17 +673,24 @@ impl State {
         self.round_trip
     }
 
+    /// What the bytes of all streams cost in memory, in both directions.
+    #[must_use]
+    pub fn charged(&self) -> usize {
+        let of = |stream: &StreamState| stream.to_send.charged() + stream.received.charged();
+        self.streams.values().map(of).sum()
+    }
+
     /// Bytes held for all streams, in both directions.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        let of = |stream: &StreamState| {
-            stream.to_send_bytes + stream.received.iter().map(Bytes::len).sum::<usize>()
-        };
+        let of = |stream: &StreamState| stream.to_send.len() + stream.received.len();
         self.streams.values().map(of).sum()
     }
 }
 
 const GONE: &str = "the other end went away";
+const TOO_MUCH: &str =
+    "more waits to be read here than there is memory for; read faster, or have fewer sessions stand still";
 
 #[cfg(test)]
 mod tests {

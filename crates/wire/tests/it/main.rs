@@ -12,4 +12,5 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod tunnel;

@@ -3,3 +3,4 @@
 mod routes;
 mod staying;
 mod strangers;
+mod tunnels;
