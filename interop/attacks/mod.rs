@@ -3,4 +3,5 @@
 
 mod audit;
 mod disk;
+mod inherited;
 mod signals;

@@ -161,7 +161,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.command {
         Command::Connect(args) if args.becomes_helper() => resident::detach(),
-        Command::Start(_) => inherited::close(),
+        // What these run, and the sessions that it serves, shall have none of it.
+        Command::Start(_) | Command::Quickstart(_) => inherited::close(),
         _ => {}
     }
     logging(&cli);

@@ -29,6 +29,7 @@ pub(crate) async fn cancel(shared: &Shared, key: &CancelKey, client: &str) {
         .node(about.node.as_str())
         .session(about.session_id)
         .source(client)
+        .source_by_proxy()
         .message(message)
         .field("session_source", about.source.as_str())
         .field("success", failed.is_none());

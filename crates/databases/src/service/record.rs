@@ -150,7 +150,8 @@ pub(crate) fn event(about: &SessionMetadata, code: Code) -> Event {
         .login(about.login.as_str())
         .node(about.node.as_str())
         .session(about.session_id)
-        .source(about.source.as_str());
+        .source(about.source.as_str())
+        .source_by_proxy();
     match &about.command {
         Some(name) => event.field("db_name", name.as_str()),
         None => event,

@@ -308,6 +308,7 @@ fn unserved(code: Code, shared: &Shared, asked: &Asked, user: &str, name: &str) 
         .node(asked.database.to_string())
         .session(asked.session)
         .source(asked.client.as_str())
+        .source_by_proxy()
         .field("agent", shared.settings.agent.to_string());
     if name.is_empty() { event } else { event.field("db_name", name) }
 }

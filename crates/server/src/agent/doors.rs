@@ -81,7 +81,7 @@ impl Doors {
     /// Serves a stream of the tunnel to its end.
     pub(super) async fn serve(&self, stream: tunnel::Stream, comer: Comer) {
         let Comer { client, ssh_alone, opening } = comer;
-        let info = ConnectionInfo { client_addr: Some(client), opening: Some(opening) };
+        let info = ConnectionInfo { client_addr: Some(client), told_by_proxy: true, opening: Some(opening) };
         if ssh_alone || !self.native_door {
             return self.serve_ssh(stream, info).await;
         }
@@ -171,6 +171,7 @@ impl Doors {
         let event = Event::new(Code::SessionRefused, OffsetDateTime::now_utc())
             .node(self.credentials.identity().name.as_str())
             .source(client.to_string())
+            .source_by_proxy()
             .message(format!("the client proved no certificate of this cluster that is valid now: {reason}"))
             .field("front", "native");
         self.sink.emit(event);

@@ -60,7 +60,7 @@ impl Gateway {
         });
         let event = |name: &str| {
             let event = Event::new(Code::SessionRefused, now).node(own.as_str()).source(client.to_string());
-            event.field("server", name).field("at", "gateway")
+            event.source_by_proxy().field("server", name).field("at", "gateway")
         };
         let Some((node, server)) = found else {
             let message = format!("the agent of {own} is not the gateway to this server");

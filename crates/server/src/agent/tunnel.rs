@@ -327,6 +327,10 @@ impl Dialling {
                 return stream.reset("the node does not understand the stream's header");
             }
         };
+        let Some(header) = header.checked() else {
+            warn!("the proxy opened a stream from an address that no client has");
+            return stream.reset("the stream names no address that a client can have");
+        };
         debug!(user = %header.user, client = %header.client_addr, kind = header.kind, "stream opened");
         let span = info_span!("node.connection", client = %header.client_addr);
         let serving = match (header.kind.as_str(), header.server, header.postgres.zip(self.databases.clone()))

@@ -1,7 +1,7 @@
 //! From a proven user and a target's name to an open way there, through a node's tunnel or to a registered server: the
 //! one path that every front door of the proxy takes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,17 @@ pub(crate) struct StreamHeader {
     /// For [`KIND_POSTGRES`] and [`KIND_POSTGRES_CANCEL`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) postgres: Option<PostgresHeader>,
+}
+
+impl StreamHeader {
+    /// With the client's address in its one form, where it can be a client's. A node cannot see whose it is: it stands in
+    /// events as the proxy's word, and decides nothing.
+    pub(crate) fn checked(mut self) -> Option<Self> {
+        let ip = self.client_addr.ip().to_canonical();
+        let nobodys = ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        self.client_addr = SocketAddr::new(ip, self.client_addr.port());
+        (!nobodys).then_some(self)
+    }
 }
 
 /// What an agent needs to know to serve a database. It believes none of it without looking itself.
@@ -537,5 +548,38 @@ fn candidates(allowed: Vec<Login>, identity: &Identity) -> Vec<Login> {
     match logins.first() {
         Some(login) => vec![login.clone()],
         None => Login::new(name.as_str()).into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(address: &str) -> Option<String> {
+        let header = format!(r#"{{"kind":"ssh","client_addr":"{address}","user":"alice"}}"#);
+        let header: StreamHeader = serde_json::from_str(&header).ok()?;
+        header.checked().map(|header| header.client_addr.to_string())
+    }
+
+    #[test]
+    fn addresses_that_no_client_has_are_refused_and_others_have_one_form() {
+        for address in [
+            "0.0.0.0:1",
+            "[::]:1",
+            "224.0.0.1:1",
+            "[ff02::1]:1",
+            "255.255.255.255:1",
+            "[::ffff:0.0.0.0]:1",
+            "x",
+        ] {
+            assert_eq!(from(address), None, "{address}");
+        }
+        for (address, form) in [
+            ("192.0.2.1:7", "192.0.2.1:7"),
+            ("[::ffff:192.0.2.1]:7", "192.0.2.1:7"),
+            ("[fe80::1%5]:7", "[fe80::1]:7"),
+        ] {
+            assert_eq!(from(address).as_deref(), Some(form), "{address}");
+        }
     }
 }

@@ -240,7 +240,11 @@ impl Front {
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let front = info_span!(target: PHASE, parent: traveller.opening, "proxy.front", "error.type" = Empty);
-        let info = ConnectionInfo { client_addr: Some(traveller.client), opening: Some(front) };
+        let info = ConnectionInfo {
+            client_addr: Some(traveller.client),
+            told_by_proxy: false,
+            opening: Some(front),
+        };
         tokio::spawn(async move { door.serve_for(upstream, far, info).await }.in_current_span());
         Ok(Box::new(near))
     }

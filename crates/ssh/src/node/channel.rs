@@ -104,8 +104,12 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let about = about(&shared, &wanted, permit);
     tracing::Span::current().record("session", about.session_id.to_string());
     let options = permit.options();
-    let how =
-        How { policy: options.record_session, mode: options.recording, input: server.config.record_input };
+    let how = How {
+        policy: options.record_session,
+        mode: options.recording,
+        input: server.config.record_input,
+        told_by_proxy: shared.info.told_by_proxy,
+    };
     if how.policy == RecordPolicy::Strict && how.mode.at != RecordAt::Off && place.reaches_records() {
         shared.refused(shared.event(Code::SessionRefused).message(OWN_ACCOUNT));
         return door.refuse(OWN_ACCOUNT).await;

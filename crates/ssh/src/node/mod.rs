@@ -199,6 +199,8 @@ pub enum NodeError {
 pub struct ConnectionInfo {
     /// The client, as the proxy or the listener saw it.
     pub client_addr: Option<SocketAddr>,
+    /// The address is the word of a proxy in another process, and events say so. Default: it was seen here.
+    pub told_by_proxy: bool,
     /// Around the connection's beginning, for traces: the phases up to the first byte of the first session become its
     /// parts, and with that byte it ends. Default: none.
     pub opening: Option<tracing::Span>,

@@ -33,6 +33,8 @@ pub(super) struct How {
     pub(super) mode: RecordingMode,
     /// Whether what is typed is recorded.
     pub(super) input: bool,
+    /// Whether the client's address is a proxy's word.
+    pub(super) told_by_proxy: bool,
 }
 
 /// After a recording that failed goes on, it may fail again for so long before that is told: a disk that is nearly full
@@ -89,12 +91,13 @@ impl Record {
     /// An event of this session.
     pub(super) fn event(&self, code: Code) -> Event {
         let about = &self.about;
-        Event::new(code, OffsetDateTime::now_utc())
+        let event = Event::new(code, OffsetDateTime::now_utc())
             .user(about.user.as_str())
             .login(about.login.as_str())
             .node(about.node.as_str())
             .session(about.session_id)
-            .source(about.source.as_str())
+            .source(about.source.as_str());
+        if self.how.told_by_proxy { event.source_by_proxy() } else { event }
     }
 
     pub(super) fn emit(&self, event: Event) {

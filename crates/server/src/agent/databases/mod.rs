@@ -109,6 +109,7 @@ impl AgentDatabases {
                 warn!(problem, "a database stream that is refused");
                 let event = Event::new(Code::DatabaseSessionRefused, OffsetDateTime::now_utc())
                     .source(client.to_string())
+                    .source_by_proxy()
                     .message(problem.clone())
                     .field("at", "agent");
                 self.sink.emit(event);

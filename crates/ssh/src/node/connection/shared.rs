@@ -264,6 +264,7 @@ impl Shared {
         let event = Event::new(code, OffsetDateTime::now_utc())
             .node(self.server.directory.node().name.as_str())
             .source(self.source());
+        let event = if self.info.told_by_proxy { event.source_by_proxy() } else { event };
         match self.access.get() {
             Some(Access::Granted(granted)) => {
                 event.user(granted.identity.display_name()).login(granted.login.as_str())

@@ -104,7 +104,8 @@ pub(crate) async fn relayed(
 /// Serves the far end of a stream natively.
 pub(crate) fn serve(world: &World, far: tokio::io::DuplexStream, identity: Identity) {
     let server = world.server.clone();
-    let info = ConnectionInfo { client_addr: Some(([127, 0, 0, 1], 4321).into()), opening: None };
+    let info =
+        ConnectionInfo { client_addr: Some(([127, 0, 0, 1], 4321).into()), ..ConnectionInfo::default() };
     let login = NativeLogin { identity, proof: "aa:bb".to_owned() };
     tokio::spawn(async move { server.serve_native(far, login, info).await });
 }
