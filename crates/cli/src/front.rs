@@ -18,6 +18,7 @@ use tracing::{Instrument, debug, info_span};
 use crate::connect;
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::follow::Channel;
+use crate::met;
 use crate::profile::Stored;
 use crate::resident::{self, HelperStream, Offered};
 use crate::trace::PHASE;
@@ -80,6 +81,7 @@ pub(crate) fn client(stored: &Stored, node: &str) -> CliResult<NodeClient> {
 /// Connects to the native door of a node: through the resident helper where there is one, else alone.
 pub(crate) async fn ask(stored: &Stored, node: &str, login: &str) -> CliResult<Asked> {
     match resident::open_native(stored, node, login).await? {
+        // The helper remembers it, and what it was before.
         Offered::Native(stream, ending) => return Ok(Asked::Native(Box::new(Either::Left(stream)), ending)),
         Offered::SshAlone => return Ok(Asked::SshAlone(None)),
         Offered::Nothing => {}
@@ -89,7 +91,10 @@ pub(crate) async fn ask(stored: &Stored, node: &str, login: &str) -> CliResult<A
     let (stream, ending) = transport::open_native(channel.clone(), &Arc::new(stored.clone()), node, login);
     let mut stream = DoorStream::connect(stream, &client, OffsetDateTime::now_utc()).doing("set up TLS")?;
     match stream.handshake().instrument(info_span!(target: PHASE, "native.handshake")).await {
-        Ok(()) => Ok(Asked::Native(Box::new(Either::Right(stream)), ending)),
+        Ok(()) => {
+            met::natively(stored, node);
+            Ok(Asked::Native(Box::new(Either::Right(stream)), ending))
+        }
         // An SSH server may be gone before its greeting arrives, because it has not understood what came.
         Err(error)
             if is_ssh_alone(&error)
@@ -97,6 +102,7 @@ pub(crate) async fn ask(stored: &Stored, node: &str, login: &str) -> CliResult<A
                 || (ending.was_reached() && stream.is_unheard()) =>
         {
             debug!(node, "the node knows SSH alone");
+            met::by_ssh(stored, node)?;
             Ok(Asked::SshAlone(Some(channel)))
         }
         // When the proxy ended the stream, its words are the cause and TLS's only the effect.
@@ -127,10 +133,13 @@ pub(crate) fn explain(node: &str, error: &io::Error) -> CliError {
         .exit(Exit::Connection)
 }
 
-/// What there is to say of a node that gave tickets and knows SSH alone now.
+/// What there is to say of a node that was reached natively and is said to know SSH alone now.
 pub(crate) fn changed(node: &str) -> CliError {
-    CliError::new(format!("{node} has no native door any more: its agent was replaced by an older one"))
-        .hint("connect again, which goes by SSH")
+    CliError::new(format!(
+        "{node} has no native door any more, so the proxy says: its agent was replaced by an older one, an administrator \
+         has closed the door, or the proxy does not tell the truth"
+    ))
+    .hint("if you know of a change there, connect again, which goes by SSH; else ask an administrator first")
         .exit(Exit::Connection)
 }
 

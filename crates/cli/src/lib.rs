@@ -22,6 +22,7 @@ mod join;
 pub mod lab;
 mod login;
 mod ls;
+mod met;
 mod nodes;
 mod play;
 mod profile;
@@ -41,6 +42,7 @@ mod status;
 mod trace;
 mod transport;
 pub mod ui;
+mod vouched;
 
 use std::process::ExitCode;
 

@@ -1,22 +1,31 @@
 //! The user's agent at this end of a stream: signs the one login that was asked for, with the key of the stored login.
 //!
 //! The proxy asks where it records a server that trusts the user's own certificate alone. Everywhere else nothing here is
-//! ever used, and the key is not even read.
+//! ever used, and the key is not even read. Whether a server is one of those the authority says, on a connection that ends
+//! there: a proxy that was taken over could ask for a login of its own on any host.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use sallyport_access::HostId;
 use sallyport_ssh::agent::LoginSigner;
 use sallyport_ssh::client::Credentials;
-use sallyport_wire::v1::ProxySshRequest;
+use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::proxy_ssh_request::Frame;
+use sallyport_wire::v1::{ListNodesRequest, ProxySshRequest};
 use tokio::sync::mpsc::WeakSender;
 use tonic::Status;
 use tracing::info;
 
+use crate::connect;
 use crate::profile::Stored;
+use crate::vouched;
+
+/// How long the authority may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whose key signs, for what, and where answers go.
 struct Agent {
@@ -81,14 +90,24 @@ impl StreamAgent {
 }
 
 impl Agent {
-    async fn answer(self: Box<Self>, message: Bytes) -> Result<Box<Self>, Status> {
+    async fn answer(self: Box<Self>, mut message: Bytes) -> Result<Box<Self>, Status> {
         let mut agent = self;
-        // Reads files, and signs.
-        let answering = tokio::task::spawn_blocking(move || {
+        // Reads files, and checks signatures.
+        let (back, asked, question) = blocking(move || {
+            let asked = agent.server_asked(&message);
+            (agent, asked, message)
+        })
+        .await?;
+        (agent, message) = (back, question);
+        if let Some(server) = asked.map_err(Status::aborted)? {
+            agent.vouch(server).await?;
+        }
+        // Signs.
+        let (agent, answer) = blocking(move || {
             let answer = agent.reply(&message);
             (agent, answer)
-        });
-        let (agent, answer) = answering.await.map_err(|error| Status::internal(error.to_string()))?;
+        })
+        .await?;
         let answer = answer.map_err(Status::aborted)?;
         if let Some(outgoing) = agent.outgoing.upgrade() {
             // When it is closed, the reading side hears why.
@@ -98,12 +117,57 @@ impl Agent {
     }
 
     fn reply(&mut self, message: &[u8]) -> Result<Vec<u8>, String> {
+        self.at_hand()?.answer(message).map_err(|error| error.to_string())
+    }
+
+    fn server_asked(&mut self, message: &[u8]) -> Result<Option<HostId>, String> {
+        Ok(self.at_hand()?.server_asked(message))
+    }
+
+    fn at_hand(&mut self) -> Result<&mut LoginSigner, String> {
         if self.signer.is_none() {
             self.signer = Some(self.signer()?);
             info!(node = self.node, login = self.login, "the proxy asks for the signature of this login");
         }
-        let signer = self.signer.as_mut().ok_or("there is no key")?;
-        signer.answer(message).map_err(|error| error.to_string())
+        self.signer.as_mut().ok_or_else(|| "there is no key".to_owned())
+    }
+
+    /// Asks the authority about a server, unless it was asked a short while ago. Where it does not say that the user's key
+    /// logs in there, the signer refuses by itself, in its own words.
+    async fn vouch(&mut self, server: HostId) -> Result<(), Status> {
+        let cluster = &self.stored.directory;
+        if vouched::lately(cluster, server) || self.is_for_users(server).await? {
+            vouched::remember(cluster, server);
+            if let Some(signer) = &mut self.signer {
+                signer.vouch(server);
+            }
+        }
+        Ok(())
+    }
+
+    /// By TLS that ends at the authority, whoever passes it on.
+    async fn is_for_users(&self, server: HostId) -> Result<bool, Status> {
+        let unasked = |why: String| {
+            Status::unavailable(format!(
+                "the proxy asks your key to log in on {}, and the authority cannot be asked whether that is a server \
+                 where it should ({why}); nothing was signed",
+                self.node
+            ))
+        };
+        let asking = async {
+            let channel =
+                connect::authority(&self.stored).await.map_err(|error| unasked(error.to_string()))?;
+            let request =
+                ListNodesRequest { query: format!("id == \"{server}\""), limit: 1, ..Default::default() };
+            let listed = ClusterClient::new(channel).list_nodes(request).await;
+            listed.map_err(|status| unasked(status.message().to_owned()))
+        };
+        let listed = tokio::time::timeout(PATIENCE, asking).await;
+        let nodes = listed.map_err(|_| unasked(format!("no answer within {} s", PATIENCE.as_secs())))??;
+        let is = |node: &sallyport_wire::v1::NodeInfo| {
+            node.id == server.to_string() && node.kind == "openssh" && node.trust == "user"
+        };
+        Ok(nodes.into_inner().nodes.iter().any(is))
     }
 
     fn signer(&self) -> Result<LoginSigner, String> {
@@ -114,4 +178,8 @@ impl Agent {
         LoginSigner::new(&credentials, trust, &self.node, &self.login)
             .ok_or_else(|| "the stored login has no key".to_owned())
     }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
 }

@@ -27,9 +27,10 @@ use tracing::debug;
 
 use super::request::answer;
 use super::splice::{Ends, Input, Output, SCRATCH, Splice, Target, gone};
-use super::transports::Transports;
+use super::transports::{Login, Transports};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::front;
+use crate::met;
 use crate::profile::Stored;
 
 /// From the first byte to a proven node.
@@ -85,8 +86,10 @@ impl Nodes {
     }
 
     fn meet(&self, node: &str) {
-        if let Some(Known::Native(_, _, met)) = self.known.borrow_mut().get_mut(node) {
-            *met = true;
+        if let Some(Known::Native(stored, _, met)) = self.known.borrow_mut().get_mut(node)
+            && !std::mem::replace(met, true)
+        {
+            met::natively(stored, node);
         }
     }
 
@@ -168,12 +171,14 @@ impl Native<'_> {
     /// Carries a program's bytes to the node and back. `false`: the node knows SSH alone, and nothing was carried.
     pub(super) async fn run(&self, stored: Arc<Stored>, ends: Ends) -> CliResult<bool> {
         let Some(client) = self.nodes.client(&stored, &self.node)? else { return Ok(false) };
+        let of = Arc::clone(&stored);
         match self.carry(stored, client, ends).await {
             Ok(()) => Ok(true),
             Err(Ended::Failed(error)) => Err(error),
             Err(Ended::SshAlone) => {
                 debug!(node = self.node, "the node knows SSH alone");
                 self.nodes.is_ssh_alone(&self.node);
+                met::by_ssh(&of, &self.node)?;
                 Ok(false)
             }
         }
@@ -299,6 +304,9 @@ impl Native<'_> {
                 Err(error) if front::is_ssh_alone(&error) => {
                     // Said too late for this program, which has said something already.
                     self.nodes.is_ssh_alone(&self.node);
+                    if let Login::Valid(stored) = self.transports.login() {
+                        met::forget(&stored, &self.node);
+                    }
                     Err(front::changed(&self.node).into())
                 }
                 Err(error) => Err(front::explain(&self.node, &error).into()),

@@ -29,6 +29,7 @@ use super::native::{self, CAUSE_PATIENCE, Ended, LAST_WORDS, Native, Told};
 use super::splice::{Ends, gone};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::front;
+use crate::met;
 use crate::profile::Stored;
 
 /// Silence after which a node is asked for a sign of life.
@@ -69,7 +70,7 @@ impl Native<'_> {
         ends: Ends,
     ) -> CliResult<Option<Ends>> {
         let Some(client) = self.nodes.client(&stored, &self.node)? else { return Ok(Some(ends)) };
-        let trust = Arc::new(stored.trust()?);
+        let (trust, of) = (Arc::new(stored.trust()?), Arc::clone(&stored));
         let (mut tls, far) = native::connect(&client)?;
         let told = Told::new(tls.repeated());
         let early = tls.is_early();
@@ -102,6 +103,7 @@ impl Native<'_> {
                 Err(_) => {
                     debug!(node = self.node, "the node knows SSH alone");
                     self.nodes.is_ssh_alone(&self.node);
+                    met::by_ssh(&of, &self.node)?;
                     return Ok(Some(ends));
                 }
             }
@@ -152,6 +154,7 @@ impl Native<'_> {
         if told.ssh_alone.get() || seen.changed.load(Ordering::Acquire) {
             // Said too late for this ssh, which was greeted already.
             self.nodes.is_ssh_alone(&self.node);
+            met::forget(&of, &self.node);
             return Err(front::changed(&self.node));
         }
         if !seen.proven.load(Ordering::Acquire) {

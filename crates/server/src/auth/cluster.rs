@@ -224,6 +224,7 @@ impl Inner {
                     .openssh()
                     .and_then(|server| Some(server.via.as_ref()?.to_string()))
                     .unwrap_or_default(),
+                trust: known.openssh().map(|server| server.trust.name().to_owned()).unwrap_or_default(),
             });
         }
         Ok(v1::ListNodesResponse { nodes, next })

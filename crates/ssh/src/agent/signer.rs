@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{HostRole, Principal};
+use sallyport_access::{HostId, HostRole, Principal};
 use sallyport_ca::Trust;
 use sallyport_ca::keys::{certificate, ssh_signature, verify_ssh_signature};
 use sallyport_sal::Signer;
@@ -27,8 +27,12 @@ pub struct NotSigned {
 /// An agent with one key and its certificate, that signs the login which the user has asked for.
 ///
 /// A signature is given for the `ssh-connection` request of that login with that certificate (RFC 4252 §7), in a session
-/// that a host of the cluster with the name asked for has signed by its certified host key
-/// (`session-bind@openssh.com`). So it is of no use anywhere else, nor a second time.
+/// that a registered OpenSSH server with the name asked for has signed by its certified host key
+/// (`session-bind@openssh.com`). So it is of no use anywhere else, nor a second time. A node never gets one: the user's own
+/// client logs in there, end to end, and a proxy that asks for it wants a session of its own.
+///
+/// The authority says which servers log users in with their own key ([`LoginSigner::vouch`]). The proxy, which asks the
+/// questions, is not believed.
 #[derive(Debug)]
 pub struct LoginSigner {
     key: Arc<dyn Signer>,
@@ -36,6 +40,8 @@ pub struct LoginSigner {
     trust: Arc<Trust>,
     host: String,
     login: String,
+    /// The server of which the authority says that the user's own key logs in there.
+    vouched: Option<HostId>,
     /// The session that the host has signed.
     bound: Option<Vec<u8>>,
     signed: usize,
@@ -53,9 +59,28 @@ impl LoginSigner {
             trust,
             host: host.to_owned(),
             login: login.to_owned(),
+            vouched: None,
             bound: None,
             signed: 0,
         })
+    }
+
+    /// The registered server that a message says the login is for, whose trust the authority must be asked about before the
+    /// message is answered ([`LoginSigner::vouch`]). None for other messages, and where the server is refused in any case.
+    #[must_use]
+    pub fn server_asked(&self, message: &[u8]) -> Option<HostId> {
+        let Some(Question::Bind { host_key, session, signature, forwarding: false }) =
+            Question::read(message)
+        else {
+            return None;
+        };
+        self.check_host(host_key, session, signature).ok().filter(|id| self.vouched != Some(*id))
+    }
+
+    /// The authority's own word, by a connection that ends there, that this is a registered server which trusts the user CA
+    /// alone (`trust: user`).
+    pub fn vouch(&mut self, server: HostId) {
+        self.vouched = Some(server);
     }
 
     /// Answers a message of the agent protocol.
@@ -75,7 +100,12 @@ impl LoginSigner {
         match Question::read(message) {
             Some(Question::Identities) => Ok(Answer::Identities(vec![own])),
             Some(Question::Bind { host_key, session, signature, forwarding: false }) => {
-                self.check_host(host_key, session, signature)?;
+                let server = self.check_host(host_key, session, signature)?;
+                if self.vouched != Some(server) {
+                    return Err(format!(
+                        "a login on a server that the authority does not name as one of `trust: user` ({server})"
+                    ));
+                }
                 self.bound = Some(session.to_vec());
                 Ok(Answer::Done)
             }
@@ -99,8 +129,8 @@ impl LoginSigner {
         }
     }
 
-    /// Whether the host that the login is for has signed this session.
-    fn check_host(&self, host_key: &[u8], session: &[u8], signature: &[u8]) -> Result<(), String> {
+    /// The registered server that the login is for, which has signed this session.
+    fn check_host(&self, host_key: &[u8], session: &[u8], signature: &[u8]) -> Result<HostId, String> {
         let shown = line(host_key).ok_or("a host key that is none")?;
         let host = certificate(&shown).map_err(|_| {
             "a server with a plain host key; one with a certificate was expected (sallyport join openssh)"
@@ -110,15 +140,27 @@ impl LoginSigner {
             .trust
             .verify_host_ssh(&host, &self.host, OffsetDateTime::now_utc())
             .map_err(|error| format!("another server: {error}"))?;
-        // What a proxy shows in a server's name is not that server.
-        if matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }) {
-            return Err("a server that is the proxy itself".to_owned());
-        }
+        let server = match identity.principal {
+            Principal::Host { id, role: HostRole::OpenSsh, .. } => id,
+            // What a proxy shows in a server's name is not that server.
+            Principal::Host { role: HostRole::Proxy, .. } => {
+                return Err("a server that is the proxy itself".to_owned());
+            }
+            Principal::Host { role, .. } => {
+                return Err(format!(
+                    "a session of its own on the {} {}, where your own client alone logs in",
+                    role.name(),
+                    self.host
+                ));
+            }
+            Principal::User { .. } => return Err("another server: it is a user".to_owned()),
+        };
         self.trust
             .verify_target_ssh(&host, &self.host, OffsetDateTime::now_utc())
             .map_err(|error| format!("another server: {error}"))?;
         verify_ssh_signature(host.public_key(), session, signature)
-            .map_err(|_| "a session that the server has not signed".to_owned())
+            .map_err(|_| "a session that the server has not signed".to_owned())?;
+        Ok(server)
     }
 
     fn check_login(&self, own: &[u8], data: &[u8]) -> Result<(), String> {

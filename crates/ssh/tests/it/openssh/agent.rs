@@ -13,12 +13,16 @@ use crate::openssh::recorded::{Agent, World, ok, text};
 use crate::openssh::rig::{Cluster, NODE, Pair, SshdOptions, account};
 
 /// An agent as the user's side of a stream is one; what it refuses is told.
-fn signing(pair: &Pair, trust: &Arc<Trust>, login: &str, refused: &Arc<Mutex<String>>) -> LoginBy {
+pub(crate) fn signing(pair: &Pair, trust: &Arc<Trust>, login: &str, refused: &Arc<Mutex<String>>) -> LoginBy {
     let mut signer = LoginSigner::new(&pair.credentials(), trust.clone(), NODE, login).unwrap();
     let (agent, mut questions) = UserAgent::new();
     let refused = refused.clone();
     tokio::spawn(async move {
         while let Some(question) = questions.recv().await {
+            // The authority knows the server.
+            if let Some(server) = signer.server_asked(&question.message) {
+                signer.vouch(server);
+            }
             match signer.answer(&question.message) {
                 Ok(answer) => drop(question.answer.send(answer.into())),
                 Err(error) => return *refused.lock().unwrap() = error.to_string(),
@@ -157,6 +161,8 @@ fn nothing_but_the_one_login_is_signed() {
     let host = asked.cluster.host(NODE, HostRole::OpenSsh);
     let bound = || {
         let mut signer = asked.signer();
+        let server = signer.server_asked(&bind(&host, &blob(&host), b"session", 0)).unwrap();
+        signer.vouch(server);
         signer.answer(&bind(&host, &blob(&host), b"session", 0)).unwrap();
         signer
     };
@@ -199,11 +205,14 @@ fn nothing_but_the_one_login_is_signed() {
     // Servers that are not the one.
     let elsewhere = asked.cluster.host("web-2", HostRole::OpenSsh);
     let proxy = asked.cluster.host(NODE, HostRole::Proxy);
+    let node = asked.cluster.host(NODE, HostRole::Node);
     let stranger = Cluster::new().host(NODE, HostRole::OpenSsh);
     let plain = SshKeyPair::from_openssh(&host.private).unwrap();
     let plain = ssh_key::PublicKey::from_openssh(plain.public_line()).unwrap().to_bytes().unwrap();
     for (what, message) in [
         ("another server", bind(&elsewhere, &blob(&elsewhere), b"session", 0)),
+        ("a session of its own on the node", bind(&node, &blob(&node), b"session", 0)),
+        ("the authority does not name", bind(&host, &blob(&host), b"session", 0)),
         ("the proxy itself", bind(&proxy, &blob(&proxy), b"session", 0)),
         ("another server", bind(&stranger, &blob(&stranger), b"session", 0)),
         ("a plain host key", bind(&host, &plain, b"session", 0)),
@@ -211,7 +220,18 @@ fn nothing_but_the_one_login_is_signed() {
         ("has not signed", bind(&host, &blob(&host), b"another", 0)),
         ("to be forwarded", bind(&host, &blob(&host), b"session", 1)),
     ] {
-        let error = asked.signer().answer(&message).unwrap_err().to_string();
+        let mut signer = asked.signer();
+        if let Some(server) = signer.server_asked(&message) {
+            assert_eq!(what, "the authority does not name", "{server}");
+        }
+        let error = signer.answer(&message).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");
+        // And nothing is signed after that.
+        signer.answer(&asked.right(b"session")).unwrap_err();
     }
+    // The authority's word on another server is none on this one.
+    let mut signer = asked.signer();
+    signer.vouch(sallyport_access::HostId::new());
+    let error = signer.answer(&bind(&host, &blob(&host), b"session", 0)).unwrap_err().to_string();
+    assert!(error.contains("the authority does not name"), "{error}");
 }

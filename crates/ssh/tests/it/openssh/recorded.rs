@@ -114,8 +114,18 @@ impl World {
     }
 
     pub(crate) async fn with(options: &str, sshd: &SshdOptions, change: impl FnOnce(&mut Behind)) -> Self {
+        Self::before(HostRole::OpenSsh, options, sshd, change).await
+    }
+
+    /// Before a host with that role.
+    pub(crate) async fn before(
+        role: HostRole,
+        options: &str,
+        sshd: &SshdOptions,
+        change: impl FnOnce(&mut Behind),
+    ) -> Self {
         let cluster = Cluster::new();
-        let host = cluster.host(NODE, HostRole::OpenSsh);
+        let host = cluster.host(NODE, role);
         let sshd = Sshd::start(&cluster, &host, sshd);
         let role = format!(
             "kind: role\nversion: v1\nmetadata:\n  name: access\nspec:\n  allow:\n    logins: [{}]\n    \
