@@ -89,12 +89,31 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         start.authority.issue,
         start.stop.clone(),
     ));
+    start.tasks.spawn(follow_locks(start.rotating.clone(), Arc::clone(&view), start.stop.clone()));
     start.tasks.spawn(follow_trust(start.rotating, credentials, view, start.stop.clone()));
     let serving = start.tasks.clone();
     start.tasks.spawn(accept_loop(start.listener, limiter, serving, start.drain, move |acceptance| {
         Arc::clone(&gateway).serve(acceptance)
     }));
     Ok(())
+}
+
+/// A proxy that is locked relays nothing here.
+async fn follow_locks(authority: Authority, view: Arc<ClusterView>, stop: CancellationToken) {
+    let mut locks = authority.follow_locks();
+    let forever = async {
+        loop {
+            let now = locks.current();
+            if now != view.locks() {
+                view.locks_in(&now);
+            }
+            locks.changed().await;
+        }
+    };
+    tokio::select! {
+        () = forever => {}
+        () = stop.cancelled() => {}
+    }
 }
 
 /// What other hosts learn by the watch, and confirm, the listener of the authority's own process is told.

@@ -70,6 +70,10 @@ fn only_suite() -> Suite {
     Suite::BalancedV1
 }
 
+/// Lives of certificates that are renewed early.
+const SHORT_LIVES: std::ops::RangeInclusive<time::Duration> =
+    time::Duration::hours(1)..=time::Duration::hours(73);
+
 impl HostIdentity {
     /// Whether TLS presents the same with both, whatever else is stored beside it.
     pub(crate) fn is_alike(self: &Arc<Self>, other: &Arc<Self>) -> bool {
@@ -77,9 +81,12 @@ impl HostIdentity {
     }
 
     /// When to ask for new certificates: well before two thirds of the life are over, so that a week-long outage of
-    /// the authority does not matter to month-long certificates.
+    /// the authority does not matter to month-long certificates. Those of proxies live for days, and are renewed after an
+    /// eighth of that, so that a weekend's outage does not matter to them either.
     pub(crate) fn renew_at(&self) -> OffsetDateTime {
-        self.issued + (self.valid_until - self.issued) * 0.6
+        let life = self.valid_until - self.issued;
+        let part = if SHORT_LIVES.contains(&life) { 0.125 } else { 0.6 };
+        self.issued + life * part
     }
 
     /// Loads the identity; `None` when this host has not joined yet.

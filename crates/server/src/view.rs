@@ -302,6 +302,17 @@ impl ClusterView {
         self.apply(Change::Put(Held { kind: "trust".to_owned(), name: "trust".to_owned(), yaml }));
     }
 
+    /// Applies locks that came by another way than the watch, in the place of all that were there.
+    pub(crate) fn locks_in(&self, locks: &[Lock]) {
+        let mut state = self.write();
+        state.held.retain(|(kind, _), _| kind != "lock");
+        let named = locks.iter().map(|lock| (("lock".to_owned(), lock.name.clone()), lock.to_yaml()));
+        state.held.extend(named);
+        state.rebuild(&self.cluster, &BTreeSet::from(["lock".to_owned()]));
+        drop(state);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }

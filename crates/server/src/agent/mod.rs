@@ -6,6 +6,7 @@ pub(crate) mod gateway;
 mod heartbeat;
 mod labels;
 mod node;
+mod proxies;
 pub(crate) mod tunnel;
 pub(crate) mod upload;
 

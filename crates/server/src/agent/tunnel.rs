@@ -25,8 +25,9 @@ use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::databases::AgentDatabases;
 use super::gateway::Gateway;
+use super::proxies::Proxy;
 use crate::authority_client::{CONNECT_TIMEOUT, dial, handshake};
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, chance};
 use crate::config::{HostPort, TunnelCarrier};
 use crate::health::Health;
 use crate::host::Credentials;
@@ -90,6 +91,8 @@ struct Dialled {
     incoming: tunnel::Incoming,
     /// The certificate that it was opened with.
     chain: String,
+    /// Whom it was opened to.
+    proxy: Arc<Proxy>,
 }
 
 /// Why a tunnel is no longer the current one.
@@ -108,6 +111,12 @@ async fn proxy_leaves(handle: &Handle) {
     while handle.is_open() {
         look.tick().await;
     }
+}
+
+/// Ends the tunnel of a proxy that is locked, with everything on it.
+fn cut(handle: &Handle, reason: &str) {
+    warn!(reason, "the proxy is locked; its tunnel ends, with the sessions on it");
+    handle.close();
 }
 
 impl Dialling {
@@ -165,11 +174,17 @@ impl Dialling {
         let chain = self.credentials.identity().tls_chain.clone();
         let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
         let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
-        let (handle, incoming) = match self.carry(config, &server).await? {
-            Winner::Tcp(tls) => Tunnel::client(tls, tunnel::Config::default()),
-            Winner::Quic(stream) => Tunnel::client(stream, tunnel::Config::default()),
+        let (proxy, (handle, incoming)) = match self.carry(config, &server).await? {
+            Winner::Tcp(tls) => {
+                let shown = tls.get_ref().1.peer_certificates().unwrap_or_default();
+                (Proxy::proven(shown, &self.view)?, Tunnel::client(tls, tunnel::Config::default()))
+            }
+            Winner::Quic(stream) => {
+                let proxy = Proxy::proven(&stream.told().certificates, &self.view)?;
+                (proxy, Tunnel::client(stream, tunnel::Config::default()))
+            }
         };
-        Ok(Dialled { handle, incoming, chain })
+        Ok(Dialled { handle, incoming, chain, proxy: Arc::new(proxy) })
     }
 
     /// The proxy, proven, by the carrier that is asked for.
@@ -220,33 +235,67 @@ impl Dialling {
         }
     }
 
+    /// A tunnel to a proxy whose certificate was renewed, before the one that it has shown ends. None: it has ended, and the
+    /// proxy has no other. A proxy that is locked gets no other, whether or not this agent has heard of the lock.
+    async fn renewed(&self, proxy: &Proxy) -> Option<Dialled> {
+        tokio::time::sleep(proxy.until_renewed(chance())).await;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        while !proxy.is_over() {
+            match self.connect().await {
+                Ok(tunnel) => return Some(tunnel),
+                Err(error) => {
+                    warn!(%error, "no fresh tunnel to the proxy, whose certificate is about to end")
+                }
+            }
+            backoff.wait().await;
+        }
+        None
+    }
+
     /// Serves streams until the tunnel ends or another takes its place.
     async fn serve_tunnel(self: &Arc<Self>, tunnel: Dialled) -> Ended {
-        let Dialled { handle, mut incoming, chain } = tunnel;
-        let replacement = self.replacement(&chain);
-        tokio::pin!(replacement);
+        let Dialled { handle, mut incoming, chain, proxy } = tunnel;
+        let (replacement, renewed, locked) = (self.replacement(&chain), self.renewed(&proxy), proxy.locked());
+        tokio::pin!(replacement, renewed, locked);
         loop {
             tokio::select! {
+                biased;
+                reason = locked.as_mut() => {
+                    cut(&handle, &reason);
+                    return Ended::Closed(TunnelError::Closed);
+                }
                 opened = incoming.next() => match opened {
-                    Some((header, stream)) => self.serve_stream(&header, stream),
+                    Some((header, stream)) => self.serve_stream(&proxy, &header, stream),
                     None => return Ended::Closed(handle.closed().await),
                 },
                 () = proxy_leaves(&handle) => {
                     if let Ok(error) = tokio::time::timeout(Duration::ZERO, handle.closed()).await {
                         return Ended::Closed(error);
                     }
-                    self.retire(handle, incoming);
+                    self.retire(handle, incoming, Arc::clone(&proxy));
                     return Ended::Retired;
                 }
                 next = replacement.as_mut() => {
                     info!("a tunnel with the renewed certificate takes over");
-                    self.give_way(handle, incoming);
+                    self.give_way(handle, incoming, Arc::clone(&proxy));
                     return Ended::Replaced(Box::new(next));
                 }
+                next = renewed.as_mut() => match next {
+                    Some(next) => {
+                        info!("a tunnel to the proxy with its renewed certificate takes over");
+                        self.give_way(handle, incoming, Arc::clone(&proxy));
+                        return Ended::Replaced(Box::new(next));
+                    }
+                    None => {
+                        warn!("the proxy's certificate has ended, and it has shown no other");
+                        handle.close();
+                        return Ended::Closed(TunnelError::Closed);
+                    }
+                },
                 () = self.drain.cancelled() => {
                     handle.drain("the node is shutting down");
                     self.health.waiting(PART, "is shutting down");
-                    self.retire(handle, incoming);
+                    self.retire(handle, incoming, Arc::clone(&proxy));
                     return std::future::pending().await;
                 }
             }
@@ -254,18 +303,23 @@ impl Dialling {
     }
 
     /// Lets an old tunnel end with its last session. It still takes streams that the proxy has opened meanwhile.
-    fn retire(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming) {
+    fn retire(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming, proxy: Arc<Proxy>) {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let deadline = tokio::time::sleep(RETIRED_LIFE);
-            tokio::pin!(deadline);
+            let (deadline, locked) = (tokio::time::sleep(RETIRED_LIFE), proxy.locked());
+            tokio::pin!(deadline, locked);
             let mut look = tokio::time::interval(LOOK_INTERVAL);
             // One look comes at once; a stream that is on its way deserves a moment.
             look.tick().await;
             loop {
                 tokio::select! {
+                    biased;
+                    reason = locked.as_mut() => {
+                        cut(&handle, &reason);
+                        break;
+                    }
                     opened = incoming.next() => match opened {
-                        Some((header, stream)) => this.serve_stream(&header, stream),
+                        Some((header, stream)) => this.serve_stream(&proxy, &header, stream),
                         None => return,
                     },
                     _ = look.tick() => if handle.streams() == 0 { break },
@@ -280,20 +334,25 @@ impl Dialling {
     /// Lets a tunnel end that a newer one has replaced. The proxy prefers the newer one as soon as it knows it; until
     /// then, however long that takes, this one serves. Only when it was not used for a while is the proxy told to open
     /// no more streams here, and only after another while is it closed: no stream is on its way then.
-    fn give_way(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming) {
+    fn give_way(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming, proxy: Arc<Proxy>) {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let deadline = tokio::time::sleep(RETIRED_LIFE);
-            tokio::pin!(deadline);
+            let (deadline, locked) = (tokio::time::sleep(RETIRED_LIFE), proxy.locked());
+            tokio::pin!(deadline, locked);
             let mut look = tokio::time::interval(LOOK_INTERVAL);
             let mut used = Instant::now();
             let mut drained = false;
             loop {
                 tokio::select! {
+                    biased;
+                    reason = locked.as_mut() => {
+                        cut(&handle, &reason);
+                        break;
+                    }
                     opened = incoming.next() => match opened {
                         Some((header, stream)) => {
                             used = Instant::now();
-                            this.serve_stream(&header, stream);
+                            this.serve_stream(&proxy, &header, stream);
                         }
                         None => return,
                     },
@@ -319,7 +378,11 @@ impl Dialling {
         });
     }
 
-    fn serve_stream(self: &Arc<Self>, header: &[u8], stream: tunnel::Stream) {
+    fn serve_stream(self: &Arc<Self>, proxy: &Proxy, header: &[u8], stream: tunnel::Stream) {
+        if proxy.is_over() {
+            warn!("a proxy whose certificate has ended opened a stream");
+            return stream.reset("the proxy's certificate has ended");
+        }
         let header: StreamHeader = match serde_json::from_slice(header) {
             Ok(header) => header,
             Err(error) => {

@@ -37,6 +37,11 @@ pub(super) fn hash_of(secret: &str) -> String {
     data_encoding::HEXLOWER.encode(&hash::sha256(secret.as_bytes()))
 }
 
+/// How long a proxy's certificates live at most, whatever hosts' may. A proxy that was taken over can keep a lock on it from agents
+/// that reach the authority through it alone; it serves them no longer than this. It renews after an eighth of it
+/// (`HostIdentity::renew_at`), so that it can be off, or without the authority, over a weekend.
+const PROXY_TTL: time::Duration = time::Duration::days(3);
+
 impl Inner {
     /// Certifies a host for its registered name and for `public_names`, which the caller has taken from what is stored.
     pub(super) fn certify(
@@ -59,7 +64,10 @@ impl Inner {
         let authorities = self.authorities();
         check_accepted(authorities.suite(), ssh_public_key, tls_spki)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let ttl = self.config.lifetimes.bounds(CertificateKind::Host).default;
+        let mut ttl = self.config.lifetimes.bounds(CertificateKind::Host).default;
+        if host.role == HostRole::Proxy {
+            ttl = ttl.min(PROXY_TTL);
+        }
         issue_host(authorities.signer(CaKind::Host)?, &request, now, ttl)
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }

@@ -202,6 +202,11 @@ impl Authority {
         self.inner.sightings.clone()
     }
 
+    /// The locks as they change, for a host of this process.
+    pub(crate) fn follow_locks(&self) -> FollowLocks {
+        FollowLocks { inner: Arc::clone(&self.inner), changed: self.inner.changed.subscribe() }
+    }
+
     /// The trust as it changes, for a host of this process.
     pub(crate) fn follow_trust(&self) -> FollowTrust {
         FollowTrust(self.inner.follow_authorities())
@@ -275,6 +280,28 @@ impl FollowTrust {
     /// Waits for another one; for ever when the authority has gone.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// The locks as they change.
+#[derive(Debug)]
+pub(crate) struct FollowLocks {
+    inner: Arc<Inner>,
+    changed: watch::Receiver<u64>,
+}
+
+impl FollowLocks {
+    /// The locks now.
+    pub(crate) fn current(&mut self) -> Arc<[sallyport_access::Lock]> {
+        self.changed.mark_unchanged();
+        Arc::clone(&self.inner.view().locks)
+    }
+
+    /// Waits until they may be others; for ever when the authority has gone.
+    pub(crate) async fn changed(&mut self) {
+        if self.changed.changed().await.is_err() {
             std::future::pending().await
         }
     }

@@ -40,6 +40,9 @@ use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::view::ClusterView;
 
+/// How long what a locked proxy relays still hears the authority: long enough to hear of the lock.
+const LAST_NEWS: Duration = Duration::from_millis(500);
+
 /// What a 1 Gbit/s link carries in 16 ms, and as much as OpenSSH has on its way in one channel. It bounds what waits
 /// here for one node that does not take it,
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
@@ -296,9 +299,29 @@ impl Gateway {
             warn!(identity = %identity.display_name(), "only proxies may relay");
             return;
         }
+        // Subscribed before the locks are asked, so that none comes in between.
+        let mut changes = self.view.changes();
+        if let Some(reason) = self.locked(&identity) {
+            return warn!(%reason, "a proxy that is locked may not relay");
+        }
         let header = tokio::time::timeout(self.handshake_timeout, read_header(&mut tls)).await;
         match header {
-            Ok(Ok(header)) => serve(Box::new(tls), header.client_addr).await,
+            Ok(Ok(header)) => {
+                let locked = async {
+                    while self.locked(&identity).is_none() {
+                        if changes.changed().await.is_err() {
+                            // The view is gone with the service; nothing will change any more.
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                    // Agents that are here by way of this proxy hear of the lock first.
+                    tokio::time::sleep(LAST_NEWS).await;
+                };
+                tokio::select! {
+                    () = serve(Box::new(tls), header.client_addr) => {}
+                    () = locked => warn!(identity = %identity.display_name(), "the relay of a locked proxy is cut"),
+                }
+            }
             Ok(Err(error)) => warn!(%error, %peer, "broken relay header"),
             Err(_) => dropped("relay_timeout"),
         }

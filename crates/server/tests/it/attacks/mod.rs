@@ -20,5 +20,6 @@ mod rights;
 mod stand_ins;
 mod stolen;
 mod strangers;
+mod taken_proxies;
 mod told;
 mod unread;

@@ -8,6 +8,7 @@
     reason = "support of tests"
 )]
 
+pub(crate) mod hostile_proxy;
 pub(crate) mod member;
 
 use std::path::{Path, PathBuf};
