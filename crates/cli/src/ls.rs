@@ -35,6 +35,9 @@ pub(crate) struct Wanted {
     /// Only nodes for which this holds, such as 'labels["env"] == "prod" && name.startsWith("web")'.
     #[arg(long, value_name = "PREDICATE")]
     pub(crate) query: Option<String>,
+    /// Hosts of every role, for administrators.
+    #[arg(skip)]
+    pub(crate) hosts: bool,
 }
 
 /// How nodes are printed.
@@ -71,6 +74,7 @@ pub(crate) async fn fetch(authority: &Authority, wanted: &Wanted) -> CliResult<V
             query: wanted.query.clone().unwrap_or_default(),
             after,
             limit: 0,
+            hosts: wanted.hosts,
         };
         let page = client
             .list_nodes(request)
@@ -150,6 +154,6 @@ fn node_json(node: &NodeInfo) -> serde_json::Value {
         "id": node.id, "name": node.name, "labels": labels, "online": node.online,
         "last_seen": node.last_seen.as_ref().and_then(convert::time_from_proto).map(ui::timestamp),
         "version": node.version, "os_user": node.os_user, "logins": node.logins,
-        "kind": node.kind, "address": node.address, "via": node.via,
+        "kind": node.kind, "address": node.address, "via": node.via, "trust": node.trust,
     })
 }

@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod ca;
 mod certs;
+mod hosts;
 mod nodes;
 mod resources;
 mod rotation;
@@ -40,6 +41,9 @@ enum Admin {
     /// Nodes, whether or not you may log in to them.
     #[command(subcommand)]
     Nodes(Nodes),
+    /// Hosts of every role: proxies and authorities as well as nodes and registered servers.
+    #[command(subcommand)]
+    Hosts(hosts::Hosts),
     /// Print resources as YAML.
     Get(resources::Get),
     /// Create a resource from YAML.
@@ -107,6 +111,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
             )
             .map(done)
         }
+        Admin::Hosts(command) => hosts::run(&authority, command).await.map(done),
         Admin::Get(args) => resources::get(&authority, &args).await.map(done),
         Admin::Create(args) => resources::create(&authority, &args).await.map(done),
         Admin::Edit(args) => resources::edit(&authority, &args).await.map(done),

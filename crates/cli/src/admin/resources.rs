@@ -75,7 +75,8 @@ struct LockTarget {
     /// An OS login, on every node.
     #[arg(long)]
     login: Option<String>,
-    #[arg(long)]
+    /// A host of any role, by its id or its registered name: sallyport admin hosts ls.
+    #[arg(long, visible_alias = "host")]
     node: Option<String>,
     /// A database, by its name.
     #[arg(long)]

@@ -64,8 +64,14 @@ impl Cluster for Service {
             let status = Status::permission_denied("hosts do not list nodes");
             return Err(self.0.refuse(&caller, "Cluster.ListNodes", status).await);
         }
+        let asked = request.into_inner();
+        if asked.hosts && !all {
+            let status =
+                Status::permission_denied("hosts of every role are for those who may list all nodes");
+            return Err(self.0.refuse(&caller, "Cluster.ListNodes", status).await);
+        }
         self.0.called(&caller, "Cluster.ListNodes", "").await?;
-        self.0.list_nodes(&caller, all, &request.into_inner()).map(Response::new)
+        self.0.list_nodes(&caller, all, &asked).map(Response::new)
     }
 
     async fn explain_access(
@@ -189,6 +195,10 @@ impl Inner {
         };
         let mut visible = visible.into_iter().peekable();
         let mut nodes = Vec::new();
+        if request.hosts && after.is_none() {
+            nodes.extend(self.other_hosts());
+        }
+        let others = nodes.len();
         let mut next = String::new();
         for known in &known {
             let logins = visible.next_if(|(node, _)| node.id == known.node.id).map(|(_, logins)| logins);
@@ -200,7 +210,7 @@ impl Inner {
             if !selection.fits(known, &logins, online) {
                 continue;
             }
-            if nodes.len() == limit {
+            if nodes.len() - others == limit {
                 next = nodes.last().map(|node: &v1::NodeInfo| node.id.clone()).unwrap_or_default();
                 break;
             }

@@ -24,6 +24,7 @@ mod entered;
 mod fleet;
 mod guesses;
 mod heads;
+mod heard;
 mod holding;
 mod hosts;
 mod issued;
@@ -129,6 +130,7 @@ struct Inner {
     refreshing: tokio::sync::Mutex<()>,
     presence: view::Presence,
     names: names::Names,
+    heard: heard::Heard,
     bindings: told::Bindings,
     databases: databases::Databases,
     live: live::Live,

@@ -249,6 +249,11 @@ impl Names {
         held.values().find(is_covered).cloned()
     }
 
+    /// Every host.
+    pub(super) fn all(&self) -> Vec<Claim> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// The hosts with a role that an id or a registered name means.
     pub(super) fn find(&self, text: &str, role: Option<HostRole>) -> Vec<Claim> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);

@@ -113,6 +113,7 @@ pub(super) async fn open_with(
         refreshing: tokio::sync::Mutex::new(()),
         presence,
         names,
+        heard: super::heard::Heard::default(),
         bindings: super::told::Bindings::default(),
         databases,
         live: super::live::Live::default(),

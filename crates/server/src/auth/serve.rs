@@ -85,6 +85,7 @@ where
             Err(error) => return info!(peer = %peer.address, %error, "a certificate was not accepted"),
         },
     };
+    let _heard = caller.identity().and_then(|identity| inner.heard.begins(identity, peer.address));
     let limit = match caller {
         Caller::Anonymous { .. } => Some(ANONYMOUS_TIMEOUT),
         Caller::Certified { .. } | Caller::LocalAdmin => None,

@@ -5,9 +5,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::auth::Inner;
-use crate::auth::hosts::storage;
-use crate::auth::state::HostRecord;
-use crate::auth::view::PAGE;
+use crate::auth::host_role_name;
 
 impl Inner {
     /// That what a lock names is there: a lock on a name with a typing error keeps nobody out. Logins and certificates are not
@@ -17,7 +15,7 @@ impl Inner {
             LockTarget::User(user) => self.exists("user", user.as_str(), now).await?,
             LockTarget::Role(role) => self.view().roles.contains_key(role.as_str()),
             LockTarget::Db(database) => self.databases.find(database.as_str()).is_some(),
-            LockTarget::Node(node) => !self.presence.find(node).is_empty() || self.is_host(node, now).await?,
+            LockTarget::Node(node) => self.is_one_host(node)?,
             LockTarget::Login(_) | LockTarget::LoginId(_) => true,
         };
         if there {
@@ -28,17 +26,19 @@ impl Inner {
         )))
     }
 
-    /// Whether a host of this name or id has joined.
-    async fn is_host(&self, name: &str, now: OffsetDateTime) -> Result<bool, Status> {
-        let mut after: Option<String> = None;
-        loop {
-            let page = self.store.list::<HostRecord>(after.as_deref(), PAGE, now).await;
-            let page = page.map_err(|error| storage(&error))?;
-            let Some(last) = page.last() else { return Ok(false) };
-            after = Some(last.name.clone());
-            if page.iter().any(|host| host.value.name.as_str() == name || host.name == name) {
-                return Ok(true);
-            }
+    /// Whether a host of any role has this id, or alone has this registered name: proxies are called by the address that
+    /// users reach them by, which several of them have, and a lock by that name would fit them all.
+    fn is_one_host(&self, text: &str) -> Result<bool, Status> {
+        let found = self.names.find(text, None);
+        if found.len() < 2 {
+            return Ok(!found.is_empty() || !self.presence.find(text).is_empty());
         }
+        let hosts = found.iter().map(|host| format!("\n  {}  {}", host.id, host_role_name(host.role)));
+        Err(Status::failed_precondition(format!(
+            "{} hosts are called {text}; lock one of them by its id, or all of them and those that will be called so: \
+             --force{}",
+            found.len(),
+            hosts.collect::<String>()
+        )))
     }
 }

@@ -10,6 +10,7 @@ mod explained;
 mod following;
 mod hidden;
 mod limits;
+mod listed_hosts;
 mod lists;
 mod names;
 mod odd;
