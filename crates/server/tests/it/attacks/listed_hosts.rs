@@ -4,7 +4,8 @@ use sallyport_wire::v1;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use tonic::Code;
 
-use crate::attacks::taken_proxies::lock;
+use super::people::{role, write};
+use super::taken_proxies::lock;
 use crate::support::member::Joining;
 use crate::support::{self, Cluster};
 
@@ -31,6 +32,8 @@ async fn hosts_of_every_role_are_listed_locked_and_removed() {
 
     // It is no list for people who see their own nodes alone.
     let alice = cluster.user("alice", &[&support::os_login()]).await;
+    let sees_own = "{allow: {logins: [root], node_labels: {'*': '*'}}}";
+    write(&cluster, role("alice-role", sees_own)).await;
     let asked = v1::ListNodesRequest { hosts: true, ..Default::default() };
     let refused = ClusterClient::new(alice.authority().await).list_nodes(asked).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
