@@ -102,7 +102,8 @@ impl Frame {
         }
         buffer.advance(HEAD);
         let payload = buffer.split_to(length);
-        let text = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
+        // What is not UTF-8 becomes longer by being made so.
+        let text = |payload: &[u8]| shorten(&String::from_utf8_lossy(payload)).to_owned();
         Ok(Some(match kind {
             0 => Self::Data(stream, payload.freeze()),
             1 => Self::Open(stream, Bytes::copy_from_slice(&payload)),
@@ -184,5 +185,15 @@ mod tests {
         assert!(
             matches!(Frame::decode(&mut wire), Ok(Some(Frame::Reset(1, text))) if text.len() == MAX_REASON)
         );
+    }
+
+    #[test]
+    fn a_reason_that_is_no_text_is_no_longer_than_others() {
+        let mut wire = BytesMut::from(&[4, 0, 0, 0, 1, 0, 0, 4, 0][..]);
+        wire.extend_from_slice(&[0xff; MAX_REASON]);
+        let frame = Frame::decode(&mut wire).unwrap().unwrap();
+        assert!(matches!(&frame, Frame::Reset(1, reason) if reason.len() <= MAX_REASON), "{frame:?}");
+        frame.encode(&mut wire);
+        assert_eq!(Frame::decode(&mut wire), Ok(Some(frame)));
     }
 }
