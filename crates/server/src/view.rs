@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sallyport_access::{
-    ClusterName, Database, DatabaseName, HostId, Labels, Lock, Node, NodeKind, NodeName, OpenSshServer,
-    Policies, Role, ServerTrust, SessionPolicy,
+    ClusterName, Database, DatabaseName, HostId, Identity, Labels, Lock, Node, NodeKind, NodeName,
+    OpenSshServer, Policies, Role, ServerTrust, SessionPolicy,
 };
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
@@ -229,6 +230,26 @@ impl ClusterView {
     /// Wakes whenever trust, roles, locks or databases changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Looks now and after each change, until something is found. Subscribed before the first look, so that no change falls in
+    /// between; where the view is gone with its service, nothing will change any more, and this waits for ever.
+    pub(crate) async fn when<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+        let mut changes = self.changes();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The lock that keeps a host or a user out now, if there is one, in words for a log.
+    pub(crate) fn locked(&self, identity: &Identity) -> Option<String> {
+        let locked = self.policies().locked(identity, None, None, &self.locks(), OffsetDateTime::now_utc());
+        locked.map(|refusal| refusal.to_string())
     }
 
     /// Everything held, to be kept on disk.

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use sallyport_access::Identity;
 use sallyport_sal::tls::rustls::pki_types::CertificateDer;
+use sallyport_wire::tunnel::Handle;
 use time::OffsetDateTime;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{Instrument, warn};
 
 use crate::view::ClusterView;
 
@@ -19,11 +22,11 @@ const RENEWED_AFTER: f64 = 0.8;
 /// Agents do not all come at once: each within this part of the life behind it.
 const SPREAD: f64 = 0.15;
 
-/// A proxy that has proven itself.
+/// A proxy that has proven itself. While this is there, a lock on the proxy ends the tunnel to it.
 #[derive(Debug)]
 pub(super) struct Proxy {
     identity: Identity,
-    view: Arc<ClusterView>,
+    _watch: AbortOnDropHandle<()>,
 }
 
 impl Proxy {
@@ -31,36 +34,24 @@ impl Proxy {
     ///
     /// # Errors
     /// Why no tunnel is to be had with it.
-    pub(super) fn proven(chain: &[CertificateDer<'_>], view: &Arc<ClusterView>) -> io::Result<Self> {
-        let now = OffsetDateTime::now_utc();
-        let identity = view.trust().identify_peer(chain, now).map_err(io::Error::other)?;
-        let proxy = Self { identity, view: Arc::clone(view) };
-        match proxy.lock() {
+    pub(super) fn proven(chain: &[CertificateDer<'_>], view: &ClusterView) -> io::Result<Identity> {
+        let identity =
+            view.trust().identify_peer(chain, OffsetDateTime::now_utc()).map_err(io::Error::other)?;
+        match view.locked(&identity) {
             Some(reason) => Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
-            None => Ok(proxy),
+            None => Ok(identity),
         }
     }
 
-    /// The lock that keeps it out now, if there is one.
-    fn lock(&self) -> Option<String> {
-        let (policies, locks) = (self.view.policies(), self.view.locks());
-        let locked = policies.locked(&self.identity, None, None, &locks, OffsetDateTime::now_utc());
-        locked.map(|refusal| refusal.to_string())
-    }
-
-    /// Waits for a lock on it, and says which.
-    pub(super) async fn locked(&self) -> String {
-        // Subscribed before the locks are asked, so that none comes in between.
-        let mut changes = self.view.changes();
-        loop {
-            if let Some(reason) = self.lock() {
-                return reason;
-            }
-            if changes.changed().await.is_err() {
-                // The view is gone with the agent; nothing will change any more.
-                std::future::pending::<()>().await;
-            }
-        }
+    /// The proxy at the other end of a tunnel.
+    pub(super) fn of(identity: Identity, view: Arc<ClusterView>, tunnel: Handle) -> Self {
+        let watched = identity.clone();
+        let watching = async move {
+            let reason = view.when(|| view.locked(&watched)).await;
+            warn!(reason, "the proxy is locked; its tunnel ends, with the sessions on it");
+            tunnel.close();
+        };
+        Self { identity, _watch: AbortOnDropHandle::new(tokio::spawn(watching.in_current_span())) }
     }
 
     /// Whether its certificate has ended.

@@ -113,12 +113,6 @@ async fn proxy_leaves(handle: &Handle) {
     }
 }
 
-/// Ends the tunnel of a proxy that is locked, with everything on it.
-fn cut(handle: &Handle, reason: &str) {
-    warn!(reason, "the proxy is locked; its tunnel ends, with the sessions on it");
-    handle.close();
-}
-
 impl Dialling {
     /// Dials, serves and dials again until told to stop.
     pub(crate) async fn run(self) {
@@ -174,17 +168,18 @@ impl Dialling {
         let chain = self.credentials.identity().tls_chain.clone();
         let config = self.credentials.client(&self.view.trust(), alpn::TUNNEL).map_err(io::Error::other)?;
         let server = sallyport_ca::server_name(HostRole::Proxy, self.view.cluster());
-        let (proxy, (handle, incoming)) = match self.carry(config, &server).await? {
+        let (identity, (handle, incoming)) = match self.carry(config, &server).await? {
             Winner::Tcp(tls) => {
                 let shown = tls.get_ref().1.peer_certificates().unwrap_or_default();
                 (Proxy::proven(shown, &self.view)?, Tunnel::client(tls, tunnel::Config::default()))
             }
             Winner::Quic(stream) => {
-                let proxy = Proxy::proven(&stream.told().certificates, &self.view)?;
-                (proxy, Tunnel::client(stream, tunnel::Config::default()))
+                let identity = Proxy::proven(&stream.told().certificates, &self.view)?;
+                (identity, Tunnel::client(stream, tunnel::Config::default()))
             }
         };
-        Ok(Dialled { handle, incoming, chain, proxy: Arc::new(proxy) })
+        let proxy = Arc::new(Proxy::of(identity, Arc::clone(&self.view), handle.clone()));
+        Ok(Dialled { handle, incoming, chain, proxy })
     }
 
     /// The proxy, proven, by the carrier that is asked for.
@@ -255,15 +250,10 @@ impl Dialling {
     /// Serves streams until the tunnel ends or another takes its place.
     async fn serve_tunnel(self: &Arc<Self>, tunnel: Dialled) -> Ended {
         let Dialled { handle, mut incoming, chain, proxy } = tunnel;
-        let (replacement, renewed, locked) = (self.replacement(&chain), self.renewed(&proxy), proxy.locked());
-        tokio::pin!(replacement, renewed, locked);
+        let (replacement, renewed) = (self.replacement(&chain), self.renewed(&proxy));
+        tokio::pin!(replacement, renewed);
         loop {
             tokio::select! {
-                biased;
-                reason = locked.as_mut() => {
-                    cut(&handle, &reason);
-                    return Ended::Closed(TunnelError::Closed);
-                }
                 opened = incoming.next() => match opened {
                     Some((header, stream)) => self.serve_stream(&proxy, &header, stream),
                     None => return Ended::Closed(handle.closed().await),
@@ -306,18 +296,13 @@ impl Dialling {
     fn retire(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming, proxy: Arc<Proxy>) {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let (deadline, locked) = (tokio::time::sleep(RETIRED_LIFE), proxy.locked());
-            tokio::pin!(deadline, locked);
+            let deadline = tokio::time::sleep(RETIRED_LIFE);
+            tokio::pin!(deadline);
             let mut look = tokio::time::interval(LOOK_INTERVAL);
             // One look comes at once; a stream that is on its way deserves a moment.
             look.tick().await;
             loop {
                 tokio::select! {
-                    biased;
-                    reason = locked.as_mut() => {
-                        cut(&handle, &reason);
-                        break;
-                    }
                     opened = incoming.next() => match opened {
                         Some((header, stream)) => this.serve_stream(&proxy, &header, stream),
                         None => return,
@@ -337,18 +322,13 @@ impl Dialling {
     fn give_way(self: &Arc<Self>, handle: Handle, mut incoming: tunnel::Incoming, proxy: Arc<Proxy>) {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let (deadline, locked) = (tokio::time::sleep(RETIRED_LIFE), proxy.locked());
-            tokio::pin!(deadline, locked);
+            let deadline = tokio::time::sleep(RETIRED_LIFE);
+            tokio::pin!(deadline);
             let mut look = tokio::time::interval(LOOK_INTERVAL);
             let mut used = Instant::now();
             let mut drained = false;
             loop {
                 tokio::select! {
-                    biased;
-                    reason = locked.as_mut() => {
-                        cut(&handle, &reason);
-                        break;
-                    }
                     opened = incoming.next() => match opened {
                         Some((header, stream)) => {
                             used = Instant::now();

@@ -299,27 +299,23 @@ impl Gateway {
             warn!(identity = %identity.display_name(), "only proxies may relay");
             return;
         }
-        // Subscribed before the locks are asked, so that none comes in between.
-        let mut changes = self.view.changes();
-        if let Some(reason) = self.locked(&identity) {
+        if let Some(reason) = self.view.locked(&identity) {
             return warn!(%reason, "a proxy that is locked may not relay");
         }
         let header = tokio::time::timeout(self.handshake_timeout, read_header(&mut tls)).await;
         match header {
             Ok(Ok(header)) => {
                 let locked = async {
-                    while self.locked(&identity).is_none() {
-                        if changes.changed().await.is_err() {
-                            // The view is gone with the service; nothing will change any more.
-                            std::future::pending::<()>().await;
-                        }
-                    }
+                    let reason = self.view.when(|| self.view.locked(&identity)).await;
                     // Agents that are here by way of this proxy hear of the lock first.
                     tokio::time::sleep(LAST_NEWS).await;
+                    reason
                 };
                 tokio::select! {
                     () = serve(Box::new(tls), header.client_addr) => {}
-                    () = locked => warn!(identity = %identity.display_name(), "the relay of a locked proxy is cut"),
+                    reason = locked => {
+                        warn!(identity = %identity.display_name(), %reason, "the relay of a locked proxy is cut");
+                    }
                 }
             }
             Ok(Err(error)) => warn!(%error, %peer, "broken relay header"),
@@ -370,9 +366,7 @@ impl Gateway {
                 return;
             }
         };
-        // Subscribed before the locks are asked, so that none comes in between.
-        let mut changes = self.view.changes();
-        if let Some(reason) = self.locked(&identity) {
+        if let Some(reason) = self.view.locked(&identity) {
             counter!("sallyport_tunnels_refused_total").increment(1);
             return warn!(%reason, "a node that is locked may not open a tunnel");
         }
@@ -388,6 +382,7 @@ impl Gateway {
         let mut registration = Some(registration);
         let expiry = expiry(&identity, OffsetDateTime::now_utc());
         let mut expiry = std::pin::pin!(tokio::time::sleep(expiry));
+        let mut locked = std::pin::pin!(self.view.when(|| self.view.locked(&identity)));
         loop {
             tokio::select! {
                 opened = incoming.next() => match opened {
@@ -409,13 +404,10 @@ impl Gateway {
                     drained.drain("the node's certificate has expired");
                     registration = None;
                 }
-                // The view outlives the gateway.
-                Ok(()) = changes.changed() => {
-                    if let Some(reason) = self.locked(&identity) {
-                        warn!(%reason, "the tunnel of a node is cut");
-                        drained.close();
-                        break;
-                    }
+                reason = locked.as_mut() => {
+                    warn!(%reason, "the tunnel of a node is cut");
+                    drained.close();
+                    break;
                 }
             }
         }
@@ -449,13 +441,6 @@ impl Gateway {
         }
         let named = connection.server_name().and_then(|name| databases.named(name));
         databases.serve_native(guest, named, tls).await;
-    }
-
-    /// The lock that keeps out the holder of a certificate, if there is one.
-    fn locked(&self, identity: &Identity) -> Option<String> {
-        let (policies, locks) = (self.view.policies(), self.view.locks());
-        let locked = policies.locked(identity, None, None, &locks, OffsetDateTime::now_utc());
-        locked.map(|refusal| refusal.to_string())
     }
 
     async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {

@@ -58,19 +58,11 @@ impl Watched {
 
     /// Waits for a lock, and gives what the user reads.
     async fn cut(&self) -> String {
-        let mut changes = self.view.changes();
-        loop {
-            if let Some(refusal) = self.locked() {
-                info!(reason = %refusal, "session cut");
-                let event = self.event(Code::SessionCut).message(refusal.to_string());
-                self.sink.emit(event.field("at", "proxy"));
-                return format!("session ended: {}", refusal.public_message());
-            }
-            if changes.changed().await.is_err() {
-                // The view is gone with the service; nothing will change any more.
-                std::future::pending::<()>().await;
-            }
-        }
+        let refusal = self.view.when(|| self.locked()).await;
+        info!(reason = %refusal, "session cut");
+        let event = self.event(Code::SessionCut).message(refusal.to_string());
+        self.sink.emit(event.field("at", "proxy"));
+        format!("session ended: {}", refusal.public_message())
     }
 }
 

@@ -489,21 +489,16 @@ impl Databases {
 
     /// Waits until the roles or a lock say no.
     async fn taken_away(&self, guest: &Guest, database: &Database, permit: &DatabasePermit) -> String {
-        // Subscribed before it is asked for the first time: a lock may have come since the decision.
-        let mut changes = self.view().changes();
-        loop {
+        let refused = || {
             let now = OffsetDateTime::now_utc();
             // A certificate that ends is the agent's to judge, by the policy for it.
-            if now < permit.valid_until()
-                && let Err(refusal) = self.decide(guest, database, permit.db_user(), permit.db_name(), now)
-            {
-                return refusal.to_string();
+            if now >= permit.valid_until() {
+                return None;
             }
-            if changes.changed().await.is_err() {
-                // The view is gone with the service.
-                std::future::pending::<()>().await;
-            }
-        }
+            let decided = self.decide(guest, database, permit.db_user(), permit.db_name(), now);
+            decided.err().map(|refusal| refusal.to_string())
+        };
+        self.view().when(refused).await
     }
 
     /// Whether the cluster has the database, for those who say its name before all else.
