@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sallyport_access::HostId;
@@ -13,19 +13,22 @@ const FRESH: Duration = Duration::from_secs(60);
 /// Answers that are kept.
 const MOST: usize = 256;
 
-static SAID: Mutex<Option<HashMap<(PathBuf, HostId), Instant>>> = Mutex::new(None);
+type Said = HashMap<(PathBuf, HostId), Instant>;
+
+static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
+
+fn said() -> MutexGuard<'static, Said> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether the authority of a stored login has said it lately.
 pub(crate) fn lately(login: &Path, server: HostId) -> bool {
-    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = said.as_ref().and_then(|said| said.get(&(login.to_owned(), server)));
-    at.is_some_and(|at| at.elapsed() < FRESH)
+    said().get(&(login.to_owned(), server)).is_some_and(|at| at.elapsed() < FRESH)
 }
 
 /// It has said so. An answer is no fresher for being used.
 pub(crate) fn remember(login: &Path, server: HostId) {
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let said = said.get_or_insert_default();
+    let mut said = said();
     said.retain(|_, at| at.elapsed() < FRESH);
     if said.len() < MOST {
         said.entry((login.to_owned(), server)).or_insert_with(Instant::now);

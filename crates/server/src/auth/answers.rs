@@ -34,7 +34,7 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_CONNECTIONS: usize = 256;
 /// An answer is handed on in pieces of this size, so that what the peer has no window for stays here, where it is counted.
 const PIECE_BYTES: usize = 16 * 1024;
-/// How often a connection is looked at for answers that nobody takes, in its patience with them.
+/// How often the authority looks for answers that a peer does not take, within its patience with the connection.
 const LOOKS: u32 = 8;
 
 /// What waits for each caller.
@@ -196,7 +196,7 @@ pub(super) async fn within_bounds(
     let first = body.frame().await;
     let data = match first {
         Some(Ok(frame)) => frame.into_data(),
-        Some(Err(error)) => return Response::from_parts(parts, Body::new(Failing(Some(error)))),
+        Some(Err(error)) => return Response::from_parts(parts, failing(error)),
         None => return Response::from_parts(parts, Body::empty()),
     };
     let handed = match data {
@@ -210,6 +210,11 @@ pub(super) async fn within_bounds(
         Err(trailers) => Handed { rest: Bytes::new(), trailers: Some(trailers), body, place: None },
     };
     Response::from_parts(parts, Body::new(handed))
+}
+
+/// An answer that failed before it began.
+fn failing(error: axum::Error) -> Body {
+    Body::from_stream(futures::stream::iter([Err::<Bytes, _>(error)]))
 }
 
 /// An answer, piece by piece. The last byte goes alone: that it is asked for says that the peer has a window for all before it,
@@ -257,21 +262,6 @@ impl HttpBody for Handed {
         };
         let piece = self.rest.split_to(length);
         Poll::Ready(Some(Ok(Frame::data(piece))))
-    }
-}
-
-/// An answer that failed before it began.
-struct Failing(Option<axum::Error>);
-
-impl HttpBody for Failing {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Poll::Ready(self.0.take().map(Err))
     }
 }
 

@@ -48,8 +48,12 @@ impl Bindings {
     }
 }
 
-/// Codes that hosts see happen. Everything else is the authority's own to say.
-fn reported_by_hosts(code: &Code) -> bool {
+/// Codes that hosts of this role see happen. Everything else is the authority's own to say.
+fn reported_by(role: HostRole, code: &Code) -> bool {
+    // Proxies alone open streams: a node that says so vouches for a session that no proxy has seen.
+    if *code == Code::StreamOpened {
+        return role == HostRole::Proxy;
+    }
     seen_in_passing(code)
         || about_databases(code)
         || matches!(
@@ -116,10 +120,6 @@ fn about_databases(code: &Code) -> bool {
     )
 }
 
-fn is_proxy(identity: &Identity) -> bool {
-    matches!(&identity.principal, Principal::Host { role: HostRole::Proxy, .. })
-}
-
 /// Keeps what a host claimed beside what the authority says.
 fn claimed(event: &mut Event, key: &str, claim: String) {
     if !claim.is_empty() {
@@ -148,7 +148,7 @@ impl Inner {
                 texts.len()
             )));
         }
-        let Principal::Host { id, .. } = &identity.principal else {
+        let Principal::Host { id, role, .. } = &identity.principal else {
             return Err(Status::permission_denied("only hosts report events"));
         };
         let now = OffsetDateTime::now_utc();
@@ -156,15 +156,12 @@ impl Inner {
         for text in texts {
             let mut event = Event::from_json(&text)
                 .map_err(|error| Status::invalid_argument(format!("this is not an event: {error}")))?;
-            if !reported_by_hosts(&event.code) {
+            if !reported_by(*role, &event.code) {
                 return Err(Status::permission_denied(format!(
                     "{} may not report {}",
                     identity.display_name(),
                     event.code
                 )));
-            }
-            if event.code == Code::StreamOpened && !is_proxy(identity) {
-                return Err(Status::permission_denied("only proxies open streams"));
             }
             event.kind = event.code.kind().to_owned();
             event.origin = identity.display_name();
