@@ -51,8 +51,10 @@ fn a_full_disk_at_a_node_costs_recordings_and_what_is_lost_is_said() {
     wait_for("the node to serve again", || runs(&lenient, "true").status.success().then_some(()));
     ok(cluster.admin(&["lock", "--user", "bob", "--message", "out"]));
     wait_for("the lock to reach the node", || stderr(&runs(&lenient, "true")).contains("out").then_some(()));
-    // Events wait in memory for a moment: room that comes before would cost none.
+    // Events wait in memory for a moment: room that comes before would cost none. What waited on the disk when the service was killed
+    // is sent and leaves its room, which is taken again.
     wait_for("an event to find no room", || {
+        disk.fill();
         runs(&strict, "true");
         (losses(&log) > said_before).then_some(())
     });
@@ -120,8 +122,10 @@ fn a_full_disk_at_a_proxy_costs_its_events_and_no_session() {
     start(&mut cluster, &disk);
     wait_for("the proxy to serve again", || runs(&alice, "true").status.success().then_some(()));
     assert!(stderr(&runs(&mallory, "true")).contains("out"));
-    // Events wait in memory for a moment: room that comes before would cost none.
+    // Events wait in memory for a moment: room that comes before would cost none. What waited on the disk when the service was killed
+    // is sent and leaves its room, which is taken again.
     wait_for("an event to find no room", || {
+        disk.fill();
         assert!(!refuse().status.success());
         (losses(&log) > said_before).then_some(())
     });
