@@ -1,4 +1,4 @@
-//! What a session can reach of the files that whoever started the services had open.
+//! What a session can reach of the files that the starter of the services had open.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

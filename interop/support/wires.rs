@@ -18,7 +18,7 @@ impl Wire {
         let first = std::process::id() % 250;
         let net =
             (0..250_u32).map(|more| u8::try_from((first + more) % 250).expect("less than 250")).find(|net| {
-                // Whoever makes the name has the number.
+                // The process that makes the name has the number.
                 let made = Command::new("ip").args(["netns", "add", &format!("sp-lab-{net}")]).output();
                 made.is_ok_and(|output| output.status.success())
             });
@@ -69,7 +69,7 @@ impl Wire {
         command
     }
 
-    /// From now on packets vanish in both directions, and nobody is told: each end believes that the other has moved to an address of
+    /// From now on packets vanish in both directions, and neither end is told: each end believes that the other has moved to an address of
     /// the link that nobody has.
     pub fn pull(&self) {
         self.neighbours("replace", &["lladdr", "02:00:00:00:00:01", "nud", "permanent"]);

@@ -1,5 +1,5 @@
 //! Networks that are cut in two, between each pair that talks with each other: authority and proxy, proxy and node, client and proxy.
-//! (A node talks with the authority through the proxy.) Packets vanish and nobody is told.
+//! (A node talks with the authority through the proxy.) Packets vanish and neither end is told.
 
 use std::time::{Duration, Instant};
 

@@ -145,7 +145,7 @@ impl Agent {
         Ok(())
     }
 
-    /// By TLS that ends at the authority, whoever passes it on.
+    /// Asks by TLS that ends at the authority; the proxy passes on ciphertext.
     async fn is_for_users(&self, server: HostId) -> Result<bool, Status> {
         let unasked = |why: String| {
             Status::unavailable(format!(

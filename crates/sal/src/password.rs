@@ -47,15 +47,15 @@ pub fn verify(password: &[u8], stored: &str) -> Result<bool, SalError> {
     }
 }
 
-/// A hash of nobody's password, with the parameters of those that are made today. It is not made when it is needed first: that
-/// one answer would take twice as long.
-const NOBODYS: &str =
+/// A hash of no user's password, with the parameters of the hashes that [`hash`] makes. It is a constant: made at the first login
+/// of an unknown user, it would let that one answer take twice as long.
+const NO_USERS: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c2FsdCBvZiBub2JvZHkhIQ$bm9ib2R5IGhhcyBhIHBhc3N3b3JkIHdpdGggdGhpcyE";
 
 /// Does the work of [`verify`] for an account that does not exist, so that the answer takes the same time. Always
 /// false.
 pub fn dummy_verify(password: &[u8]) -> bool {
-    let _ = verify(password, NOBODYS);
+    let _ = verify(password, NO_USERS);
     false
 }
 
@@ -103,7 +103,7 @@ mod tests {
         assert!(!verify(b"", &stored).unwrap());
         assert_ne!(stored, hash(b"correct horse").unwrap());
         assert!(!dummy_verify(b"nobody has this password"));
-        assert!(!needs_rehash(NOBODYS) && !verify(b"", NOBODYS).unwrap(), "the same work as for a user");
+        assert!(!needs_rehash(NO_USERS) && !verify(b"", NO_USERS).unwrap(), "the same work as for a user");
         assert!(!needs_rehash(&stored));
     }
 

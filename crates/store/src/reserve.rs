@@ -54,7 +54,7 @@ impl Reserve {
         }
     }
 
-    /// Gives SQLite log and index with the room that was kept for them. Nobody may have the file open.
+    /// Gives SQLite log and index with the room that was kept for them. No process may have the file open.
     ///
     /// # Errors
     /// What the disk says.
@@ -63,7 +63,7 @@ impl Reserve {
             // One that is in its place was not closed in order, and has changes that are nowhere else.
             Ok(_) if self.log.exists() => fs::remove_file(&self.kept_log)?,
             Ok(mut kept) => {
-                // All of it is in the file. Nobody may read it into another one that was put there since.
+                // All of it is in the file. SQLite must not read it into another file that was put there since.
                 kept.write_all(&LOG_HEADER)?;
                 kept.sync_data()?;
                 fs::rename(&self.kept_log, &self.log)?;

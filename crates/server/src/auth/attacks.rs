@@ -235,7 +235,7 @@ async fn a_stream_ends_with_the_certificate_that_it_was_asked_for_with() {
     let line = Line::default();
     let following = admin.search_events(by(follow(), &alice, &line)).await.unwrap().into_inner();
     let watching = fleet.watch(by(watch(), &alice, &line)).await.unwrap().into_inner();
-    // Two that nobody reads: their connection is closed.
+    // Two streams that the client does not read: the authority closes their connections.
     let unread = (Line::default(), Line::default());
     let mut playing = cluster.play_recording(by(play(), &alice, &unread.0)).await.unwrap().into_inner();
     let stalled = admin.search_events(by(follow(), &alice, &unread.1)).await.unwrap().into_inner();

@@ -195,8 +195,9 @@ impl Inner {
         }
     }
 
-    /// Puts the first events of this process on record. A full disk keeps no authority from starting: without one nobody can be
-    /// locked out. These events then take of the room that is kept for what cannot wait, and wait where that is used up, too.
+    /// Puts the first events of this process on record. A full disk keeps no authority from starting: without an authority no
+    /// administrator can lock an attacker out. These events then take of the room that is kept for what cannot wait, and wait
+    /// where that is used up, too.
     pub(super) async fn record_start(&self, events: Vec<Event>) -> Result<(), LogError> {
         let full = match self.log.append(events.clone()).await {
             Err(error @ LogError::Full { .. }) => error,

@@ -87,7 +87,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// One that is asked for nothing but its place.
+    /// A webhook with the system's CAs and without a token.
     #[must_use]
     pub fn at(secure: bool, address: HostPort, path: &str) -> Self {
         let endpoint = Endpoint { secure, address, path: path.to_owned() };

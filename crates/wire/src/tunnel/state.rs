@@ -29,7 +29,7 @@ pub struct Config {
     pub max_window: u32,
     /// The most credit that all streams together may have been given beyond their initial one: 48 MiB.
     pub max_growth: u64,
-    /// What bytes that nobody has read yet may cost: 96 MiB. Beyond, the stream with the most of them is ended.
+    /// What bytes that readers have not taken yet may cost: 96 MiB. Beyond, the stream with the most of them is ended.
     pub received: Memory,
     /// What bytes that are not on the connection yet may cost: 32 MiB. Beyond, writers wait sooner.
     pub sent: Memory,

@@ -89,7 +89,7 @@ pub(super) fn stamp(time: OffsetDateTime) -> String {
 /// The value of the header `authorization`.
 ///
 /// # Errors
-/// When nobody computes HMAC.
+/// When no provider computes HMAC.
 pub(super) fn authorization(credentials: &Credentials, request: &Request<'_>) -> Result<String, SalError> {
     let names: Vec<&str> = request.headers.iter().map(|(name, _)| *name).collect();
     let names = names.join(";");

@@ -78,7 +78,7 @@ async fn a_hosts_documents_are_no_longer_than_an_administrators_and_have_no_alia
             "kind: db\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{address: '127.0.0.1:5432'}}\n{rest}"
         ),
     };
-    // Longer than any document may be, a bomb, one with a single alias, and one that is as long as may be.
+    // A document that is too long, a bomb, a document with a single alias, and the longest that is taken.
     let long = database("long", &format!("# {}\n", "x".repeat(64 * 1024)));
     let aliased = v1::DatabaseReport {
         yaml: "kind: db\nversion: v1\nmetadata: {name: &n aliased}\nspec: {address: '127.0.0.1:5432', admin_user: *n}\n".to_owned(),

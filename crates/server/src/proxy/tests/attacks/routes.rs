@@ -9,7 +9,7 @@ use super::strangers::ask;
 use crate::health::{Health, diagnostics_routes};
 use crate::proxy::tests::rig::Rig;
 
-/// Those of RFC 9110 §9.3 that have a path, two others, and one of nobody's.
+/// The methods of RFC 9110 §9.3 that have a path, two others, and one that no specification has.
 const METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "SALLYPORT"];
 

@@ -336,7 +336,7 @@ async fn a_lock_ends(by: By) -> usize {
             .unwrap_or_else(|_| panic!("no way in: {case}"));
         let (_, stream) = tokio::time::timeout(PATIENCE, incoming.next()).await.unwrap().unwrap();
         assert!(rig.service.sessions.open() > 0, "{case}");
-        // A socket without room is one that nobody empties.
+        // A client whose socket has no room is one that does not empty it.
         let deaf =
             client == Client::Deaf || (client == Client::NoWindow && matches!(by, By::Jump | By::Postgres));
         stalled.store(deaf, Ordering::Relaxed);
