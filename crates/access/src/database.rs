@@ -157,6 +157,8 @@ pub struct DatabaseOptions {
     pub disconnect_expired_cert: bool,
     /// Whether the database user is made.
     pub user_mode: DatabaseUserMode,
+    /// Whether the session has to be TLS from the user's own program to the agent.
+    pub end_to_end: bool,
 }
 
 /// The proof that one user of the cluster may use one database as one database user under one database name. Only

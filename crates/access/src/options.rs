@@ -48,10 +48,34 @@ pub struct Options {
     pub record_db_parameters: Option<bool>,
     /// Longest part of one statement that is on record, in bytes. Default 4096.
     pub db_statement_bytes: Option<usize>,
+    /// Whether sessions with databases have to be TLS from the user's own program to the agent. Default no.
+    pub db_end_to_end: Option<EndToEnd>,
+}
+
+/// Whether a session with a database has to be TLS from the user's own program to the agent, so that no proxy sees into it or
+/// opens one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum EndToEnd {
+    /// Stock clients may end their TLS at a proxy.
+    #[default]
+    Optional,
+    /// They may not.
+    Required,
+}
+
+impl EndToEnd {
+    /// How roles write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 17] = [
+pub(crate) const KEYS: [&str; 18] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -69,6 +93,7 @@ pub(crate) const KEYS: [&str; 17] = [
     "create_db_user_mode",
     "record_db_parameters",
     "db_statement_bytes",
+    "db_end_to_end",
 ];
 
 /// Shortest and longest part of a statement that can be asked to be on record, in bytes.
@@ -121,6 +146,11 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
         ),
         record_db_parameters: side.boolean("record_db_parameters", problems),
         db_statement_bytes: side.count("db_statement_bytes", STATEMENT_RANGE.0, STATEMENT_RANGE.1, problems),
+        db_end_to_end: side.choice(
+            "db_end_to_end",
+            &[EndToEnd::Optional, EndToEnd::Required].map(|one| (one.as_str(), one)),
+            problems,
+        ),
     }
 }
 
@@ -160,6 +190,7 @@ impl Options {
             self.create_db_user_mode.map(|mode| mode.as_str().into()),
             self.record_db_parameters.map(Into::into),
             self.db_statement_bytes.map(Into::into),
+            self.db_end_to_end.map(|one| one.as_str().into()),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
     }
@@ -185,6 +216,7 @@ impl Options {
             create_db_user_mode: Some(databases.user_mode),
             record_db_parameters: Some(databases.record_parameters),
             db_statement_bytes: Some(databases.statement_bytes),
+            db_end_to_end: databases.end_to_end.then_some(EndToEnd::Required),
             ..Self::default()
         };
         // Nothing in which the others are stricter changes them.
@@ -226,6 +258,7 @@ impl Options {
             [self.create_db_user_mode, other.create_db_user_mode].into_iter().flatten().min();
         self.record_db_parameters = self.record_db_parameters.max(other.record_db_parameters);
         self.db_statement_bytes = self.db_statement_bytes.max(other.db_statement_bytes);
+        self.db_end_to_end = self.db_end_to_end.max(other.db_end_to_end);
     }
 }
 
@@ -255,6 +288,7 @@ pub(crate) fn merge_database<'o>(
             .or(cluster.disconnect_expired_cert)
             .unwrap_or(false),
         user_mode: said.create_db_user_mode.or(cluster.create_db_user_mode).unwrap_or_default(),
+        end_to_end: said.db_end_to_end.or(cluster.db_end_to_end).unwrap_or_default() == EndToEnd::Required,
     }
 }
 

@@ -220,6 +220,8 @@ codes! {
     DatabaseSessionCut = "SP2203W", "db.session.cut";
     /// A database could not be reached, did not take the login, or was lost before the session's end.
     DatabaseSessionLost = "SP2204W", "db.session.lost";
+    /// The authority let an agent begin a session that a proxy opened for a client whose TLS ends at the proxy.
+    DatabaseSessionPermitted = "SP2205I", "db.session.permitted";
     /// A statement was run in a database, or tried.
     DatabaseQuery = "SP2210I", "db.query";
     /// Data was copied into or out of a database.

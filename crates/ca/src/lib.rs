@@ -61,7 +61,7 @@ pub use issue::{
 pub use kind::{CaKind, UnknownCa};
 pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL, UnknownKind};
 pub use names::{DOMAIN, name_covers, server_name};
-pub use opening::{OPENING_LIFE, OPENING_NONCE_BYTES, Opening, OpeningWord};
+pub use opening::{OPENING_LIFE, OPENING_NONCE_BYTES, Opener, Opening, OpeningWord};
 pub use reissue::UserPair;
 pub use spiffe::SpiffeId;
 pub use ssh::NO_LOGIN;

@@ -376,6 +376,7 @@ fn show_options(options: &DatabaseOptions) -> String {
         format!("client_idle_timeout {}", span(options.client_idle_timeout)),
         format!("max_session_duration {}", span(options.max_session_duration)),
         format!("disconnect_expired_cert {}", options.disconnect_expired_cert),
+        format!("db_end_to_end {}", if options.end_to_end { "required" } else { "optional" }),
     ]
     .join(", ")
 }

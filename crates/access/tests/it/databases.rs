@@ -234,6 +234,36 @@ fn the_strictest_option_counts_and_the_cluster_fills_in() {
 }
 
 #[test]
+fn one_role_that_wants_sessions_end_to_end_is_enough() {
+    let grant = "allow: {db_labels: {'*': '*'}, db_names: ['*'], db_users: ['*']}";
+    let says =
+        |name: &str, value: &str| role(name, &format!("{{{grant}, options: {{db_end_to_end: {value}}}}}"));
+    let roles = [
+        role("silent", &format!("{{{grant}}}")),
+        says("lax", "optional"),
+        says("strict", "required"),
+        role("elsewhere", "{allow: {logins: [root]}, options: {db_end_to_end: required}}"),
+    ];
+    let decide = |policies: &Policies, held: &[&str]| {
+        let alice = user("alice", held, &[]);
+        let permit = policies.decide_database(&alice, &database("p", &[]), "u", "n", &[], now()).unwrap();
+        permit.options().end_to_end
+    };
+    let open = policies(&roles);
+    for (held, expected) in
+        [(&["silent"][..], false), (&["lax", "elsewhere"], false), (&["silent", "lax", "strict"], true)]
+    {
+        assert_eq!(decide(&open, held), expected, "{held:?}");
+    }
+    let cluster = SessionPolicy::parse(
+        "kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {db_end_to_end: required}\n",
+    );
+    let strict = Policies::compile_with(&roles, cluster.unwrap()).unwrap();
+    assert!(decide(&strict, &["silent"]) && !decide(&strict, &["lax"]));
+    assert!(roles.iter().all(|role| Role::parse(&role.to_yaml()).unwrap() == *role));
+}
+
+#[test]
 fn an_explanation_says_what_every_role_said() {
     let policies = policies(&[role("dev", DEV), role("web", "{allow: {logins: [root]}}")]);
     let alice = user("alice", &["dev", "web", "gone"], &[("team", &["web"])]);

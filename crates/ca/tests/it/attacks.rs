@@ -2,12 +2,13 @@
 
 use sallyport_access::{HostId, HostRole, NodeName, Principal};
 use sallyport_ca::keys::SshKeyPair;
-use sallyport_ca::{CaError, HostRequest, Opening, OpeningWord, issue_target_host};
+use sallyport_ca::{CaError, HostRequest, Opener, Opening, OpeningWord, issue_target_host};
+use sallyport_sal::MemoryKey;
 use ssh_key::Certificate;
 use time::Duration;
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, SUITE};
+use crate::cluster::{Cluster, SUITE, leaf, user};
 
 fn read(line: &str) -> Certificate {
     Certificate::from_openssh(line).unwrap()
@@ -102,4 +103,56 @@ fn a_word_for_a_database_session_is_a_proxys_own() {
         let late = opening.sign(&*gate.ssh.signer(), &gate.certificates.ssh, late).unwrap();
         verify(&opening, late).unwrap_err();
     }
+}
+
+#[test]
+fn a_users_own_word_for_a_database_session_takes_the_key_of_the_certificate() {
+    let cluster = Cluster::new("prod");
+    let web = cluster.host("web-1", HostRole::Node, &[]);
+    let made = |name: &str| {
+        let user = cluster.user(&user(name, &[]));
+        let key = MemoryKey::from_pkcs8_pem(&user.tls.pkcs8_pem()).unwrap();
+        (leaf(&user.certificates.tls_pem), key)
+    };
+    let ((alice, alices), (mallory, mallorys)) = (made("alice"), made("mallory"));
+    let opening = Opening {
+        agent: web.id,
+        database: "prod",
+        db_user: "reader",
+        db_name: "app",
+        user_certificate: &alice,
+    };
+    let verify =
+        |opening: &Opening<'_>, word: OpeningWord| cluster.trust.verify_opening(opening, &word, cluster.now);
+    let own = opening.sign_as_user(&alices, cluster.now).unwrap();
+    let verified = verify(&opening, own.clone());
+    assert!(matches!(&verified, Ok(Opener::User(user)) if user.display_name() == "alice"), "{verified:?}");
+    // The certificate without its key; and another session than was signed for.
+    let forged = opening.sign_as_user(&mallorys, cluster.now).unwrap();
+    assert!(matches!(verify(&opening, forged), Err(CaError::BadSignature)));
+    for moved in [
+        Opening { agent: HostId::new(), ..opening },
+        Opening { database: "pro", db_user: "dreader", ..opening },
+        Opening { db_user: "writer", ..opening },
+        Opening { db_name: "other", ..opening },
+        Opening { user_certificate: &mallory, ..opening },
+    ] {
+        assert!(matches!(verify(&moved, own.clone()), Err(CaError::BadSignature)), "{moved:?}");
+    }
+    // A host has a certificate and its key, and is no user.
+    let hosts = leaf(&web.certificates.tls_pem);
+    let host = Opening { user_certificate: &hosts, ..opening };
+    let key = MemoryKey::from_pkcs8_pem(&web.tls.pkcs8_pem()).unwrap();
+    assert!(matches!(
+        verify(&host, host.sign_as_user(&key, cluster.now).unwrap()),
+        Err(CaError::Refused { .. })
+    ));
+    for at in [-3600, 3600] {
+        let late = opening.sign_as_user(&alices, cluster.now + Duration::seconds(at)).unwrap();
+        verify(&opening, late).unwrap_err();
+    }
+    // Nor is a proxy's signature the user's, whatever stands beside it.
+    let gate = cluster.host("gate", HostRole::Proxy, &[]);
+    let proxys = opening.sign(&*gate.ssh.signer(), &gate.certificates.ssh, cluster.now).unwrap();
+    verify(&opening, OpeningWord { certificate: String::new(), ..proxys }).unwrap_err();
 }

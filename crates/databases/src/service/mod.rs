@@ -38,6 +38,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use self::danger::Pace;
+pub use self::session::not_end_to_end;
 use crate::postgres::startup::CancelKey;
 
 /// What clients read when their agent is stopped.
@@ -65,6 +66,26 @@ pub trait Directory: Send + Sync {
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
+/// How a client has come to the agent, which is who has proven what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// Inside TLS from the user's own program to the agent: the user has proven the certificate here.
+    EndToEnd,
+    /// By a proxy, at which the client's TLS ends: that the user is there the agent has by the proxy's word alone.
+    ByProxy,
+}
+
+impl Came {
+    /// The word for events.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EndToEnd => "end_to_end",
+            Self::ByProxy => "by_proxy",
+        }
+    }
+}
+
 /// What a connection to a database is wanted for.
 #[derive(Debug, Clone)]
 pub struct Wanted {
@@ -76,8 +97,10 @@ pub struct Wanted {
     pub login_id: Uuid,
     /// The user's certificate, DER.
     pub proof: Bytes,
-    /// What proves that a proxy has opened this session, for whoever gives out credentials; not looked at here.
+    /// The word that this session was opened, for whoever gives out permits and credentials; not looked at here.
     pub opened: Bytes,
+    /// How the client has come.
+    pub came: Came,
     /// As the account that makes users ([`Database::admin_user`]) instead of the permit's user.
     pub provisioning: bool,
 }
@@ -111,6 +134,10 @@ pub enum CredentialsError {
 /// What an agent logs in to databases with.
 #[async_trait]
 pub trait Credentials: Send + Sync {
+    /// Asks for the authority's permit of one session that a proxy has opened ([`Came::ByProxy`]). Each is for that session
+    /// alone, and none begins without; beside this [`Credentials::tls`] may be asked already.
+    async fn permit(&self, wanted: &Wanted) -> Result<(), CredentialsError>;
+
     /// The TLS configuration: whom to trust, and for a login by certificate the certificate of [`Wanted::user`]. Whoever
     /// implements this keeps it for as long as the certificate is good; then TLS sessions are resumed, too. Not asked
     /// for a database without TLS.
@@ -144,6 +171,8 @@ pub struct Asked {
     pub proof: Bytes,
     /// See [`Wanted::opened`].
     pub opened: Bytes,
+    /// How the client has come.
+    pub came: Came,
     /// Where the client is.
     pub client: String,
     /// What the client is told to cancel its queries with; [`Service::cancel`] takes it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
-use sallyport_access::DatabasePermit;
+use sallyport_access::{DatabaseName, DatabasePermit};
 use sallyport_audit::recording::database::DatabaseFrame;
 use sallyport_audit::recording::{Exit, SessionMetadata};
 use sallyport_audit::{Code, Event, PHASE};
@@ -20,7 +20,7 @@ use super::provision::{self, Provisioned};
 use super::record::{self, Record};
 use super::relay::{self, Carried, End};
 use super::tap::Tap;
-use super::{Asked, Shared, Wanted, cancel};
+use super::{Asked, Came, Shared, Wanted, cancel};
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::options;
 use crate::postgres::startup::{self, First, NotFirst, Startup};
@@ -168,13 +168,20 @@ async fn open(
     listed: &Listed<'_>,
     opening: &Span,
 ) -> Result<(Opened, Option<Provisioned>), ConnectError> {
+    let asking = info_span!(target: PHASE, parent: opening, "database.credentials");
+    let permit = async {
+        match wanted.came {
+            Came::ByProxy => Ok(shared.settings.credentials.permit(wanted).await?),
+            Came::EndToEnd => Ok(()),
+        }
+    };
+    // One round trip for both, where both ask. Nothing is done at the database before both have said yes.
+    let ((), tls) = tokio::try_join!(permit, connect::tls_for(shared, wanted))?;
+    drop(asking);
     let provisioning = info_span!(target: PHASE, parent: opening, "database.user");
     let mut provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
     drop(provisioning);
     let opened = async {
-        let asking = info_span!(target: PHASE, parent: opening, "database.credentials");
-        let tls = connect::tls_for(shared, wanted).await?;
-        drop(asking);
         let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await;
         if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &mut provisioned)
             && code == SqlState::InvalidAuthorization.code()
@@ -263,6 +270,9 @@ fn decide(
             Refusal::new(SqlState::InvalidAuthorization, refusal.public_message())
                 .hint(format!("see what you may use: sallyport db ls --search {}", asked.database))
         })?;
+    if asked.came == Came::ByProxy && permit.options().end_to_end {
+        return Err(not_end_to_end(&asked.database));
+    }
     options::take_out(&mut startup);
     // Said for the server what it would have taken to be meant.
     startup.parameters.retain(|(parameter, _)| parameter != "database");
@@ -273,9 +283,22 @@ fn decide(
         login_id: asked.identity.login_id,
         proof: asked.proof.clone(),
         opened: asked.opened.clone(),
+        came: asked.came,
         provisioning: false,
     };
     Ok((wanted, startup))
+}
+
+/// What a client reads whose TLS ends at a proxy where a role demands that it ends at the agent.
+#[must_use]
+pub fn not_end_to_end(database: &DatabaseName) -> Refusal {
+    let message = format!(
+        "your roles want sessions with {database} end to end (db_end_to_end: required), and this one's TLS ends at a proxy"
+    );
+    let hint = format!(
+        "sallyport db connect {database}; for other programs: sallyport proxy db {database} --tunnel"
+    );
+    Refusal::new(SqlState::InvalidAuthorization, message).hint(hint)
 }
 
 fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Startup) -> SessionMetadata {
@@ -326,6 +349,7 @@ fn described(
         .field("agent", shared.settings.agent.to_string())
         .field("address", wanted.database.address.as_str())
         .field("protocol", "postgres")
+        .field("came", wanted.came.as_str())
         .field("rule", permit.rule())
         .field("recording", recording);
     if let Some(application) = startup.parameter("application_name") {

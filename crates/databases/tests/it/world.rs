@@ -19,7 +19,7 @@ use sallyport_ca::{Authority, CaKind, DatabaseServerRequest, issue_database_clie
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::danger::{self, Pace};
 use sallyport_databases::service::{
-    Asked, Credentials, CredentialsError, Directory, Live, Service, Settings, Wanted,
+    Asked, Came, Credentials, CredentialsError, Directory, Live, Service, Settings, Wanted,
 };
 use sallyport_sal::algorithm::KeyAlgorithm;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
@@ -92,6 +92,8 @@ pub(crate) struct Cluster {
     configs: Mutex<HashMap<(String, String), Arc<ClientConfig>>>,
     pub(crate) passwords: Mutex<HashMap<String, String>>,
     pub(crate) entered: Mutex<Vec<SessionMetadata>>,
+    /// How those came for whom a permit was asked.
+    pub(crate) permitted: Mutex<Vec<Came>>,
     /// Whose password was asked for, in which database.
     pub(crate) asked: Mutex<Vec<(String, String)>>,
 }
@@ -120,6 +122,16 @@ impl Directory for Cluster {
 
 #[async_trait]
 impl Credentials for Cluster {
+    async fn permit(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
+        self.permitted.lock().unwrap().push(wanted.came);
+        match wanted.user() {
+            "unpermitted" => {
+                Err(CredentialsError::Refused("the authority permits no such session".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError> {
         if wanted.user() == "denied" {
             return Err(CredentialsError::Refused("the authority denies it".to_owned()));
@@ -200,6 +212,7 @@ impl World {
             configs: Mutex::default(),
             passwords: Mutex::default(),
             entered: Mutex::default(),
+            permitted: Mutex::default(),
             asked: Mutex::default(),
         });
         let (recordings, key) = (tempfile::tempdir().unwrap(), RecipientKey::generate().unwrap());
@@ -283,6 +296,7 @@ impl World {
             },
             proof: Bytes::from_static(b"certificate"),
             opened: Bytes::new(),
+            came: Came::EndToEnd,
             client: "192.0.2.7:40000".to_owned(),
             cancel: CancelKey { process: u32::from_be_bytes(*secret.first_chunk().unwrap()), secret },
             session: SessionId::new(),

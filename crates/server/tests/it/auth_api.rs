@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support;
+use crate::support::member::{self, Joining};
 use crate::support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use prost::Message;
 use sallyport_access::SessionId;
 use sallyport_audit::recording::{Exit, Recorders, SessionMetadata};
+use sallyport_ca::Opening;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
 use sallyport_wire::v1;
@@ -27,6 +29,8 @@ use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -381,6 +385,7 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Databases.ListDatabases", Called),
         ("Databases.ExplainDatabaseAccess", Called),
         ("Databases.CertifyDatabaseUser", Event("SP1100I")),
+        ("Databases.PermitDatabaseSession", Event("SP2205I")),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
         ("Suites.PreflightSuite", Called),
@@ -399,6 +404,7 @@ async fn every_method_leaves_its_event() {
     LoginClient::new(pinned(&cluster.proxy(), &pin).await).ping(v1::PingRequest {}).await.unwrap();
     let node = join(&cluster, "web-1").await;
     let session = as_a_node(&cluster, &node).await;
+    begin_a_database_session(&cluster, &mut admin).await;
     as_an_administrator(&cluster, &mut admin, session).await;
 
     let table = leaves();
@@ -512,6 +518,40 @@ async fn as_a_node(cluster: &Cluster, node: &Node) -> SessionId {
     fleet.upload_recording(tokio_stream::once(part(20, tail, true))).await.unwrap();
     assert!(fleet.recording_offset(ask).await.unwrap().into_inner().complete);
     session
+}
+
+/// A session of alice's that a proxy opens to the agent of a database, and the agent begins.
+async fn begin_a_database_session(cluster: &Cluster, admin: &mut AdminClient<Channel>) {
+    let agent = Joining::new("node", "db-1").join(cluster).await.unwrap();
+    let gate = Joining::new("proxy", "gate").join(cluster).await.unwrap();
+    agent.beat(v1::HeartbeatRequest::default()).await.unwrap();
+    let dana = cluster.user("dana", &[]).await;
+    for yaml in [
+        "kind: db\nversion: v1\nmetadata: {name: ledger, labels: {env: dev}}\nspec: {address: 'db:5432', via: db-1}\n",
+        "kind: role\nversion: v1\nmetadata: {name: dana-role}\nspec: {allow: {db_labels: {env: dev}, db_names: [app], \
+         db_users: [reader]}}\n",
+    ] {
+        let request = v1::CreateResourceRequest { yaml: yaml.to_owned(), replace: true };
+        admin.create_resource(request).await.unwrap();
+    }
+    let certificate = CertificateDer::from_pem_slice(dana.tls_chain.as_bytes()).unwrap().to_vec();
+    let opening = Opening {
+        agent: agent.id.parse().unwrap(),
+        database: "ledger",
+        db_user: "reader",
+        db_name: "app",
+        user_certificate: &certificate,
+    };
+    let request = v1::PermitDatabaseSessionRequest {
+        database: "ledger".to_owned(),
+        db_user: "reader".to_owned(),
+        db_name: "app".to_owned(),
+        user_certificate: certificate.clone().into(),
+        opened: Some(member::word(&gate, &opening)),
+    };
+    DatabasesClient::new(agent.channel.clone()).permit_database_session(request).await.unwrap();
+    let remove = v1::DeleteResourceRequest { kind: "db".to_owned(), name: "ledger".to_owned() };
+    admin.delete_resource(remove).await.unwrap();
 }
 
 /// Tells of one session, as long as the test lasts, and ends it when that is asked for.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use sallyport_access::{DatabaseLogin, DatabaseName, DatabaseTlsMode};
 use sallyport_audit::Code;
+use sallyport_databases::service::{Asked, Came};
 use tokio::io::AsyncWriteExt;
 
-use crate::client::Client;
+use crate::client::{Client, words};
 use crate::world::{Pki, World};
 
 async fn refused(world: &World, parameters: &[(&str, &str)]) -> String {
@@ -47,6 +48,42 @@ async fn who_may_not_reads_why() {
     world.quiet().await;
     world.service.drain(Duration::ZERO).await;
     assert!(refused(&world, &[("user", "app")]).await.contains("being stopped"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_by_a_proxy_needs_a_permit_and_roles_that_let_proxies_see() {
+    let world = World::new("");
+    world.postgres.sql("create role app login");
+    world.postgres.sql("create role unpermitted login");
+    let by_proxy = || Asked { came: Came::ByProxy, ..world.asked(Duration::from_secs(3600)) };
+    let say = async |asked: Asked, user: &str| {
+        let mut client = Client::hello_for(&world, asked, &[("user", user), ("database", "postgres")]).await;
+        words(&client.answers().await)
+    };
+    // Each session has its own, also where the credentials are there already.
+    for _ in 0..2 {
+        let text = say(by_proxy(), "app").await;
+        assert!(text.starts_with('R'), "{text}");
+    }
+    assert_eq!(std::mem::take(&mut *world.cluster.permitted.lock().unwrap()), [Came::ByProxy; 2]);
+    let text = say(by_proxy(), "unpermitted").await;
+    assert!(text.starts_with("E 28000 prod: the authority permits no such session"), "{text}");
+    let seen = world.postgres.sql("select count(*) from pg_stat_activity where usename = 'unpermitted'");
+    assert_eq!(seen, "0");
+    world.cluster.permitted.lock().unwrap().clear();
+
+    let text = say(world.asked(Duration::from_secs(3600)), "app").await;
+    assert!(text.starts_with('R'), "{text}");
+    world.set("db_end_to_end: required");
+    let text = say(world.asked(Duration::from_secs(3600)), "app").await;
+    assert!(text.starts_with('R'), "{text}");
+    let text = say(by_proxy(), "app").await;
+    assert!(text.starts_with("E 28000 your roles want sessions with prod end to end"), "{text}");
+    assert!(text.contains("sallyport db connect prod"), "{text}");
+    assert!(world.cluster.permitted.lock().unwrap().is_empty(), "nobody was asked");
+    let started = world.of(&Code::DatabaseSessionStart);
+    let came: Vec<_> = started.iter().map(|event| event.fields["came"].as_str().unwrap()).collect();
+    assert_eq!(came, ["by_proxy", "by_proxy", "end_to_end", "end_to_end"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

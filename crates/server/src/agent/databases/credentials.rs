@@ -17,7 +17,7 @@ use sallyport_ca::{CaKind, Trust};
 use sallyport_databases::service::{Credentials, CredentialsError, Wanted};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_wire::convert::time_from_proto;
-use sallyport_wire::v1::{CertifyDatabaseUserRequest, DatabaseOpening};
+use sallyport_wire::v1::{CertifyDatabaseUserRequest, DatabaseOpening, PermitDatabaseSessionRequest};
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 use tokio_rustls::rustls::ClientConfig;
@@ -156,28 +156,11 @@ impl AgentCredentials {
             user_certificate: wanted.proof.clone(),
             tls_public_key: key.spki_der().to_vec().into(),
             provisioning: wanted.provisioning,
-            // A proxy of an earlier release gives none, and the authority says so.
-            opened: DatabaseOpening::decode(wanted.opened.clone()).ok().filter(|_| !wanted.opened.is_empty()),
+            opened: word(wanted),
         };
         let mut authority = self.client.databases();
         let answer = tokio::time::timeout(CALL_TIMEOUT, authority.certify_database_user(asked)).await;
-        let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
-        counter!("sallyport_authority_calls_total", "method" => "CertifyDatabaseUser", "result" => outcome)
-            .increment(1);
-        let answer = answer
-            .map_err(|_| {
-                CredentialsError::Unavailable(format!(
-                    "the authority has not answered within {} s",
-                    CALL_TIMEOUT.as_secs()
-                ))
-            })?
-            .map_err(|status| match status.code() {
-                Code::PermissionDenied | Code::Unauthenticated | Code::NotFound | Code::InvalidArgument => {
-                    CredentialsError::Refused(status.message().to_owned())
-                }
-                _ => CredentialsError::Unavailable(status.message().to_owned()),
-            })?
-            .into_inner();
+        let answer = answered("CertifyDatabaseUser", answer)?;
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto);
         let pair = (answer.tls_certificate_pem.as_str(), key.pkcs8_pem());
         let config = settings(database, trust, Some((pair.0, pair.1.as_str())))?;
@@ -228,8 +211,52 @@ fn settings(
         .map_err(|error| CredentialsError::Unavailable(error.to_string()))
 }
 
+/// The word that a session was opened, as it came. A proxy of an earlier release gives none, and the authority says so.
+fn word(wanted: &Wanted) -> Option<DatabaseOpening> {
+    DatabaseOpening::decode(wanted.opened.clone()).ok().filter(|_| !wanted.opened.is_empty())
+}
+
+/// The authority's answer to a question about a session.
+fn answered<T>(
+    method: &'static str,
+    answer: Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>,
+) -> Result<T, CredentialsError> {
+    let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
+    counter!("sallyport_authority_calls_total", "method" => method, "result" => outcome).increment(1);
+    let answer = answer
+        .map_err(|_| {
+            CredentialsError::Unavailable(format!(
+                "the authority has not answered within {} s",
+                CALL_TIMEOUT.as_secs()
+            ))
+        })?
+        .map_err(|status| match status.code() {
+            Code::PermissionDenied | Code::Unauthenticated | Code::NotFound | Code::InvalidArgument => {
+                CredentialsError::Refused(status.message().to_owned())
+            }
+            Code::Unimplemented => CredentialsError::Unavailable(
+                "the authority is of an earlier release than this agent and permits no sessions; update it first".to_owned(),
+            ),
+            _ => CredentialsError::Unavailable(status.message().to_owned()),
+        })?;
+    Ok(answer.into_inner())
+}
+
 #[tonic::async_trait]
 impl Credentials for AgentCredentials {
+    async fn permit(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
+        let asked = PermitDatabaseSessionRequest {
+            database: wanted.database.name.to_string(),
+            db_user: wanted.permit.db_user().to_owned(),
+            db_name: wanted.permit.db_name().to_owned(),
+            user_certificate: wanted.proof.clone(),
+            opened: word(wanted),
+        };
+        let mut authority = self.client.databases();
+        let answer = tokio::time::timeout(CALL_TIMEOUT, authority.permit_database_session(asked)).await;
+        answered("PermitDatabaseSession", answer).map(drop)
+    }
+
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError> {
         if self.danger.fresh_database_keys {
             return self.make(wanted, &self.view.trust()).await.map(|held| held.config);

@@ -18,7 +18,7 @@ use sallyport_audit::recording::{Recorders, SessionMetadata};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
-use sallyport_databases::service::{Asked, Directory, Live, Service, Settings};
+use sallyport_databases::service::{Asked, Came, Directory, Live, Service, Settings};
 use sallyport_ssh::node::LiveSessions;
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
@@ -145,6 +145,7 @@ impl AgentDatabases {
             identity,
             proof: Bytes::from(proof),
             opened: Bytes::from(opened),
+            came: Came::ByProxy,
             client: client.to_string(),
             cancel,
             session: SessionId::on(&self.known.id),

@@ -12,10 +12,12 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::Known;
+use super::opened::{Opened, Told, Use};
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
 use crate::auth::hosts::shown;
 use crate::auth::issued::with_certificates;
+use crate::auth::refusals::Who;
 
 /// How long an agent has to close a user whose owner may no longer come.
 const CLOSING: time::Duration = time::Duration::minutes(5);
@@ -23,6 +25,9 @@ const CLOSING: time::Duration = time::Duration::minutes(5);
 const MADE_FOR: time::Duration = time::Duration::days(30);
 /// Users that are remembered to have been made; past it the oldest are forgotten.
 const MOST_MADE: usize = 20_000;
+
+/// Permits of one agent for one user that are on record one by one in a minute; more are counted.
+const PERMITS_ON_RECORD: u64 = 120;
 
 /// An agent, a database, and a user that the agent was let make there.
 type Made = (HostId, DatabaseName, String);
@@ -54,25 +59,23 @@ impl Makers {
 struct ForWhom {
     name: String,
     until: OffsetDateTime,
+    /// Who has opened the session; none where a user is closed.
+    opened_by: Option<String>,
 }
 
 impl Inner {
-    /// The user whose certificate is shown, if the roles let them in there so.
+    /// The user whose certificate is shown, if the session may be and was opened to this agent.
     fn for_whom(
         &self,
         trust: &Trust,
+        agent: HostId,
         database: &Database,
         request: &v1::CertifyDatabaseUserRequest,
         now: OffsetDateTime,
     ) -> Result<ForWhom, Status> {
-        let user = trust
-            .identify_tls(&request.user_certificate, now)
-            .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let (view, user) = (self.view(), self.current(&user)?);
-        let permit = view
-            .policies
-            .decide_database(&user, database, &request.db_user, &request.db_name, &view.locks, now)
-            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        let for_use = if request.provisioning { Use::Provisioning } else { Use::Certificate };
+        let told = Told::to_certify(request);
+        let Opened { user, permit, by } = self.opened(trust, agent, database, &told, for_use, now)?;
         if request.provisioning && permit.options().user_mode == DatabaseUserMode::Off {
             return Err(Status::permission_denied(format!(
                 "no user is made for {} in the database {}: no role says so, or the database has no admin_user",
@@ -80,7 +83,7 @@ impl Inner {
                 database.name
             )));
         }
-        Ok(ForWhom { name: user.display_name(), until: user.valid_before })
+        Ok(ForWhom { name: user.display_name(), until: user.valid_before, opened_by: Some(by) })
     }
 
     /// A database that this agent serves by the database's own record.
@@ -106,7 +109,36 @@ impl Inner {
         self.databases.find(database).is_some_and(|known| known.serves(*id, name))
     }
 
-    /// A certificate of the db_client CA over an agent's key, for one session that a proxy has opened to this agent. The
+    /// Whether a session begins that a proxy has opened to this agent for a client whose TLS ends at the proxy. Each answer is
+    /// for that one session.
+    pub(super) async fn permit_database_session(
+        &self,
+        caller: &Caller,
+        agent: &Identity,
+        request: &v1::PermitDatabaseSessionRequest,
+    ) -> Result<v1::PermitDatabaseSessionResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let Principal::Host { id, name, .. } = &agent.principal else {
+            return Err(Status::permission_denied("only agents serve databases"));
+        };
+        let known = self.served(&request.database, *id, name)?;
+        let (authorities, told) = (self.authorities(), Told::to_permit(request));
+        let database = &known.database;
+        let opened = self.opened(authorities.trust(), *id, database, &told, Use::Session, now)?;
+        let event = self
+            .event(Code::DatabaseSessionPermitted, caller)
+            .user(opened.user.display_name())
+            .login(request.db_user.as_str())
+            .node(database.name.as_str())
+            .message(format!("to {}, by the word of {}", agent.display_name(), opened.by))
+            .field("db_name", request.db_name.clone())
+            .field("opened_by", opened.by);
+        let (who, whose) = (Who::of(caller), opened.user.display_name());
+        self.note_caused_times(event, who, &whose, PERMITS_ON_RECORD, 1).await?;
+        Ok(v1::PermitDatabaseSessionResponse {})
+    }
+
+    /// A certificate of the db_client CA over an agent's key, for one session that was opened to this agent. The
     /// roles are asked here, too: what an agent says is not enough. Nor is the user's certificate, which every node sees
     /// that the user ever comes to.
     pub(super) async fn certify_database_user(
@@ -123,22 +155,16 @@ impl Inner {
         let authorities = self.with_signer(CaKind::DbClient).await?;
         let database = &known.database;
         let made = (*id, database.name.clone(), request.db_user.clone());
-        // The roles first: what they refuse does not use up the proxy's word.
-        let opened = self.for_whom(authorities.trust(), database, request, now).and_then(|user| {
-            self.opened_by(authorities.trust(), *id, request, now).map(|proxy| (user, proxy.display_name()))
-        });
-        let mut proxy = None;
-        let user = match opened {
-            Ok((user, by)) => {
+        let user = match self.for_whom(authorities.trust(), *id, database, request, now) {
+            Ok(user) => {
                 if request.provisioning {
                     self.databases.makers.remember(made, now);
                 }
-                proxy = Some(by);
                 user
             }
             // Who had a user made may be locked out by now, or gone: that user is to be closed.
             Err(_) if request.provisioning && self.databases.makers.knows(&made, now) => {
-                ForWhom { name: request.db_user.clone(), until: now + CLOSING }
+                ForWhom { name: request.db_user.clone(), until: now + CLOSING, opened_by: None }
             }
             Err(refused) => return Err(refused),
         };
@@ -176,8 +202,8 @@ impl Inner {
         if request.provisioning {
             event = event.field("provisioning", request.db_user.clone());
         }
-        if let Some(proxy) = proxy {
-            event = event.field("opened_by", proxy);
+        if let Some(by) = user.opened_by {
+            event = event.field("opened_by", by);
         }
         self.record(vec![with_certificates(event, std::slice::from_ref(&made.issued))]).await?;
         Ok(v1::CertifyDatabaseUserResponse {

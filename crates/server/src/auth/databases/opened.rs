@@ -1,21 +1,33 @@
-//! Sessions that proxies say they have opened, each good for one certificate of each sort.
+//! Sessions that users or proxies say they have opened, each good for one permit and one certificate of each sort.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use sallyport_access::{HostId, Identity, Principal};
-use sallyport_ca::{OPENING_LIFE, Opening, OpeningWord, SKEW_ALLOWANCE, Trust};
+use sallyport_access::{Database, DatabasePermit, HostId, Identity, Principal};
+use sallyport_ca::{OPENING_LIFE, Opener, Opening, OpeningWord, SKEW_ALLOWANCE, Trust};
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
+use uuid::Uuid;
 
 use crate::auth::Inner;
 
 /// Words that are remembered; while there are so many, no other is taken.
 const MOST_REMEMBERED: usize = 200_000;
 
-/// A proxy, a nonce, and which of the two sorts of certificate it was used for.
-type Used = (HostId, Vec<u8>, bool);
+/// What a word is used for, once each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Use {
+    /// To begin the session.
+    Session,
+    /// For a certificate as its database user.
+    Certificate,
+    /// For one as the account that makes users.
+    Provisioning,
+}
+
+/// Whose word, its nonce, and what it was used for.
+type Used = (Uuid, Vec<u8>, Use);
 
 /// The words that were used, for as long as they would count.
 #[derive(Debug, Default)]
@@ -35,56 +47,136 @@ impl Openings {
     }
 }
 
+/// A session as its agent tells of it.
+pub(super) struct Told<'a> {
+    pub(super) db_user: &'a str,
+    pub(super) db_name: &'a str,
+    pub(super) user_certificate: &'a [u8],
+    pub(super) opened: Option<&'a v1::DatabaseOpening>,
+}
+
+impl<'a> Told<'a> {
+    pub(super) fn to_certify(request: &'a v1::CertifyDatabaseUserRequest) -> Self {
+        Self {
+            db_user: &request.db_user,
+            db_name: &request.db_name,
+            user_certificate: &request.user_certificate,
+            opened: request.opened.as_ref(),
+        }
+    }
+
+    pub(super) fn to_permit(request: &'a v1::PermitDatabaseSessionRequest) -> Self {
+        Self {
+            db_user: &request.db_user,
+            db_name: &request.db_name,
+            user_certificate: &request.user_certificate,
+            opened: request.opened.as_ref(),
+        }
+    }
+}
+
+/// A session that was opened, and may be.
+pub(super) struct Opened {
+    /// The user, as they are now.
+    pub(super) user: Identity,
+    pub(super) permit: DatabasePermit,
+    /// Who has opened it, for the record.
+    pub(super) by: String,
+}
+
 impl Inner {
-    /// The proxy that has opened the session which an agent wants a certificate for.
-    pub(super) fn opened_by(
+    /// Whether a session may be that an agent tells of: by the user whose certificate is shown as they are now, the roles and
+    /// the locks; and by the word of who has opened it, which is used up for this use.
+    pub(super) fn opened(
         &self,
         trust: &Trust,
         agent: HostId,
-        request: &v1::CertifyDatabaseUserRequest,
+        database: &Database,
+        told: &Told<'_>,
+        for_use: Use,
         now: OffsetDateTime,
-    ) -> Result<Identity, Status> {
+    ) -> Result<Opened, Status> {
+        // The roles first: what they refuse does not use up the word.
+        let user = trust
+            .identify_tls(told.user_certificate, now)
+            .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
+        let (view, user) = (self.view(), self.current(&user)?.into_owned());
+        let permit = view
+            .policies
+            .decide_database(&user, database, told.db_user, told.db_name, &view.locks, now)
+            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        if permit.options().end_to_end && told.opened.is_none_or(|word| !word.certificate.is_empty()) {
+            return Err(Status::permission_denied(format!(
+                "the roles of {} want sessions with {} end to end (db_end_to_end: required), and this one's TLS ends at a proxy",
+                user.display_name(),
+                database.name
+            )));
+        }
+        let by = self.opened_by(trust, agent, database, told, for_use, now)?;
+        Ok(Opened { user, permit, by })
+    }
+
+    fn opened_by(
+        &self,
+        trust: &Trust,
+        agent: HostId,
+        database: &Database,
+        told: &Told<'_>,
+        for_use: Use,
+        now: OffsetDateTime,
+    ) -> Result<String, Status> {
         let denied = |problem: String| Status::permission_denied(problem);
-        let Some(word) = &request.opened else {
+        let Some(word) = told.opened else {
             return Err(denied(
-                "no proxy says that it has opened this session; where the proxy is of an earlier release than the \
-                 authority, it has to be replaced by one of the same"
+                "neither the user nor a proxy says that this session was opened; a proxy of an earlier release than the \
+                 authority has to be replaced by one of the same"
                     .to_owned(),
             ));
         };
         let opening = Opening {
             agent,
-            database: &request.database,
-            db_user: &request.db_user,
-            db_name: &request.db_name,
-            user_certificate: &request.user_certificate,
+            database: database.name.as_str(),
+            db_user: told.db_user,
+            db_name: told.db_name,
+            user_certificate: told.user_certificate,
         };
         let word = OpeningWord {
-            certificate: word.proxy_certificate.clone(),
+            certificate: word.certificate.clone(),
             at: word.at,
             nonce: word.nonce.to_vec(),
             signature: word.signature.to_vec(),
         };
-        let proxy = trust
+        let opener = trust
             .verify_opening(&opening, &word, now)
-            .map_err(|error| denied(format!("no proxy has opened this session: {error}")))?;
-        self.check_valid(&proxy)?;
-        self.current(&proxy)?;
-        let Principal::Host { id, .. } = &proxy.principal else {
-            return Err(denied("only a proxy opens sessions with databases".to_owned()));
+            .map_err(|error| denied(format!("nobody who may has opened this session: {error}")))?;
+        let whose = match opener {
+            Opener::User(user) => user,
+            Opener::Proxy(proxy) => {
+                self.check_valid(&proxy)?;
+                let Principal::Host { id, .. } = &proxy.principal else {
+                    return Err(denied("only a proxy opens sessions with databases".to_owned()));
+                };
+                if self.names.find(&id.to_string(), None).is_empty() {
+                    return Err(denied(
+                        "the proxy that has opened this session was removed from the cluster".to_owned(),
+                    ));
+                }
+                proxy
+            }
         };
-        if self.names.find(&id.to_string(), None).is_empty() {
-            return Err(denied(
-                "the proxy that has opened this session was removed from the cluster".to_owned(),
-            ));
+        if !self.databases.openings.is_first((whose.login_id, word.nonce, for_use), now) {
+            return Err(denied(match for_use {
+                Use::Session => {
+                    "this session was begun already; the word of who opens one is for that one alone"
+                        .to_owned()
+                }
+                Use::Certificate | Use::Provisioning => {
+                    "this session has its certificate already; each is for one session that was opened"
+                        .to_owned()
+                }
+            }));
         }
-        if !self.databases.openings.is_first((*id, word.nonce, request.provisioning), now) {
-            return Err(denied(
-                "this session has its certificate already; each is for one session that a proxy opens"
-                    .to_owned(),
-            ));
-        }
-        Ok(proxy)
+        Ok(whose.display_name())
     }
 }
 
@@ -96,10 +188,11 @@ mod tests {
     fn a_word_is_used_once_for_each_sort() {
         let openings = Openings::default();
         let now = OffsetDateTime::UNIX_EPOCH;
-        let (proxy, nonce) = (HostId::new(), vec![7; 16]);
-        assert!(openings.is_first((proxy, nonce.clone(), false), now));
-        assert!(openings.is_first((proxy, nonce.clone(), true), now));
-        assert!(openings.is_first((HostId::new(), nonce.clone(), false), now));
-        assert!(!openings.is_first((proxy, nonce.clone(), false), now + OPENING_LIFE));
+        let (proxy, nonce) = (Uuid::new_v4(), vec![7; 16]);
+        for for_use in [Use::Session, Use::Certificate, Use::Provisioning] {
+            assert!(openings.is_first((proxy, nonce.clone(), for_use), now));
+        }
+        assert!(openings.is_first((Uuid::new_v4(), nonce.clone(), Use::Session), now));
+        assert!(!openings.is_first((proxy, nonce.clone(), Use::Session), now + OPENING_LIFE));
     }
 }

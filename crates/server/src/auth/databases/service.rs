@@ -80,6 +80,19 @@ impl Databases for Service {
             Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
         }
     }
+
+    async fn permit_database_session(
+        &self,
+        request: Request<v1::PermitDatabaseSessionRequest>,
+    ) -> Result<Response<v1::PermitDatabaseSessionResponse>, Status> {
+        const METHOD: &str = "Databases.PermitDatabaseSession";
+        let caller = caller(&request);
+        let agent = self.0.host(&caller, METHOD, &[HostRole::Node]).await?;
+        match self.0.permit_database_session(&caller, agent, request.get_ref()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
+        }
+    }
 }
 
 impl Inner {

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use metrics::{counter, histogram};
-use sallyport_access::{Database, DatabaseLogin, DatabaseName, DatabasePermit, HostId, Identity};
+use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, Identity};
 use sallyport_audit::{Code, Event, PHASE};
 use sallyport_ca::Opening;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::{self, CancelKey, First, Startup};
+use sallyport_databases::service::not_end_to_end;
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
@@ -250,6 +251,9 @@ impl Databases {
             };
             Denied { refusal, reason: "refused", internal: Some(refused.to_string()) }
         })?;
+        if permit.options().end_to_end {
+            return Err(Denied::new("not_end_to_end", not_end_to_end(asked)));
+        }
         let counted = self.dialler.sessions.begin(permit.user()).map_err(|too_many| {
             let text = format!(
                 "you have {} connections through this proxy, which is the most allowed",
@@ -306,7 +310,7 @@ impl Databases {
         Ok(Opened { stream, database, permit, _cancel: cancel, _counted: counted })
     }
 
-    /// This proxy's word for a session, where the agent needs a certificate to log in.
+    /// This proxy's word for a session whose client's TLS ends here: the authority permits the agent to begin it, once.
     fn word(
         &self,
         agent: HostId,
@@ -315,9 +319,6 @@ impl Databases {
         proof: &Proof,
         now: OffsetDateTime,
     ) -> Option<String> {
-        if database.login == DatabaseLogin::Password && database.admin_user.is_none() {
-            return None;
-        }
         let Proof::Tls(certificate) = proof else { return None };
         let certificate = data_encoding::BASE64.decode(certificate.as_bytes()).ok()?;
         let opening = Opening {

@@ -42,7 +42,7 @@ impl Words {
             .sign(&*signer, &identity.ssh_certificate, now)
             .map_err(|error| certificates("cannot sign for a database session", error))?;
         let word = DatabaseOpening {
-            proxy_certificate: word.certificate,
+            certificate: word.certificate,
             at: word.at,
             nonce: word.nonce.into(),
             signature: word.signature.into(),

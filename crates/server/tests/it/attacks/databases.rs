@@ -93,7 +93,7 @@ async fn a_certificate_as_a_database_user_is_for_one_session_that_a_proxy_opened
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
         assert!(refused.message().contains(part), "{part}: {refused:?}");
     };
-    denied(request.clone(), "no proxy says that it has opened").await;
+    denied(request.clone(), "neither the user nor a proxy says").await;
     // A node's own word, and one that a proxy gave for something else.
     denied(opened(&agent, &agent.id, request.clone()), "only a proxy").await;
     denied(opened(&gate, &other.id, request.clone()), "signature").await;

@@ -3,6 +3,7 @@
 
 mod audit;
 mod counted;
+mod database_sessions;
 mod databases;
 mod denied;
 mod documents;

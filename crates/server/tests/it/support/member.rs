@@ -103,6 +103,18 @@ impl Member {
     }
 }
 
+/// A proxy's word that it has opened a session to this agent.
+pub(crate) fn word(proxy: &Member, opening: &Opening<'_>) -> v1::DatabaseOpening {
+    let certificate = &proxy.issued.ssh_certificate;
+    let word = opening.sign(&*proxy.ssh.signer(), certificate, OffsetDateTime::now_utc()).unwrap();
+    v1::DatabaseOpening {
+        certificate: word.certificate,
+        at: word.at,
+        nonce: word.nonce.into(),
+        signature: word.signature.into(),
+    }
+}
+
 /// A request for a database certificate with the word of a proxy that has opened the session to this agent.
 pub(crate) fn opened(
     proxy: &Member,
@@ -116,14 +128,7 @@ pub(crate) fn opened(
         db_name: &request.db_name,
         user_certificate: &request.user_certificate,
     };
-    let certificate = &proxy.issued.ssh_certificate;
-    let word = opening.sign(&*proxy.ssh.signer(), certificate, OffsetDateTime::now_utc()).unwrap();
-    let word = v1::DatabaseOpening {
-        proxy_certificate: word.certificate,
-        at: word.at,
-        nonce: word.nonce.into(),
-        signature: word.signature.into(),
-    };
+    let word = word(proxy, &opening);
     v1::CertifyDatabaseUserRequest { opened: Some(word), ..request }
 }
 
