@@ -162,13 +162,9 @@ impl Copy<'_> {
                     let between = tempfile::tempdir().doing("make a temporary directory")?;
                     let fetched = source.download(paths, between.path(), self.options()).await;
                     let fetched = fetched.map_err(|error| explain(from, &error))?;
-                    let pieces = std::fs::read_dir(between.path()).doing("read the temporary directory")?;
-                    let pieces: Vec<PathBuf> = pieces.flatten().map(|entry| entry.path()).collect();
                     total.failures.extend(fetched.failures);
-                    if !pieces.is_empty() {
-                        let copied = files.upload(&pieces, &path, self.options()).await;
-                        add(&mut total, copied.map_err(|error| explain(link, &error))?);
-                    }
+                    let copied = files.hand_on(between.path(), &path, self.options()).await;
+                    add(&mut total, copied.map_err(|error| explain(link, &error))?);
                 }
             }
         }

@@ -6,6 +6,7 @@
 
 mod download;
 mod glob;
+mod ground;
 mod remote;
 mod upload;
 

@@ -1,7 +1,11 @@
 //! From a node to here.
+//!
+//! What a node says is believed of what it sends, never of what is here: no answer of its makes a name lead out of the directory that
+//! the user named ([`super::ground`]), writes a name twice, or makes a link that `Links::Keep` does not ask for.
 
+use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -9,13 +13,28 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use tokio::io::AsyncWriteExt;
 
-use super::remote::{in_words, is_eof, is_plain_name, join};
+use super::ground::Ground;
+use super::remote::{Entry, in_words, is_eof, is_plain_name, join};
 use super::{CopyError, FILES_AT_A_TIME, Links, MAX_DEPTH, Options, Outcome, Progress, Remote, Tally};
+
+/// Files, directories and links in one copy, at most: what a hostile node may have us remember.
+const MOST_NAMES: usize = 2_000_000;
+
+/// Bytes of a file that is said to be empty, at most: those of `/proc` have some.
+const MOST_UNSAID: u64 = 1 << 30;
+
+/// Where a file goes.
+enum To {
+    /// The file that the user named. A link there is the user's own, as with `scp`.
+    Named(PathBuf),
+    /// One below the directory that is filled.
+    Below(PathBuf),
+}
 
 /// One file to fetch.
 struct Job {
     from: String,
-    to: PathBuf,
+    to: To,
     attributes: FileAttributes,
 }
 
@@ -25,16 +44,32 @@ struct Plan {
     files: Vec<Job>,
     /// Directories with the modes and times to give them once their files are there.
     directories: Vec<(PathBuf, FileAttributes)>,
+    /// Links, made after everything that is written.
+    links: Vec<(String, PathBuf)>,
+    /// What has a source by now.
+    taken: HashSet<PathBuf>,
+    names: usize,
+}
+
+/// One thing on the way to the plan: where it is there, and where it goes below the directory here.
+struct Found {
+    from: String,
+    below: PathBuf,
+    attributes: FileAttributes,
+    /// Whether the attributes are of the name itself, and not of what it leads to.
+    unfollowed: bool,
+    depth: usize,
 }
 
 impl Remote {
     /// Copies files and trees of the node to a local file or directory.
     ///
-    /// Names may have patterns, and are relative to the login's home directory.
+    /// Names may have patterns, and are relative to the login's home directory. Within a directory that is filled, nothing is
+    /// written through a symbolic link; one that the user named as the destination is followed.
     ///
     /// # Errors
-    /// [`CopyError::Destination`] when several sources meet a destination that is no directory. Everything that
-    /// concerns a single file is in the [`Outcome`].
+    /// [`CopyError::Destination`] when several sources meet a destination that is no directory, or it cannot be opened. Everything
+    /// that concerns a single file is in the [`Outcome`].
     pub async fn download(
         &self,
         sources: &[String],
@@ -50,43 +85,56 @@ impl Remote {
             }
         }
         let into_directory = destination.is_dir();
+        let bad = |reason: String| CopyError::Destination { path: destination.display().to_string(), reason };
         if !into_directory && found.len() > 1 {
-            return Err(CopyError::Destination {
-                path: destination.display().to_string(),
-                reason: "it must be a directory to take several files".to_owned(),
-            });
+            return Err(bad("it must be a directory to take several files".to_owned()));
         }
+        let (directory, name) = if into_directory {
+            (destination, Path::new(""))
+        } else {
+            let name = destination.file_name().ok_or_else(|| bad("no such directory".to_owned()))?;
+            let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+            (parent.unwrap_or(Path::new(".")), Path::new(name))
+        };
+        let ground = Ground::open(directory)
+            .map_err(|error| bad(format!("cannot open {}: {error}", directory.display())))?;
         let mut plan = Plan::default();
         for source in found {
-            let to = if into_directory {
+            let below = match source.trim_end_matches('/').rsplit('/').next() {
                 // `host:` and `host:.` have no name to give.
-                match source.trim_end_matches('/').rsplit('/').next() {
-                    Some(name) if is_plain_name(name) => destination.join(name),
-                    _ => destination.to_owned(),
-                }
-            } else {
-                destination.to_owned()
+                Some(own) if into_directory && is_plain_name(own) => PathBuf::from(own),
+                _ => name.to_owned(),
             };
             match self.stat(&source).await {
-                Ok(Some(attributes)) => self.plan_download(source, to, attributes, &tally, &mut plan).await,
+                Ok(Some(attributes)) => {
+                    let first = Found { from: source, below, attributes, unfollowed: false, depth: 0 };
+                    let named = (!into_directory).then_some(destination);
+                    self.plan_download(&ground, first, named, &tally, &mut plan).await;
+                }
                 Ok(None) => tally.failed(source, "no such file or directory"),
                 Err(reason) => tally.failed(source, reason),
             }
         }
-        let tally_ref = &tally;
+        let (tally_ref, ground_ref) = (&tally, &ground);
         futures::stream::iter(plan.files)
             .map(|job| async move {
                 tally_ref.tell(Progress::Begun { path: &job.from, bytes: job.attributes.size.unwrap_or(0) });
-                let fetched = self.fetch(&job, tally_ref).await;
+                let fetched = self.fetch(ground_ref, &job, tally_ref).await;
                 tally_ref.ended(&job.from, fetched);
             })
             .buffer_unordered(FILES_AT_A_TIME)
             .collect::<()>()
             .await;
+        for (from, below) in plan.links {
+            match self.make_link(&ground, &from, &below).await {
+                Ok(()) => tally.with(|outcome| outcome.links += 1),
+                Err(reason) => tally.failed(from, reason),
+            }
+        }
         // Innermost first: giving a directory its times comes after the last change inside it.
-        for (path, attributes) in plan.directories.into_iter().rev() {
-            if let Err(error) = finish_directory(&path, &attributes, tally.options.preserve) {
-                tally.failed(path.display().to_string(), error.to_string());
+        for (below, attributes) in plan.directories.into_iter().rev() {
+            if let Err(error) = finish_directory(&ground, &below, &attributes, tally.options.preserve) {
+                tally.failed(ground.shown(&below), error.to_string());
             }
         }
         Ok(tally.finish())
@@ -95,28 +143,24 @@ impl Remote {
     /// Finds what is to be copied, and makes the directories.
     async fn plan_download(
         &self,
-        from: String,
-        to: PathBuf,
-        attributes: FileAttributes,
+        ground: &Ground,
+        first: Found,
+        named: Option<&Path>,
         tally: &Tally,
         plan: &mut Plan,
     ) {
-        let mut open = vec![(from, to, attributes, 0)];
-        while let Some((from, to, attributes, depth)) = open.pop() {
+        let mut open = vec![first];
+        while let Some(Found { from, below, attributes, unfollowed, depth }) = open.pop() {
+            // The directory that the user named is filled by any number of sources.
+            if !below.as_os_str().is_empty() && !plan.taken.insert(below.clone()) {
+                tally.failed(&from, format!("{} would be written twice; left out", ground.shown(&below)));
+                continue;
+            }
             if attributes.is_symlink() {
-                match self
-                    .ask(self.sftp.readlink(from.as_str()))
-                    .await
-                    .map(|names| names.files.into_iter().next())
-                {
-                    Ok(Some(target)) => match std::os::unix::fs::symlink(&target.filename, &to) {
-                        Ok(()) => tally.with(|outcome| outcome.links += 1),
-                        Err(error) => {
-                            tally.failed(&from, format!("cannot make the link {}: {error}", to.display()))
-                        }
-                    },
-                    Ok(None) => tally.failed(&from, "the node does not say where the link leads"),
-                    Err(error) => tally.failed(&from, in_words(&error)),
+                if unfollowed && tally.options.links == Links::Keep {
+                    plan.links.push((from, below));
+                } else {
+                    tally.failed(&from, "the node says that it leads to a link, which nothing can; left out");
                 }
                 continue;
             }
@@ -124,6 +168,10 @@ impl Remote {
                 if attributes.permissions.is_some() && !attributes.file_type().is_file() {
                     tally.failed(&from, "not a regular file");
                 } else {
+                    let to = match named {
+                        Some(named) if depth == 0 => To::Named(named.to_owned()),
+                        _ => To::Below(below),
+                    };
                     plan.files.push(Job { from, to, attributes });
                 }
                 continue;
@@ -139,67 +187,91 @@ impl Remote {
                 );
                 continue;
             }
-            if let Err(error) = make_directory(&to) {
-                tally.failed(&from, format!("cannot make {}: {error}", to.display()));
+            if let Err(error) = ground.make_directory(&below) {
+                tally.failed(&from, format!("cannot make {}: {error}", ground.shown(&below)));
                 continue;
             }
             tally.with(|outcome| outcome.directories += 1);
-            plan.directories.push((to.clone(), attributes));
             let entries = match self.list(&from).await {
                 Ok(entries) => entries,
-                Err(reason) => {
-                    tally.failed(&from, reason);
+                Err(error) => {
+                    tally.failed(&from, error.to_string());
                     continue;
                 }
             };
+            if !below.as_os_str().is_empty() {
+                plan.directories.push((below.clone(), attributes));
+            }
+            plan.names = plan.names.saturating_add(entries.len());
+            if plan.names > MOST_NAMES {
+                tally.failed(
+                    &from,
+                    format!("is beyond the {MOST_NAMES} names that one copy takes; copy it by itself"),
+                );
+                continue;
+            }
             for entry in entries {
-                let path = join(&from, &entry.name);
-                if !is_plain_name(&entry.name) {
-                    tally.failed(path, "the node gave a name that leads elsewhere; left out");
-                    continue;
-                }
-                let follow = entry.attributes.is_symlink() && tally.options.links == Links::Follow;
-                let attributes = if follow || entry.attributes.permissions.is_none() {
-                    match self.stat(&path).await {
-                        Ok(Some(attributes)) => attributes,
-                        Ok(None) => {
-                            tally.failed(path, "the link leads nowhere");
-                            continue;
-                        }
-                        Err(reason) => {
-                            tally.failed(path, reason);
-                            continue;
-                        }
+                match self.entry(&from, entry, tally.options.links).await {
+                    Ok((name, from, attributes, unfollowed)) => {
+                        let below = below.join(name);
+                        open.push(Found { from, below, attributes, unfollowed, depth: depth + 1 });
                     }
-                } else {
-                    entry.attributes
-                };
-                open.push((path, to.join(&entry.name), attributes, depth + 1));
+                    Err((path, reason)) => tally.failed(path, reason),
+                }
             }
         }
     }
 
+    /// What an entry of a directory is, with links followed if they are to be.
+    async fn entry(
+        &self,
+        directory: &str,
+        entry: Entry,
+        links: Links,
+    ) -> Result<(String, String, FileAttributes, bool), (String, String)> {
+        let path = join(directory, &entry.name);
+        if !is_plain_name(&entry.name) {
+            return Err((path, "the node gave a name that leads elsewhere; left out".to_owned()));
+        }
+        let follow = entry.attributes.is_symlink() && links == Links::Follow;
+        if !follow && entry.attributes.permissions.is_some() {
+            return Ok((entry.name, path, entry.attributes, true));
+        }
+        match self.stat(&path).await {
+            Ok(Some(attributes)) => Ok((entry.name, path, attributes, false)),
+            Ok(None) => Err((path, "the link leads nowhere".to_owned())),
+            Err(reason) => Err((path, reason)),
+        }
+    }
+
+    /// Makes a link that leads where the node's does.
+    async fn make_link(&self, ground: &Ground, from: &str, below: &Path) -> Result<(), String> {
+        let names = self.ask(self.sftp.readlink(from)).await.map_err(|error| in_words(&error))?;
+        let target = names.files.into_iter().next().ok_or("the node does not say where the link leads")?;
+        ground
+            .link(&target.filename, below)
+            .map_err(|error| format!("cannot make the link {}: {error}", ground.shown(below)))
+    }
+
     /// Fetches one file. Gives its size.
-    async fn fetch(&self, job: &Job, tally: &Tally) -> Result<u64, String> {
-        let cannot =
-            |doing: &str, error: std::io::Error| format!("cannot {doing} {}: {error}", job.to.display());
+    async fn fetch(&self, ground: &Ground, job: &Job, tally: &Tally) -> Result<u64, String> {
+        let shown = job.to.shown(ground);
+        let cannot = |doing: &str, error: std::io::Error| format!("cannot {doing} {shown}: {error}");
         let handle = self
             .ask(self.sftp.open(job.from.as_str(), OpenFlags::READ, FileAttributes::empty()))
             .await
             .map_err(|error| in_words(&error))?
             .handle;
-        let mode = job.attributes.permissions.unwrap_or(0o644) & 0o777;
-        let opened =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode | 0o200).open(&job.to);
-        let copied = match opened {
+        let mode = job.attributes.permissions.unwrap_or(0o644);
+        let copied = match job.to.create(ground, mode) {
             Ok(file) => {
                 let mut file = tokio::fs::File::from_std(file);
-                let copied = self.read_all(job, &handle, &mut file, tally).await;
+                let copied = self.read_all(job, &shown, &handle, &mut file, tally).await;
                 match file.flush().await {
                     Ok(()) => {
                         let file = file.into_std().await;
                         copied.and_then(|bytes| {
-                            finish_file(&file, &job.attributes, tally.options.preserve)
+                            finish(&file, &job.attributes, tally.options.preserve)
                                 .map(|()| bytes)
                                 .map_err(|error| cannot("set the mode and times of", error))
                         })
@@ -213,16 +285,23 @@ impl Remote {
         copied
     }
 
+    /// How long the node says by now that the file is.
+    async fn length_now(&self, handle: &str) -> Option<u64> {
+        self.ask(self.sftp.fstat(handle)).await.ok()?.attrs.size
+    }
+
     /// Asks for the pieces ahead of the one that is being written.
     async fn read_all(
         &self,
         job: &Job,
+        shown: &str,
         handle: &str,
         file: &mut tokio::fs::File,
         tally: &Tally,
     ) -> Result<u64, String> {
         let chunk = self.read_bytes;
         let expected = job.attributes.size.unwrap_or(0);
+        let mut most = if expected == 0 { MOST_UNSAID } else { expected };
         let mut pending = FuturesOrdered::new();
         let (mut asked, mut written, mut eof) = (0_u64, 0_u64, false);
         loop {
@@ -236,7 +315,7 @@ impl Remote {
                     (offset, self.ask(self.sftp.read(handle, offset, chunk)).await, permit)
                 });
             }
-            let Some((mut offset, mut piece, _permit)) = pending.next().await else { return Ok(written) };
+            let Some((mut offset, mut piece, _permit)) = pending.next().await else { break };
             let end = offset + u64::from(chunk);
             while offset < end {
                 match piece {
@@ -244,10 +323,25 @@ impl Remote {
                     _ if eof => break,
                     Ok(data) if data.data.is_empty() => eof = true,
                     Ok(data) => {
+                        let count = data.data.len() as u64;
+                        if count > end - offset {
+                            return Err(format!(
+                                "the node sent {count} bytes where {} were asked for",
+                                end - offset
+                            ));
+                        }
+                        if written + count > most {
+                            // It may have grown meanwhile.
+                            most = self.length_now(handle).await.unwrap_or(0).max(most);
+                            if written + count > most {
+                                return Err(format!(
+                                    "the node sent more than the {most} bytes that it says it has"
+                                ));
+                            }
+                        }
                         file.write_all(&data.data)
                             .await
-                            .map_err(|error| format!("cannot write {}: {error}", job.to.display()))?;
-                        let count = data.data.len() as u64;
+                            .map_err(|error| format!("cannot write {shown}: {error}"))?;
                         offset += count;
                         written += count;
                         tally.tell(Progress::Moved { path: &job.from, bytes: count });
@@ -263,21 +357,43 @@ impl Remote {
                 piece = self.ask(self.sftp.read(handle, offset, rest)).await;
             }
         }
+        if written < expected {
+            // It may have become shorter meanwhile.
+            let now = self.length_now(handle).await.unwrap_or(expected);
+            if written < now {
+                return Err(format!("the node ended after {written} of the {now} bytes that it says it has"));
+            }
+        }
+        Ok(written)
     }
 }
 
-fn make_directory(path: &Path) -> std::io::Result<()> {
-    match fs::create_dir(path) {
-        // Written to while it is filled; the mode comes afterwards.
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other,
+impl To {
+    fn shown(&self, ground: &Ground) -> String {
+        match self {
+            Self::Named(path) => path.display().to_string(),
+            Self::Below(below) => ground.shown(below),
+        }
+    }
+
+    /// A file to write from its beginning.
+    fn create(&self, ground: &Ground, mode: u32) -> std::io::Result<fs::File> {
+        use std::os::unix::fs::OpenOptionsExt;
+        match self {
+            Self::Named(path) => {
+                let mode = mode & 0o777 | 0o200;
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)
+            }
+            Self::Below(below) => ground.create(below, mode),
+        }
     }
 }
 
-fn finish_file(file: &fs::File, attributes: &FileAttributes, preserve: bool) -> std::io::Result<()> {
+/// Gives what was copied its mode and times. Bits that give a file's rights to who runs it are not taken from a node.
+fn finish(file: &fs::File, attributes: &FileAttributes, preserve: bool) -> std::io::Result<()> {
     if preserve {
         if let Some(mode) = attributes.permissions {
-            file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
+            file.set_permissions(fs::Permissions::from_mode(mode & 0o777))?;
         }
         if let Some(times) = times(attributes) {
             file.set_times(times)?;
@@ -286,16 +402,13 @@ fn finish_file(file: &fs::File, attributes: &FileAttributes, preserve: bool) -> 
     Ok(())
 }
 
-fn finish_directory(path: &Path, attributes: &FileAttributes, preserve: bool) -> std::io::Result<()> {
-    if preserve {
-        if let Some(mode) = attributes.permissions {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))?;
-        }
-        if let Some(times) = times(attributes) {
-            fs::File::open(path)?.set_times(times)?;
-        }
-    }
-    Ok(())
+fn finish_directory(
+    ground: &Ground,
+    below: &Path,
+    attributes: &FileAttributes,
+    preserve: bool,
+) -> std::io::Result<()> {
+    if preserve { finish(&ground.directory(below)?, attributes, preserve) } else { Ok(()) }
 }
 
 fn times(attributes: &FileAttributes) -> Option<fs::FileTimes> {

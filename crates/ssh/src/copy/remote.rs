@@ -27,6 +27,15 @@ const SAFE_CHUNK_BYTES: u32 = 32 * 1024;
 /// The connection's keepalives find a dead peer. A request may be slow for good reasons: a queue of others before it.
 const REQUEST_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 
+/// Names in one directory, at most.
+const MOST_ENTRIES: usize = 1_000_000;
+
+/// Bytes of the names in one directory, at most.
+const MOST_NAME_BYTES: usize = 64 << 20;
+
+/// Bytes of a name, at most: file systems here take no longer ones.
+const LONGEST_NAME: usize = 255;
+
 /// Most names that one pattern may stand for.
 const MAX_MATCHES: usize = 100_000;
 
@@ -154,27 +163,40 @@ impl Remote {
     }
 
     /// What is in a directory, without `.` and `..`, sorted by name.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<Entry>, String> {
-        let words = |error: SftpError| in_words(&error);
-        let handle = self.ask(self.sftp.opendir(path)).await.map_err(words)?.handle;
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<Entry>, ListError> {
+        let handle = self.ask(self.sftp.opendir(path)).await.map_err(|error| self.unlisted(&error))?.handle;
         let mut entries = Vec::new();
+        let (mut count, mut bytes) = (0, 0);
         let listed = loop {
             match self.ask(self.sftp.readdir(handle.as_str())).await {
-                Ok(names) => entries.extend(
-                    names
-                        .files
-                        .into_iter()
-                        .filter(|file| !matches!(file.filename.as_str(), "." | ".."))
-                        .map(|file| Entry { name: file.filename, attributes: file.attrs }),
-                ),
+                // No names are no end, and no way on either: OpenSSH stops here, too.
+                Ok(names) if names.files.is_empty() => break Ok(()),
+                Ok(names) => {
+                    count += names.files.len();
+                    bytes += names.files.iter().map(|file| file.filename.len()).sum::<usize>();
+                    if count > MOST_ENTRIES || bytes > MOST_NAME_BYTES {
+                        break Err(ListError::Endless);
+                    }
+                    entries.extend(
+                        names
+                            .files
+                            .into_iter()
+                            .filter(|file| !matches!(file.filename.as_str(), "." | ".."))
+                            .map(|file| Entry { name: file.filename, attributes: file.attrs }),
+                    );
+                }
                 Err(error) if is_eof(&error) => break Ok(()),
-                Err(error) => break Err(in_words(&error)),
+                Err(error) => break Err(self.unlisted(&error)),
             }
         };
         let _ = self.ask(self.sftp.close(handle)).await;
         listed?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
+    }
+
+    fn unlisted(&self, error: &SftpError) -> ListError {
+        if self.gone.is_cancelled() { ListError::Lost } else { ListError::Refused(in_words(error)) }
     }
 
     /// The paths that a name with patterns stands for; the name itself when it has none.
@@ -188,6 +210,7 @@ impl Remote {
             None => (vec![String::new()], path),
         };
         let components: Vec<&str> = rest.split('/').filter(|component| !component.is_empty()).collect();
+        let mut unlisted = None;
         for (at, component) in components.iter().enumerate() {
             let last = at + 1 == components.len();
             let mut next = Vec::new();
@@ -197,8 +220,16 @@ impl Remote {
                     continue;
                 }
                 let directory = if base.is_empty() { "." } else { base.as_str() };
-                // What cannot be listed has nothing that fits.
-                for entry in self.list(directory).await.unwrap_or_default() {
+                let entries = match self.list(directory).await {
+                    Ok(entries) => entries,
+                    // What the login may not list has nothing that fits, unless nothing else has.
+                    Err(error @ ListError::Refused(_)) => {
+                        unlisted.get_or_insert(format!("{directory}: {error}"));
+                        continue;
+                    }
+                    Err(error) => return Err(error.to_string()),
+                };
+                for entry in entries {
                     let leads_on = last || entry.attributes.is_dir() || entry.attributes.is_symlink();
                     if leads_on && is_plain_name(&entry.name) && glob::matches(component, &entry.name) {
                         next.push(join(base, &entry.name));
@@ -210,8 +241,26 @@ impl Remote {
             }
             found = next;
         }
-        if found.is_empty() { Err("no file fits the pattern".to_owned()) } else { Ok(found) }
+        match (found.is_empty(), unlisted) {
+            (false, _) => Ok(found),
+            (true, Some(reason)) => Err(reason),
+            (true, None) => Err("no file fits the pattern".to_owned()),
+        }
     }
+}
+
+/// Why a directory was not listed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    /// The node does not list it.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection is gone.
+    #[error("the connection was lost")]
+    Lost,
+    /// It does not end.
+    #[error("the node lists more than {MOST_ENTRIES} names, or {} MiB of them", MOST_NAME_BYTES >> 20)]
+    Endless,
 }
 
 async fn ask<T>(
@@ -299,7 +348,10 @@ pub(super) fn join(base: &str, name: &str) -> String {
 
 /// Whether a name from the node may become the name of a local file: one that leads elsewhere may not.
 pub(super) fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\0'])
+    !name.is_empty()
+        && name.len() <= LONGEST_NAME
+        && !matches!(name, "." | "..")
+        && !name.contains(['/', '\0'])
 }
 
 pub(super) fn is_eof(error: &SftpError) -> bool {

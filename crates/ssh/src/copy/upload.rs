@@ -1,19 +1,30 @@
 //! From here to a node.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
+use rustix::fs::OFlags;
 use tokio::io::AsyncReadExt;
 
 use super::remote::{from_home, in_words, join};
 use super::{CopyError, FILES_AT_A_TIME, Links, MAX_DEPTH, Options, Outcome, Progress, Remote, Tally};
 
+/// Whose files are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The user's, who named them: a link that was named leads where the user wants it.
+    Users,
+    /// A node's, which this copy has fetched: no link is followed.
+    Nodes,
+}
+
 /// One file to send.
 struct Job {
     from: PathBuf,
+    whose: Whose,
     /// As it is named in reports.
     name: String,
     to: String,
@@ -40,6 +51,42 @@ impl Remote {
         destination: &str,
         options: Options,
     ) -> Result<Outcome, CopyError> {
+        self.send_all(sources, Whose::Users, destination, options).await
+    }
+
+    /// Hands on what [`Remote::download`] has put into a directory that was made for it: regular files and directories, and with
+    /// [`Links::Keep`] links. No link in it is followed, whatever another node has said of it: it would lead to files of this machine.
+    ///
+    /// # Errors
+    /// As [`Remote::upload`], and when the directory cannot be read.
+    pub async fn hand_on(
+        &self,
+        fetched: &Path,
+        destination: &str,
+        options: Options,
+    ) -> Result<Outcome, CopyError> {
+        let unread = |error: std::io::Error| CopyError::Destination {
+            path: fetched.display().to_string(),
+            reason: format!("cannot read what was fetched: {error}"),
+        };
+        let mut pieces = Vec::new();
+        for entry in fs::read_dir(fetched).map_err(unread)? {
+            pieces.push(entry.map_err(unread)?.path());
+        }
+        if pieces.is_empty() {
+            return Ok(Outcome::default());
+        }
+        pieces.sort();
+        self.send_all(&pieces, Whose::Nodes, destination, options).await
+    }
+
+    async fn send_all(
+        &self,
+        sources: &[PathBuf],
+        whose: Whose,
+        destination: &str,
+        options: Options,
+    ) -> Result<Outcome, CopyError> {
         let destination = from_home(destination);
         let bad = |reason: String| CopyError::Destination { path: destination.to_owned(), reason };
         let found = self.stat(destination).await.map_err(bad)?;
@@ -62,7 +109,7 @@ impl Remote {
             } else {
                 destination.to_owned()
             };
-            self.plan_upload(source, to, &tally, &mut plan).await;
+            self.plan_upload(source, whose, to, &tally, &mut plan).await;
         }
         let tally_ref = &tally;
         futures::stream::iter(plan.files)
@@ -85,13 +132,14 @@ impl Remote {
     }
 
     /// Finds what is to be copied, and makes the directories.
-    async fn plan_upload(&self, source: &Path, to: String, tally: &Tally, plan: &mut Plan) {
+    async fn plan_upload(&self, source: &Path, whose: Whose, to: String, tally: &Tally, plan: &mut Plan) {
         let mut open = vec![(source.to_owned(), to, 0)];
         while let Some((from, to, depth)) = open.pop() {
             let name = from.display().to_string();
             // What is named on the command line is followed in any case.
             let keep = depth > 0 && tally.options.links == Links::Keep;
-            let metadata = match if keep { fs::symlink_metadata(&from) } else { fs::metadata(&from) } {
+            let follow = whose == Whose::Users && !keep;
+            let metadata = match if !follow { fs::symlink_metadata(&from) } else { fs::metadata(&from) } {
                 Ok(metadata) => metadata,
                 Err(error) => {
                     tally.failed(name, local_words(&error));
@@ -99,10 +147,12 @@ impl Remote {
                 }
             };
             let kind = metadata.file_type();
-            if kind.is_symlink() {
+            if kind.is_symlink() && !keep {
+                tally.failed(name, "is a link, and no file that was fetched");
+            } else if kind.is_symlink() {
                 self.send_link(&from, &to, tally).await;
             } else if kind.is_file() {
-                plan.files.push(Job { from, name, to, metadata });
+                plan.files.push(Job { from, whose, name, to, metadata });
             } else if !kind.is_dir() {
                 tally.failed(name, "not a regular file");
             } else if !tally.options.recursive {
@@ -169,7 +219,14 @@ impl Remote {
 
     /// Sends one file. Gives its size.
     async fn send(&self, job: &Job, tally: &Tally) -> Result<u64, String> {
-        let mut file = tokio::fs::File::open(&job.from).await.map_err(|error| local_words(&error))?;
+        let mut opening = fs::OpenOptions::new();
+        opening.read(true);
+        if job.whose == Whose::Nodes {
+            // What it is by now counts, and not what it was when the copy looked.
+            opening.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+        }
+        let file = opening.open(&job.from).map_err(|error| local_words(&error))?;
+        let mut file = tokio::fs::File::from_std(file);
         let mut attributes = FileAttributes::empty();
         attributes.permissions = Some(job.metadata.permissions().mode() & 0o777);
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;

@@ -1,6 +1,7 @@
-//! Attacks on the node by the accounts that it serves: each does with stock clients what such an account could do, and shows what
-//! is refused.
+//! Attacks on the node by the accounts that it serves, and on a user's machine by the servers that the user copies from: each
+//! does what such an account or server could do, and shows what is refused.
 
+mod copy;
 mod own_account;
 mod paths;
 mod tracing;

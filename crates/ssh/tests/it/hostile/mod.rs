@@ -11,6 +11,7 @@
 
 mod certificates;
 mod face;
+pub(crate) mod files;
 mod floods;
 mod raw;
 

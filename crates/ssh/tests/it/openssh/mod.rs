@@ -9,4 +9,4 @@ mod forwarded;
 mod jump;
 mod pipelined;
 mod recorded;
-mod rig;
+pub(crate) mod rig;
