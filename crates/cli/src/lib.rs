@@ -193,7 +193,11 @@ fn logging(cli: &Cli) {
 pub fn log_to_stderr(global: &Global) {
     // An empty variable is one that is not set.
     if let Some(filter) = log_filter(global) {
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(false)
+            .with_writer(|| ui::Log)
+            .try_init();
     }
 }
 

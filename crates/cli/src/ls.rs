@@ -1,6 +1,7 @@
 //! `sallyport ls`.
 
 use sallyport_access::labels::HOST_PREFIX;
+use sallyport_access::query::Query;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{ListNodesRequest, NodeInfo};
 use serde_json::json;
@@ -64,6 +65,10 @@ pub(crate) async fn fetch(authority: &Authority, wanted: &Wanted) -> CliResult<V
         wanted.terms.iter().cloned().partition(|term| term.contains('='));
     words.extend(wanted.search.clone());
     let labels = parse_labels(&labels)?;
+    if let Some(query) = &wanted.query {
+        // The authority reads it, too. Read here, its mistake is told in this program's own lines.
+        Query::parse(query).map_err(|error| CliError::of_lines(error.to_string()))?;
+    }
     let mut client = authority.cluster();
     let mut nodes = Vec::new();
     let mut after = String::new();

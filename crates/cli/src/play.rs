@@ -4,6 +4,7 @@ mod player;
 
 use std::io::IsTerminal;
 
+use sallyport_access::text::Foreign;
 use sallyport_audit::recording::export::{Asciicast, Text};
 use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Frame};
@@ -93,7 +94,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
             continue;
         }
         if let Body::Note { text } = &frame.body {
-            ui::say(format!("note: {text}"));
+            ui::say(format!("note: {}", Foreign::new(text)));
         }
         match (format, shown) {
             (PlayFormat::Sql, None) => {
@@ -106,17 +107,17 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
                 let output = Frame { at: frame.at, body: Body::Output(shown.into()) };
                 let head = begins.then(|| cast.frame(&frame)).flatten();
                 for line in head.into_iter().chain(cast.frame(&output)) {
-                    ui::data(line)?;
+                    ui::json_text(&line)?;
                 }
             }
             (PlayFormat::Text, None) => ui::raw(&text.frame(&frame))?,
             (PlayFormat::Asciicast, None) => {
                 if let Some(line) = cast.frame(&frame) {
-                    ui::data(line)?;
+                    ui::json_text(&line)?;
                 }
             }
             (PlayFormat::Json | PlayFormat::Terminal, _) => {
-                ui::data(sallyport_audit::recording::export::json(&frame))?;
+                ui::json_text(&sallyport_audit::recording::export::json(&frame))?;
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod search;
 
+use sallyport_access::text::Foreign;
 use sallyport_wire::convert;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::{
@@ -166,7 +167,8 @@ fn what(recording: &RecordingInfo) -> String {
 
 /// The first characters, on one line, free of control characters that could act on the terminal.
 pub(crate) fn shorten(text: &str, limit: usize) -> String {
-    let mut line: String = text.chars().take(limit).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line: String = text.chars().take(limit).collect();
+    line = Foreign::new(line).into();
     if text.chars().nth(limit).is_some() {
         line.push('…');
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sallyport_access::text::Foreign;
 use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
 
@@ -92,7 +93,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let outcome = copy.run(places, destination).await?;
     copy.bars.finish();
     for failure in &outcome.failures {
-        ui::say(format!("{}: {}", failure.path, failure.reason));
+        ui::say(format!("{}: {}", Foreign::new(&failure.path), Foreign::new(&failure.reason)));
     }
     Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -301,9 +302,11 @@ impl Bars {
             match progress {
                 Progress::Begun { path, bytes } => {
                     let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
-                    let bar = screen
-                        .all
-                        .add(ProgressBar::new(bytes).with_style(style()).with_prefix(name.into_owned()));
+                    let bar = screen.all.add(
+                        ProgressBar::new(bytes)
+                            .with_style(style())
+                            .with_prefix(String::from(Foreign::new(name))),
+                    );
                     bar.enable_steady_tick(Duration::from_millis(500));
                     files.insert(path.to_owned(), bar);
                 }

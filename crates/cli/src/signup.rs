@@ -1,5 +1,6 @@
 //! `sallyport signup`: accept an invite or reset link.
 
+use sallyport_access::text::Foreign;
 use sallyport_wire::InviteLink;
 use sallyport_wire::v1::{BeginInviteRequest, FinishInviteRequest, PingRequest};
 use serde_json::json;
@@ -54,7 +55,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         .await
         .map_err(|status| CliError::from_status("use the invite", &status))?
         .into_inner();
-    ui::say(format!("Welcome to {cluster}, {}.", invite.user));
+    ui::say(format!("Welcome to {}, {}.", Foreign::new(&cluster), Foreign::new(&invite.user)));
     if args.no_second_factor && invite.second_factor == "required" {
         return Err(CliError::new("this cluster requires a second factor")
             .hint("leave --no-second-factor away")
@@ -72,8 +73,8 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     if args.format == Format::Json {
         return ui::json(&json!({ "cluster": cluster, "user": user, "login": next }));
     }
-    ui::data(format!("{user} is ready on {cluster}."))?;
-    ui::say(format!("Next: {next}"));
+    ui::data(format!("{} is ready on {}.", Foreign::new(&user), Foreign::new(&cluster)))?;
+    ui::say(format!("Next: {}", Foreign::new(&next)));
     Ok(())
 }
 
@@ -91,9 +92,9 @@ fn new_password(args: &Args) -> CliResult<String> {
 fn enrol(args: &Args, uri: &str) -> CliResult<String> {
     if args.password_stdin {
         if args.format == Format::Json {
-            ui::data(json!({ "otp_uri": uri }).to_string())?;
+            ui::json_text(&json!({ "otp_uri": uri }).to_string())?;
         } else {
-            ui::data(uri)?;
+            ui::data(Foreign::new(uri).as_str())?;
         }
         return ui::line_from_stdin("a one-time code");
     }
@@ -101,7 +102,7 @@ fn enrol(args: &Args, uri: &str) -> CliResult<String> {
     let picture = code.render::<qrcode::render::unicode::Dense1x2>().quiet_zone(true).build();
     ui::say("Scan this with an authenticator app:");
     ui::say(picture);
-    ui::say(format!("or enter it by hand: {uri}"));
+    ui::say(format!("or enter it by hand: {}", Foreign::new(uri)));
     Ok(ui::ask("One-time code it shows: ")?.trim().to_owned())
 }
 

@@ -9,7 +9,6 @@ mod session;
 pub(crate) mod target;
 mod terminal;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -288,9 +287,7 @@ impl Plan {
                 let file = file.doing(format!("open {}", path.display()))?;
                 builder.with_ansi(false).with_writer(std::sync::Mutex::new(file)).try_init()
             }
-            None => {
-                builder.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).try_init()
-            }
+            None => builder.with_ansi(false).with_writer(|| ui::Log).try_init(),
         };
         Ok(())
     }

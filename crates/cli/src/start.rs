@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> CliResult {
     let config = Config::load(&args.config).map_err(|errors| {
-        CliError::new(errors.to_string()).hint("sallyport configure  (prints a commented example)")
+        CliError::of_lines(errors.to_string()).hint("sallyport configure  (prints a commented example)")
     })?;
     if args.check {
         crate::ui::data(format!("{} is right.", args.config.display()))?;

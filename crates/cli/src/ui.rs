@@ -1,9 +1,13 @@
 //! Output: data on stdout, talk on stderr, tables for people and JSON for programs.
+//!
+//! Here text leaves for a terminal, and here it loses whatever steers one ([`sallyport_access::text`]): servers, proxies, nodes
+//! and other users have a word in most of it. What is written by [`raw`] is meant to steer: it is what a program on a node says.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
+use sallyport_access::text::{self, Foreign};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -21,7 +25,12 @@ pub enum Format {
 
 /// Writes one line of data. A reader that has gone away (`| head`) ends the program quietly.
 pub fn data(line: impl AsRef<str>) -> CliResult {
-    write_stdout(line.as_ref().as_bytes(), true)
+    write_stdout(text::lines(line.as_ref()).as_bytes(), true)
+}
+
+/// Writes a document, whose every character counts: as it is to a file or a program, and as [`data`] to a terminal.
+pub fn document(text: impl AsRef<str>) -> CliResult {
+    if io::stdout().is_terminal() { data(text) } else { write_stdout(text.as_ref().as_bytes(), true) }
 }
 
 /// Writes data as it is.
@@ -43,13 +52,47 @@ fn write_stdout(bytes: &[u8], newline: bool) -> CliResult {
 
 /// Writes one line of talk. Failing to talk is never an error.
 pub fn say(line: impl AsRef<str>) {
-    let mut err = io::stderr().lock();
-    let _ = err.write_all(line.as_ref().as_bytes()).and_then(|()| err.write_all(b"\n"));
+    let line = text::lines(&format!("{}\n", line.as_ref()));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Where the log goes when it goes to standard error: it tells what peers say.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().lock().write_all(text::lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> CliResult {
-    data(serde_json::to_string_pretty(value).doing("encode JSON")?)
+    json_text(&serde_json::to_string_pretty(value).doing("encode JSON")?)
+}
+
+/// Prints JSON that is encoded already. Of what steers a terminal, JSON itself escapes no more than the oldest control
+/// characters (RFC 8259 §7); the others are escaped here, which changes no value.
+pub fn json_text(encoded: &str) -> CliResult {
+    data(escaped(encoded))
+}
+
+fn escaped(encoded: &str) -> String {
+    let mut text = String::with_capacity(encoded.len());
+    for c in encoded.chars() {
+        if text::steers(c) && c != '\n' {
+            let mut units = [0; 2];
+            text.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Prints rows under headings; nothing but a note on stderr when there are none.
@@ -62,7 +105,7 @@ pub fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> CliResult
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.into_iter().map(|cell| String::from(Foreign::new(cell))));
     }
     for line in table.lines() {
         // Every cell has a blank before it; more of them are those of an empty first cell, and keep the columns.
@@ -80,7 +123,7 @@ pub fn password(prompt: &str, from_stdin: bool) -> CliResult<String> {
         return Err(CliError::new("no terminal to ask for a password on")
             .hint("pass --password-stdin and write the password to standard input"));
     }
-    rpassword::prompt_password(format!("{prompt}: ")).doing("read the password")
+    rpassword::prompt_password(format!("{}: ", Foreign::new(prompt))).doing("read the password")
 }
 
 /// One line of standard input, without its end.
@@ -97,7 +140,7 @@ pub fn line_from_stdin(what: &str) -> CliResult<String> {
 pub fn ask(question: &str) -> CliResult<String> {
     {
         let mut err = io::stderr().lock();
-        let _ = write!(err, "{question}");
+        let _ = err.write_all(text::lines(question).as_bytes());
         let _ = err.flush();
     }
     line_from_stdin("an answer")
@@ -163,6 +206,14 @@ pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attacks_values_in_json_are_what_they_were_and_steer_nothing() {
+        let value = serde_json::json!({ "name": "a\u{9b}31m\u{202e}\u{e0041}\n\u{1b}[2J" });
+        let shown = escaped(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(!shown.chars().any(|c| text::steers(c) && c != '\n'), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
 
     #[test]
     fn durations_round_trip() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use sallyport_access::text::Foreign;
 use sallyport_audit::log::Head;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{AuditRecord, SearchEventsRequest, VerifyAuditRequest};
@@ -131,8 +132,8 @@ async fn print(authority: &Authority, filter: Filter, follow: bool) -> CliResult
     while let Some(record) = records.message().await.map_err(read)? {
         match filter.format {
             // One JSON document a line: what log shippers and jq take.
-            Format::Json => ui::data(json_line(&record)?)?,
-            Format::Text => ui::data(text_line(&record))?,
+            Format::Json => ui::json_text(&json_line(&record)?)?,
+            Format::Text => ui::data(Foreign::new(text_line(&record)).as_str())?,
         }
     }
     Ok(())

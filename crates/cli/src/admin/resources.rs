@@ -209,7 +209,7 @@ pub(super) async fn get(authority: &Authority, args: &Get) -> CliResult {
             ui::data(format!("# {}/{}: no role lets you read it", resource.kind, resource.name))?;
             continue;
         }
-        ui::data(resource.yaml.trim_end())?;
+        ui::document(resource.yaml.trim_end())?;
     }
     if resources.is_empty() {
         ui::say(format!("There is no {}.", singular(&args.what)));
@@ -310,7 +310,7 @@ pub(super) async fn edit(authority: &Authority, args: &Edit) -> CliResult {
         }
         Err(status) => {
             let (_, kept) = file.keep().map_err(|error| error.error).doing("keep the edited file")?;
-            Err(CliError::new(status.message().to_owned()).hint(format!(
+            Err(CliError::quoted(status.message()).hint(format!(
                 "your edit is in {}; mend it, then: sallyport admin create --force -f {}",
                 kept.display(),
                 kept.display()

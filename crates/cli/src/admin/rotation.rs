@@ -181,7 +181,7 @@ fn which_step(found: &ListCasResponse, kinds: &[String]) -> CliError {
             )
         })
         .collect();
-    CliError::new(format!(
+    CliError::of_lines(format!(
         "which step? Name one of --phase, --rollback, --auto and --manual\n{}",
         next.join("\n")
     ))

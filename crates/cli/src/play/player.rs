@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use rustix::termios::{self, OptionalActions, Termios};
+use sallyport_access::text::Foreign;
 use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::cluster_client::ClusterClient;
@@ -146,10 +147,7 @@ impl Player {
 fn show(frame: &Frame) -> CliResult {
     match &frame.body {
         Body::Output(bytes) => ui::raw(bytes),
-        Body::Note { text } => {
-            let text: String = text.chars().filter(|c| !c.is_control()).collect();
-            ui::raw(format!("\r\n\x1b[7m {text} \x1b[0m\r\n").as_bytes())
-        }
+        Body::Note { text } => ui::raw(format!("\r\n\x1b[7m {} \x1b[0m\r\n", Foreign::new(text)).as_bytes()),
         // xterm's request for a size; terminals that do not take it ignore it.
         Body::Resize { cols, rows } => ui::raw(format!("\x1b[8;{rows};{cols}t").as_bytes()),
         Body::Start(_)

@@ -459,7 +459,8 @@ pub(super) fn yaml_string(path: &Path) -> String {
 }
 
 async fn start(yaml: &str) -> CliResult<Running> {
-    let config = Config::parse("quickstart", yaml).map_err(|errors| CliError::new(errors.to_string()))?;
+    let config =
+        Config::parse("quickstart", yaml).map_err(|errors| CliError::of_lines(errors.to_string()))?;
     sallyport_server::start(config).await.map_err(|error| {
         CliError::new(chain(&error, &error.to_string()))
             .hint("sallyport quickstart --listen 127.0.0.1:PORT, if the port is taken")

@@ -116,7 +116,7 @@ pub(super) async fn run(
             Some(command) = commands.recv() => match command {
                 Command::Disconnect => {
                     terminal::restore();
-                    ui::say(format!("\r\nConnection to {} closed.", link.node));
+                    ui::say(format!("\nConnection to {} closed.", link.node));
                     return Ok(ExitCode::from(FAILED));
                 }
                 Command::Help => {

@@ -9,7 +9,6 @@ mod layer;
 mod waterfall;
 
 use std::fs::OpenOptions;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -219,10 +218,7 @@ pub(crate) fn start(format: Format, filter: Option<EnvFilter>, log_file: Option<
                 let file = file.doing(format!("open {}", path.display()))?;
                 fmt::layer().with_ansi(false).with_writer(Mutex::new(file)).with_filter(filter).boxed()
             }
-            None => {
-                let ansi = std::io::stderr().is_terminal();
-                fmt::layer().with_ansi(ansi).with_writer(std::io::stderr).with_filter(filter).boxed()
-            }
+            None => fmt::layer().with_ansi(false).with_writer(|| crate::ui::Log).with_filter(filter).boxed(),
         });
     }
     let _ = tracing_subscriber::registry().with(layers).try_init();
