@@ -731,6 +731,31 @@ fn agents_bring_databases_of_their_own() {
     assert!(rig.cluster.playback(&session, "text").contains("shop=> select current_user"));
 }
 
+mod attacks {
+    use super::*;
+
+    #[test]
+    fn a_role_that_wants_it_end_to_end_takes_no_session_whose_tls_ends_at_a_proxy() {
+        let rig = Rig::new();
+        assert_eq!(rig.select("select 1"), "1");
+        ok(rig.cluster.create(&ROLE.replace("{record_db", "{db_end_to_end: required, record_db")));
+        let straight = || rig.psql(&["-q", "-c", "select 1"]);
+        let said = wait_for("the role to count", || {
+            let output = straight();
+            (!output.status.success()).then(|| stderr(&output))
+        });
+        // The program itself is told what to do instead.
+        assert!(said.contains("db_end_to_end: required") && said.contains("sallyport db connect"), "{said}");
+        // psql by a tunnel, and started by us, speaks to the agent.
+        let tunnel = rig.tunnel(&["prod", "--tunnel"]);
+        let by_tunnel = psql(&tunnel.url("app", "shop"), &["-c", "select 2"]);
+        assert_eq!(stdout(&ok(by_tunnel)).trim(), "2");
+        let started = rig.db(&["connect", "prod", "--", "-X", "-A", "-t", "-c", "select 3"]);
+        assert_eq!(stdout(&ok(started)).trim(), "3");
+        assert!(!straight().status.success());
+    }
+}
+
 fn append(path: &Path, text: &str) {
     let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();

@@ -33,6 +33,7 @@ mod recordings;
 mod resident;
 mod sal;
 mod scp;
+mod served;
 mod sessions;
 mod signing;
 mod signup;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use futures::Stream;
 use futures::future::poll_fn;
+use sallyport_access::HostId;
 use sallyport_wire::v1::transport_client::TransportClient;
 use sallyport_wire::v1::{
     DatabaseTarget, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxySshRequest, ProxySshResponse,
@@ -171,6 +172,18 @@ impl Ending {
         matches!(&*slot, Some(Said::Status(status)) if status.code() == tonic::Code::Unimplemented)
     }
 
+    /// What the proxy has a database's client read, in the database's own protocol.
+    pub(crate) fn refusal(&self) -> Option<Bytes> {
+        match &*self.said() {
+            Some(Said::Status(status)) => {
+                let bytes = status.details();
+                let whole = refusal_length(bytes) == Some(bytes.len());
+                whole.then(|| Bytes::copy_from_slice(bytes))
+            }
+            _ => None,
+        }
+    }
+
     /// The proxy's words, with what to try next. `None` when the proxy did not complain.
     pub(crate) fn error(&self, node: &str, login: &str) -> Option<CliError> {
         self.in_words(|status| explain(status, node, login))
@@ -188,6 +201,13 @@ impl Ending {
             Said::Words(error) => error.clone(),
         })
     }
+}
+
+/// The length of an error message of PostgreSQL's, where bytes begin with one (§53.7).
+fn refusal_length(bytes: &[u8]) -> Option<usize> {
+    let (head, _) = bytes.split_first_chunk::<5>()?;
+    let [b'E', a, b, c, d] = *head else { return None };
+    usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?.checked_add(1)
 }
 
 /// Not the proxy's words: the connection broke under them, as when a proxy is killed.
@@ -283,12 +303,34 @@ fn open_to(
 
 /// Asks the proxy for a database; the same way.
 pub(crate) fn open_database(channel: Channel, database: &str) -> (Carried<Database>, Ending) {
+    open_database_to(channel, DatabaseTarget { database: database.to_owned(), ..DatabaseTarget::default() })
+}
+
+fn open_database_to(channel: Channel, target: DatabaseTarget) -> (Carried<Database>, Ending) {
     let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
-    let target = DatabaseTarget { database: database.to_owned() };
     let first = ProxyDatabaseRequest { frame: Some(proxy_database_request::Frame::Target(target)) };
     let mut client = TransportClient::new(channel);
     let opening = async move { client.proxy_database(ReceiverStream::new(receiver)).await };
     Carried::begin(sender, first, Box::pin(opening), Database)
+}
+
+/// The same for TLS to one of these agents, which is asked for as this database user, with this name on its server.
+pub(crate) fn open_database_end_to_end(
+    channel: Channel,
+    database: &str,
+    as_whom: (&str, &str),
+    agents: &[HostId],
+) -> (Carried<Database>, Ending) {
+    open_database_to(
+        channel,
+        DatabaseTarget {
+            database: database.to_owned(),
+            end_to_end: true,
+            db_user: as_whom.0.to_owned(),
+            db_name: as_whom.1.to_owned(),
+            agents: agents.iter().map(ToString::to_string).collect(),
+        },
+    )
 }
 
 impl<P: Protocol> Carried<P> {

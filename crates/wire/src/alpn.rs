@@ -15,6 +15,9 @@ pub const H2_BY_QUIC: &[u8] = b"sallyport-h2/1";
 pub const HTTP11: &[u8] = b"http/1.1";
 /// PostgreSQL (its documentation, chapter 53.2.10).
 pub const POSTGRESQL: &[u8] = b"postgresql";
+/// A session with a database, from the user's program to the agent; inside what carries PostgreSQL's bytes otherwise, and as
+/// little for a listener.
+pub const DATABASE: &[u8] = b"sallyport-database/1";
 /// A session with a node, from the user's program to the node. It travels inside what carries SSH, so that no listener
 /// ever chooses it.
 pub const NATIVE: &[u8] = b"sallyport-native/1";

@@ -5,6 +5,7 @@ pub mod carrier;
 pub mod client_hello;
 pub mod codec;
 pub mod convert;
+pub mod database;
 pub mod detect;
 mod invite_link;
 pub mod relay;

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sallyport_access::{HostRole, Principal};
+use sallyport_access::{HostId, HostRole, Principal};
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::tls::rustls::server::NoServerSessionStorage;
 use sallyport_sal::tls::rustls::{ClientConfig, ServerConfig};
@@ -64,7 +64,32 @@ impl NodeClient {
     /// # Errors
     /// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.
     pub fn new(trust: &Trust, identity_pem: (&str, &str), alpn: &[u8], node: &str) -> Result<Self, CaError> {
-        let verifier = NodeVerifier { trust: trust.clone(), node: node.to_owned() };
+        let whom = Whom::Named(node.to_owned());
+        Self::to(trust, identity_pem, alpn, NodeVerifier { trust: trust.clone(), whom }, node)
+    }
+
+    /// For whichever of these nodes answers, all of which serve the same `what`.
+    ///
+    /// # Errors
+    /// As [`NodeClient::new`].
+    pub fn one_of(
+        trust: &Trust,
+        identity_pem: (&str, &str),
+        alpn: &[u8],
+        what: &str,
+        nodes: &[HostId],
+    ) -> Result<Self, CaError> {
+        let whom = Whom::OneOf { what: what.to_owned(), nodes: nodes.to_vec() };
+        Self::to(trust, identity_pem, alpn, NodeVerifier { trust: trust.clone(), whom }, what)
+    }
+
+    fn to(
+        trust: &Trust,
+        identity_pem: (&str, &str),
+        alpn: &[u8],
+        verifier: NodeVerifier,
+        node: &str,
+    ) -> Result<Self, CaError> {
         let returning = Returning::new(trust, identity_pem, alpn, verifier)?;
         let name = ServerName::try_from(server_name(HostRole::Node, trust.cluster()))
             .map_err(|error| CaError::BadTlsIdentity { reason: error.to_string() })?;
@@ -83,7 +108,7 @@ impl NodeClient {
         self.name.clone()
     }
 
-    /// The node as it was asked for.
+    /// The node as it was asked for; what several serve.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
@@ -96,10 +121,21 @@ impl fmt::Debug for NodeClient {
     }
 }
 
+/// Which nodes will do.
+#[derive(Debug)]
+enum Whom {
+    /// One of its names.
+    Named(String),
+    OneOf {
+        what: String,
+        nodes: Vec<HostId>,
+    },
+}
+
 #[derive(Debug)]
 struct NodeVerifier {
     trust: Trust,
-    node: String,
+    whom: Whom,
 }
 
 impl Dated for NodeVerifier {
@@ -116,10 +152,14 @@ impl Dated for NodeVerifier {
             return Err(CaError::Refused { reason: "it is not a host's certificate".to_owned() });
         };
         let names = self.trust.own_names(*id, name.as_str());
-        if names.iter().any(|name| trust::same_name(name, &self.node)) {
+        let (will_do, asked) = match &self.whom {
+            Whom::Named(node) => (names.iter().any(|name| trust::same_name(name, node)), node),
+            Whom::OneOf { what, nodes } => (nodes.contains(id), what),
+        };
+        if will_do {
             Ok(verified.identity.valid_before)
         } else {
-            Err(CaError::WrongHost { asked: self.node.clone(), names: names.to_vec() })
+            Err(CaError::WrongHost { asked: asked.clone(), names: names.to_vec() })
         }
     }
 }

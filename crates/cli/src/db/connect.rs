@@ -19,6 +19,7 @@ use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::{self, Stored};
 use crate::resident::Databases;
+use crate::served;
 
 /// The longest path of a socket (`sun_path` of unix(7)), without its final zero.
 const LONGEST_PATH: usize = 107;
@@ -64,6 +65,7 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let stored = profile::load_valid(global)?;
     let given = Given { db_user: args.db_user.clone(), db_name: args.db_name.clone() };
     let (user, database_name) = as_whom(global, &stored, name.as_str(), given).await?;
+    served::say(&stored, name.as_str()).await;
     let tasks = tokio::task::LocalSet::new();
     tasks
         .run_until(async {
@@ -100,7 +102,9 @@ async fn as_whom(
         return Ok((user, name));
     }
     let authority = Authority::open(global, &AuthorityArgs::default()).await?;
-    choice::pick(&ls::one(&authority.databases(), database).await?, &given)
+    let found = ls::one(&authority.databases(), database).await?;
+    served::remember(stored, std::slice::from_ref(&found));
+    choice::pick(&found, &given)
 }
 
 /// A directory of this user's alone, with a path that is short enough for a socket.

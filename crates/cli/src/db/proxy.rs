@@ -18,6 +18,7 @@ use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::Stored;
 use crate::proxy_ssh;
 use crate::resident::Databases;
+use crate::served;
 use crate::ui::{self, Format};
 
 /// Listen on this machine for clients of databases, and carry their connections to the cluster.
@@ -142,8 +143,11 @@ async fn check(stored: &Stored, global: &Global, args: &Args) -> CliResult {
     for (name, _) in &args.databases {
         match ls::one(&authority.databases(), name).await {
             Err(error) if error.exit_kind() == Exit::Connection => ui::say(format!("note: {}", error.what())),
-            other => other.map(|_| ())?,
+            found => served::remember(stored, &[found?]),
         }
+    }
+    for (name, _) in &args.databases {
+        served::say(stored, name).await;
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::door::{self, Door, Taken};
+use super::end_to_end::{EndToEnd, Own};
 use super::request::Request;
-use super::splice::{Ends, Splice, Target, refusal};
+use super::splice::{Ends, refusal};
 use super::transports::{Login, Transports};
 use super::{Setting, VARIABLE};
 use crate::Global;
@@ -22,7 +23,8 @@ pub(crate) struct Databases {
     stored: Stored,
     /// Ask the helper first.
     helper: Setting,
-    own: Transports,
+    transports: Transports,
+    own: Own,
 }
 
 impl std::fmt::Debug for Databases {
@@ -36,8 +38,8 @@ impl Databases {
     pub(crate) fn new(global: &Global, stored: &Stored) -> Self {
         // Of several logins it is this one, whatever becomes the current one meanwhile.
         let global = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
-        let own = Transports::new(global.clone(), stored.directory.clone());
-        Self { global, stored: stored.clone(), helper: Setting::Off, own }
+        let transports = Transports::new(global.clone(), stored.directory.clone());
+        Self { global, stored: stored.clone(), helper: Setting::Off, transports, own: Own::default() }
     }
 
     /// By the helper, for whoever stays only for a moment: its connection is there already.
@@ -83,14 +85,12 @@ impl Databases {
                 return Err(error);
             }
         };
-        let target = Target::Database { name: database.to_owned() };
-        let splice =
-            Splice { transports: &self.own, target, early, input, output, program: None, told: None };
-        splice.run(stored).await
+        let (transports, own, database) = (&self.transports, &self.own, database.to_owned());
+        EndToEnd { own, transports, database, early, input, output, program: None }.run(stored).await
     }
 
     fn login(&self) -> CliResult<Arc<Stored>> {
-        match self.own.login() {
+        match self.transports.login() {
             Login::Valid(stored) => Ok(stored),
             // In the words of whoever looks for the first time.
             Login::Unusable => profile::load_valid(&self.global).map(Arc::new),

@@ -7,6 +7,7 @@
 
 mod databases;
 mod door;
+mod end_to_end;
 mod log;
 mod native;
 mod quick;

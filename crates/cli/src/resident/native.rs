@@ -127,12 +127,21 @@ pub(super) struct Told {
     pub(super) heard: Cell<bool>,
     /// There is a connection to the proxy, by which the way goes.
     pub(super) seated: Notify,
+    /// What the proxy has a database's client read, in the database's own protocol.
+    pub(super) refusal: RefCell<Option<Bytes>>,
 }
 
 impl Told {
     pub(super) fn new(repeated: Arc<AtomicBool>) -> Self {
         let no = || Cell::new(false);
-        Self { repeated, ssh_alone: no(), reached: no(), heard: no(), seated: Notify::new() }
+        Self {
+            repeated,
+            ssh_alone: no(),
+            reached: no(),
+            heard: no(),
+            seated: Notify::new(),
+            refusal: RefCell::default(),
+        }
     }
 
     pub(super) fn again(&self) {
@@ -329,7 +338,7 @@ pub(super) fn connect(client: &NodeClient) -> CliResult<(DoorStream<UnixStream>,
 }
 
 /// The next bytes; none at the end. Whoever waits holds no buffer.
-async fn next(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
+pub(super) async fn next(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
     poll_fn(|context| {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut buffer = ReadBuf::new(scratch);

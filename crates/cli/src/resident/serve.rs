@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use super::end_to_end::{EndToEnd, Own};
 use super::native::{Native, Nodes};
 use super::relay::{self, Relays};
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
@@ -45,7 +46,7 @@ const DESCRIPTORS_ASIDE: u64 = 64;
 /// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
 /// the same.
 const HEARD_BESIDE: usize = 8;
-/// What a native stream takes of the room for streams.
+/// What a native stream, and one to a database, takes of the room for streams.
 const NATIVE_ROOM: usize = 2;
 /// However many descriptors there may be.
 const MOST_STREAMS: u64 = 20_000;
@@ -58,10 +59,12 @@ struct Helper {
     started: OffsetDateTime,
     most: usize,
     open: Cell<usize>,
-    /// What is open, a native stream counted twice: it has two descriptors more, between TLS and its way.
+    /// What is open, a native stream and one to a database counted twice: each has two descriptors more, between TLS and its way.
     room: Cell<usize>,
     nodes: Nodes,
     relays: Relays,
+    /// For databases.
+    own: Own,
     served: Cell<u64>,
     /// Since when nothing is open.
     quiet: Cell<Instant>,
@@ -98,6 +101,7 @@ pub(super) async fn run(
         room: Cell::new(0),
         nodes: Nodes::default(),
         relays: Relays::default(),
+        own: Own::default(),
         served: Cell::new(0),
         quiet: Cell::new(Instant::now()),
         stop: Notify::new(),
@@ -189,6 +193,7 @@ async fn listen(
     helper.transports.forget();
     helper.nodes.forget();
     helper.relays.forget();
+    helper.own.forget();
     tasks.close();
     tasks.wait().await;
     info!(served = helper.served.get(), "the resident helper has ended");
@@ -208,13 +213,11 @@ impl Helper {
         };
         match request {
             Request::Ssh { node, login } => {
-                self.carry(stream, Target::Ssh { node, login }, Vec::new(), descriptors).await;
+                self.carry(stream, Target::Ssh { node, login }, descriptors).await;
             }
             Request::Native { node, login } => self.native(stream, node, login, descriptors).await,
             Request::Relay { node, login } => self.relay(stream, node, login, descriptors).await,
-            Request::Database { name, early } => {
-                self.carry(stream, Target::Database { name }, early, descriptors).await;
-            }
+            Request::Database { name, early } => self.database(stream, name, early, descriptors).await,
             Request::Status => {
                 let _ = stream.write_all(&self.status()).await;
             }
@@ -264,7 +267,33 @@ impl Helper {
         let _ = stream.write_all(&said).await;
     }
 
-    async fn carry(&self, mut stream: UnixStream, target: Target, early: Vec<u8>, descriptors: Vec<OwnedFd>) {
+    async fn database(
+        &self,
+        mut stream: UnixStream,
+        database: String,
+        early: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        debug!(database, "a connection to a database begins");
+        let said = match ends.open().map_err(|error| relay::cannot_wait(&error)) {
+            Ok((input, output)) => {
+                let (transports, own, program) = (&self.transports, &self.own, Some(&stream));
+                EndToEnd { own, transports, database, early, input, output, program }.run(stored).await
+            }
+            Err(error) => Err(error),
+        };
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
+        let _ = stream.write_all(&said).await;
+    }
+
+    async fn carry(&self, mut stream: UnixStream, target: Target, descriptors: Vec<OwnedFd>) {
         let Some((ends, stored, _guard)) = self.accept(descriptors, 1) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
@@ -273,7 +302,7 @@ impl Helper {
         if stream.write_all(&[answer::TAKEN]).await.is_err() {
             return;
         }
-        let said = self.splice(&stream, target, early, ends, stored).await;
+        let said = self.splice(&stream, target, ends, stored).await;
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
         let _ = stream.write_all(&said).await;
     }
@@ -283,13 +312,12 @@ impl Helper {
         &self,
         program: &UnixStream,
         target: Target,
-        early: Vec<u8>,
         ends: Ends,
         stored: Arc<Stored>,
     ) -> CliResult {
         debug!(?target, "a stream begins");
         let (input, output) = ends.open().map_err(|error| relay::cannot_wait(&error))?;
-        let (transports, program) = (&self.transports, Some(program));
+        let (transports, early, program) = (&self.transports, Vec::new(), Some(program));
         Splice { transports, target, early, input, output, program, told: None }.run(stored).await
     }
 
@@ -313,9 +341,7 @@ impl Helper {
         };
         let said = match carried {
             Ok(None) => Ok(()),
-            Ok(Some(ends)) => {
-                self.splice(&stream, Target::Ssh { node, login }, Vec::new(), ends, stored).await
-            }
+            Ok(Some(ends)) => self.splice(&stream, Target::Ssh { node, login }, ends, stored).await,
             Err(error) => Err(error),
         };
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);

@@ -15,6 +15,7 @@ use bytes::{Buf, Bytes};
 use futures::FutureExt;
 use futures::future::poll_fn;
 use rustix::fs::{FileType, OFlags};
+use sallyport_access::HostId;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_ssh::Stream;
 use tokio::io::AsyncWrite;
@@ -168,7 +169,7 @@ impl Input {
         }
     }
 
-    async fn read(&self) -> Bytes {
+    pub(super) async fn read(&self) -> Bytes {
         poll_fn(|context| self.poll_read(context, CHUNK_BYTES)).await
     }
 }
@@ -259,8 +260,10 @@ pub(super) enum Target {
     Ssh { node: String, login: String },
     /// The native door of a node; what is carried is TLS already.
     Native { node: String, login: String },
-    /// A database.
+    /// A database, in its own protocol; the proxy sees it.
     Database { name: String },
+    /// One of the agents of a database; what is carried is TLS already.
+    Agent { database: String, user: String, name: String, agents: Vec<HostId> },
 }
 
 /// One program's connection.
@@ -300,6 +303,12 @@ impl Splice<'_> {
             }
             Target::Database { name } => {
                 self.carry(&stored, |channel, _| transport::open_database(channel, name)).await
+            }
+            Target::Agent { database, user, name, agents } => {
+                let begin = |channel: Channel, _: &Arc<Stored>| {
+                    transport::open_database_end_to_end(channel, database, (user, name), agents)
+                };
+                self.carry(&stored, begin).await
             }
         }
     }
@@ -363,6 +372,7 @@ impl Splice<'_> {
                     Err(error) => {
                         if let Some(told) = self.told {
                             told.ssh_alone.set(ending.is_unimplemented());
+                            *told.refusal.borrow_mut() = ending.refusal();
                         }
                         return Err(self.explain(&ending, &error));
                     }
@@ -477,7 +487,7 @@ impl Splice<'_> {
     fn explain(&self, ending: &Ending, error: &io::Error) -> CliError {
         let said = match &self.target {
             Target::Ssh { node, login } | Target::Native { node, login } => ending.error(node, login),
-            Target::Database { name } => ending.database_error(name),
+            Target::Database { name } | Target::Agent { database: name, .. } => ending.database_error(name),
         };
         said.unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}")))
     }

@@ -1,5 +1,11 @@
 //! What we say in the server's own words: `ErrorResponse` (§53.8), with an SQLSTATE (appendix A) that drivers know.
 
+/// What a client reads between two messages when the way to its database's agent is lost.
+pub const LOST: &str = "the connection to the agent that serves this database was lost";
+/// What to do then.
+pub const LOST_HINT: &str = "a statement that was running may have been done or not; connect again, and if that is \
+                             refused: sallyport db ls";
+
 /// The classes of refusals that drivers tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

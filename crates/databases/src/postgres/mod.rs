@@ -4,6 +4,7 @@
 //! headers of one direction, says how many bytes may go on, and hands the messages that somebody wants to know of to a
 //! [`Reader`](frame::Reader); the bytes go on as they came.
 
+pub mod boundary;
 pub mod error;
 pub mod exchange;
 pub mod frame;

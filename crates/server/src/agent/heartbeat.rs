@@ -61,6 +61,7 @@ async fn forever(client: AuthorityClient, mut description: Description) {
                 problem: problem.clone().unwrap_or_default(),
             })
             .collect(),
+        databases_end_to_end: true,
     };
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {

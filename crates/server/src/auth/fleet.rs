@@ -343,6 +343,7 @@ impl Inner {
         for (what, said) in [("the version", &request.version), ("the OS user", &request.os_user)] {
             text::check(what, said).map_err(|hidden| Status::invalid_argument(hidden.to_string()))?;
         }
+        let databases_end_to_end = request.databases_end_to_end;
         let mut own: BTreeMap<String, String> = request.labels.into_iter().collect();
         let bounds = self.names.bounds(id);
         let mut problems = Vec::new();
@@ -378,11 +379,16 @@ impl Inner {
         own.extend(fixed.clone());
         let labels: Labels = own.into_iter().collect();
         if known.is_some_and(|known| {
-            known.node.labels == labels && known.version == version && known.os_user == os_user
+            known.node.labels == labels
+                && known.version == version
+                && known.os_user == os_user
+                && known.databases_end_to_end == databases_end_to_end
         }) {
             return Ok(problems);
         }
-        let record = NodeRecord { id, name: name.clone(), labels, version, os_user, fixed, openssh: None };
+        let name = name.clone();
+        let record =
+            NodeRecord { id, name, labels, version, os_user, fixed, openssh: None, databases_end_to_end };
         self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
         self.presence.put(record);
         self.presence.seen(id, now);

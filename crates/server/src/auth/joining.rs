@@ -258,6 +258,7 @@ impl Inner {
             os_user: String::new(),
             fixed: host.labels.clone(),
             openssh: None,
+            databases_end_to_end: false,
         };
         let is_new_node = host.role == HostRole::Node && self.presence.get(host.id).is_none();
         let node = server.or_else(|| is_new_node.then_some(node));

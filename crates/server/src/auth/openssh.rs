@@ -186,6 +186,7 @@ impl Inner {
             version: existing.as_ref().map(|known| known.version.clone()).unwrap_or_default(),
             os_user: String::new(),
             openssh: Some(openssh),
+            databases_end_to_end: false,
         };
         let claim = Claim::of_node(&record, &self.config.cluster);
         let reserved = self
@@ -304,6 +305,7 @@ impl Inner {
                 names: joining.public_names.clone(),
                 trust,
             }),
+            databases_end_to_end: false,
         })
     }
 
@@ -439,6 +441,7 @@ mod tests {
             version: String::new(),
             os_user: String::new(),
             openssh: Some(read.openssh),
+            databases_end_to_end: false,
         };
         let again = document(&resources::node_yaml(&record)).unwrap();
         assert_eq!((again.id, again.openssh), (Some(record.id), record.openssh.unwrap()));

@@ -119,6 +119,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             os_user: "root".to_owned(),
             fixed: std::collections::BTreeMap::new(),
+            databases_end_to_end: false,
             last_seen: None,
         }
     }

@@ -257,6 +257,10 @@ pub(super) struct NodeRecord {
     /// Set for a stock OpenSSH server, which has no agent of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) openssh: Option<OpenSshServer>,
+    /// Whether it takes connections to databases as TLS from the user's program: kept, so that an authority that was just
+    /// started does not send people another way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) databases_end_to_end: bool,
 }
 
 impl NodeRecord {

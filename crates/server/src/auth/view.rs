@@ -39,6 +39,7 @@ pub(super) struct Known {
     pub(super) version: String,
     pub(super) os_user: String,
     pub(super) fixed: BTreeMap<String, String>,
+    pub(super) databases_end_to_end: bool,
     pub(super) last_seen: Option<OffsetDateTime>,
 }
 
@@ -61,6 +62,7 @@ impl Presence {
             version: record.version,
             os_user: record.os_user,
             fixed: record.fixed,
+            databases_end_to_end: record.databases_end_to_end,
             last_seen,
         };
         nodes.insert(id, known);
@@ -90,6 +92,7 @@ impl Presence {
                 version: record.version,
                 os_user: record.os_user,
                 fixed: record.fixed,
+                databases_end_to_end: record.databases_end_to_end,
                 last_seen: None,
             };
             nodes.insert(known.node.id, known);

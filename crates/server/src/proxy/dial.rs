@@ -69,7 +69,7 @@ pub(crate) struct PostgresHeader {
     /// Which one; none in a cancel request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) database: Option<DatabaseName>,
-    /// The user's certificate; none in a cancel request.
+    /// The user's certificate, where the user does not prove it inside the stream; none in a cancel request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proof: Option<Proof>,
     /// The proxy's word that it has opened this session to this agent, as a `DatabaseOpening` in base64; the authority asks
@@ -81,6 +81,9 @@ pub(crate) struct PostgresHeader {
     /// Whether the proxy proves itself inside the stream, with a key of its own.
     #[serde(default, skip_serializing_if = "is_off")]
     pub(crate) tls: bool,
+    /// Whether the stream is TLS from the user's program. An agent of an earlier release finds no proof and refuses.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub(crate) end_to_end: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]

@@ -114,7 +114,7 @@ impl Transport for TransportService {
         let Some(v1::proxy_database_request::Frame::Target(target)) = first else {
             return Err(Status::invalid_argument("the first message must name the target"));
         };
-        let name = DatabaseName::new(target.database)
+        let name = DatabaseName::new(target.database.clone())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         if !self.databases.knows(&name) {
             return Err(Status::not_found(format!(
@@ -122,10 +122,21 @@ impl Transport for TransportService {
                 name = name.as_str()
             )));
         }
+        let guest = Guest { identity, proof, client, said };
         let (answers, stream) = mpsc::channel(QUEUED_ANSWERS);
+        if target.end_to_end {
+            let databases = self.databases.clone();
+            let opened =
+                databases.open_end_to_end(&guest, &name, &target.db_user, &target.db_name, &target.agents)?;
+            let _ = answers.try_send(Ok(connected(name.as_str())));
+            tokio::spawn(async move {
+                databases.carry_end_to_end(guest, opened, Grpc::new(frames, answers)).await;
+            });
+            return Ok(Response::new(ReceiverStream::new(stream)));
+        }
         // The queue is empty and has room, so this cannot fail.
         let _ = answers.try_send(Ok(connected(name.as_str())));
-        let (databases, guest) = (self.databases.clone(), Guest { identity, proof, client, said });
+        let databases = self.databases.clone();
         // Ends when the client is gone: then neither direction goes on.
         tokio::spawn(async move { databases.serve_grpc(guest, name, Grpc::new(frames, answers)).await });
         Ok(Response::new(ReceiverStream::new(stream)))

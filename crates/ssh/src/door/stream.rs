@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use sallyport_ca::tls::node::NodeClient;
+use sallyport_sal::tls::rustls::pki_types::CertificateDer;
 use sallyport_sal::tls::rustls::{ClientConnection, Connection};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -91,6 +92,12 @@ impl<IO> DoorStream<IO> {
     #[must_use]
     pub fn was_early(&self) -> bool {
         matches!(&self.tls, Connection::Client(client) if client.is_early_data_accepted())
+    }
+
+    /// The certificates that the other end has shown, the leaf first. Known when the handshake is over.
+    #[must_use]
+    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
+        self.tls.peer_certificates().unwrap_or_default()
     }
 
     /// The stream below.

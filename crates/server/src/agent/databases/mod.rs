@@ -1,6 +1,7 @@
 //! Databases that this agent serves.
 
 mod credentials;
+mod door;
 mod fresh;
 pub(crate) mod health;
 mod passwords;
@@ -15,7 +16,7 @@ use sallyport_access::{
     ClusterName, Database, DatabaseName, DatabasePermit, HostId, Identity, NodeName, Refusal, SessionId,
 };
 use sallyport_audit::recording::{Recorders, SessionMetadata};
-use sallyport_audit::{Code, Event, Sink};
+use sallyport_audit::{Code, Event, PHASE, Sink};
 use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::{Asked, Came, Directory, Live, Service, Settings};
@@ -25,9 +26,10 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{Span, info, warn};
+use tracing::{Span, info, info_span, warn};
 
 use self::credentials::AgentCredentials;
+use self::door::{Door, Proven};
 use self::passwords::PasswordFile;
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
@@ -62,6 +64,7 @@ pub(crate) struct AgentDatabases {
     host: Credentials,
     sink: Arc<dyn Sink>,
     service: Service,
+    door: Arc<Door>,
 }
 
 impl std::fmt::Debug for AgentDatabases {
@@ -90,7 +93,7 @@ impl AgentDatabases {
             agent_id: id.to_string(),
             patience: PATIENCE,
         });
-        Ok(Self { known, host, sink, service })
+        Ok(Self { known, host, sink, service, door: Arc::default() })
     }
 
     /// Serves one stream of a client to its end.
@@ -101,18 +104,16 @@ impl AgentDatabases {
         client: SocketAddr,
         opening: Span,
     ) {
+        if header.end_to_end {
+            // Large while it lasts: kept out of the way of the others.
+            return Box::pin(self.serve_end_to_end(header, stream, client, opening)).await;
+        }
         let proven = header.tls;
         let asked = match self.asked(header, client, &opening) {
             Ok(asked) => asked,
             Err(problem) => {
                 opening.record("error.type", "refused");
-                warn!(problem, "a database stream that is refused");
-                let event = Event::new(Code::DatabaseSessionRefused, OffsetDateTime::now_utc())
-                    .source(client.to_string())
-                    .source_by_proxy()
-                    .message(problem.clone())
-                    .field("at", "agent");
-                self.sink.emit(event);
+                self.refused(client, &problem);
                 return refuse(stream, problem).await;
             }
         };
@@ -125,6 +126,52 @@ impl AgentDatabases {
             Ok(stream) => Box::pin(self.service.serve(stream, asked)).await,
             Err(problem) => warn!(problem, "a database stream whose proxy does not prove itself"),
         }
+    }
+
+    /// The same where TLS comes from the user's program: who it is the handshake says, and nothing else.
+    async fn serve_end_to_end(
+        self,
+        header: PostgresHeader,
+        stream: tunnel::Stream,
+        client: SocketAddr,
+        opening: Span,
+    ) {
+        let shaking = info_span!(target: PHASE, parent: &opening, "database.handshake");
+        let accepted = self.door.accept(&self.host, &self.known.view, stream).await;
+        drop(shaking);
+        let Proven { stream, identity, certificate, word } = match accepted {
+            Ok(proven) => proven,
+            Err(problem) => {
+                opening.record("error.type", "refused");
+                let problem = format!("the user's program proved no certificate of this cluster: {problem}");
+                return self.refused(client, &problem);
+            }
+        };
+        let (Some(cancel), Some(database)) = (cancel_key(&header.cancel), header.database) else {
+            return self.refused(client, "the stream's header is malformed");
+        };
+        let asked = Asked {
+            database,
+            identity,
+            proof: certificate,
+            opened: word,
+            came: Came::EndToEnd,
+            client: client.to_string(),
+            cancel,
+            session: SessionId::on(&self.known.id),
+            opening,
+        };
+        self.service.serve(stream, asked).await;
+    }
+
+    fn refused(&self, client: SocketAddr, problem: &str) {
+        warn!(problem, "a database stream that is refused");
+        let event = Event::new(Code::DatabaseSessionRefused, OffsetDateTime::now_utc())
+            .source(client.to_string())
+            .source_by_proxy()
+            .message(problem)
+            .field("at", "agent");
+        self.sink.emit(event);
     }
 
     fn asked(&self, header: PostgresHeader, client: SocketAddr, opening: &Span) -> Result<Asked, String> {

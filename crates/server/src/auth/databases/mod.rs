@@ -75,6 +75,16 @@ impl Known {
         if self.is_static() { self.reporters.contains_key(&id) } else { self.database.agents.contains(name) }
     }
 
+    /// The agents that take connections as TLS from the user's program. A name that several have means none of them.
+    fn end_to_end_agents(&self, presence: &Presence) -> Vec<HostId> {
+        let found =
+            self.database.agents.iter().filter_map(|agent| match presence.find(agent.as_str()).as_slice() {
+                [one] if self.serves(one.node.id, agent) && one.databases_end_to_end => Some(one.node.id),
+                _ => None,
+            });
+        found.collect()
+    }
+
     /// Whether its agents are there and reach it, and what they say when not.
     fn health(&self, presence: &Presence, now: OffsetDateTime) -> (&'static str, String) {
         let agents = self.database.agents.iter().flat_map(|agent| presence.find(agent.as_str()));

@@ -163,6 +163,11 @@ impl Inner {
                 names: choices.names,
                 roles: choices.roles,
                 user_mode: choices.user_mode.as_str().to_owned(),
+                end_to_end_agents: known
+                    .end_to_end_agents(&self.presence)
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
                 origin: if known.is_static() { "static" } else { "dynamic" }.to_owned(),
             });
         }

@@ -34,6 +34,8 @@ pub(crate) trait Target: Send {
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
     /// Says that nothing more will come.
     fn finish(&mut self) -> impl Future<Output = ()> + Send;
+    /// The same, and why, beside the bytes where the client's way has a place for it.
+    fn fail(&mut self, why: &'static str) -> impl Future<Output = ()> + Send;
 }
 
 /// Both.
@@ -84,6 +86,10 @@ impl<T: AsyncWrite + Send> Target for NativeTarget<T> {
     async fn finish(&mut self) {
         let _ = self.0.shutdown().await;
     }
+
+    async fn fail(&mut self, _: &'static str) {
+        self.finish().await;
+    }
 }
 
 impl<T: AsyncRead + AsyncWrite + Send> Source for Native<T> {
@@ -99,6 +105,10 @@ impl<T: AsyncRead + AsyncWrite + Send> Target for Native<T> {
 
     async fn finish(&mut self) {
         self.to.finish().await;
+    }
+
+    async fn fail(&mut self, why: &'static str) {
+        self.to.fail(why).await;
     }
 }
 
@@ -163,6 +173,12 @@ impl Target for GrpcTarget {
     async fn finish(&mut self) {
         self.0 = None;
     }
+
+    async fn fail(&mut self, why: &'static str) {
+        if let Some(to) = self.0.take() {
+            let _ = to.send(Err(Status::unavailable(why))).await;
+        }
+    }
 }
 
 impl Source for Grpc {
@@ -178,6 +194,10 @@ impl Target for Grpc {
 
     async fn finish(&mut self) {
         self.to.finish().await;
+    }
+
+    async fn fail(&mut self, why: &'static str) {
+        self.to.fail(why).await;
     }
 }
 

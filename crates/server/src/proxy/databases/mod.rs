@@ -4,6 +4,7 @@
 mod cancels;
 mod client;
 mod fresh;
+mod greeting;
 mod relay;
 mod word;
 
@@ -11,19 +12,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use metrics::{counter, histogram};
 use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, Identity};
 use sallyport_audit::{Code, Event, PHASE};
 use sallyport_ca::Opening;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::options;
-use sallyport_databases::postgres::startup::{self, CancelKey, First, Startup};
+use sallyport_databases::postgres::startup::{CancelKey, First, Startup};
 use sallyport_databases::service::not_end_to_end;
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::Status;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info, info_span, warn};
 
@@ -31,6 +33,8 @@ use self::cancels::{Cancels, Registered};
 pub(crate) use self::client::{Answer, Grpc, connected};
 use self::client::{Client, Native};
 pub(crate) use self::fresh::FreshKeys;
+use self::greeting::{Denied, first_packet, say};
+pub(crate) use self::greeting::{refuse_plain, refuse_stranger, refuse_unfit};
 use self::word::Words;
 use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
 use crate::ServerError;
@@ -39,12 +43,10 @@ use crate::view::{ClusterView, Resolved};
 
 /// How long a client may take for its first packet, as PostgreSQL's `authentication_timeout`.
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
-/// Requests for encryption inside a connection that has it.
-const MOST_REQUESTS: usize = 3;
 /// How long the agent has to end a session that is no longer allowed in the database's own words, before the way is closed.
 const CUT_GRACE: Duration = Duration::from_millis(500);
-/// What a refused client has to take its answer.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Agents that a client may name, as many as a database has.
+const MOST_AGENTS: usize = 64;
 
 /// Somebody whose certificate is proven, in front of the databases.
 #[derive(Debug, Clone)]
@@ -68,28 +70,28 @@ pub(crate) struct Databases {
     public_names: Arc<[String]>,
 }
 
+/// What a client says before all else, as far as it is decided about here.
+#[derive(Debug, Clone, Copy)]
+struct Said<'a> {
+    user: Option<&'a str>,
+    name: Option<&'a str>,
+    /// For a client whose TLS goes on to an agent: the agents that will do.
+    end_to_end: Option<&'a [HostId]>,
+}
+
+impl<'a> Said<'a> {
+    fn by(startup: &'a Startup) -> Self {
+        Self { user: startup.user(), name: startup.database(), end_to_end: None }
+    }
+}
+
 /// A way that is open.
-struct Opened {
+pub(crate) struct Opened {
     stream: tunnel::Stream,
     database: Arc<Database>,
     permit: DatabasePermit,
     _cancel: Registered,
     _counted: crate::sessions::SessionGuard,
-}
-
-/// Why there is none: what the client reads, and what goes on record.
-struct Denied {
-    refusal: Refusal,
-    /// A stable word for metrics and events.
-    reason: &'static str,
-    /// In the words of the audit log, where they are others.
-    internal: Option<String>,
-}
-
-impl Denied {
-    fn new(reason: &'static str, refusal: Refusal) -> Self {
-        Self { refusal, reason, internal: None }
-    }
 }
 
 impl Databases {
@@ -144,17 +146,7 @@ impl Databases {
             user = %guest.identity.display_name(),
             database = Empty
         );
-        // Never entered: what is spawned meanwhile would keep it.
-        let opening = info_span!(
-            target: PHASE,
-            parent: None,
-            "proxy.connect",
-            traceparent = guest.said.map(display),
-            otel.kind = "server",
-            client.address = %guest.client.ip(),
-            network.protocol.name = "postgresql",
-            "error.type" = Empty
-        );
+        let opening = opening(&guest);
         let mut ahead = BytesMut::new();
         let waiting = info_span!(target: PHASE, parent: &opening, "database.startup");
         let reading = first_packet(&mut client, &mut ahead);
@@ -187,23 +179,83 @@ impl Databases {
             span.record("database", asked.as_str());
         }
         async {
-            let began = Instant::now();
-            let opened = self.open(&guest, asked.as_ref(), &startup, OffsetDateTime::now_utc(), &opening);
-            histogram!("sallyport_session_open_seconds").record(began.elapsed());
-            let first_byte = info_span!(target: PHASE, parent: &opening, "database.first_byte");
-            if let Err(denied) = &opened {
-                opening.record("error.type", denied.reason);
-            }
-            drop(opening);
-            match opened {
-                Ok(opened) => {
-                    self.carry(&guest, opened, &startup, ahead.freeze(), client, first_byte).await;
+            let said = Said::by(&startup);
+            match self.open_timed(&guest, asked.as_ref(), said, &opening) {
+                Ok((opened, first_byte)) => {
+                    drop(opening);
+                    let mut first = BytesMut::from(startup.to_bytes().as_slice());
+                    first.extend_from_slice(&ahead);
+                    self.carry(&guest, opened, Some(first.freeze()), client, first_byte).await;
                 }
-                Err(denied) => self.refuse(&guest, asked.as_ref(), Some(&startup), denied, client).await,
+                Err(denied) => {
+                    drop(opening);
+                    self.refuse(&guest, asked.as_ref(), Some(said), denied, client).await;
+                }
             }
         }
         .instrument(span)
         .await;
+    }
+
+    /// Opens the way for a client whose TLS goes on to an agent, which is one of `agents`, by what it says outside of that.
+    pub(crate) fn open_end_to_end(
+        &self,
+        guest: &Guest,
+        asked: &DatabaseName,
+        user: &str,
+        name: &str,
+        agents: &[String],
+    ) -> Result<(Opened, Span), Status> {
+        if agents.len() > MOST_AGENTS {
+            let problem = format!("{} agents are named, at most {MOST_AGENTS} are allowed", agents.len());
+            return Err(Status::invalid_argument(problem));
+        }
+        let agents: Result<Vec<HostId>, _> = agents.iter().map(|agent| agent.parse()).collect();
+        let agents = agents.map_err(|error| Status::invalid_argument(format!("an agent's id: {error}")))?;
+        let opening = opening(guest);
+        let said = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+        let (user, name) = (said(user), said(name));
+        let said = Said { user: user.as_deref(), name: name.as_deref(), end_to_end: Some(&agents) };
+        self.open_timed(guest, Some(asked), said, &opening).map_err(|denied| {
+            let status = denied.status();
+            self.put_on_record(guest, Some(asked), Some(said), denied);
+            status
+        })
+    }
+
+    /// Carries what a client and an agent say to each other in TLS of their own.
+    pub(crate) async fn carry_end_to_end(
+        &self,
+        guest: Guest,
+        (opened, first_byte): (Opened, Span),
+        client: Grpc,
+    ) {
+        let span = info_span!(
+            "proxy.database",
+            user = %guest.identity.display_name(),
+            database = %opened.permit.database()
+        );
+        self.carry(&guest, opened, None, client, first_byte).instrument(span).await;
+    }
+
+    /// [`Databases::open`], with its time and its outcome noted; and what lasts until the first byte comes back.
+    fn open_timed(
+        &self,
+        guest: &Guest,
+        asked: Option<&DatabaseName>,
+        said: Said<'_>,
+        opening: &Span,
+    ) -> Result<(Opened, Span), Denied> {
+        let began = Instant::now();
+        let opened = self.open(guest, asked, said, OffsetDateTime::now_utc(), opening);
+        histogram!("sallyport_session_open_seconds").record(began.elapsed());
+        match opened {
+            Ok(opened) => Ok((opened, info_span!(target: PHASE, parent: opening, "database.first_byte"))),
+            Err(denied) => {
+                opening.record("error.type", denied.reason);
+                Err(denied)
+            }
+        }
     }
 
     /// Finds, decides and opens.
@@ -211,7 +263,7 @@ impl Databases {
         &self,
         guest: &Guest,
         asked: Option<&DatabaseName>,
-        startup: &Startup,
+        said: Said<'_>,
         now: OffsetDateTime,
         opening: &Span,
     ) -> Result<Opened, Denied> {
@@ -227,11 +279,11 @@ impl Databases {
                     .hint("sallyport db login NAME writes a service for psql; by hand: options='-c sallyport.database=NAME'"),
             ));
         };
-        let Some(user) = startup.user() else {
+        let Some(user) = said.user else {
             let refusal = Refusal::new(SqlState::InvalidAuthorization, "no database user was named");
             return Err(Denied::new("no_user", refusal.hint("name one: psql \"service=NAME user=USER\"")));
         };
-        let name = startup.database().unwrap_or(user);
+        let name = said.name.unwrap_or(user);
         let database = self.view().database(asked).ok_or_else(|| {
             let text = format!("no database of the cluster is called \"{asked}\"");
             Denied::new(
@@ -251,7 +303,7 @@ impl Databases {
             };
             Denied { refusal, reason: "refused", internal: Some(refused.to_string()) }
         })?;
-        if permit.options().end_to_end {
+        if permit.options().end_to_end && said.end_to_end.is_none() {
             return Err(Denied::new("not_end_to_end", not_end_to_end(asked)));
         }
         let counted = self.dialler.sessions.begin(permit.user()).map_err(|too_many| {
@@ -274,7 +326,10 @@ impl Databases {
                     .hint("sallyport db ls --format json shows its agents; check that one runs and can reach the proxy"),
             )
         };
-        let agents = self.agents(&database).map_err(|problem| unreachable(&problem))?;
+        let mut agents = self.agents(&database).map_err(|problem| unreachable(&problem))?;
+        if let Some(will_do) = said.end_to_end {
+            agents.retain(|agent| will_do.contains(agent));
+        }
         let cancel = self.cancels.register(&permit).map_err(|error| unreachable(&error.to_string()))?;
         let traceparent = sallyport_telemetry::context(opening).map(|context| context.to_string());
         let header = |agent| {
@@ -287,10 +342,15 @@ impl Databases {
                 traceparent: traceparent.clone(),
                 postgres: Some(PostgresHeader {
                     database: Some(asked.clone()),
-                    proof: Some(guest.proof.clone()),
-                    opened: self.word(agent, &database, &permit, &guest.proof, now),
+                    // Who comes end to end proves it to the agent, which takes nobody else's word for it.
+                    proof: said.end_to_end.is_none().then(|| guest.proof.clone()),
+                    opened: match said.end_to_end {
+                        Some(_) => None,
+                        None => self.word(agent, &database, &permit, &guest.proof, now),
+                    },
                     cancel: cancel.hexadecimal(),
-                    tls: self.fresh.is_some(),
+                    tls: self.fresh.is_some() && said.end_to_end.is_none(),
+                    end_to_end: said.end_to_end.is_some(),
                 }),
             };
             serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()
@@ -373,9 +433,21 @@ impl Databases {
         &self,
         guest: &Guest,
         asked: Option<&DatabaseName>,
-        startup: Option<&Startup>,
+        said: Option<Said<'_>>,
         denied: Denied,
         client: impl Client,
+    ) {
+        let refusal = denied.refusal.clone();
+        self.put_on_record(guest, asked, said, denied);
+        say(client, &refusal).await;
+    }
+
+    fn put_on_record(
+        &self,
+        guest: &Guest,
+        asked: Option<&DatabaseName>,
+        said: Option<Said<'_>>,
+        denied: Denied,
     ) {
         counter!("sallyport_sessions_total", "result" => denied.reason).increment(1);
         info!(reason = denied.reason, message = denied.refusal.message, "database session refused");
@@ -389,14 +461,13 @@ impl Databases {
         if let Some(asked) = asked {
             event = event.node(asked.as_str());
         }
-        if let Some(startup) = startup {
+        if let Some(said) = said {
             let bounded = |text: &str| text.chars().take(128).collect::<String>();
             event = event
-                .field("db_user", startup.user().map(bounded).unwrap_or_default())
-                .field("db_name", startup.database().map(bounded).unwrap_or_default());
+                .field("db_user", said.user.map(bounded).unwrap_or_default())
+                .field("db_name", said.name.or(said.user).map(bounded).unwrap_or_default());
         }
         self.dialler.sink.emit(event);
-        say(client, &denied.refusal).await;
     }
 
     /// Passes a cancel request on to the agent of the session that has the key. As at a database, nobody learns whether
@@ -419,6 +490,7 @@ impl Databases {
                 opened: None,
                 cancel: found.hexadecimal(),
                 tls: false,
+                end_to_end: false,
             }),
         };
         let header = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
@@ -438,15 +510,12 @@ impl Databases {
         &self,
         guest: &Guest,
         opened: Opened,
-        startup: &Startup,
-        ahead: Bytes,
+        first: Option<Bytes>,
         client: impl Client,
         first_byte: Span,
     ) {
         let Opened { stream, database, permit, _cancel, _counted } = opened;
         let (database, permit) = (&database, &permit);
-        let mut first = BytesMut::from(startup.to_bytes().as_slice());
-        first.extend_from_slice(&ahead);
         let cut = async {
             let reason = self.taken_away(guest, database, permit).await;
             // The agent sees it, too, and says it in the database's own protocol.
@@ -454,12 +523,12 @@ impl Databases {
             reason
         };
         let carried = async {
-            match &self.fresh {
-                None => relay::carry(client, &stream, first.freeze(), first_byte).await,
-                Some(fresh) => {
-                    Box::pin(fresh.carry(client, stream, first.freeze(), first_byte)).await;
+            match (&self.fresh, first) {
+                (Some(fresh), Some(first)) => {
+                    Box::pin(fresh.carry(client, stream, first, first_byte)).await;
                     Ok(())
                 }
+                (_, first) => relay::carry(client, &stream, first, first_byte).await,
             }
         };
         let ended = tokio::select! {
@@ -508,80 +577,16 @@ impl Databases {
     }
 }
 
-/// The first packet that is not a request for encryption; none when the client has gone. What follows it stays in `ahead`.
-async fn first_packet(client: &mut impl Client, ahead: &mut BytesMut) -> Result<Option<First>, Denied> {
-    for _ in 0..MOST_REQUESTS {
-        let first = loop {
-            let read = startup::read(ahead).map_err(|error| {
-                Denied::new("malformed", Refusal::new(SqlState::ProtocolViolation, error.to_string()))
-            })?;
-            if let Some((first, length)) = read {
-                ahead.advance(length);
-                break first;
-            }
-            match client.next().await {
-                Ok(Some(bytes)) => ahead.extend_from_slice(&bytes),
-                Ok(None) | Err(_) => return Ok(None),
-            }
-        };
-        if !matches!(first, First::Tls | First::Gssapi) {
-            return Ok(Some(first));
-        }
-        // There is encryption around this already.
-        if client.send(Bytes::from_static(&[startup::DECLINED])).await.is_err() {
-            return Ok(None);
-        }
-    }
-    Err(Denied::new(
-        "malformed",
-        Refusal::new(SqlState::ProtocolViolation, "too many requests for encryption"),
-    ))
-}
-
-/// Says no in PostgreSQL's own words, and ends the connection so that they arrive.
-async fn say(mut client: impl Client, refusal: &Refusal) {
-    let saying = async {
-        if client.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
-            client.finish().await;
-        }
-    };
-    let _ = tokio::time::timeout(LAST_WORDS, saying).await;
-}
-
-/// To a client without TLS.
-pub(crate) async fn refuse_plain<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) {
-    let refusal = Refusal::new(SqlState::InvalidAuthorization, "this port speaks TLS only")
-        .hint("use sslmode=verify-full, or psql \"service=NAME\" after sallyport db login NAME");
-    let saying = async {
-        let _ = stream.write_all(&refusal.to_bytes()).await;
-        let _ = stream.shutdown().await;
-    };
-    let _ = tokio::time::timeout(LAST_WORDS, saying).await;
-}
-
-/// To a client without a user's certificate.
-pub(crate) async fn refuse_stranger<T: AsyncRead + AsyncWrite + Send>(stream: T) {
-    let refusal = Refusal::new(SqlState::InvalidAuthorization, "the connection shows no certificate of a user of this cluster")
-        .hint("sallyport login, then sallyport db login NAME and psql \"service=NAME\"; or sallyport db connect NAME");
-    answer_startup(stream, &refusal).await;
-}
-
-/// To a client whose TLS the cluster's suite does not allow.
-pub(crate) async fn refuse_unfit<T: AsyncRead + AsyncWrite + Send>(stream: T) {
-    let refusal = Refusal::new(
-        SqlState::InvalidAuthorization,
-        "this cluster requires post-quantum key exchange (X25519MLKEM768), which your client did not offer",
+/// Around the beginning of a connection. Never entered: what is spawned meanwhile would keep it.
+fn opening(guest: &Guest) -> Span {
+    info_span!(
+        target: PHASE,
+        parent: None,
+        "proxy.connect",
+        traceparent = guest.said.map(display),
+        otel.kind = "server",
+        client.address = %guest.client.ip(),
+        network.protocol.name = "postgresql",
+        "error.type" = Empty
     )
-    .hint("sallyport db connect NAME, or sallyport proxy db NAME --tunnel, bring it");
-    answer_startup(stream, &refusal).await;
-}
-
-/// A client reads an answer only after it has asked.
-async fn answer_startup<T: AsyncRead + AsyncWrite + Send>(stream: T, refusal: &Refusal) {
-    let mut client = Native::new(stream);
-    let mut ahead = BytesMut::new();
-    let asked = tokio::time::timeout(LAST_WORDS, first_packet(&mut client, &mut ahead)).await;
-    if let Ok(Ok(Some(First::Startup(_)))) = asked {
-        say(client, refusal).await;
-    }
 }

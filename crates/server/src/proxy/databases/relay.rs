@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::counter;
-use sallyport_databases::postgres::error::{Refusal, SqlState};
+use sallyport_databases::postgres::boundary::Boundary;
+use sallyport_databases::postgres::error::{LOST, LOST_HINT, Refusal, SqlState};
 use sallyport_wire::tunnel::{self, TunnelError};
 use tracing::Span;
 
@@ -17,63 +18,18 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How long a client has to take the last message.
 const GRACE: Duration = Duration::from_secs(3);
 
-const LOST: &str = "the connection to the agent that serves this database was lost";
-const LOST_HINT: &str = "a statement that was running may have been done or not; connect again, and if that is refused: \
-                         sallyport db ls";
-
 /// Why a session ended before its time.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection to the agent was lost: {0}")]
 pub(super) struct Lost(#[from] TunnelError);
 
-/// Where the server's messages end: only there may another one be put (§53.7).
-#[derive(Debug, Default)]
-struct Boundary {
-    /// Of a header of five bytes, what has come.
-    head: [u8; HEAD_BYTES],
-    have: usize,
-    /// Bytes of the message that are still to come.
-    left: u64,
-}
-
-impl Boundary {
-    fn pass(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            if self.left > 0 {
-                let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-                self.left -= taken as u64;
-                bytes = bytes.get(taken..).unwrap_or_default();
-                continue;
-            }
-            let taken = (HEAD_BYTES - self.have).min(bytes.len());
-            let (now, rest) = bytes.split_at(taken);
-            if let Some(room) = self.head.get_mut(self.have..self.have + taken) {
-                room.copy_from_slice(now);
-            }
-            (self.have, bytes) = (self.have + taken, rest);
-            if self.have == HEAD_BYTES {
-                let [_, a, b, c, d] = self.head;
-                // The length counts itself.
-                self.left = u64::from(u32::from_be_bytes([a, b, c, d])).saturating_sub(4);
-                self.have = 0;
-            }
-        }
-    }
-
-    fn is_here(&self) -> bool {
-        self.left == 0 && self.have == 0
-    }
-}
-
-/// The kind of a message and its length.
-const HEAD_BYTES: usize = 5;
-
-/// Carries bytes until the agent has said everything, or the client is gone. `first` goes before all that the client says.
-/// A client that has not gone reads why the agent has. `first_byte` ends with the first that the agent says.
+/// Carries bytes until the agent has said everything, or the client is gone. `first` goes before all that the client says;
+/// none where client and agent have TLS of their own, in which nothing can be put. A client that has not gone reads why the
+/// agent has. `first_byte` ends with the first that the agent says.
 pub(super) async fn carry(
     client: impl Client,
     agent: &tunnel::Stream,
-    first: Bytes,
+    first: Option<Bytes>,
     first_byte: Span,
 ) -> Result<(), Lost> {
     let (mut from, mut to) = client.split();
@@ -81,8 +37,12 @@ pub(super) async fn carry(
         counter!("sallyport_bytes_total", "direction" => "to_database"),
         counter!("sallyport_bytes_total", "direction" => "from_database"),
     );
+    let seen = first.is_some();
     let up = async {
-        let mut next = Some(first);
+        let mut next = match first {
+            Some(first) => Some(first),
+            None => from.next().await.map_err(Ended::Client)?,
+        };
         while let Some(mut bytes) = next {
             sent.increment(bytes.len() as u64);
             while !bytes.is_empty() {
@@ -101,7 +61,9 @@ pub(super) async fn carry(
             drop(first_byte.take());
             match bytes {
                 Err(error) => {
-                    if boundary.is_here() {
+                    if !seen {
+                        let _ = tokio::time::timeout(GRACE, to.fail(LOST)).await;
+                    } else if boundary.is_here() {
                         let refusal = Refusal::new(SqlState::ConnectionFailure, LOST).hint(LOST_HINT);
                         let saying = async {
                             if to.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
@@ -115,7 +77,9 @@ pub(super) async fn carry(
                 }
                 Ok(Some(bytes)) => {
                     received.increment(bytes.len() as u64);
-                    boundary.pass(&bytes);
+                    if seen {
+                        boundary.pass(&bytes);
+                    }
                     to.send(bytes).await.map_err(Ended::Client)?;
                 }
                 Ok(None) => {
@@ -168,7 +132,8 @@ mod tests {
         let (client, served) = tokio::io::duplex(64 * 1024);
         let stream = proxy.open(Bytes::from_static(b"header")).unwrap();
         let carrying = tokio::spawn(async move {
-            let ended = carry(Native::new(served), &stream, Bytes::from_static(b"first"), Span::none()).await;
+            let ended =
+                carry(Native::new(served), &stream, Some(Bytes::from_static(b"first")), Span::none()).await;
             drop((proxy, opened, agent));
             ended
         });
@@ -223,20 +188,6 @@ mod tests {
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.unwrap();
         assert!(rest.is_empty(), "{rest:?}");
-    }
-
-    #[test]
-    fn ends_of_messages_are_found_however_they_are_split() {
-        let messages = b"Z\0\0\0\x05IC\0\0\0\x0bSELECT\0n\0\0\0\x04".to_vec();
-        for step in 1..=messages.len() {
-            let mut boundary = Boundary::default();
-            let mut passed = 0;
-            for part in messages.chunks(step) {
-                boundary.pass(part);
-                passed += part.len();
-                assert_eq!(boundary.is_here(), [6, 18, 23].contains(&passed), "{passed} in steps of {step}");
-            }
-        }
     }
 
     #[tokio::test]

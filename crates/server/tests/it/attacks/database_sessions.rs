@@ -1,22 +1,33 @@
 //! A proxy that was taken over, and the databases behind an agent that dials it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use data_encoding::BASE64;
 use prost::Message;
+use sallyport_access::HostId;
 use sallyport_ca::Opening;
+use sallyport_ca::tls::node::NodeClient;
+use sallyport_ca::tls::{ClientAuth, client_config, server_config};
+use sallyport_sal::MemoryKey;
 use sallyport_server::Running;
 use sallyport_server::config::NodeSection;
-use sallyport_wire::tunnel::{Handle, Incoming};
-use sallyport_wire::v1;
+use sallyport_ssh::door::DoorStream;
+use sallyport_wire::database::preamble;
+use sallyport_wire::tunnel::{self, Handle, Incoming};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
+use sallyport_wire::{alpn, v1};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{ClientConfig, SignatureScheme};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::Code;
 
 use super::taken_proxies::lock;
@@ -24,10 +35,11 @@ use crate::support::hostile_proxy::HostileProxy;
 use crate::support::member::{Joining, Member, word};
 use crate::support::{self, Cluster, PATIENCE, User, node_section, until};
 
-/// A database that lets everybody in, and counts them.
+/// A database that lets everybody in, counts them, and keeps what they say.
 struct Database {
     address: String,
     logins: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<u8>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -42,10 +54,11 @@ impl Database {
         let listener = TcpListener::bind(support::loopback()).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let logins = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&logins);
+        let heard = Arc::<Mutex<Vec<u8>>>::default();
+        let (counted, hears) = (Arc::clone(&logins), Arc::clone(&heard));
         let task = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let counted = Arc::clone(&counted);
+                let (counted, hears) = (Arc::clone(&counted), Arc::clone(&hears));
                 tokio::spawn(async move {
                     let Ok(length) = stream.read_u32().await else { return };
                     let mut startup = vec![0; length as usize - 4];
@@ -58,11 +71,18 @@ impl Database {
                     }
                     counted.fetch_add(1, Ordering::SeqCst);
                     let _ = stream.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").await;
-                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                    let mut buffer = [0; 1024];
+                    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                        hears.lock().unwrap().extend_from_slice(&buffer[..count]);
+                    }
                 });
             }
         });
-        Self { address, logins, task }
+        Self { address, logins, heard, task }
+    }
+
+    fn heard(&self, part: &[u8]) -> bool {
+        contains(&self.heard.lock().unwrap(), part)
     }
 
     fn logins(&self) -> usize {
@@ -178,10 +198,48 @@ impl Scene {
         answer(&mut stream).await
     }
 
+    /// A stream that the agent takes for TLS of a user's program.
+    fn end_to_end(&self) -> tunnel::Stream {
+        let header = json!({
+            "kind": "postgres", "client_addr": "192.0.2.7:1234", "user": "victim",
+            "postgres": {"database": "prod", "cancel": "0000000100000001", "end_to_end": true},
+        });
+        self.tunnel.open(header.to_string().into()).unwrap()
+    }
+
+    /// What the user's program has, which the proxy has not.
+    fn client(&self, agents: &[HostId]) -> NodeClient {
+        let identity = (self.victim.tls_chain.as_str(), self.victim.tls_key.as_str());
+        NodeClient::one_of(&self.victim.trust, identity, alpn::DATABASE, "prod", agents).unwrap()
+    }
+
+    /// The user's own word for a session as `reader`.
+    fn own_word(&self, key: &str) -> Vec<u8> {
+        let opening = Opening {
+            agent: self.agent.parse().unwrap(),
+            database: "prod",
+            db_user: "reader",
+            db_name: "app",
+            user_certificate: &self.certificate,
+        };
+        let key = MemoryKey::from_pkcs8_pem(key).unwrap();
+        let word = opening.sign_as_user(&key, OffsetDateTime::now_utc()).unwrap();
+        preamble(&v1::DatabaseOpening {
+            certificate: word.certificate,
+            at: word.at,
+            nonce: word.nonce.into(),
+            signature: word.signature.into(),
+        })
+    }
+
     async fn end(self) {
         self.node.shutdown(false).await;
         self.cluster.running.shutdown(false).await;
     }
+}
+
+fn contains(all: &[u8], part: &[u8]) -> bool {
+    all.windows(part.len()).any(|window| window == part)
 }
 
 /// A client's first packet.
@@ -333,4 +391,124 @@ async fn a_permit_for_a_database_session_is_for_the_agent_that_serves_it() {
     databases.permit_database_session(late.clone()).await.unwrap();
     denied(gate.channel.clone(), late, "was begun already").await;
     scene.end().await;
+}
+
+/// Copies both ways until both have ended, and keeps all that has passed: what a proxy sees.
+async fn carry(
+    mut near: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    mut far: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    seen: Arc<Mutex<Vec<u8>>>,
+) {
+    let (mut here, mut there) = ([0; 4096], [0; 4096]);
+    loop {
+        tokio::select! {
+            read = near.read(&mut here) => match read {
+                Ok(count @ 1..) => {
+                    seen.lock().unwrap().extend_from_slice(&here[..count]);
+                    if far.write_all(&here[..count]).await.is_err() || far.flush().await.is_err() { return }
+                }
+                _ => return,
+            },
+            read = far.read(&mut there) => match read {
+                Ok(count @ 1..) => {
+                    seen.lock().unwrap().extend_from_slice(&there[..count]);
+                    if near.write_all(&there[..count]).await.is_err() { return }
+                }
+                _ => return,
+            },
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
+    let scene = Scene::new().await;
+    create(&scene.cluster, format!("{ROLE}  options: {{db_end_to_end: required}}\n")).await;
+    let agent: HostId = scene.agent.parse().unwrap();
+
+    // The user's program, by way of the proxy.
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let seen = Arc::<Mutex<Vec<u8>>>::default();
+    let carrying = tokio::spawn(carry(far, scene.end_to_end(), Arc::clone(&seen)));
+    let mut program = DoorStream::connect(near, &scene.client(&[agent]), OffsetDateTime::now_utc()).unwrap();
+    program.handshake().await.unwrap();
+    program.write_all(&scene.own_word(&scene.victim.tls_key)).await.unwrap();
+    program.write_all(&startup("reader", "app")).await.unwrap();
+    program.flush().await.unwrap();
+    assert_eq!(answer(&mut program).await, "Z");
+    program.write_all(b"Q\0\0\0\x14select treasure\0").await.unwrap();
+    program.flush().await.unwrap();
+    until("the statement", async || scene.database.heard(b"select treasure").then_some(())).await;
+    let started = support::events(&mut scene.cluster.admin().await, "SP2200I").await;
+    assert!(started.iter().any(|event| event["fields"]["came"] == "end_to_end"), "{started:?}");
+    drop(program);
+    carrying.await.unwrap();
+    let seen = seen.lock().unwrap().clone();
+    assert!(seen.len() > 1000 && seen[0] == 22, "a handshake of TLS: {} bytes", seen.len());
+    for part in [&b"treasure"[..], b"reader", b"SFATAL", &scene.certificate[100..164]] {
+        assert!(!contains(&seen, part), "{:?} passed in the clear", String::from_utf8_lossy(part));
+    }
+
+    // The proxy with what it has: no certificate; its own; the user's, without the key.
+    let logins = scene.database.logins();
+    let trust = &scene.victim.trust;
+    let own = (scene.member.issued.tls_certificate_pem.as_str(), scene.member.key.as_str());
+    let without = client_config(trust, None, &[alpn::DATABASE]).unwrap();
+    let with_own = client_config(trust, Some(own), &[alpn::DATABASE]).unwrap();
+    let mut with_theirs = with_own.clone();
+    with_theirs.client_auth_cert_resolver = Arc::new(Borrowed(with_own.clone(), scene.certificate.clone()));
+    let mut other_protocol = scene.victim.tls(alpn::NATIVE);
+    other_protocol.resumption = tokio_rustls::rustls::client::Resumption::disabled();
+    for (what, config) in [
+        ("no certificate", without),
+        ("its own", with_own),
+        ("the user's without the key", with_theirs),
+        ("a connection of the user's to something else", other_protocol),
+    ] {
+        let name = format!("node.{}", support::CLUSTER).try_into().unwrap();
+        let name = tokio_rustls::rustls::pki_types::ServerName::to_owned(&name);
+        let begun = async {
+            let mut tls = TlsConnector::from(Arc::new(config)).connect(name, scene.end_to_end()).await?;
+            tls.write_all(&scene.own_word(&scene.member.key)).await?;
+            tls.write_all(&startup("reader", "app")).await?;
+            tls.flush().await?;
+            tls.read_u8().await
+        };
+        let begun = tokio::time::timeout(PATIENCE, begun).await.unwrap();
+        assert!(begun.is_err(), "{what}: {begun:?}");
+    }
+    assert_eq!(scene.database.logins(), logins);
+
+    // And in the agent's place, as itself or as another node.
+    let other = Joining::new("node", "web-9").join(&scene.cluster).await.unwrap();
+    for member in [&scene.member, &other] {
+        let chain = &member.issued.tls_certificate_pem;
+        let config =
+            server_config(trust, chain, &member.key, &[alpn::DATABASE], ClientAuth::Required).unwrap();
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let taking =
+            tokio::spawn(async move { TlsAcceptor::from(Arc::new(config)).accept(far).await.is_ok() });
+        let mut program =
+            DoorStream::connect(near, &scene.client(&[agent]), OffsetDateTime::now_utc()).unwrap();
+        let shaken = program.handshake().await.unwrap_err();
+        assert!(sallyport_ca::tls::refusal(&shaken).is_some(), "{shaken:?}");
+        assert!(!taking.await.unwrap());
+    }
+    scene.end().await;
+}
+
+/// Somebody's certificate, signed for with the wrong key.
+#[derive(Debug)]
+struct Borrowed(ClientConfig, Vec<u8>);
+
+impl ResolvesClientCert for Borrowed {
+    fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let own = self.0.client_auth_cert_resolver.resolve(hints, schemes)?;
+        let theirs = vec![CertificateDer::from(self.1.clone())];
+        Some(Arc::new(CertifiedKey::new(theirs, Arc::clone(&own.key))))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use sallyport_ca::Opening;
 use sallyport_ca::keys::TlsKey;
-use sallyport_sal::Suite;
+use sallyport_sal::{MemoryKey, Suite};
 use sallyport_wire::v1;
 use sallyport_wire::v1::databases_client::DatabasesClient;
+use time::OffsetDateTime;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tonic::Code;
@@ -115,6 +117,29 @@ async fn a_certificate_as_a_database_user_is_for_one_session_that_a_proxy_opened
     // The roles are the authority's to ask, whatever a proxy has opened.
     let other_user = v1::CertifyDatabaseUserRequest { db_user: "postgres".to_owned(), ..request.clone() };
     denied(opened(&gate, &agent.id, other_user), "no role allows it").await;
+
+    // The user's own word takes the user's key.
+    let opening = Opening {
+        agent: agent.id.parse().unwrap(),
+        database: "dev",
+        db_user: "reader",
+        db_name: "app",
+        user_certificate: &request.user_certificate,
+    };
+    let signed = |key: &str| {
+        let key = MemoryKey::from_pkcs8_pem(key).unwrap();
+        let word = opening.sign_as_user(&key, OffsetDateTime::now_utc()).unwrap();
+        let (nonce, signature) = (word.nonce.into(), word.signature.into());
+        let word = v1::DatabaseOpening { certificate: word.certificate, at: word.at, nonce, signature };
+        v1::CertifyDatabaseUserRequest { opened: Some(word), ..request.clone() }
+    };
+    denied(signed(&agent.key), "signature").await;
+    denied(signed(&gate.key), "signature").await;
+    let own = signed(&victim.tls_key);
+    let elsewhere = certify(&other, own.clone()).await.unwrap_err();
+    assert!(elsewhere.message().contains("signature"), "{elsewhere:?}");
+    certify(&agent, own.clone()).await.unwrap();
+    denied(own, "has its certificate already").await;
 
     // What the proxy opened gives one certificate, and not another.
     certify(&agent, given.clone()).await.unwrap();

@@ -203,7 +203,7 @@ async fn enter(
         By::GrpcDatabase => {
             let mut transport = grpc(false).await;
             let (send, receive) = mpsc::channel(16);
-            let target = v1::DatabaseTarget { database: "prod".to_owned() };
+            let target = v1::DatabaseTarget { database: "prod".to_owned(), ..Default::default() };
             for frame in [AskDatabase::Target(target), AskDatabase::Data(startup())] {
                 send.send(v1::ProxyDatabaseRequest { frame: Some(frame) }).await.unwrap();
             }
