@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -141,6 +141,47 @@ fn one_trace_has_the_parts_of_client_proxy_authority_and_node() {
 const ROLE: &str = "kind: role\nversion: v1\nmetadata: {name: dba}\nspec:\n  allow:\n    db_labels: {env: test}\n    \
                     db_users: [app]\n    db_names: [shop]\n";
 
+/// A span's name, the services that export it, and the name of the span above it.
+type Part = (String, String, Option<String>);
+
+/// The parts of the trace of a connection to a database that has one which fits, once proxy and node have exported theirs.
+fn database_trace(collector: &Collector, fits: impl Fn(&str, &str) -> bool) -> Vec<Part> {
+    wait_for("a trace with all parts of proxy and node", || {
+        let spans = collector.spans.lock().unwrap();
+        let (_, fitting) = spans.iter().find(|(whose, span)| fits(whose, &span.name))?;
+        let of_trace: Vec<&(String, Span)> =
+            spans.iter().filter(|(_, span)| span.trace_id == fitting.trace_id).collect();
+        let by_id: BTreeMap<&[u8], &Span> =
+            of_trace.iter().map(|(_, span)| (span.span_id.as_slice(), span)).collect();
+        let above = |span: &Span| by_id.get(span.parent_span_id.as_slice()).map(|above| above.name.clone());
+        let exported = |name: &str| of_trace.iter().any(|(_, span)| span.name == name);
+        ["proxy.connect", "node.connect"].into_iter().all(exported).then(|| {
+            of_trace.iter().map(|(whose, span)| (span.name.clone(), whose.clone(), above(span))).collect()
+        })
+    })
+}
+
+/// Holds a trace to what every connection to a database has, and to what this one has besides.
+fn hold(trace: &[Part], besides: &[(&str, &str, &str)]) {
+    let every = [
+        ("decision", "auth,proxy", "proxy.connect"),
+        ("tunnel", "auth,proxy", "proxy.connect"),
+        ("database.first_byte", "auth,proxy", "proxy.connect"),
+        ("node.connect", "node", "proxy.connect"),
+        ("database.startup", "node", "node.connect"),
+        ("recording", "node", "node.connect"),
+        ("database.credentials", "node", "node.connect"),
+        ("database.dial", "node", "node.connect"),
+        ("database.tls", "node", "node.connect"),
+        ("database.login", "node", "node.connect"),
+    ];
+    for (name, by, parent) in every.iter().chain(besides) {
+        let found =
+            trace.iter().any(|part| part.0 == *name && part.1 == *by && part.2.as_deref() == Some(*parent));
+        assert!(found, "{name} of {by} under {parent}: {trace:#?}");
+    }
+}
+
 #[test]
 fn a_connection_to_a_database_is_one_trace_from_the_proxy_to_the_login() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -157,40 +198,23 @@ fn a_connection_to_a_database_is_one_trace_from_the_proxy_to_the_login() {
     // The node hears of the database a moment later.
     let output = wait_for("the database", || Some(connect("app")).filter(|output| output.status.success()));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n");
-    let spans = wait_for("a trace with all parts of proxy and node", || {
-        let spans = collector.spans.lock().unwrap();
-        let login = spans.iter().find(|(_, span)| span.name == "database.login")?;
-        let of_trace = spans.iter().filter(|(_, span)| span.trace_id == login.1.trace_id).cloned();
-        let of_trace: Vec<(String, Span)> = of_trace.collect();
-        let connects = |name: &str| of_trace.iter().any(|(_, span)| span.name == name);
-        (connects("proxy.connect") && connects("node.connect")).then_some(of_trace)
-    });
-    let by_id: BTreeMap<String, &Span> = spans.iter().map(|(_, span)| (hex(&span.span_id), span)).collect();
-    let above = |span: &Span| by_id.get(&hex(&span.parent_span_id)).map(|above| above.name.clone());
-    for (name, by, parent) in [
-        ("database.startup", "auth,proxy", "proxy.connect"),
-        ("decision", "auth,proxy", "proxy.connect"),
-        ("tunnel", "auth,proxy", "proxy.connect"),
-        ("database.first_byte", "auth,proxy", "proxy.connect"),
-        ("node.connect", "node", "proxy.connect"),
-        ("database.startup", "node", "node.connect"),
-        ("recording", "node", "node.connect"),
-        ("database.credentials", "node", "node.connect"),
-        ("database.dial", "node", "node.connect"),
-        ("database.tls", "node", "node.connect"),
-        ("database.login", "node", "node.connect"),
-    ] {
-        let found = spans
-            .iter()
-            .any(|(whose, span)| span.name == name && whose == by && above(span).as_deref() == Some(parent));
-        assert!(
-            found,
-            "{name} of {by} under {parent}: {:#?}",
-            spans.iter().map(|(by, span)| (by, &span.name, above(span))).collect::<Vec<_>>()
-        );
-    }
+    // The proxy reads nothing of what the program and the agent say to each other.
+    let end_to_end =
+        database_trace(&collector, |whose, name| (whose, name) == ("node", "database.handshake"));
+    assert!(!end_to_end.iter().any(|part| part.0 == "database.startup" && part.1 == "auth,proxy"));
+    hold(&end_to_end, &[("database.handshake", "node", "node.connect")]);
+    // Where psql itself comes to the proxy's port, its TLS ends there.
+    let services = dave.home.join("services.conf");
+    let login = ["db", "login", "prod", "--db-user", "app", "--db-name", "shop"];
+    ok(dave.command(&login).env("PGSERVICEFILE", &services).output().unwrap());
+    let mut stock = Command::new("psql");
+    stock.env("PGSERVICEFILE", &services).env("PGCONNECT_TIMEOUT", "20").stdin(Stdio::null());
+    ok(stock.args(["-X", "service=prod", "-Atc", "select 6 * 7"]).output().unwrap());
+    let stock = database_trace(&collector, |whose, name| (whose, name) == ("auth,proxy", "database.startup"));
+    assert!(!stock.iter().any(|part| part.0 == "database.handshake"));
+    hold(&stock, &[("database.startup", "auth,proxy", "proxy.connect")]);
     // What was asked is not there; that somebody was refused is.
-    assert!(!format!("{spans:?}").contains("6 * 7"));
+    assert!(!format!("{:?}", collector.spans.lock().unwrap()).contains("6 * 7"));
     refused(&connect("postgres"), 2);
     wait_for("the refusal", || {
         let spans = collector.spans.lock().unwrap();
