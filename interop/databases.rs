@@ -279,7 +279,7 @@ fn psql_is_opened_copies_cancels_and_leaves_its_exit_code() {
 #[test]
 fn the_tunnel_serves_many_clients_and_several_databases() {
     let rig = Rig::new();
-    let tunnel = rig.tunnel(&["second", "prod", "--tunnel"]);
+    let tunnel = rig.tunnel(&["second=0", "prod=0", "--tunnel"]);
     let open = tunnel.url("reader", "ledger");
     assert_eq!(
         stdout(&ok(psql(&open, &["-c", "select current_user, current_database()"]))),
@@ -332,7 +332,7 @@ fn the_tunnel_serves_many_clients_and_several_databases() {
 #[test]
 fn a_tunnel_outlives_the_proxy_and_the_login() {
     let mut rig = Rig::new();
-    let tunnel = rig.tunnel(&["prod", "--tunnel"]);
+    let tunnel = rig.tunnel(&["prod=0", "--tunnel"]);
     let target = tunnel.url("app", "shop");
     let mut idle = Command::new(PYTHON);
     let text = "import sys, psycopg2\nc = psycopg2.connect(sys.argv[1])\nprint('in', flush=True)\nsys.stdin.readline()\n\
@@ -461,7 +461,7 @@ print("psycopg2 fine")
 #[test]
 fn drivers_of_python_do_all_they_can() {
     let rig = Rig::new();
-    let tunnel = rig.tunnel(&["prod", "--tunnel"]);
+    let tunnel = rig.tunnel(&["prod=0", "--tunnel"]);
     // Straight to the public port, and through the tunnel.
     for target in ["service=prod".to_owned(), tunnel.url("app", "shop")] {
         for (name, text) in [("with_psycopg.py", PSYCOPG), ("with_psycopg2.py", PSYCOPG2)] {
@@ -517,7 +517,7 @@ public class Client {
 fn java_connects_with_the_url_that_is_printed() {
     let rig = Rig::new();
     let url = stdout(&ok(rig.db(&["config", "prod", "--format", "jdbc"])));
-    let tunnel = rig.tunnel(&["prod", "--tunnel"]);
+    let tunnel = rig.tunnel(&["prod=0", "--tunnel"]);
     let plain = format!("jdbc:postgresql://127.0.0.1:{}/shop?user=app&sslmode=disable", tunnel.ports[0]);
     for url in [url.trim(), &plain] {
         let mut java = Command::new("java");
@@ -747,7 +747,7 @@ mod attacks {
         // The program itself is told what to do instead.
         assert!(said.contains("db_end_to_end: required") && said.contains("sallyport db connect"), "{said}");
         // psql by a tunnel, and started by us, speaks to the agent.
-        let tunnel = rig.tunnel(&["prod", "--tunnel"]);
+        let tunnel = rig.tunnel(&["prod=0", "--tunnel"]);
         let by_tunnel = psql(&tunnel.url("app", "shop"), &["-c", "select 2"]);
         assert_eq!(stdout(&ok(by_tunnel)).trim(), "2");
         let started = rig.db(&["connect", "prod", "--", "-X", "-A", "-t", "-c", "select 3"]);

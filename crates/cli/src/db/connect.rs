@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::choice::{self, Given};
-use super::listener::{Address, Listener, SOCKET_NAME, Way, serve};
+use super::listener::{Address, Listener, SOCKET_NAME, Way, place, serve};
 use super::ls;
 use super::startup::Pins;
 use crate::Global;
@@ -20,9 +20,6 @@ use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::{self, Stored};
 use crate::resident::Databases;
 use crate::served;
-
-/// The longest path of a socket (`sun_path` of unix(7)), without its final zero.
-const LONGEST_PATH: usize = 107;
 
 /// What would lead psql elsewhere, or make it ask for what the socket does not have.
 const MISLEADING: [&str; 14] = [
@@ -72,7 +69,8 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
             let place = place()?;
             let listener = Listener::bind(&Address::Unix(place.path().join(SOCKET_NAME))).await?;
             let databases = Rc::new(Databases::by_the_helper(global, &stored));
-            let way = Way::Tunnel { databases, database: name.to_string(), pins: Pins::default() };
+            let way =
+                Way::Tunnel { databases, database: name.to_string(), pins: Pins::default(), anybody: false };
             // psql shows what went wrong: it is told in its own protocol.
             tokio::task::spawn_local(serve(listener, way, |_| {}));
             let target = [
@@ -105,17 +103,6 @@ async fn as_whom(
     let found = ls::one(&authority.databases(), database).await?;
     served::remember(stored, std::slice::from_ref(&found));
     choice::pick(&found, &given)
-}
-
-/// A directory of this user's alone, with a path that is short enough for a socket.
-fn place() -> CliResult<tempfile::TempDir> {
-    let doing = "make a directory for the socket";
-    let make = |parent: &std::path::Path| tempfile::Builder::new().prefix("sallyport-db-").tempdir_in(parent);
-    let place = make(&std::env::temp_dir()).doing(doing)?;
-    if place.path().join(SOCKET_NAME).as_os_str().len() <= LONGEST_PATH {
-        return Ok(place);
-    }
-    make(std::path::Path::new("/tmp")).doing(doing)
 }
 
 /// Starts psql where it finds the socket by its environment: another user or name among its arguments is asked of the same

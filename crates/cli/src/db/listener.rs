@@ -14,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
+use super::owner;
 use super::startup::{self, Pins, Unusable};
 use crate::connect;
 use crate::error::{CliError, CliResult, Context, Exit};
@@ -25,6 +26,23 @@ const MOST_CLIENTS: usize = 1000;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What libpq calls the socket of a server in a directory that it is given as the host.
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";
+
+/// The longest path of a socket (`sun_path` of unix(7)), without its final zero.
+const LONGEST_PATH: usize = 107;
+
+/// A directory of this user's alone, with a path that is short enough for a socket. It goes when it is dropped.
+pub(super) fn place() -> CliResult<tempfile::TempDir> {
+    let doing = "make a directory for the socket";
+    let mine = fs::Permissions::from_mode(0o700);
+    let make = |parent: &Path| {
+        tempfile::Builder::new().prefix("sallyport-db-").permissions(mine.clone()).tempdir_in(parent)
+    };
+    let place = make(&std::env::temp_dir()).doing(doing)?;
+    if place.path().join(SOCKET_NAME).as_os_str().len() <= LONGEST_PATH {
+        return Ok(place);
+    }
+    make(Path::new("/tmp")).doing(doing)
+}
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,22 +129,48 @@ impl Listener {
         &self.address
     }
 
-    /// The next client of this user.
-    async fn accept(&self) -> io::Result<UnixStream> {
+    /// The next client; by a socket of this user alone, by TCP of whomever.
+    async fn accept(&self) -> io::Result<Accepted> {
         match &self.inner {
             Inner::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, client) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                let between = Some((client, stream.local_addr()?));
                 // Sockets of every family are read and written alike.
                 let socket = std::os::unix::net::UnixStream::from(OwnedFd::from(stream.into_std()?));
-                UnixStream::from_std(socket)
+                Ok(Accepted { stream: UnixStream::from_std(socket)?, between })
             }
             Inner::Unix(listener) => loop {
                 let (stream, _) = listener.accept().await?;
                 if resident::is_me(&stream)? {
-                    return Ok(stream);
+                    return Ok(Accepted { stream, between: None });
                 }
             },
+        }
+    }
+}
+
+/// A client.
+struct Accepted {
+    stream: UnixStream,
+    /// By TCP: its address and ours.
+    between: Option<(SocketAddr, SocketAddr)>,
+}
+
+impl Accepted {
+    /// Refuses a client by TCP that is another user's: a tunnel would let it in as this one.
+    async fn check(&self) -> CliResult {
+        let Some((client, here)) = self.between else { return Ok(()) };
+        let refused = |whose: &str| {
+            CliError::new(format!("refused a client at {client}: {whose}"))
+                .hint("--any-local-user lets every user of this machine in as you")
+                .exit(Exit::Refused)
+        };
+        let found = tokio::task::spawn_blocking(move || owner::of(client, here)).await;
+        match found.doing("learn whose a connection is")? {
+            Ok(user) if user == rustix::process::geteuid().as_raw() => Ok(()),
+            Ok(user) => Err(refused(&format!("it is a program of user {user}, and not yours"))),
+            Err(error) => Err(refused(&format!("whose it is cannot be learnt: {error}"))),
         }
     }
 }
@@ -142,8 +186,8 @@ async fn leave_no_corpse(path: &Path) -> CliResult {
 
 /// What is done with the clients of one address.
 pub(super) enum Way {
-    /// They need no TLS and no certificate: theirs is the login of whoever runs this.
-    Tunnel { databases: Rc<Databases>, database: String, pins: Pins },
+    /// They need no TLS and no certificate: theirs is the login of the user who runs this. By TCP, `anybody` on this machine may come.
+    Tunnel { databases: Rc<Databases>, database: String, pins: Pins, anybody: bool },
     /// Their bytes go to the cluster's public address as they are.
     Relay { proxy: String },
 }
@@ -180,10 +224,15 @@ pub(super) async fn serve(listener: Listener, way: Way, failed: impl Fn(&CliErro
 }
 
 impl Way {
-    async fn carry(&self, client: UnixStream) -> CliResult {
+    async fn carry(&self, client: Accepted) -> CliResult {
         match self {
-            Self::Relay { proxy } => relay(client, proxy).await,
-            Self::Tunnel { databases, database, pins } => tunnel(client, databases, database, pins).await,
+            Self::Relay { proxy } => relay(client.stream, proxy).await,
+            Self::Tunnel { databases, database, pins, anybody } => {
+                if !anybody {
+                    client.check().await?;
+                }
+                tunnel(client.stream, databases, database, pins).await
+            }
         }
     }
 }

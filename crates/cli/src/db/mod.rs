@@ -5,6 +5,7 @@ mod connect;
 mod environment;
 mod listener;
 mod ls;
+mod owner;
 mod proxy;
 mod service_file;
 mod startup;

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::choice::{self, Choice};
 use super::environment::conninfo_value;
-use super::listener::{Address, Listener, Way, serve};
+use super::listener::{Address, Listener, SOCKET_NAME, Way, place, serve};
 use super::ls;
 use super::startup::{Name, Pins};
 use crate::Global;
@@ -23,9 +24,9 @@ use crate::ui::{self, Format};
 
 /// Listen on this machine for clients of databases, and carry their connections to the cluster.
 ///
-/// With --tunnel, clients need neither TLS nor a certificate: whoever connects is you, so only programs of this machine
-/// can, and --listen with a path keeps other users of it out as well. All connections share one to the cluster. For
-/// everything that cannot use your certificate, or shall not: pools, graphical clients, programs with a plain URL.
+/// With --tunnel, clients need neither TLS nor a certificate: they come as you. So it is a socket that only your programs get to, or
+/// with --port an address of this machine, where programs of its other users are refused. All connections share one to the cluster.
+/// For everything that cannot use your certificate, or shall not: pools, graphical clients, programs with a plain URL.
 ///
 /// Without it, bytes go to the cluster's public address as they are, and the client's own TLS, with your certificate (db
 /// env, db config), ends at the cluster. For clients that speak TLS themselves and reach only this machine.
@@ -38,11 +39,11 @@ pub(crate) struct Args {
     /// Take connections without TLS and without a certificate.
     #[arg(long)]
     tunnel: bool,
-    /// Where to listen, for one database: 127.0.0.1:PORT, a path for a socket, or a directory for one. Default: a free port
-    /// of 127.0.0.1.
+    /// Where to listen, for one database: 127.0.0.1:PORT, a path for a socket, or a directory for one. Default: with --tunnel a
+    /// socket in a directory of your own, else a free port of 127.0.0.1.
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     listen: Option<Address>,
-    /// The port of 127.0.0.1 to listen on, for one database.
+    /// The port of 127.0.0.1 to listen on, for one database; 0 for a free one.
     #[arg(long, short = 'p', conflicts_with = "listen")]
     port: Option<u16>,
     /// With --tunnel, the database user of every client, whatever it says. Default: that of db login, else what the client
@@ -52,6 +53,10 @@ pub(crate) struct Args {
     /// With --tunnel, the only name of a database that clients get. Default: any, and that of db login for who says none.
     #[arg(long, short = 'n', value_name = "DATABASE", requires = "tunnel")]
     db_name: Option<String>,
+    /// With --tunnel on a port, let programs of every user of this machine in as you, also where the system does not say whose they
+    /// are.
+    #[arg(long, requires = "tunnel")]
+    any_local_user: bool,
     /// Use the stored login to this cluster.
     #[arg(long)]
     cluster: Option<String>,
@@ -69,7 +74,12 @@ fn named(text: &str) -> Result<(String, Option<u16>), String> {
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let stored = proxy_ssh::stored(global, args.cluster.as_deref())?;
-    let addresses = addresses(&args)?;
+    // Goes at the end, with the sockets in it.
+    let mut places = Vec::new();
+    let addresses = addresses(&args, &mut places)?;
+    if args.any_local_user {
+        ui::say("warning: every user of this machine who connects comes as you");
+    }
     if args.tunnel {
         check(&stored, global, &args).await?;
     }
@@ -86,7 +96,12 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
                 shown.push(Shown::new(name, listener.address(), &args, chosen.as_ref()));
                 let way = if args.tunnel {
                     let (databases, database) = (Rc::clone(&databases), name.clone());
-                    Way::Tunnel { databases, database, pins: pins(&args, chosen) }
+                    Way::Tunnel {
+                        databases,
+                        database,
+                        pins: pins(&args, chosen),
+                        anybody: args.any_local_user,
+                    }
                 } else {
                     Way::Relay { proxy: stored.profile.proxy.clone() }
                 };
@@ -105,7 +120,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         .await
 }
 
-fn addresses(args: &Args) -> CliResult<Vec<Address>> {
+fn addresses(args: &Args, places: &mut Vec<TempDir>) -> CliResult<Vec<Address>> {
     let usage = |what: &str| CliError::new(what).exit(Exit::Usage);
     let several = args.databases.len() > 1;
     if several
@@ -124,9 +139,21 @@ fn addresses(args: &Args) -> CliResult<Vec<Address>> {
         }
         return Ok(vec![listen.clone()]);
     }
-    let here =
-        |port: Option<u16>| Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port.unwrap_or(0)));
-    Ok(args.databases.iter().map(|(_, port)| here(port.or(args.port))).collect())
+    let here = |port: u16| Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    let mut addresses = Vec::new();
+    for (_, port) in &args.databases {
+        addresses.push(match port.or(args.port) {
+            Some(port) => here(port),
+            None if args.tunnel => {
+                let place = place()?;
+                let address = Address::Unix(place.path().join(SOCKET_NAME));
+                places.push(place);
+                address
+            }
+            None => here(0),
+        });
+    }
+    Ok(addresses)
 }
 
 /// Whether the cluster has these databases, and lets us. A tunnel outlives an authority that is away.
