@@ -34,7 +34,6 @@ use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span, info_span};
 
@@ -53,6 +52,7 @@ pub use session::{
 pub use x11::Display;
 pub(crate) use x11::DisplayOrigin;
 
+use crate::agent::connect_forwarded;
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::pump::Slack;
@@ -98,7 +98,7 @@ struct AgentSocket(PathBuf);
 #[async_trait]
 impl AgentSource for AgentSocket {
     async fn open(&self) -> io::Result<BoxedStream> {
-        Ok(Box::new(UnixStream::connect(&self.0).await?))
+        Ok(Box::new(connect_forwarded(&self.0, None).await?))
     }
 }
 
@@ -237,6 +237,9 @@ where
         )?;
         debug!("keys exchanged");
         exchange.end();
+        if let Some(binding) = handle.agent_session_binding() {
+            let _ = said.binding.set(binding.clone());
+        }
         let proving = credentials.prove(&mut handle, &settings.login);
         let answer = proving.instrument(info_span!(target: PHASE, "ssh.authentication")).await;
         match answer {

@@ -5,6 +5,7 @@
 //! asked: which identities there are, which server a login is for (OpenSSH's `session-bind@openssh.com`), and for the
 //! signature of that login.
 
+mod forwarded;
 mod messages;
 mod signer;
 
@@ -18,6 +19,7 @@ use ssh_key::public::KeyData;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use forwarded::connect as connect_forwarded;
 pub use signer::{LoginSigner, NotSigned};
 
 use crate::BoxedStream;

@@ -2,21 +2,22 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
+use russh::keys::agent::AgentSessionBinding;
 use russh::keys::{HashAlg, PublicKeyOrCertificate};
 use russh::{Channel, ChannelId, ChannelOpenFailure};
 use sallyport_access::{HostRole, Principal};
 use sallyport_ca::{CaError, Trust};
 use ssh_key::Certificate;
 use time::OffsetDateTime;
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::forward::{Endpoint, Remotes};
 use super::{ClientError, Display, Extras, Whom};
+use crate::agent::connect_forwarded;
 use crate::algorithms;
 use crate::pump::{Slack, pump};
 
@@ -26,6 +27,8 @@ pub(super) struct Said {
     texts: Mutex<Texts>,
     /// The user asked for agent forwarding on some session; until then no agent channel is accepted.
     pub(super) agent_wanted: AtomicBool,
+    /// What proves the host to the user's agent, once it is known.
+    pub(super) binding: OnceLock<AgentSessionBinding>,
     /// What a session was offered; until then no connection to a display is accepted.
     display: Mutex<Option<Arc<Display>>>,
 }
@@ -200,10 +203,10 @@ impl Handler for Events {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
-        let slack = self.slack.clone();
+        let (slack, said) = (self.slack.clone(), Arc::clone(&self.said));
         // Apart from the connection's own loop: a stuck agent must not stop the session.
         tokio::spawn(async move {
-            match UnixStream::connect(&socket).await {
+            match connect_forwarded(&socket, said.binding.get()).await {
                 Ok(agent) => {
                     reply.accept().await;
                     pump(channel, agent, slack).await;
