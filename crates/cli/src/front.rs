@@ -27,6 +27,11 @@ use crate::transport::{self, Ending, NodeStream};
 /// Which door to go to: `auto`, `native` or `ssh`.
 const VARIABLE: &str = "SALLYPORT_FRONT";
 
+/// What may be so when something was said early and not answered,
+const PERHAPS_DONE: &str = "what was asked may have been done";
+/// and what to do then.
+const LOOK: &str = "look whether it was done before you do it again";
+
 /// How long a node that knew SSH alone is taken to know no more.
 pub(crate) const SSH_ALONE: Duration = Duration::from_secs(10 * 60);
 
@@ -123,14 +128,20 @@ pub(crate) fn explain(node: &str, error: &io::Error) -> CliError {
             .exit(Exit::Connection);
     }
     if reason(error) == Some(DoorError::Unknown) {
-        return CliError::new(format!("{node}: {error}"))
-            .hint("look whether it was done before you do it again")
-            .exit(Exit::Connection);
+        return CliError::new(format!("{node}: {error}")).hint(LOOK).exit(Exit::Connection);
     }
     let said = chain(error, &error.to_string());
     CliError::new(format!("the connection to {node} failed: {said}"))
         .hint("sallyport status  (is the certificate still valid?); SALLYPORT_FRONT=ssh goes by SSH")
         .exit(Exit::Connection)
+}
+
+/// An error that follows something said early, of which the node has not proven what became of it.
+pub(crate) fn perhaps_done(error: CliError) -> CliError {
+    let said = error.what().to_owned();
+    let said = if said.contains(PERHAPS_DONE) { said } else { format!("{said}; {PERHAPS_DONE}") };
+    let exit = error.exit_kind();
+    CliError::new(said).hint(LOOK).exit(exit)
 }
 
 /// What there is to say of a node that was reached natively and is said to know SSH alone now.

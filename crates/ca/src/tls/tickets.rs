@@ -1,7 +1,7 @@
 //! The tickets that a server has given by which early data may come: each good once, and no longer than the certificate
 //! behind it. Nodes have them for their users, proxies for those who come by QUIC.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,35 @@ use time::OffsetDateTime;
 const MOST: usize = 4096;
 
 /// A server's tickets, in memory alone: one that was started anew knows none. What changes whom to believe or what is
-/// locked needs another one of these, so that whoever comes next proves everything again.
+/// locked needs another one of these ([`Tickets::renewed`]), so that whoever comes next proves everything again.
 #[derive(Default)]
-pub struct Tickets(Mutex<Kept>);
+pub struct Tickets {
+    kept: Mutex<Kept>,
+    taken: Arc<Mutex<Taken>>,
+}
+
+/// The names of tickets that were brought, the last few thousand: what was said early with one of them may have been done.
+#[derive(Default)]
+struct Taken {
+    keys: HashSet<Vec<u8>>,
+    order: VecDeque<Vec<u8>>,
+}
+
+impl Taken {
+    /// Whether this is the first time that it is brought.
+    fn add(&mut self, key: &[u8]) -> bool {
+        if !self.keys.insert(key.to_vec()) {
+            return false;
+        }
+        if self.order.len() >= MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.keys.remove(&oldest);
+        }
+        self.order.push_back(key.to_vec());
+        true
+    }
+}
 
 #[derive(Default)]
 struct Kept {
@@ -32,6 +58,12 @@ struct Entry {
 }
 
 impl Tickets {
+    /// Others, with none to be used yet. What was brought to these stays known.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self { kept: Mutex::default(), taken: Arc::clone(&self.taken) }
+    }
+
     /// How many can still be used.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -45,7 +77,7 @@ impl Tickets {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, key: Vec<u8>, entry: Entry) {
@@ -59,9 +91,14 @@ impl Tickets {
         kept.by_key.insert(key, entry);
     }
 
-    /// Takes one out. One that comes too late, or from another place, is gone as well.
-    fn take(&self, key: &[u8], now: OffsetDateTime, place: Option<IpAddr>) -> Option<Entry> {
-        self.kept().by_key.remove(key).filter(|entry| now < entry.until && entry.place == place)
+    /// Takes one out, and says whether it was brought before. One that comes too late, or from another place, is gone as
+    /// well.
+    fn take(&self, key: &[u8], now: OffsetDateTime, place: Option<IpAddr>) -> (Option<Entry>, bool) {
+        let found = self.kept().by_key.remove(key).filter(|entry| now < entry.until && entry.place == place);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was never given, or was forgotten, does nothing and takes no room from those that did.
+        let before = if found.is_some() { !taken.add(key) } else { taken.keys.contains(key) };
+        (found, before)
     }
 }
 
@@ -86,6 +123,8 @@ struct State {
     taken: Option<OffsetDateTime>,
     /// One was brought that is not good.
     refused: bool,
+    /// One was brought that was brought before.
+    again: bool,
 }
 
 enum Given {
@@ -139,6 +178,12 @@ impl Counter {
     pub fn has_refused(&self) -> bool {
         self.state().refused
     }
+
+    /// Whether a ticket was brought that was brought before: what was said early with it may have been done then.
+    #[must_use]
+    pub fn has_seen_before(&self) -> bool {
+        self.state().again
+    }
 }
 
 impl fmt::Debug for Counter {
@@ -162,8 +207,9 @@ impl StoresServerSessions for Counter {
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let taken = self.tickets.take(key, self.now, self.place);
+        let (taken, again) = self.tickets.take(key, self.now, self.place);
         let mut state = self.state();
+        state.again |= again;
         match &taken {
             Some(entry) => state.taken = Some(entry.until),
             None => state.refused = true,
@@ -192,7 +238,7 @@ mod tests {
         let tickets = Tickets::default();
         tickets.put(vec![1], entry(11, now + Duration::HOUR));
         tickets.put(vec![2], entry(22, now));
-        let take = |key| tickets.take(&[key], now, None).map(|entry| entry.value);
+        let take = |key| tickets.take(&[key], now, None).0.map(|entry| entry.value);
         assert_eq!(take(1), Some(vec![11]));
         assert_eq!(take(1), None);
         assert_eq!(take(2), None);
@@ -207,8 +253,8 @@ mod tests {
             tickets.put(number.to_be_bytes().to_vec(), entry(1, until));
         }
         assert_eq!(tickets.len(), MOST);
-        assert!(tickets.take(&0_u32.to_be_bytes(), OffsetDateTime::UNIX_EPOCH, None).is_none());
-        assert!(tickets.take(&1_u32.to_be_bytes(), OffsetDateTime::UNIX_EPOCH, None).is_some());
+        assert!(tickets.take(&0_u32.to_be_bytes(), OffsetDateTime::UNIX_EPOCH, None).0.is_none());
+        assert!(tickets.take(&1_u32.to_be_bytes(), OffsetDateTime::UNIX_EPOCH, None).0.is_some());
     }
 
     #[test]
@@ -259,5 +305,31 @@ mod tests {
         assert_eq!(at(1).take(&[1]), None, "it was taken");
         give();
         assert_eq!(Counter::new(Arc::clone(&tickets), now).take(&[1]), None);
+    }
+
+    #[test]
+    fn a_ticket_that_was_brought_is_known_again_after_the_others_are_forgotten() {
+        let tickets = Arc::new(Tickets::default());
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let counter = |tickets: &Arc<Tickets>| Counter::new(Arc::clone(tickets), now);
+        tickets.put(vec![1], entry(11, now + time::Duration::HOUR));
+        let first = counter(&tickets);
+        assert!(first.take(&[1]).is_some() && !first.has_seen_before());
+        let renewed = Arc::new(tickets.renewed());
+        for tickets in [&tickets, &renewed] {
+            let again = counter(tickets);
+            assert!(again.take(&[1]).is_none() && again.has_seen_before());
+            // One that was never given is only unknown.
+            let unknown = counter(tickets);
+            assert!(unknown.take(&[2]).is_none() && !unknown.has_seen_before());
+        }
+        // What is remembered is bounded.
+        for number in 0..=u32::try_from(MOST).unwrap() {
+            let key = [&[9][..], &number.to_be_bytes()].concat();
+            tickets.put(key.clone(), entry(0, now + time::Duration::HOUR));
+            assert!(counter(&tickets).take(&key).is_some());
+        }
+        assert_eq!(tickets.taken.lock().unwrap().keys.len(), MOST);
+        assert!(!counter(&tickets).has_seen_before());
     }
 }

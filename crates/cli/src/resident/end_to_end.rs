@@ -197,7 +197,7 @@ impl EndToEnd<'_> {
             warn!(database = asked.database, "the agents are of an earlier release: TLS ends at the proxy");
             return self.by_the_proxy(stored).await;
         }
-        let (come, told) = (Come::default(), Told::new(Arc::default()));
+        let (come, told) = (Come::default(), Told::late());
         let error = match self.session(&stored, &asked, &agents, (&come, &told)).await {
             Ok(()) => return Ok(()),
             Err(Ended::Failed(error)) => error,

@@ -119,6 +119,8 @@ impl Nodes {
 pub(super) struct Told {
     /// What went out early went out again.
     pub(super) repeated: Arc<AtomicBool>,
+    /// Something went out early, and the node has not proven what became of it.
+    pub(super) unanswered: Arc<AtomicBool>,
     /// The proxy says that the target is no node of ours.
     pub(super) ssh_alone: Cell<bool>,
     /// The proxy has opened the way to the node.
@@ -132,10 +134,17 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn new(repeated: Arc<AtomicBool>) -> Self {
+    /// For a stream that may say something early.
+    pub(super) fn of<IO>(tls: &DoorStream<IO>) -> Self {
+        Self { repeated: tls.repeated(), unanswered: tls.unanswered(), ..Self::late() }
+    }
+
+    /// For a stream that says nothing early.
+    pub(super) fn late() -> Self {
         let no = || Cell::new(false);
         Self {
-            repeated,
+            repeated: Arc::default(),
+            unanswered: Arc::default(),
             ssh_alone: no(),
             reached: no(),
             heard: no(),
@@ -146,6 +155,12 @@ impl Told {
 
     pub(super) fn again(&self) {
         self.repeated.store(true, Ordering::Release);
+    }
+
+    /// What there is to say, whoever says it, of a stream that has failed: where something went out early and the node has not
+    /// proven what became of it, it may have been done, and nothing tells the user to do it again.
+    pub(super) fn judged(&self, error: CliError) -> CliError {
+        if self.unanswered.load(Ordering::Acquire) { front::perhaps_done(error) } else { error }
     }
 
     /// An SSH server may be gone before its greeting arrives, because it has not understood what came.
@@ -196,7 +211,7 @@ impl Native<'_> {
     async fn carry(&self, stored: Arc<Stored>, client: NodeClient, ends: Ends) -> Result<(), Ended> {
         let program = ends.socket().doing("wait for the program")?;
         let (mut tls, far) = connect(&client)?;
-        let told = Told::new(tls.repeated());
+        let told = Told::of(&tls);
         let early = tls.is_early();
         let (mut way, mut talk) = (pin!(self.way(stored, far, &told)), pin!(self.talk(tls, program)));
         let ended = tokio::select! {
@@ -220,7 +235,17 @@ impl Native<'_> {
             // Something of the program's was said: what the node is now the next one finds out.
             self.nodes.part(&self.node);
         }
-        if (silent && !early) || told.ssh_alone.get() { Err(Ended::SshAlone) } else { ended }
+        let alone = matches!(ended, Err(Ended::SshAlone)) || told.ssh_alone.get() || (silent && !early);
+        match ended {
+            // The program was told that this is a native stream; what it said is not said again by SSH.
+            _ if alone && early => {
+                self.nodes.part(&self.node);
+                Err(Ended::Failed(told.judged(front::changed(&self.node))))
+            }
+            _ if alone => Err(Ended::SshAlone),
+            Err(Ended::Failed(error)) => Err(Ended::Failed(told.judged(error))),
+            ended => ended,
+        }
     }
 
     /// The way to the node, up to what is wrong with it. One that has ended well has said everything; TLS sees the end by

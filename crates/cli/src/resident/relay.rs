@@ -72,7 +72,7 @@ impl Native<'_> {
         let Some(client) = self.nodes.client(&stored, &self.node)? else { return Ok(Some(ends)) };
         let (trust, of) = (Arc::new(stored.trust()?), Arc::clone(&stored));
         let (mut tls, far) = native::connect(&client)?;
-        let told = Told::new(tls.repeated());
+        let told = Told::of(&tls);
         let early = tls.is_early();
         let mut way = pin!(self.way(stored, far, &told));
         if !early && !self.nodes.have_met(&self.node) {
@@ -111,7 +111,7 @@ impl Native<'_> {
         // What is wrong with the way to the proxy is said before SSH begins, as it is without a helper.
         tokio::select! {
             biased;
-            error = way.as_mut() => return Err(error),
+            error = way.as_mut() => return Err(told.judged(error)),
             () = told.seated.notified() => {}
             () = gone(Some(self.words)) => return Ok(None),
         }
@@ -155,14 +155,14 @@ impl Native<'_> {
             // Said too late for this ssh, which was greeted already.
             self.nodes.is_ssh_alone(&self.node);
             met::forget(&of, &self.node);
-            return Err(front::changed(&self.node));
+            return Err(told.judged(front::changed(&self.node)));
         }
         if !seen.proven.load(Ordering::Acquire) {
             // What the node is now the next one finds out, before SSH begins.
             self.nodes.part(&self.node);
         }
         match served {
-            Some(ended) => ended?,
+            Some(ended) => ended.map_err(|error| told.judged(error))?,
             // Behind the node's last words come new tickets.
             None => tokio::select! {
                 _ = way.as_mut() => {}

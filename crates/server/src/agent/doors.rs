@@ -71,7 +71,8 @@ impl Native {
             return Ok(built.clone());
         }
         let config = credentials.node_server(&trust, alpn::NATIVE)?;
-        let fresh = Built { identity, trust, locks, config, tickets: Arc::default() };
+        let tickets = built.as_ref().map(|before| before.tickets.renewed()).unwrap_or_default();
+        let fresh = Built { identity, trust, locks, config, tickets: Arc::new(tickets) };
         *built = Some(fresh.clone());
         Ok(fresh)
     }

@@ -34,7 +34,7 @@ pub struct Accepted<IO> {
 ///
 /// # Errors
 /// The stream's; and of kind `InvalidData` for a client that does not speak TLS as it should, or is refused, which it was
-/// told then.
+/// told then, or whose ticket was brought before ([`DoorError::Repeated`]), which it was not.
 pub async fn accept<IO>(
     io: IO,
     config: &ServerConfig,
@@ -51,6 +51,11 @@ where
     let mut stream = DoorStream::new(io, Connection::Server(tls));
     while stream.tls().is_handshaking() && stream.tls().handshake_kind() != Some(HandshakeKind::Resumed) {
         poll_fn(|context| stream.poll_handshake(context)).await?;
+        // Told that its flight was not read, an honest client says it again, and a carrier that has brought it here by
+        // itself before would have had it done twice.
+        if counter.has_seen_before() {
+            return Err(DoorError::Repeated.into());
+        }
     }
     // A client that asks for no protocol in particular would pass; it is none of ours.
     if stream.tls().alpn_protocol().is_none() || stream.tls().peer_certificates().is_none() {

@@ -34,9 +34,10 @@ pub enum DoorError {
     NotSpoken,
     /// The peer: it showed no certificate, or does not speak what was asked for.
     Unproven,
-    /// Nobody: what was sent early was sent once more after a connection was lost, and the node does not say whether the
-    /// first reached it.
+    /// Nobody, to a client: what it sent early went out, and nothing that the node has proven says whether it was done.
     Unknown,
+    /// The carrier: it brought a ticket that was brought before.
+    Repeated,
 }
 
 impl fmt::Display for DoorError {
@@ -47,6 +48,7 @@ impl fmt::Display for DoorError {
             Self::Unknown => {
                 "the connection was lost before an answer came; what was asked may have been done"
             }
+            Self::Repeated => "the ticket was used before",
         })
     }
 }

@@ -5,15 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
 
 use sallyport_ca::tls::node::NodeClient;
+use sallyport_ca::tls::refusal;
 use sallyport_sal::tls::rustls::pki_types::CertificateDer;
 use sallyport_sal::tls::rustls::{ClientConnection, Connection};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::DoorError;
 use super::records::Records;
+use super::{DoorError, reason};
 
 /// A TLS connection over another stream. On a client, what is written before the handshake is over goes as early data,
 /// where the node allows it, and is said again where the node has not taken it.
@@ -35,6 +37,10 @@ pub struct DoorStream<IO> {
     records: Records,
     /// Whether the carrier has sent the early bytes twice.
     repeated: Arc<AtomicBool>,
+    /// Whether early bytes went out of which the node has not proven whether it took them,
+    unanswered: Arc<AtomicBool>,
+    /// and when the first of them did.
+    early_since: Option<Instant>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -51,6 +57,8 @@ impl<IO> DoorStream<IO> {
             early_room: EARLY_BYTES,
             records: Records::default(),
             repeated: Arc::default(),
+            unanswered: Arc::default(),
+            early_since: None,
             reader: None,
             writer: None,
         }
@@ -68,10 +76,18 @@ impl<IO> DoorStream<IO> {
 
     /// For a carrier that sends the same first flight again when its way was lost before anything came back: it sets
     /// this first. A node takes the ticket of the flight once; when it does not take it, it may have done so before, and
-    /// what was said early is not said again but is an error ([`DoorError::Unknown`]).
+    /// what was said early is not said again but is an error ([`DoorError::Unknown`]). The same where a node that knows
+    /// nothing of the ticket answers late.
     #[must_use]
     pub fn repeated(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.repeated)
+    }
+
+    /// Set while something that a client has said early is neither taken nor refused by the proven node: whatever ends the
+    /// connection then, and whoever says why, what was asked may have been done.
+    #[must_use]
+    pub fn unanswered(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.unanswered)
     }
 
     /// Whether a client can write at once, because the node has given it a ticket earlier.
@@ -145,14 +161,31 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => return Poll::Ready(Err(self.known(error))),
             }
         }
         Poll::Ready(Ok(()))
     }
 
+    /// An error that says that nobody knows whether something was done, where that is so. What is known of the far end
+    /// besides stays the reason.
+    fn known(&self, error: io::Error) -> io::Error {
+        let open = self.unanswered.load(Ordering::Acquire);
+        if open && reason(&error).is_none() && refusal(&error).is_none() {
+            return DoorError::Unknown.into();
+        }
+        error
+    }
+
     /// Takes what has come from below; zero at its end.
     fn poll_hear(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match ready!(self.poll_heard(context)) {
+            Ok(0) if self.unanswered.load(Ordering::Acquire) => Poll::Ready(Err(DoorError::Unknown.into())),
+            heard => Poll::Ready(heard.map_err(|error| self.known(error))),
+        }
+    }
+
+    fn poll_heard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let shakes_as_server = matches!(&self.tls, Connection::Server(tls) if tls.is_handshaking());
         let records = shakes_as_server.then_some(&mut self.records);
         let mut incoming = Incoming { io: &mut self.io, context, first: None, records };
@@ -201,11 +234,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
     /// A client whose handshake is over knows now whether what it said early was heard.
     fn say_again(&mut self) -> io::Result<()> {
         let early = std::mem::take(&mut self.early);
+        let in_time = self.early_since.is_none_or(|since| since.elapsed() < AGAIN_WITHIN);
+        if !early.is_empty() && !self.was_early() && (self.repeated.load(Ordering::Acquire) || !in_time) {
+            return Err(DoorError::Unknown.into());
+        }
+        self.unanswered.store(false, Ordering::Release);
         if early.is_empty() || self.was_early() {
             return Ok(());
-        }
-        if self.repeated.load(Ordering::Acquire) {
-            return Err(DoorError::Unknown.into());
         }
         // It was bounded when it was said first.
         self.tls.set_buffer_limit(None);
@@ -223,6 +258,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
                 let most = data.len().min(self.early_room);
                 let count = early.write(data.get(..most).unwrap_or_default())?;
                 self.early.extend_from_slice(data.get(..count).unwrap_or_default());
+                if count > 0 {
+                    self.early_since.get_or_insert_with(Instant::now);
+                    self.unanswered.store(true, Ordering::Release);
+                }
                 self.early_room = self.early_room.saturating_sub(count.max(EARLY_PIECE_BYTES));
                 return Ok(count);
             }
@@ -262,6 +301,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
 /// more: rustls (0.23) keeps what it throws away in a buffer of 18 KiB, together with what follows, and counts it again
 /// whenever a record comes, until one can be read.
 const EARLY_BYTES: usize = 4096;
+/// A node that was started anew knows nothing of the flights that the one before it took. A carrier could hold one back until
+/// then; a client that waits so long for an answer does not say it again.
+const AGAIN_WITHIN: Duration = Duration::from_secs(5);
 /// What a short piece counts for, so that the pieces are few.
 const EARLY_PIECE_BYTES: usize = 512;
 /// TLS keeps so many bytes that the stream below has not taken.

@@ -1,7 +1,7 @@
 //! The stream of the native front door: who gets in, what a ticket is worth, and what a carrier gains by sending a
 //! flight again.
 
-mod cluster;
+pub(crate) mod cluster;
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -260,4 +260,83 @@ async fn garbage_and_silence_end_the_connection() {
         assert!(node.serve(far, &cluster.server(&node), Early::AtOnce).await.is_err());
     }
     assert!(node.asked().is_empty());
+}
+
+/// What a carrier can do that has used up a flight: nothing of it may read as if nothing had happened.
+mod attacks {
+    use super::*;
+
+    /// A client that has said something early, and the end of its carrier.
+    async fn spoken(
+        cluster: &Cluster,
+        node: &Node,
+    ) -> (DoorStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
+        let alice = cluster.user("alice", Duration::HOUR);
+        let client = cluster.client(&alice, "web-1");
+        cluster.talk(node, &client).await;
+        let (near, far) = duplex(1 << 20);
+        let mut stream = DoorStream::connect(near, &client, cluster.now).unwrap();
+        stream.write_all(ASKED).await.unwrap();
+        stream.flush().await.unwrap();
+        (stream, far)
+    }
+
+    /// The flight as it left the client.
+    async fn flight(far: &mut tokio::io::DuplexStream) -> Vec<u8> {
+        let mut bytes = vec![0; 1 << 16];
+        let count = far.read(&mut bytes).await.unwrap();
+        bytes.truncate(count);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_carrier_that_used_a_flight_and_breaks_off_leaves_it_unknown() {
+        let cluster = Cluster::new();
+        let node = cluster.node("web-1");
+        let (mut stream, mut far) = spoken(&cluster, &node).await;
+        let before = node.asked().len();
+        let flight = flight(&mut far).await;
+        assert!(cluster.replay(&node, &flight).await.early_read);
+        drop(far);
+        let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(reason(&error), Some(DoorError::Unknown), "{error}");
+        assert_eq!(node.asked().len(), before, "the replay of the test reads by itself");
+    }
+
+    #[tokio::test]
+    async fn a_flight_that_a_carrier_used_is_not_said_again_to_the_same_node() {
+        let cluster = Cluster::new();
+        let node = cluster.node("web-1");
+        let (mut stream, mut far) = spoken(&cluster, &node).await;
+        let before = node.asked().len();
+        let flight = flight(&mut far).await;
+        assert!(cluster.replay(&node, &flight).await.early_read, "it is done once");
+        // And now the client's own connection, whole: the node has given this ticket, and knows that it was taken.
+        let (mut onward, end) = duplex(1 << 20);
+        let serving = tokio::spawn({
+            let (node, config) = (node.clone(), cluster.server(&node));
+            async move { node.serve(end, &config, Early::AtOnce).await }
+        });
+        onward.write_all(&flight).await.unwrap();
+        let carrying =
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut far, &mut onward).await });
+        let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(reason(&error), Some(DoorError::Unknown), "{error}");
+        drop(stream);
+        let _ = carrying.await.unwrap();
+        assert!(serving.await.unwrap().is_err());
+        assert_eq!(node.asked().len(), before, "it was done twice");
+    }
+
+    #[tokio::test]
+    async fn a_carrier_that_greets_as_ssh_does_leaves_it_open_whether_it_was_done() {
+        let cluster = Cluster::new();
+        let node = cluster.node("web-1");
+        let (mut stream, mut far) = spoken(&cluster, &node).await;
+        flight(&mut far).await;
+        far.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").await.unwrap();
+        let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(reason(&error), Some(DoorError::NotSpoken), "{error}");
+        assert!(stream.unanswered().load(Ordering::Acquire));
+    }
 }
