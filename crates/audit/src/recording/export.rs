@@ -1,7 +1,9 @@
 //! Recordings for other tools and for people.
 
+use sallyport_access::text;
 use serde_json::json;
 
+use super::codes::{Codes, Piece};
 use super::frame::{Body, Direction, Exit, ForwardEnd, Frame};
 
 /// asciicast version 2: one JSON line for the head, one for each event.
@@ -86,22 +88,7 @@ fn round(at: f64) -> f64 {
 /// happened.
 #[derive(Debug, Default)]
 pub struct Text {
-    escape: Escape,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Escape {
-    #[default]
-    None,
-    /// Behind ESC.
-    Begun,
-    /// Control sequence: until a byte from `@` to `~` (ECMA-48 §5.4).
-    Sequence,
-    /// Operating system command and the like: until BEL or ESC `\`.
-    String,
-    Ending,
-    /// A sequence with one more byte, such as the choice of a character set.
-    OneMore,
+    codes: Codes,
 }
 
 impl Text {
@@ -115,7 +102,17 @@ impl Text {
     pub fn frame(&mut self, frame: &Frame) -> Vec<u8> {
         let note = |text: String| format!("[{text}]\n").into_bytes();
         match &frame.body {
-            Body::Output(bytes) => bytes.iter().filter_map(|byte| self.byte(*byte)).collect(),
+            Body::Output(bytes) => {
+                let mut out = String::with_capacity(bytes.len());
+                self.codes.take(bytes, |piece| match piece {
+                    Piece::Char(c @ ('\n' | '\t')) => out.push(c),
+                    Piece::Char(c) if c.is_control() => {}
+                    Piece::Char(c) if text::steers(c) => out.push(char::REPLACEMENT_CHARACTER),
+                    Piece::Char(c) => out.push(c),
+                    Piece::Code(_) => {}
+                });
+                out.into_bytes()
+            }
             Body::Exec { command } => note(format!("command: {}", printable(command))),
             Body::Sftp { operation, path, detail, success } => {
                 let detail =
@@ -125,7 +122,7 @@ impl Text {
             }
             Body::PortForward { target, direction, end } => note(forward(target, *direction, end.as_ref())),
             Body::Note { text } => note(printable(text)),
-            Body::Exit(Exit::Signal(signal)) => note(format!("ended by signal {signal}")),
+            Body::Exit(Exit::Signal(signal)) => note(format!("ended by signal {}", printable(signal))),
             Body::Exit(Exit::Cut(why)) => note(format!("cut off: {}", printable(why))),
             Body::Start(_)
             | Body::Input(_)
@@ -134,29 +131,11 @@ impl Text {
             | Body::Exit(Exit::Status(_)) => Vec::new(),
         }
     }
-
-    fn byte(&mut self, byte: u8) -> Option<u8> {
-        let (next, out) = match (self.escape, byte) {
-            (Escape::None, 0x1b) => (Escape::Begun, None),
-            (Escape::None, b'\n' | b'\t' | 0x20..=0x7e | 0x80..) => (Escape::None, Some(byte)),
-            (Escape::None, _) => (Escape::None, None),
-            (Escape::Begun, b'[') => (Escape::Sequence, None),
-            (Escape::Begun, b']' | b'P' | b'^' | b'_' | b'X') => (Escape::String, None),
-            (Escape::Begun, b'(' | b')' | b'*' | b'+' | b'#' | b'%' | b' ') => (Escape::OneMore, None),
-            (Escape::Begun | Escape::OneMore, _) | (Escape::Sequence, 0x40..=0x7e) => (Escape::None, None),
-            (Escape::Sequence, _) => (Escape::Sequence, None),
-            (Escape::String, 0x07) | (Escape::Ending, b'\\') => (Escape::None, None),
-            (Escape::String | Escape::Ending, 0x1b) => (Escape::Ending, None),
-            (Escape::String | Escape::Ending, _) => (Escape::String, None),
-        };
-        self.escape = next;
-        out
-    }
 }
 
-/// Without control characters: what comes from a session must not act on the terminal of whoever reads about it.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+/// What comes from a session does not act on the terminal of a person who reads about it.
+fn printable(said: &str) -> String {
+    said.chars().map(|c| if text::steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// One line of JSON for each frame.

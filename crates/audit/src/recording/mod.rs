@@ -4,6 +4,7 @@
 //! cluster's recording key can read them: not even the node that writes them can. Each chunk stands for itself: a
 //! damaged one is reported and skipped. The bytes are described in `docs/recording.md`.
 
+mod codes;
 pub mod database;
 pub mod export;
 mod format;
@@ -13,6 +14,7 @@ mod recorder;
 mod store;
 pub mod transcript;
 
+pub use codes::Screen;
 pub use format::{Decoder, Encoder, FormatError};
 pub use frame::{Body, Direction, Exit, ForwardEnd, Frame, SessionMetadata};
 pub use reader::{Damage, Reader, Summary};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::termios::{self, OptionalActions, Termios};
 use sallyport_access::text::Foreign;
 use sallyport_audit::recording::transcript::{Look, Transcript};
-use sallyport_audit::recording::{Body, Frame};
+use sallyport_audit::recording::{Body, Frame, Screen};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -23,6 +23,8 @@ pub(super) struct Settings {
     pub(super) from: Duration,
 }
 
+/// Largest size that a terminal is asked to have, each way.
+const MOST_CELLS: u32 = 1000;
 const SEEK: Duration = Duration::from_secs(10);
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 /// Everything off, cursor home, screen and colours as at the beginning.
@@ -86,7 +88,7 @@ impl Player {
         from: Duration,
     ) -> CliResult<Next> {
         let mut previous = from;
-        let mut transcript = None;
+        let (mut transcript, mut screen) = (None, Screen::new());
         while let Some(frame) = frames.next().await? {
             if frame.at > from {
                 let mut gap = frame.at.saturating_sub(previous);
@@ -103,8 +105,8 @@ impl Player {
                 transcript = Some(Transcript::new(Look::Terminal));
             }
             match transcript.as_mut() {
-                Some(transcript) => ui::raw(transcript.frame(&frame).as_bytes())?,
-                None => show(&frame)?,
+                Some(transcript) => ui::raw(&screen.output(transcript.frame(&frame).as_bytes()))?,
+                None => show(&mut screen, &frame)?,
             }
         }
         Ok(Next::End)
@@ -137,19 +139,24 @@ impl Player {
                 Some(Key::Faster) => self.speed = (self.speed * 1.5).min(*SPEEDS.end()),
                 Some(Key::Slower) => self.speed = (self.speed / 1.5).max(*SPEEDS.start()),
                 Some(Key::Back) => return Some(Next::From(self.at.saturating_sub(SEEK))),
-                Some(Key::Forward) => return Some(Next::From(self.at + SEEK)),
+                Some(Key::Forward) => return Some(Next::From(self.at.saturating_add(SEEK))),
                 Some(Key::Quit) => return Some(Next::Quit),
             }
         }
     }
 }
 
-fn show(frame: &Frame) -> CliResult {
+/// A recording is what a session and its node said, who may be those whom the person who watches is after: of the output only
+/// what draws reaches this terminal.
+fn show(screen: &mut Screen, frame: &Frame) -> CliResult {
     match &frame.body {
-        Body::Output(bytes) => ui::raw(bytes),
+        Body::Output(bytes) => ui::raw(&screen.output(bytes)),
         Body::Note { text } => ui::raw(format!("\r\n\x1b[7m {} \x1b[0m\r\n", Foreign::new(text)).as_bytes()),
         // xterm's request for a size; terminals that do not take it ignore it.
-        Body::Resize { cols, rows } => ui::raw(format!("\x1b[8;{rows};{cols}t").as_bytes()),
+        Body::Resize { cols, rows } => {
+            let (rows, cols) = ((*rows).min(MOST_CELLS), (*cols).min(MOST_CELLS));
+            ui::raw(format!("\x1b[8;{rows};{cols}t").as_bytes())
+        }
         Body::Start(_)
         | Body::Input(_)
         | Body::Exec { .. }
