@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod client;
 mod postgres;
 mod sessions;

@@ -2,6 +2,7 @@
 //! does what such an account or server could do, and shows what is refused.
 
 mod copy;
+mod native_host;
 mod own_account;
 mod paths;
 mod tracing;
