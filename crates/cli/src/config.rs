@@ -1,7 +1,9 @@
 //! `sallyport config`: what stock OpenSSH needs to know.
 
+use sallyport_access::text;
+
 use crate::Global;
-use crate::error::{CliResult, Context};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::profile::{self, Stored};
 use crate::ui;
 
@@ -18,6 +20,16 @@ pub(crate) struct Args {
 pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
     let stored = profile::load(global)?;
     let command = std::env::current_exe().doing("find the path of this program")?;
+    // A line of ssh_config(5) has no way to write them, and what follows the end of a line is another setting.
+    let given = [
+        ("--login", args.login.clone().unwrap_or_default()),
+        ("--home", stored.directory.to_string_lossy().into_owned()),
+        ("--proxy", stored.profile.proxy.clone()),
+        ("the path of this program", command.to_string_lossy().into_owned()),
+    ];
+    for (what, text) in &given {
+        text::check(what, text).map_err(|hidden| CliError::new(hidden.to_string()).exit(Exit::Usage))?;
+    }
     if !args.jump {
         // The helper has ssh go end to end where this does not work.
         let _ = stored.local_host_key();

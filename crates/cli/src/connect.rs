@@ -97,6 +97,29 @@ pub(crate) async fn dial(proxy: &str) -> CliResult<TcpStream> {
     within(proxy, async { connect_tcp(&look_up(proxy).await?).await }).await
 }
 
+/// Why the proxy of a login gave no sign of itself.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// There was no connection.
+    Nothing,
+    /// Something takes connections there, and does not prove a certificate of the cluster.
+    Other(CliError),
+}
+
+/// Looks whether the proxy is there: it is, once it has proven its certificate. It is asked for its pages, which take no certificate of
+/// the user's, so that one that has expired hinders nothing.
+pub(crate) async fn look(stored: &Stored) -> Result<(), Unanswered> {
+    let proxy = &stored.profile.proxy;
+    let stream = dial(proxy).await.map_err(|_| Unanswered::Nothing)?;
+    let proving = async {
+        let config = tls::client_config(&stored.trust()?, None, &[alpn::HTTP11])
+            .doing("use the stored certificates")?;
+        let name = server_name(HostRole::Proxy, &stored.profile.cluster);
+        tls_over(stream, proxy, config, &name).await
+    };
+    proving.await.map(drop).map_err(Unanswered::Other)
+}
+
 async fn look_up(proxy: &str) -> std::io::Result<Vec<SocketAddr>> {
     let finding = info_span!(target: PHASE, "name");
     Ok(tokio::net::lookup_host(proxy).instrument(finding).await?.collect())

@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// The pin of the cluster's certificate authority, for a first login.
     #[arg(long, value_name = "sha256:HEX")]
     ca_pin: Option<String>,
+    /// With --ca-pin, where this machine trusts another certificate authority at the address: trust the new one in its place.
+    #[arg(long, requires = "ca_pin")]
+    replace_trust: bool,
     /// Offer the key and certificate to the running ssh-agent.
     #[arg(long, value_enum, default_value = "auto")]
     add_keys_to_agent: AddKeys,
@@ -69,6 +72,9 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         }
     };
     let earlier = profile::load(&Global { proxy: Some(proxy.clone()), ..global.clone() }).ok();
+    if let Some(pin) = &args.ca_pin {
+        check_pin(&proxy, pin, args.replace_trust, earlier.as_ref())?;
+    }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
     let user = user_name(args.user.as_deref(), earlier.as_ref())?;
     let credentials = Credentials::Ask { otp: args.otp.clone(), password_stdin: args.password_stdin };
@@ -181,6 +187,28 @@ fn trust_of(response: &LoginResponse) -> CliResult<TrustBundle> {
     let trust =
         response.trust.clone().ok_or_else(|| CliError::new("the authority's answer names no trust"))?;
     Ok(follow::bundle(trust, &response.cluster.parse().doing("understand the authority's answer")?))
+}
+
+/// A pin that is not of the cluster that this machine knows at the address takes a word: it may have come from who wants to stand
+/// in the cluster's place.
+fn check_pin(proxy: &str, pin: &str, replace: bool, earlier: Option<&Stored>) -> CliResult {
+    let Some((stored, trust)) = earlier.and_then(|stored| Some((stored, stored.trust().ok()?))) else {
+        return Ok(());
+    };
+    if trust.pins().iter().any(|known| known.eq_ignore_ascii_case(pin.trim())) {
+        return Ok(());
+    }
+    let problem = format!(
+        "the pin is of another certificate authority than that of {}, which this machine trusts at {proxy}",
+        stored.profile.cluster
+    );
+    if replace {
+        ui::say(format!("warning: {problem}; it is replaced once you are logged in"));
+        return Ok(());
+    }
+    Err(CliError::new(problem)
+        .hint("ask an administrator why; where the cluster was made anew, add --replace-trust")
+        .exit(Exit::Connection))
 }
 
 /// How to know the cluster: by pin, by an earlier login, or by asking the person.

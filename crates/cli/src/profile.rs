@@ -15,6 +15,7 @@
 //! ```
 
 mod host_key;
+mod safe;
 
 use std::fs;
 use std::io::Write;
@@ -136,7 +137,10 @@ pub(crate) fn load(global: &Global) -> CliResult<Stored> {
     let directory = directory_of(global, &proxy)?;
     let path = directory.join("profile.json");
     let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+        Ok(text) => {
+            safe::check(&directory)?;
+            text
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(CliError::new(format!("you are not logged in to {proxy}"))
                 .hint(format!("sallyport login --proxy {proxy} --user NAME"))

@@ -6,7 +6,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::Global;
-use crate::connect;
+use crate::connect::{self, Unanswered};
 use crate::error::{CliError, CliResult, Exit};
 use crate::login::list;
 use crate::profile;
@@ -21,18 +21,19 @@ pub(crate) struct Args {
     offline: bool,
 }
 
-/// Prints the current login. Exit code 3 when there is none or it has expired.
+/// Prints the current login. Exit code 3 when there is none or it has expired, 255 when something at the proxy's address proves no
+/// certificate of the cluster.
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let stored = profile::load(global)?;
     let profile = &stored.profile;
     let now = OffsetDateTime::now_utc();
     let expired = profile.valid_until <= now;
-    let reachable = if args.offline { None } else { Some(connect::dial(&profile.proxy).await) };
+    let answer = if args.offline { None } else { Some(connect::look(&stored).await) };
     if args.format == Format::Json {
         ui::json(&json!({
             "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
             "logins": profile.logins, "valid_until": ui::timestamp(profile.valid_until), "expired": expired,
-            "reachable": reachable.as_ref().map(Result::is_ok),
+            "reachable": answer.as_ref().map(Result::is_ok),
         }))?;
     } else {
         ui::data(format!("cluster  {} at {}", profile.cluster, profile.proxy))?;
@@ -45,9 +46,10 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         } else {
             ui::data(format!("valid    until {until}, {} left", ui::duration(profile.valid_until - now)))?;
         }
-        match &reachable {
-            Some(Ok(_)) => ui::data("proxy    answers")?,
-            Some(Err(_)) => ui::data("proxy    does not answer")?,
+        match &answer {
+            Some(Ok(())) => ui::data("proxy    answers")?,
+            Some(Err(Unanswered::Nothing)) => ui::data("proxy    does not answer")?,
+            Some(Err(Unanswered::Other(_))) => ui::data("proxy    is not the cluster's")?,
             None => {}
         }
         let others: Vec<String> = profile::all(global)?
@@ -63,6 +65,10 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         return Err(CliError::new("this login has expired")
             .hint(format!("sallyport login --proxy {} --user {}", profile.proxy, profile.user))
             .exit(Exit::NotLoggedIn));
+    }
+    // That nothing answers is the answer. That something else does is no state to go on with.
+    if let Some(Err(Unanswered::Other(error))) = answer {
+        return Err(error);
     }
     Ok(ExitCode::SUCCESS)
 }

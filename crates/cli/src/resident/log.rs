@@ -6,12 +6,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::OFlags;
+
 /// Past this the file starts over: it is for looking at the last hours.
 const LONGEST_LOG_BYTES: u64 = 256 * 1024;
 
-/// Opens the file for appending.
+/// Opens the file for appending, and none that a link leads to.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)
 }
 
 /// Takes the lines of the log.

@@ -165,6 +165,7 @@ fn leave_stdout() {
 
 /// Logs to the bounded file. Names of nodes and logins are in it, and never a key.
 fn write_log(place: &Place) -> CliResult {
+    place.create().doing("make the helper's directory")?;
     let log = log::Bounded::open(&place.log()).doing(format!("write {}", place.log().display()))?;
     let filter = std::env::var("SALLYPORT_LOG").unwrap_or_else(|_| "warn,sallyport=info".to_owned());
     let log: &'static log::Bounded = Box::leak(Box::new(log));

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -37,9 +37,24 @@ impl Place {
 
     pub(super) fn create(&self) -> io::Result<()> {
         match fs::DirBuilder::new().mode(0o700).create(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.check(),
             other => other,
         }
+    }
+
+    /// Whether the directory that is there is one that this user has made, and not a link to another.
+    fn check(&self) -> io::Result<()> {
+        let found = fs::symlink_metadata(&self.directory)?;
+        let problem = if !found.is_dir() {
+            "is no directory"
+        } else if found.uid() != rustix::process::geteuid().as_raw() {
+            "belongs to another user"
+        } else if found.mode() & 0o077 != 0 {
+            "is open to other users (chmod 700)"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::other(format!("{} {problem}", self.directory.display())))
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -52,7 +67,10 @@ impl Place {
 
     /// Opens a lock file; whoever holds its lock is the one.
     pub(super) fn lock_file(&self, name: &str) -> io::Result<File> {
-        File::options().write(true).create(true).truncate(false).mode(0o600).open(self.directory.join(name))
+        let flags = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut opening = File::options();
+        opening.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        opening.open(self.directory.join(name))
     }
 
     /// An address of the socket that is short enough, and what must stay open meanwhile.
