@@ -79,7 +79,18 @@ impl Sshd {
             .unwrap()
     }
 
+    /// Joins under a name that an administrator has registered, where there is an address: it is one of this machine.
     fn join_with_token(&self, cluster: &Cluster, name: &str, arguments: &[&str]) -> Output {
+        if let Some(at) = arguments.iter().position(|argument| *argument == "--address") {
+            let mut add = vec!["nodes", "add", name, "--address", arguments[at + 1]];
+            if let Some(via) = arguments.iter().position(|argument| *argument == "--via") {
+                add.extend(["--via", arguments[via + 1]]);
+            }
+            if arguments.contains(&"--user-only") {
+                add.extend(["--trust", "user"]);
+            }
+            ok(cluster.admin(&add));
+        }
         let token = cluster.token(&["--role", "openssh", "--label", "env=prod"]);
         let mut all = vec!["--token", &token, "--ca-pin", &cluster.pin, "--name", name];
         all.extend(arguments);

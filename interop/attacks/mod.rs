@@ -5,4 +5,5 @@ mod audit;
 mod disk;
 mod inherited;
 mod own_machine;
+mod registered_servers;
 mod signals;

@@ -50,6 +50,8 @@ pub struct Options {
     pub db_statement_bytes: Option<usize>,
     /// Whether sessions with databases have to be TLS from the user's own program to the agent. Default no.
     pub db_end_to_end: Option<EndToEnd>,
+    /// Whether a proxy gets a certificate for a login at a registered server only by the user's own word. Default no.
+    pub require_login_word: Option<bool>,
 }
 
 /// Whether a session with a database has to be TLS from the user's own program to the agent, so that no proxy sees into it or
@@ -75,7 +77,7 @@ impl EndToEnd {
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 18] = [
+pub(crate) const KEYS: [&str; 19] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -94,6 +96,7 @@ pub(crate) const KEYS: [&str; 18] = [
     "record_db_parameters",
     "db_statement_bytes",
     "db_end_to_end",
+    "require_login_word",
 ];
 
 /// Shortest and longest part of a statement that can be asked to be on record, in bytes.
@@ -151,6 +154,7 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
             &[EndToEnd::Optional, EndToEnd::Required].map(|one| (one.as_str(), one)),
             problems,
         ),
+        require_login_word: side.boolean("require_login_word", problems),
     }
 }
 
@@ -191,6 +195,7 @@ impl Options {
             self.record_db_parameters.map(Into::into),
             self.db_statement_bytes.map(Into::into),
             self.db_end_to_end.map(|one| one.as_str().into()),
+            self.require_login_word.map(Into::into),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
     }
@@ -213,6 +218,7 @@ impl Options {
             max_session_duration: said.max_session_duration,
             disconnect_expired_cert: Some(said.disconnect_expired_cert),
             max_sessions: Some(said.max_sessions),
+            require_login_word: Some(said.require_login_word),
             create_db_user_mode: Some(databases.user_mode),
             record_db_parameters: Some(databases.record_parameters),
             db_statement_bytes: Some(databases.statement_bytes),
@@ -259,6 +265,7 @@ impl Options {
         self.record_db_parameters = self.record_db_parameters.max(other.record_db_parameters);
         self.db_statement_bytes = self.db_statement_bytes.max(other.db_statement_bytes);
         self.db_end_to_end = self.db_end_to_end.max(other.db_end_to_end);
+        self.require_login_word = self.require_login_word.max(other.require_login_word);
     }
 }
 
@@ -318,5 +325,6 @@ pub(crate) fn merge<'o>(options: impl Iterator<Item = &'o Options>, cluster: &Op
             .or(cluster.disconnect_expired_cert)
             .unwrap_or(false),
         max_sessions: said.max_sessions.or(cluster.max_sessions).unwrap_or(DEFAULT_MAX_SESSIONS),
+        require_login_word: said.require_login_word.or(cluster.require_login_word).unwrap_or(false),
     }
 }

@@ -153,6 +153,8 @@ pub struct SessionOptions {
     pub disconnect_expired_cert: bool,
     /// Sessions on one SSH connection.
     pub max_sessions: usize,
+    /// Whether a proxy gets a certificate for this login at a registered server only by the user's own word.
+    pub require_login_word: bool,
 }
 
 /// The proof that one user may log in to one node as one account. Only [`crate::Policies::decide`] makes it, and

@@ -713,7 +713,7 @@ fn no_role_allows(combination: &Combination, errors: &[String]) -> String {
 
 fn show_options(options: &SessionOptions) -> String {
     let span = |span: Option<Duration>| span.map_or("none".to_owned(), crate::yaml::show);
-    [
+    let mut shown = [
         format!("forward_agent {}", options.forward_agent),
         format!("port_forwarding {}", options.port_forwarding.as_str()),
         format!("stream_local_forwarding {}", options.stream_local_forwarding.as_str()),
@@ -727,7 +727,12 @@ fn show_options(options: &SessionOptions) -> String {
         format!("max_session_duration {}", span(options.max_session_duration)),
         format!("disconnect_expired_cert {}", options.disconnect_expired_cert),
     ]
-    .join(", ")
+    .join(", ");
+    // It concerns few.
+    if options.require_login_word {
+        shown.push_str(", require_login_word true");
+    }
+    shown
 }
 
 fn show_labels(labels: &Labels) -> String {

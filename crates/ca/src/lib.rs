@@ -28,6 +28,7 @@ mod export;
 mod extension;
 mod issue;
 mod kind;
+mod login_word;
 mod names;
 mod opening;
 mod reissue;
@@ -60,6 +61,7 @@ pub use issue::{
 };
 pub use kind::{CaKind, UnknownCa};
 pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL, UnknownKind};
+pub use login_word::{LOGIN_WORD_LIFE, LOGIN_WORD_NONCE_BYTES, LoginWord, WantedLogin};
 pub use names::{DOMAIN, name_covers, server_name};
 pub use opening::{OPENING_LIFE, OPENING_NONCE_BYTES, Opener, Opening, OpeningWord};
 pub use reissue::UserPair;

@@ -1,7 +1,7 @@
 //! The user's agent at this end of a stream: signs the one login that was asked for, with the key of the stored login.
 //!
-//! The proxy asks where it records a server that trusts the user's own certificate alone. Everywhere else nothing here is
-//! ever used, and the key is not even read. Whether a server is one of those the authority says, on a connection that ends
+//! The proxy asks where it records a server that trusts the user's own certificate alone. For servers at which it logs in in the
+//! user's place, the authority wants the user's word, which goes along with the question for the server. Whether a server is one of those the authority says, on a connection that ends
 //! there: a proxy that was taken over could ask for a login of its own on any host.
 
 use std::pin::Pin;
@@ -11,11 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sallyport_access::HostId;
+use sallyport_ca::WantedLogin;
+use sallyport_ca::keys::SshKeyPair;
 use sallyport_ssh::agent::LoginSigner;
 use sallyport_ssh::client::Credentials;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::proxy_ssh_request::Frame;
-use sallyport_wire::v1::{ListNodesRequest, ProxySshRequest};
+use sallyport_wire::v1::{ListNodesRequest, LoginWord, ProxySshRequest};
+use time::OffsetDateTime;
 use tokio::sync::mpsc::WeakSender;
 use tonic::Status;
 use tracing::info;
@@ -26,6 +29,19 @@ use crate::vouched;
 
 /// How long the authority may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The user's word that a login is wanted, good for a minute and once. None where the stored key cannot give it: then the user's
+/// roles decide whether the way is open without.
+pub(crate) fn word(stored: &Stored, server: &str, login: &str) -> Option<LoginWord> {
+    let key = SshKeyPair::from_openssh(&stored.read("ssh_key").ok()?).ok()?;
+    let word = WantedLogin { server, login }.sign(&*key.signer(), OffsetDateTime::now_utc()).ok()?;
+    Some(LoginWord {
+        server: server.to_owned(),
+        at: word.at,
+        nonce: word.nonce.into(),
+        signature: word.signature.into(),
+    })
+}
 
 /// Whose key signs, for what, and where answers go.
 struct Agent {

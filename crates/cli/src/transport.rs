@@ -25,7 +25,7 @@ use tracing::{Instrument, info_span};
 use crate::error::{CliError, Exit};
 use crate::follow::Channel;
 use crate::profile::Stored;
-use crate::signing::StreamAgent;
+use crate::signing::{self, StreamAgent};
 use crate::trace::{self, PHASE};
 
 /// Bytes in one message at most.
@@ -287,10 +287,12 @@ fn open_to(
     let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
     let agent = StreamAgent::new(Arc::clone(stored), node, login, sender.downgrade());
     // Who names no login has none signed.
+    let signs = !login.is_empty() && !native;
     let target = SshTarget {
         node: node.to_owned(),
         login: login.to_owned(),
-        agent: !login.is_empty() && !native,
+        agent: signs,
+        word: signs.then(|| signing::word(stored, node, login)).flatten(),
         timed: trace::recorder().is_some(),
         native,
     };

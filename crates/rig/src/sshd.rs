@@ -81,8 +81,14 @@ impl Sshd {
             let _ = fs::create_dir_all("/run/sshd");
         }
         if let Some(member) = member {
+            // A loopback address is an administrator's to register.
+            let at = format!("{}:{port}", site.address());
+            output(
+                "registering the stock server",
+                &mut cluster.admin(&["nodes", "add", member, "--address", &at]),
+            )?;
             let mut join = cluster.join_openssh()?;
-            join.args(["--name", member, "--also", name, "--address", &format!("{}:{port}", site.address())])
+            join.args(["--name", member, "--also", name, "--address", &at])
                 .args(["--apply", "--reload", "true", "--sshd"])
                 .arg(program)
                 .arg("--state")

@@ -2,7 +2,9 @@
 
 use sallyport_access::{HostId, HostRole, NodeName, Principal};
 use sallyport_ca::keys::SshKeyPair;
-use sallyport_ca::{CaError, HostRequest, Opener, Opening, OpeningWord, issue_target_host};
+use sallyport_ca::{
+    CaError, HostRequest, LoginWord, Opener, Opening, OpeningWord, WantedLogin, issue_target_host,
+};
 use sallyport_sal::MemoryKey;
 use ssh_key::Certificate;
 use time::Duration;
@@ -155,4 +157,39 @@ fn a_users_own_word_for_a_database_session_takes_the_key_of_the_certificate() {
     let gate = cluster.host("gate", HostRole::Proxy, &[]);
     let proxys = opening.sign(&*gate.ssh.signer(), &gate.certificates.ssh, cluster.now).unwrap();
     verify(&opening, OpeningWord { certificate: String::new(), ..proxys }).unwrap_err();
+}
+
+#[test]
+fn a_users_word_for_a_login_takes_the_key_of_the_certificate() {
+    let cluster = Cluster::new("prod");
+    let (alice, mallory) = (cluster.user(&user("alice", &[])), cluster.user(&user("mallory", &[])));
+    let wanted = WantedLogin { server: "db-1", login: "deploy" };
+    let verify = |wanted: &WantedLogin<'_>, line: &str, word: &LoginWord| {
+        cluster.trust.verify_login_word(wanted, &read(line), word, cluster.now)
+    };
+    let own = wanted.sign(&*alice.ssh.signer(), cluster.now).unwrap();
+    let shown = alice.certificates.ssh.as_str();
+    assert_eq!(verify(&wanted, shown, &own).unwrap().display_name(), "alice");
+    // The certificate without its key, and another login than was asked for.
+    let forged = wanted.sign(&*mallory.ssh.signer(), cluster.now).unwrap();
+    assert!(matches!(verify(&wanted, shown, &forged), Err(CaError::BadSignature)));
+    assert!(matches!(verify(&wanted, &mallory.certificates.ssh, &own), Err(CaError::BadSignature)));
+    for moved in [
+        WantedLogin { server: "db-2", ..wanted },
+        WantedLogin { login: "root", ..wanted },
+        WantedLogin { server: "db-1d", login: "eploy" },
+    ] {
+        assert!(matches!(verify(&moved, shown, &own), Err(CaError::BadSignature)), "{moved:?}");
+    }
+    for (at, nonce) in [(own.at + 1, own.nonce.clone()), (own.at, vec![0; 16]), (own.at, Vec::new())] {
+        verify(&wanted, shown, &LoginWord { at, nonce, ..own.clone() }).unwrap_err();
+    }
+    for at in [-3600, 3600] {
+        let late = wanted.sign(&*alice.ssh.signer(), cluster.now + Duration::seconds(at)).unwrap();
+        verify(&wanted, shown, &late).unwrap_err();
+    }
+    // A host has a key and a certificate, and is no user.
+    let web = cluster.host("web-1", HostRole::Node, &[]);
+    let hosts = wanted.sign(&*web.ssh.signer(), cluster.now).unwrap();
+    verify(&wanted, &web.certificates.ssh, &hosts).unwrap_err();
 }

@@ -31,6 +31,7 @@ mod issued;
 mod joining;
 mod live;
 mod login;
+mod login_words;
 mod names;
 mod open;
 mod openssh;
@@ -133,6 +134,7 @@ struct Inner {
     heard: heard::Heard,
     bindings: told::Bindings,
     databases: databases::Databases,
+    login_words: login_words::LoginWords,
     live: live::Live,
     clients: seen::Clients,
     /// Of connections to the authority itself.

@@ -116,6 +116,7 @@ pub(super) async fn open_with(
         heard: super::heard::Heard::default(),
         bindings: super::told::Bindings::default(),
         databases,
+        login_words: super::login_words::LoginWords::default(),
         live: super::live::Live::default(),
         clients,
         sightings: Seen::default(),

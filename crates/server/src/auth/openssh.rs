@@ -23,6 +23,7 @@ use super::names::{Claim, public_names, registered_name};
 use super::resources;
 use super::state::{HostRecord, NodeRecord};
 use crate::config::HostPort;
+use crate::reach::written_apart;
 
 /// The `sub_kind` of these nodes.
 pub(super) const SUB_KIND: &str = "openssh";
@@ -32,9 +33,8 @@ const SSH_PORT: u16 = 22;
 const MOST_NAMES: usize = 32;
 /// How long a proxy may stand for a server by one certificate. It renews well before.
 const TARGET_TTL: time::Duration = time::Duration::hours(24);
-/// How long a proxy may log in for a user by one certificate. It asks for another after ten minutes; the rest is for an
-/// hour in which the authority is away.
-const FOR_TARGET_TTL: time::Duration = time::Duration::minutes(70);
+/// How long a proxy may log in for a user by one certificate. It is needed for a login alone: what has begun goes on without.
+const FOR_TARGET_TTL: time::Duration = time::Duration::minutes(5);
 
 /// A registered server as an administrator writes it.
 #[derive(Debug)]
@@ -58,6 +58,20 @@ pub(super) fn address(text: &str) -> Result<String, &'static str> {
         return Err("has the port 0, which nobody listens on");
     }
     Ok(parsed.to_string())
+}
+
+/// An address that a server says of itself. One that means another machine to each machine that dials it is an administrator's
+/// to write: a token is not the right to have proxies and agents dial their own machines and what their cloud keeps for them.
+fn joining_address(name: &NodeName, text: &str) -> Result<String, Status> {
+    let address = address(text)
+        .map_err(|problem| Status::invalid_argument(format!("the address {} {problem}", shown(text))))?;
+    let host = address.parse::<HostPort>().map(|parsed| parsed.host).unwrap_or_default();
+    match written_apart(&host) {
+        None => Ok(address),
+        Some(what) => Err(Status::permission_denied(format!(
+            "{address} is {what}, which only an administrator registers: sallyport admin nodes add {name} --address {address}"
+        ))),
+    }
 }
 
 /// Reads the document of a node. Nodes with an agent describe themselves: only the other kind is written.
@@ -262,9 +276,10 @@ impl Inner {
                     "no server {name} is registered, so its address is needed: join with --address HOST:PORT"
                 )));
             }
-            (text, _) => {
+            (text, Some(_)) => {
                 address(text).map_err(|problem| bad(format!("the address {} {problem}", shown(text))))?
             }
+            (text, None) => joining_address(name, text)?,
         };
         let via = match request.via.as_str() {
             "" => known.and_then(|known| known.openssh()?.via.clone()),
@@ -373,6 +388,27 @@ impl Inner {
             .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
         check_ssh_accepted(authorities.suite(), &request.ssh_public_key).map_err(wrong)?;
         let options = permit.options();
+        // After the roles: what they refuse does not use up the word.
+        let asked = (&target.node, login.as_str());
+        let word = self.login_words.take(
+            authorities.trust(),
+            &self.config.cluster,
+            asked,
+            &request.user_certificate,
+            request.word.as_ref(),
+            now,
+        );
+        let by = match word {
+            Ok(()) => user.display_name(),
+            Err(problem) if options.require_login_word => {
+                return Err(Status::permission_denied(format!(
+                    "the roles of {} want the word of their own program for this login (require_login_word), and {problem}; \
+                     connect with sallyport ssh, or with ssh as sallyport config writes it",
+                    user.display_name()
+                )));
+            }
+            Err(_) => proxy.display_name(),
+        };
         let (tcp, sockets) = (options.port_forwarding, options.stream_local_forwarding);
         let allowed = SshOptions {
             permit_pty: true,
@@ -394,7 +430,8 @@ impl Inner {
             .login(login.as_str())
             .node(target.node.name.as_str())
             .message(format!("for {} on the way to the server", proxy.display_name()))
-            .field("ttl_seconds", ttl.whole_seconds());
+            .field("ttl_seconds", ttl.whole_seconds())
+            .field("word_of", by);
         self.record(vec![with_certificates(event, std::slice::from_ref(&made.issued))]).await?;
         Ok(v1::CertifyForTargetResponse {
             ssh_certificate: made.line,

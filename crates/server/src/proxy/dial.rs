@@ -18,6 +18,7 @@ use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::client::PHASE;
 use sallyport_ssh::node::JOIN_LOGIN;
+use sallyport_wire::v1::LoginWord;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tracing::{Span, info, info_span, instrument};
@@ -154,6 +155,8 @@ pub(crate) struct Traveller<'a> {
     pub(crate) client: SocketAddr,
     /// Their agent, where they bring one.
     pub(crate) agent: Option<&'a UserAgent>,
+    /// Their word for a login that a proxy makes in their place.
+    pub(crate) word: Option<&'a LoginWord>,
     /// Whether SSH is all that they speak.
     pub(crate) ssh_alone: bool,
     /// Around all that is done for them until they are there, for traces. Never entered: what is spawned meanwhile would

@@ -2,8 +2,8 @@
 //! and records as a node does, and goes on to the server as the user: with a certificate of the openssh CA, or, where the
 //! server trusts the user CA alone, with the user's own certificate, for which the user's agent signs.
 //!
-//! The authority is asked once a server and once a user's login on it; what it gave, and the keys, serve every
-//! connection until they are due.
+//! The authority is asked once a server, and for a user's login there as the user comes, with the word of the user's program
+//! where it gives one; what it gave serves the connections of the next minutes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ use sallyport_ssh::node::{
     Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
-use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest};
+use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest, LoginWord};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,7 @@ const STREAM_BYTES: usize = 256 * 1024;
 /// A certificate with less life than this is not used for a login: clocks differ.
 const LEAST_LIFE: time::Duration = time::Duration::seconds(90);
 /// A certificate older than this is replaced when it is used, if the authority is there.
-const FRESH: time::Duration = time::Duration::minutes(10);
+const FRESH: time::Duration = time::Duration::minutes(2);
 /// How long the authority is not asked again for the same.
 const RETRY: time::Duration = time::Duration::seconds(30);
 /// Logins that are remembered; past it those that are over are forgotten, and then all.
@@ -104,7 +104,9 @@ impl Asking {
     }
 }
 
-type LoginKey = (HostId, Uuid, Login);
+/// The server, whose login, as which account, and whether by a user's own word: where their roles want that, nothing that the
+/// proxy got by its own will do.
+type LoginKey = (HostId, Uuid, Login, bool);
 
 /// One at a time asks for the same thing.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -237,6 +239,7 @@ impl Front {
             server: server.clone(),
             pass: pass.clone(),
             agent: traveller.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
+            word: traveller.word.cloned(),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let front = info_span!(target: PHASE, parent: traveller.opening, "proxy.front", "error.type" = Empty);
@@ -373,20 +376,21 @@ impl Front {
     async fn credentials(
         self: &Arc<Self>,
         identity: &Identity,
-        certificate: &str,
+        (certificate, word): (&str, Option<&LoginWord>),
         node: &Arc<Node>,
         login: &Login,
     ) -> Result<Credentials, String> {
-        let key: LoginKey = (node.id, identity.login_id, login.clone());
+        let key: LoginKey = (node.id, identity.login_id, login.clone(), word.is_some());
         let Some(held) = self.held(&key) else {
-            return self.certify_login(key, certificate, node, login).await.map_err(Asking::into_words);
+            let shown = (certificate, word.cloned());
+            return self.certify_login(key, shown, node, login).await.map_err(Asking::into_words);
         };
         if held.is_due() {
             self.postpone(&key);
             let (front, node) = (Arc::clone(self), Arc::clone(node));
-            let (certificate, login) = (certificate.to_owned(), login.clone());
+            let (certificate, word, login) = (certificate.to_owned(), word.cloned(), login.clone());
             tokio::spawn(async move {
-                match front.certify_login(key.clone(), &certificate, &node, &login).await {
+                match front.certify_login(key.clone(), (&certificate, word), &node, &login).await {
                     Ok(_) => {}
                     Err(Asking::NoAnswer(problem)) => {
                         warn!(server = %node.name, problem, "going on with an older certificate");
@@ -411,7 +415,7 @@ impl Front {
     async fn certify_login(
         &self,
         key: LoginKey,
-        certificate: &str,
+        (certificate, word): (&str, Option<LoginWord>),
         node: &Node,
         login: &Login,
     ) -> Result<Credentials, Asking> {
@@ -422,6 +426,7 @@ impl Front {
             login: login.to_string(),
             user_certificate: certificate.to_owned(),
             ssh_public_key: pair.public_line().to_owned(),
+            word,
         };
         let mut fleet = self.client.fleet();
         let answer = self.ask("CertifyForTarget", fleet.certify_for_target(request)).await?;
@@ -466,6 +471,7 @@ struct Behind {
     server: OpenSshServer,
     pass: Pass,
     agent: Option<UserAgent>,
+    word: Option<LoginWord>,
 }
 
 impl std::fmt::Debug for Behind {
@@ -484,6 +490,7 @@ impl Upstream for Behind {
             proof: &self.proof,
             client: self.client,
             agent: None,
+            word: None,
             ssh_alone: true,
             opening: &untraced,
         };
@@ -538,6 +545,7 @@ impl Upstream for Behind {
         certificate: &str,
         login: &Login,
     ) -> Result<Credentials, String> {
-        self.front.credentials(identity, certificate, &self.node, login).await
+        let shown = (certificate, self.word.as_ref());
+        self.front.credentials(identity, shown, &self.node, login).await
     }
 }

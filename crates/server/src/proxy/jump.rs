@@ -68,8 +68,15 @@ impl Dial for JumpDial {
             network.protocol.name = "ssh",
             "error.type" = Empty
         );
-        let traveller =
-            Traveller { identity, proof: &proof, client, agent: None, ssh_alone: true, opening: &opening };
+        let traveller = Traveller {
+            identity,
+            proof: &proof,
+            client,
+            agent: None,
+            word: None,
+            ssh_alone: true,
+            opening: &opening,
+        };
         let dialled =
             self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
         Ok(Box::new(ToNode::new(dialled, Arc::new(identity.clone()), &self.dialler, cut)))

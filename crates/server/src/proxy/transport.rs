@@ -189,6 +189,7 @@ impl Transport for TransportService {
             proof: &proof,
             client,
             agent: agent.as_ref(),
+            word: target.word.as_ref(),
             ssh_alone: !target.native,
             opening: &opening,
         };

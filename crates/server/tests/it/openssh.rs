@@ -160,12 +160,13 @@ async fn proxies_get_certificates_for_users_who_are_let_in_and_no_others() {
         login: login.to_owned(),
         user_certificate: certificate.to_owned(),
         ssh_public_key: key.clone(),
+        word: None,
     };
     let own = alice.ssh_certificate.as_str();
     let issued = proxy.fleet.certify_for_target(ask("deploy", own)).await.unwrap().into_inner();
     let certificate = sallyport_ca::keys::certificate(&issued.ssh_certificate).unwrap();
     assert_eq!(certificate.valid_principals(), ["deploy".to_owned()]);
-    assert!(certificate.valid_before() - certificate.valid_after() <= 75 * 60, "it is short-lived");
+    assert!(certificate.valid_before() - certificate.valid_after() <= 7 * 60, "it is short-lived");
     let status = proxy.fleet.certify_for_target(ask("root", own)).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     // What is no certificate of a user of this cluster.

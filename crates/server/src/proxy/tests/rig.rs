@@ -469,6 +469,7 @@ pub(super) async fn open(channel: Channel, node: &str, login: &str) -> Result<Ca
         agent: false,
         timed: false,
         native: false,
+        word: None,
     };
     start(channel, vec![Ask::Target(target)]).await
 }

@@ -39,6 +39,7 @@ async fn bytes_may_follow_the_target_at_once() {
         agent: false,
         timed: false,
         native: false,
+        word: None,
     };
     let frames = vec![Ask::Target(target), Ask::Ssh(Bytes::from_static(b"SSH-2.0-x\r\n"))];
     let mut call = start(rig.channel(&rig.user("alice")).await, frames).await.unwrap();
@@ -256,6 +257,7 @@ async fn agent_frames_and_a_second_target_are_refused_in_words() {
         agent: true,
         timed: false,
         native: false,
+        word: None,
     };
     let frames = vec![Ask::Target(target), Ask::Agent(Bytes::from_static(b"\x0b"))];
     let mut call = start(rig.channel(&alice).await, frames).await.unwrap();
@@ -267,6 +269,7 @@ async fn agent_frames_and_a_second_target_are_refused_in_words() {
         agent: false,
         timed: false,
         native: false,
+        word: None,
     };
     call.frame(Ask::Target(target)).await;
     assert_eq!(call.failure().await.code(), Code::InvalidArgument);

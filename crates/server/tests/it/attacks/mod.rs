@@ -17,6 +17,7 @@ mod names;
 mod odd;
 mod once;
 mod people;
+mod registered_servers;
 mod removed;
 mod rights;
 mod stand_ins;

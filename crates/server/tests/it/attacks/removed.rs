@@ -273,6 +273,7 @@ async fn a_proxy_gets_no_certificate_for_a_user_who_is_not_there_any_more() {
             login: login.to_owned(),
             user_certificate: alice.ssh_certificate.clone(),
             ssh_public_key: proxy.ssh.public_line().to_owned(),
+            word: None,
         };
         fleet.certify_for_target(request).await.map(drop).map_err(|status| status.code())
     };

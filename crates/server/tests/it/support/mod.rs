@@ -257,7 +257,7 @@ pub(crate) fn join(token: &str, pin: &str) -> JoinConfig {
     JoinConfig { token: Some(Secret::new(token)), token_file: None, ca_pin: Some(pin.to_owned()) }
 }
 
-async fn tls(
+pub(crate) async fn tls(
     address: &HostPort,
     config: ClientConfig,
     server: &str,
@@ -305,7 +305,7 @@ pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) proxy: HostPort,
     pub(crate) trust: Trust,
-    ssh_key: String,
+    pub(crate) ssh_key: String,
     pub(crate) ssh_certificate: String,
     pub(crate) tls_key: String,
     pub(crate) tls_chain: String,
@@ -497,6 +497,7 @@ pub(crate) async fn open(channel: Channel, node: &str, login: &str) -> Result<No
         agent: false,
         timed: false,
         native: false,
+        word: None,
     };
     send.send(v1::ProxySshRequest { frame: Some(Ask::Target(target)) }).await.unwrap();
     let mut client = TransportClient::new(channel);

@@ -95,6 +95,7 @@ mod tests {
             client_idle_timeout: None,
             max_session_duration: None,
             disconnect_expired_cert: false,
+            require_login_word: false,
             max_sessions: 10,
         }
     }

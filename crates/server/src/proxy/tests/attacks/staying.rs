@@ -192,6 +192,7 @@ async fn enter(
                 agent: false,
                 timed: false,
                 native: by == By::Native,
+                word: None,
             };
             for frame in [Ask::Target(target), Ask::Ssh(Bytes::from_static(b"hello"))] {
                 send.send(v1::ProxySshRequest { frame: Some(frame) }).await.unwrap();

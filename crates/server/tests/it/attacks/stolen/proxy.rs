@@ -28,6 +28,7 @@ async fn it_gives_no_certificates_of_others_no_policy_and_no_recordings_and_a_lo
         login: "root".to_owned(),
         user_certificate: scene.alice.ssh_certificate.clone(),
         ssh_public_key: ssh_line(),
+        word: None,
     };
     denied("a login on a node", fleet.certify_for_target(login).await);
     denied("a heartbeat as a node", fleet.heartbeat(v1::HeartbeatRequest::default()).await);
