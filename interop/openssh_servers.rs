@@ -13,14 +13,14 @@ use crate::support::{
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
 
 /// An sshd of its own, in a directory of its own, that trusts nobody until something tells it to.
-struct Sshd {
+pub(crate) struct Sshd {
     directory: PathBuf,
-    port: u16,
+    pub(crate) port: u16,
     _process: Process,
 }
 
 impl Sshd {
-    fn start(cluster: &Cluster, name: &str) -> Self {
+    pub(crate) fn start(cluster: &Cluster, name: &str) -> Self {
         let directory = cluster.path(&format!("sshd-{name}"));
         fs::create_dir_all(directory.join("sshd_config.d")).unwrap();
         if is_root() {
@@ -49,7 +49,7 @@ impl Sshd {
         sshd
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
@@ -80,7 +80,7 @@ impl Sshd {
     }
 
     /// Joins under a name that an administrator has registered, where there is an address: it is one of this machine.
-    fn join_with_token(&self, cluster: &Cluster, name: &str, arguments: &[&str]) -> Output {
+    pub(crate) fn join_with_token(&self, cluster: &Cluster, name: &str, arguments: &[&str]) -> Output {
         if let Some(at) = arguments.iter().position(|argument| *argument == "--address") {
             let mut add = vec!["nodes", "add", name, "--address", arguments[at + 1]];
             if let Some(via) = arguments.iter().position(|argument| *argument == "--via") {

@@ -3,6 +3,7 @@
 
 mod audit;
 mod disk;
+mod floods;
 mod inherited;
 mod own_machine;
 mod registered_servers;

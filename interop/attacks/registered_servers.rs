@@ -1,8 +1,22 @@
-//! Names of registered servers that lead to the machine that dials them.
+//! Names of registered servers that lead to the machine that dials them, and what a taken-over proxy can do with a certificate for
+//! a login.
 
+use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
-use crate::support::{Cluster, me, ok, refused};
+use sallyport_access::HostRole;
+use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::{Trust, TrustBundle};
+use sallyport_sal::Suite;
+use sallyport_wire::alpn;
+use sallyport_wire::v1::CertifyForTargetRequest;
+use sallyport_wire::v1::fleet_client::FleetClient;
+
+use super::floods::{channel, tls};
+use crate::openssh_servers::Sshd;
+use crate::support::{Cluster, me, ok, refused, stderr};
 
 #[test]
 fn a_name_that_resolves_to_the_dialling_machine_is_not_dialled() {
@@ -16,4 +30,55 @@ fn a_name_that_resolves_to_the_dialling_machine_is_not_dialled() {
     let said = refused(&alice.run(&["ssh", &format!("{}@inside", me()), "true"]), 255);
     assert!(said.contains("names are not followed there"), "{said}");
     assert!(listener.accept().is_err(), "nobody has connected");
+}
+
+#[test]
+fn a_certificate_for_a_login_at_one_server_opens_no_other() {
+    let cluster = Cluster::apart();
+    let alice = cluster.add_user("alice", "access", &me());
+    let servers = ["db-1", "db-2"].map(|name| (name, Sshd::start(&cluster, name)));
+    for (name, sshd) in &servers {
+        ok(sshd.join_with_token(&cluster, name, &["--address", &sshd.address(), "--apply"]));
+    }
+    // What is root on the proxy has its certificate and key, and the certificates of users who came.
+    let identity = fs::read(cluster.path("proxy/proxy/identity.json")).unwrap();
+    let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
+    let bundle: TrustBundle = serde_json::from_value(identity["trust"].clone()).unwrap();
+    let trust = Trust::from_bundle(&bundle).unwrap();
+    let text = |name: &str| identity[name].as_str().unwrap().to_owned();
+    let pair = (text("tls_chain"), text("tls_key"));
+    let listed = ok(alice.run(&["ls", "--format", "json"]));
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let found = listed.as_array().unwrap().iter().find(|node| node["name"] == "db-1").unwrap();
+    let key = SshKeyPair::generate(Suite::BalancedV1, "proxy").unwrap();
+    let user_certificate = alice.tls_files().0.with_file_name("ssh_key-cert.pub");
+    let request = CertifyForTargetRequest {
+        node_id: found["id"].as_str().unwrap().to_owned(),
+        login: me(),
+        user_certificate: fs::read_to_string(user_certificate).unwrap(),
+        ssh_public_key: key.public_line().to_owned(),
+        word: None,
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let issued = runtime.block_on(async {
+        let line = tls(&cluster, &trust, (&pair.0, &pair.1), (alpn::AUTH, HostRole::Auth)).await;
+        let mut fleet = FleetClient::new(channel(line, 1 << 20).await);
+        fleet.certify_for_target(request).await.unwrap().into_inner()
+    });
+    let file = cluster.path("stolen");
+    fs::write(&file, key.private_openssh().as_bytes()).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(cluster.path("stolen-cert.pub"), issued.ssh_certificate).unwrap();
+    let enters = |sshd: &Sshd| {
+        let mut command = Command::new("ssh");
+        command.args(["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]);
+        command.args(["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-p", &sshd.port.to_string(), "-i"]);
+        let output = command.arg(&file).arg(format!("{}@127.0.0.1", me())).arg("true").output().unwrap();
+        (output.status.success(), stderr(&output))
+    };
+    let [(_, one), (_, other)] = &servers;
+    let (entered, said) = enters(one);
+    assert!(entered, "{said}");
+    let (entered, said) = enters(other);
+    assert!(!entered && said.contains("Permission denied"), "{said}");
 }

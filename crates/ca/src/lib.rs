@@ -66,7 +66,7 @@ pub use names::{DOMAIN, name_covers, server_name};
 pub use opening::{OPENING_LIFE, OPENING_NONCE_BYTES, Opener, Opening, OpeningWord};
 pub use reissue::UserPair;
 pub use spiffe::SpiffeId;
-pub use ssh::NO_LOGIN;
+pub use ssh::{NO_LOGIN, own_login};
 pub use trust::{PublicKeys, RotationStatus, Trust, TrustBundle, is_renewable};
 
 use time::Duration;

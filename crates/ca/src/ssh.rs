@@ -92,6 +92,12 @@ impl Template<'_> {
     }
 }
 
+/// The principal of a login at one server, by the server's id; sshd puts its own id behind `login`. No login has a colon.
+#[must_use]
+pub fn own_login(login: &str, server: &str) -> String {
+    format!("{login}:{server}")
+}
+
 /// Signs as SSH does: two `string`, the name of the scheme and the signature in its SSH form (RFC 4253 §6.6).
 pub(crate) fn signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, CaError> {
     let failed = |reason: String| CaError::Encode { what: "an SSH signature", reason };

@@ -177,7 +177,7 @@ async fn finish(member: &mut Member, args: &Openssh, given: &Given) -> CliResult
     member.now_applied().map_err(|error| server(&error))?;
     report(&applied, given, args.format)?;
     // A rotation waits until this server trusts the new authorities, too.
-    member.confirm().await.map_err(|error| server(&error))?;
+    member.confirm(&plan).await.map_err(|error| server(&error))?;
     ui::say(format!("The host certificate is good until {until}."));
     if !args.renew && !args.watch {
         ui::say("Next: keep it fresh with a timer: sallyport join openssh --print-timer");

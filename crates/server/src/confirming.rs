@@ -112,5 +112,9 @@ pub(crate) fn request(bundle: &TrustBundle, signed_by: Option<String>) -> v1::Co
         let said = v1::CaRotation { generation: status.generation, phase: status.phase.name().to_owned() };
         (kind.name().to_owned(), said)
     });
-    v1::ConfirmRequest { applied: applied.collect(), signed_by: signed_by.unwrap_or_default() }
+    v1::ConfirmRequest {
+        applied: applied.collect(),
+        signed_by: signed_by.unwrap_or_default(),
+        takes_own_logins: false,
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sallyport_access::{Identity, Principal};
+use sallyport_access::{HostId, Identity, Principal};
 use sallyport_sal::PublicKey;
 use ssh_key::public::KeyData;
 use time::{Duration, OffsetDateTime};
@@ -172,7 +172,8 @@ fn person<'a>(authority: &Authority, identity: &'a Identity) -> Result<(&'a str,
 }
 
 /// Certifies a person for stock OpenSSH servers, which trust the openssh CA. Such servers ask nobody: they know the
-/// principals, the options and, if they were given one, a list of revoked keys.
+/// principals, the options and, if they were given one, a list of revoked keys. `only_at` is the one server that is to take it, whose
+/// sshd was told its id.
 ///
 /// # Errors
 /// [`CaError::WrongAuthority`] when this is not the openssh CA or the identity not a user's, [`CaError::NoLogins`] when
@@ -184,8 +185,12 @@ pub fn issue_openssh_user(
     now: OffsetDateTime,
     ttl: Duration,
     options: &SshOptions,
+    only_at: Option<HostId>,
 ) -> Result<SshCertificate, CaError> {
-    let (name, principals) = person(authority, identity)?;
+    let (name, mut principals) = person(authority, identity)?;
+    if let Some(server) = only_at {
+        principals.iter_mut().for_each(|login| *login = ssh::own_login(login, &server.to_string()));
+    }
     let job = Job::new(authority, CertificateKind::OpensshUser, now, ttl)?;
     let key = ssh::subject_key(ssh_public_key)?;
     if principals.is_empty() {

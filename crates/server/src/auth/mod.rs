@@ -219,8 +219,10 @@ impl Authority {
     /// What a host of this process confirms, who has no connection to do it by.
     pub(crate) async fn confirm_trust(&self, id: HostId, bundle: &TrustBundle, signed_by: Option<String>) {
         let now = OffsetDateTime::now_utc();
-        let confirmed =
-            self.inner.confirm(id, bundle.rotations.clone(), signed_by.unwrap_or_default(), now).await;
+        let confirmed = self
+            .inner
+            .confirm(id, bundle.rotations.clone(), (signed_by.unwrap_or_default(), false), now)
+            .await;
         if let Err(status) = confirmed {
             tracing::warn!(message = status.message(), "a host of this process could not confirm its trust");
         }

@@ -422,8 +422,10 @@ impl Inner {
         };
         *logins = vec![login.clone()];
         let signer = authorities.signer(CaKind::Openssh)?;
-        let made =
-            issue_openssh_user(signer, &user, &request.ssh_public_key, now, ttl, &allowed).map_err(wrong)?;
+        // Of servers that joined with an earlier release, sshd compares the login alone.
+        let only_at = self.confirmations.takes_own_logins(target.node.id).then_some(target.node.id);
+        let made = issue_openssh_user(signer, &user, &request.ssh_public_key, now, ttl, &allowed, only_at)
+            .map_err(wrong)?;
         let event = self
             .event(Code::CertIssued, caller)
             .user(user.display_name())

@@ -72,6 +72,9 @@ pub(super) struct ConfirmationRecord {
     /// What it has applied; none when it never said. A CA that is missing was never rotated.
     #[serde(default)]
     pub(super) applied: Option<BTreeMap<CaKind, RotationStatus>>,
+    /// Of an OpenSSH server: its sshd takes certificates for a login there alone.
+    #[serde(default)]
+    pub(super) takes_own_logins: bool,
 }
 
 impl Kind for ConfirmationRecord {

@@ -348,13 +348,15 @@ impl Member {
         self.settings.store(&self.directory)
     }
 
-    /// Tells the authority that sshd has what was given last, so that a rotation may go on.
+    /// Tells the authority that sshd has what was given last, so that a rotation may go on; and what sshd compares of
+    /// certificates.
     ///
     /// # Errors
     /// [`ServerError`] when the authority cannot be reached.
-    pub async fn confirm(&self) -> Result<(), ServerError> {
+    pub async fn confirm(&self, plan: &Plan) -> Result<(), ServerError> {
         let identity = self.credentials.identity();
-        let request = confirming::request(&identity.trust, rotation::signed_by(&identity.tls_chain));
+        let mut request = confirming::request(&identity.trust, rotation::signed_by(&identity.tls_chain));
+        request.takes_own_logins = plan.takes_own_logins();
         within(self.client.rotation().confirm(request)).await.map(|_| ())
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sallyport_ca::own_login;
 use serde::{Deserialize, Serialize};
 
 use super::Given;
@@ -66,6 +67,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub struct Plan {
     files: BTreeMap<PathBuf, Vec<u8>>,
     drop_in: PathBuf,
+    takes_own_logins: bool,
 }
 
 impl Plan {
@@ -76,6 +78,12 @@ impl Plan {
             .get(&self.drop_in)
             .map(|text| String::from_utf8_lossy(text).into_owned())
             .unwrap_or_default()
+    }
+
+    /// Whether sshd then takes a certificate for a login at this server alone.
+    #[must_use]
+    pub fn takes_own_logins(&self) -> bool {
+        self.takes_own_logins
     }
 
     /// Every file and what is to be in it, the drop-in last.
@@ -173,6 +181,13 @@ pub fn plan(given: &Given) -> Result<Plan, SshdError> {
     }
     set("HostCertificate", &layout.host_certificate());
     set("RevokedKeys", &layout.revoked());
+    let principals = (!layout.user_only).then(|| own_logins(&said, &given.id)).flatten();
+    if let Some((command, user)) = &principals {
+        let _ = writeln!(
+            settings,
+            "AuthorizedPrincipalsCommand {command}\nAuthorizedPrincipalsCommandUser {user}"
+        );
+    }
     let mut cas = given.user_cas.join("\n");
     cas.push('\n');
     // A list that names the same keys differs in its date alone: sshd need not hear of it.
@@ -186,7 +201,34 @@ pub fn plan(given: &Given) -> Result<Plan, SshdError> {
         (layout.revoked(), revoked),
         (layout.drop_in.clone(), settings.into_bytes()),
     ]);
-    Ok(Plan { files, drop_in: layout.drop_in.clone() })
+    Ok(Plan { files, drop_in: layout.drop_in.clone(), takes_own_logins: principals.is_some() })
+}
+
+/// What has sshd take the login itself, as it does without, or the login at this server: a command that says both, and as whom it
+/// runs. None where an administrator has a rule of their own, or the system lacks what this one needs.
+fn own_logins(said: &str, id: &str) -> Option<(String, &'static str)> {
+    let program =
+        ["/usr/bin/printf", "/bin/printf"].into_iter().find(|program| Path::new(program).exists())?;
+    // As sshd expands it: the format, the login, the login at this server (TOKENS in sshd_config(5)).
+    let command = format!("{program} %%s\\n %u {}", own_login("%u", id));
+    let theirs = |key: &'static str| values(said, key).find(|value| *value != "none");
+    // A file of theirs may let in fewer than this would.
+    if theirs("authorizedprincipalsfile").is_some()
+        || theirs("authorizedprincipalscommand").is_some_and(|theirs| theirs != command)
+    {
+        return None;
+    }
+    // An sshd that is not root's runs everything as its own account.
+    let user = match rustix::process::geteuid().is_root() {
+        false => "%u",
+        true => has_nobody().then_some("nobody")?,
+    };
+    Some((command, user))
+}
+
+fn has_nobody() -> bool {
+    std::fs::read_to_string("/etc/passwd")
+        .is_ok_and(|text| text.lines().any(|line| line.starts_with("nobody:")))
 }
 
 /// Writes what differs, has sshd check it, and tells sshd if anything has changed. When sshd does not accept it or cannot be told, every file

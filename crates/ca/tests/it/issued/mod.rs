@@ -65,7 +65,7 @@ fn every_kind_is_signed_by_its_authority_only() {
             (CertificateKind::Bot, user(UserKind::Bot)),
             (
                 CertificateKind::OpensshUser,
-                issue_openssh_user(authority, &alice(), &line, now, hour, &SshOptions::default())
+                issue_openssh_user(authority, &alice(), &line, now, hour, &SshOptions::default(), None)
                     .map(|made| one(made.issued)),
             ),
             (CertificateKind::Host, issue_host(authority, &host, now, hour).map(|made| made.issued)),
@@ -163,7 +163,7 @@ fn what_no_policy_may_allow_is_refused() {
     let options = SshOptions::default();
     let openssh = world.authority(CaKind::Openssh);
     let error =
-        issue_openssh_user(openssh, &bob, &line(), world.now, Duration::hours(1), &options).unwrap_err();
+        issue_openssh_user(openssh, &bob, &line(), world.now, Duration::hours(1), &options, None).unwrap_err();
     assert!(matches!(&error, CaError::NoLogins { user } if user == "bob"), "{error}");
     let other = SpiffeId::new(&ClusterName::new("test").unwrap(), "/web").unwrap();
     let spiffe = world.authority(CaKind::Spiffe);

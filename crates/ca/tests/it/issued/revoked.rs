@@ -144,8 +144,15 @@ fn a_stock_sshd_takes_our_certificates_and_keeps_out_the_denied() {
         secret(&at(name), &key.private_openssh());
         let who = user("alice", &[&me]);
         let (authority, options) = (world.authority(CaKind::Openssh), SshOptions::default());
-        let made =
-            issue_openssh_user(authority, &who, key.public_line(), world.now, Duration::hours(1), &options);
+        let made = issue_openssh_user(
+            authority,
+            &who,
+            key.public_line(),
+            world.now,
+            Duration::hours(1),
+            &options,
+            None,
+        );
         let made = made.unwrap();
         fs::write(at(&format!("{name}-cert.pub")), &made.line).unwrap();
         made

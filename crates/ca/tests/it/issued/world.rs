@@ -59,7 +59,7 @@ impl World {
     pub(crate) fn openssh_user_of(&self, line: &str) -> SshCertificate {
         let options = SshOptions::default();
         let openssh = self.authority(CaKind::Openssh);
-        issue_openssh_user(openssh, &alice(), line, self.now, Duration::hours(1), &options).unwrap()
+        issue_openssh_user(openssh, &alice(), line, self.now, Duration::hours(1), &options, None).unwrap()
     }
 
     pub(crate) fn openssh_host(&self, names: &[&str]) -> SshCertificate {

@@ -154,7 +154,7 @@ impl Inner {
                 Ok(Made { ssh: made.ssh, tls_pem: made.tls_pem, token: String::new(), issued: made.issued })
             }
             CertificateKind::OpensshUser => {
-                issue_openssh_user(signer, user()?, line, now, ttl, &self.ssh_options(user()?))
+                issue_openssh_user(signer, user()?, line, now, ttl, &self.ssh_options(user()?), None)
                     .map(ssh)
                     .map_err(wrong)
             }

@@ -104,6 +104,7 @@ impl Confirmations {
                         valid_until: now + UNKNOWN_VALIDITY,
                         signed_by: String::new(),
                         applied: None,
+                        takes_own_logins: false,
                     },
                     revision: 0,
                     seen: None,
@@ -116,6 +117,11 @@ impl Confirmations {
             opened: now,
             stale: AtomicBool::new(false),
         })
+    }
+
+    /// Whether the sshd of a registered server takes certificates for a login there alone.
+    pub(in crate::auth) fn takes_own_logins(&self, id: HostId) -> bool {
+        self.lock().get(&id).is_some_and(|held| held.record.takes_own_logins)
     }
 
     /// Wakes when a host has confirmed something new.
@@ -162,12 +168,13 @@ impl Inner {
         &self,
         id: HostId,
         applied: BTreeMap<CaKind, RotationStatus>,
-        signed_by: String,
+        (signed_by, takes_own_logins): (String, bool),
         now: OffsetDateTime,
     ) -> Result<bool, Status> {
         let news = self
             .note(id, now, |record| {
                 record.applied = Some(applied.clone());
+                record.takes_own_logins = takes_own_logins;
                 record.signed_by.clone_from(&signed_by);
             })
             .await?;
@@ -189,7 +196,12 @@ impl Inner {
             let held = {
                 let mut known = self.confirmations.lock();
                 let held = known.entry(id).or_insert_with(|| Held {
-                    record: ConfirmationRecord { valid_until: now, signed_by: String::new(), applied: None },
+                    record: ConfirmationRecord {
+                        valid_until: now,
+                        signed_by: String::new(),
+                        applied: None,
+                        takes_own_logins: false,
+                    },
                     revision: 0,
                     seen: None,
                 });

@@ -54,7 +54,8 @@ impl Rotation for Service {
             .iter()
             .map(|(kind, status)| format!("{kind} {} {}", status.generation, status.phase))
             .collect();
-        let news = self.0.confirm(*id, applied, signed_by.clone(), OffsetDateTime::now_utc()).await?;
+        let said_besides = (signed_by.clone(), request.takes_own_logins);
+        let news = self.0.confirm(*id, applied, said_besides, OffsetDateTime::now_utc()).await?;
         if news {
             let event = self
                 .0

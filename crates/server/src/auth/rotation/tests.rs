@@ -433,7 +433,7 @@ async fn hosts_from_before_confirmations_are_waited_for_as_long_as_they_may_be_v
     assert!(behind[0].in_words(now).contains("never confirmed anything"), "{}", behind[0].in_words(now));
     // A host of this process that is not heard of is not part of it any more; another's certificates end.
     assert!(authority.inner.lagging(&state, now + Duration::minutes(3)).await.unwrap().is_empty());
-    authority.inner.confirm(id, BTreeMap::new(), String::new(), now).await.unwrap();
+    authority.inner.confirm(id, BTreeMap::new(), (String::new(), false), now).await.unwrap();
     assert_eq!(authority.inner.lagging(&state, now + Duration::minutes(3)).await.unwrap().len(), 1);
     assert!(authority.inner.lagging(&state, now + Duration::days(8)).await.unwrap().is_empty());
     kill(authority).await;

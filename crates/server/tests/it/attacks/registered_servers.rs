@@ -6,6 +6,7 @@ use sallyport_ca::WantedLogin;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_wire::v1;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::rotation_client::RotationClient;
 use time::OffsetDateTime;
 use tonic::{Code, Status};
 
@@ -86,6 +87,23 @@ async fn a_proxys_certificate_for_a_login_lasts_for_minutes() {
     assert!(left <= 5 * 60, "{left} s");
     let certificate = sallyport_ca::keys::certificate(&issued.ssh_certificate).unwrap();
     assert!(certificate.valid_before() <= u64::try_from(issued.valid_until.unwrap().seconds).unwrap());
+    scene.cluster.running.shutdown(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxys_certificate_is_for_one_server_where_sshd_can_tell() {
+    let mut scene = Scene::new().await;
+    let principals = |issued: &v1::CertifyForTargetResponse| {
+        sallyport_ca::keys::certificate(&issued.ssh_certificate).unwrap().valid_principals().to_vec()
+    };
+    // Until the server has said that its sshd knows it by its id.
+    assert_eq!(principals(&scene.certify().await.unwrap()), ["deploy"]);
+    let member = Joining::new("openssh", "db-9").at("10.0.0.9:22").join(&scene.cluster).await.unwrap();
+    scene.server = member.id.clone();
+    assert_eq!(principals(&scene.certify().await.unwrap()), ["deploy"]);
+    let said = v1::ConfirmRequest { takes_own_logins: true, ..Default::default() };
+    RotationClient::new(member.channel.clone()).confirm(said).await.unwrap();
+    assert_eq!(principals(&scene.certify().await.unwrap()), [format!("deploy:{}", member.id)]);
     scene.cluster.running.shutdown(false).await;
 }
 
