@@ -2,6 +2,7 @@
 //! thief would do, and shows what is refused.
 
 mod audit;
+mod closed;
 mod disk;
 mod floods;
 mod inherited;

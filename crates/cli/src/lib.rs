@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod carrier;
+mod closed;
 mod config;
 mod configure;
 mod connect;
@@ -157,6 +158,7 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == sallyport_ssh::helper::ARGUMENT) {
         return sallyport_ssh::helper::main(std::env::args_os().skip(2));
     }
+    closed::to_others();
     // Stock ssh waits for this one, so it comes before everything that only the rest needs.
     if let Some(code) = resident::proxy_ssh(std::env::args_os()) {
         return code;

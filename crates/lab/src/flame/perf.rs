@@ -33,6 +33,9 @@ pub(super) struct Perf {
     pub(super) kernel: bool,
 }
 
+/// Leaves `sallyport` open to perf of its account.
+const TRACEABLE: &str = "SALLYPORT_TRACEABLE";
+
 impl Perf {
     /// Looks whether there is one and whether it may.
     ///
@@ -67,6 +70,15 @@ impl Perf {
                 said: format!(
                     "{PARANOID} is {paranoid}, which leaves it to root; allow it with `sysctl kernel.perf_event_paranoid=1`, \
                      or run this as root"
+                ),
+            });
+        }
+        // Without root's rights, perf sees a process of its own account, but none that is closed to it.
+        if !root && std::env::var_os(TRACEABLE).is_none_or(|value| value.is_empty()) {
+            return Err(LabError::Failed {
+                what: "asking the kernel for samples".to_owned(),
+                said: format!(
+                    "sallyport's processes are closed to others of their account; set {TRACEABLE}=1, or run this as root"
                 ),
             });
         }
