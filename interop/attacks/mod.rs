@@ -4,7 +4,9 @@
 mod audit;
 mod closed;
 mod disk;
+mod expired_proxies;
 mod floods;
+mod hostile_proxy;
 mod inherited;
 mod own_machine;
 mod registered_servers;

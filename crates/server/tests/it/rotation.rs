@@ -25,21 +25,26 @@ use tonic::{Code, Status};
 
 type Rotation = RotationClient<Channel>;
 
-async fn rotation(cluster: &Cluster) -> Rotation {
+pub(crate) async fn rotation(cluster: &Cluster) -> Rotation {
     RotationClient::new(admin_channel(&cluster.data_dir()).await)
 }
 
-async fn step(rotation: &Rotation, kind: &str, step: Step, force: bool) -> Result<v1::CaDetails, Status> {
+pub(crate) async fn step(
+    rotation: &Rotation,
+    kind: &str,
+    step: Step,
+    force: bool,
+) -> Result<v1::CaDetails, Status> {
     let request = v1::RotateCaRequest { kind: kind.to_owned(), step: Some(step), force };
     rotation.clone().rotate_ca(request).await.map(tonic::Response::into_inner)
 }
 
-async fn details(rotation: &Rotation, kind: &str) -> v1::CaDetails {
+pub(crate) async fn details(rotation: &Rotation, kind: &str) -> v1::CaDetails {
     let cas = rotation.clone().list_cas(v1::ListCasRequest {}).await.unwrap().into_inner().cas;
     cas.into_iter().find(|details| details.ca.as_ref().unwrap().kind == kind).unwrap()
 }
 
-fn phase(details: &v1::CaDetails) -> String {
+pub(crate) fn phase(details: &v1::CaDetails) -> String {
     details.ca.as_ref().unwrap().rotation.as_ref().unwrap().phase.clone()
 }
 

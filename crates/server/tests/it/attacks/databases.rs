@@ -161,3 +161,40 @@ async fn a_certificate_as_a_database_user_is_for_one_session_that_a_proxy_opened
     let refused = certify(&agent, opened(&gate, &agent.id, request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_says_nothing_of_the_health_of_anothers_database() {
+    let cluster = Cluster::without_node().await;
+    let agent = Joining::new("node", "db-1").for_databases().join(&cluster).await.unwrap();
+    let thief = Joining::new("node", "db-2").join(&cluster).await.unwrap();
+    let health = |name: &str, healthy: bool| v1::DatabaseHealth {
+        name: name.to_owned(),
+        healthy,
+        problem: if healthy { String::new() } else { "gone, come to db-2".to_owned() },
+    };
+    let shown = async || {
+        let mut client = DatabasesClient::new(admin_channel(&cluster.data_dir()).await);
+        let answer = client.list_databases(v1::ListDatabasesRequest::default()).await.unwrap().into_inner();
+        let found = answer.databases.into_iter().find(|database| database.name == "payroll").unwrap();
+        (found.health, found.problem, found.agents)
+    };
+    let own = v1::HeartbeatRequest {
+        databases: vec![report("payroll", "{}")],
+        database_health: vec![health("payroll", true)],
+        ..Default::default()
+    };
+    agent.beat(own.clone()).await.unwrap();
+    let before = shown().await;
+    assert_eq!(before, ("healthy".to_owned(), String::new(), vec!["db-1".to_owned()]));
+    // Of another's, of one that it says to serve under the same name, and of one that there is not.
+    let lies = vec![health("payroll", false), health("nothing", true)];
+    for databases in [Vec::new(), vec![report("payroll", "{}")], vec![report("other", "{}")]] {
+        let said = v1::HeartbeatRequest { databases, database_health: lies.clone(), ..Default::default() };
+        thief.beat(said).await.unwrap();
+        assert_eq!(shown().await, before);
+    }
+    // The agent's own word counts.
+    let ill = v1::HeartbeatRequest { database_health: vec![health("payroll", false)], ..own };
+    agent.beat(ill).await.unwrap();
+    assert_eq!(shown().await.0, "unhealthy");
+}
