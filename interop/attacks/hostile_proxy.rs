@@ -2,7 +2,9 @@
 //! program's gRPC, and asks and says what it likes.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use sallyport_ca::keys::{SshKeyPair, ssh_signature};
@@ -15,6 +17,7 @@ use sallyport_wire::v1::transport_server::{Transport, TransportServer};
 use sallyport_wire::v1::{
     self, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxySshRequest, ProxySshResponse,
 };
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -172,6 +175,34 @@ impl Scene {
         heard
     }
 
+    /// Takes the true proxy's place, and says that it is the authority, by its own certificate. Gives what it has read of clients who
+    /// believed it.
+    fn pass_for_the_authority(&mut self) -> Arc<Mutex<(usize, Vec<u8>)>> {
+        self.cluster.node("proxy").kill_9();
+        let heard = Arc::<Mutex<(usize, Vec<u8>)>>::default();
+        let (chain, key) = (self.proxy.text("tls_chain"), self.proxy.text("tls_key"));
+        let protocols = [alpn::AUTH, alpn::H2];
+        let config = server_config(&self.proxy.trust(), chain, key, &protocols, ClientAuth::None).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let address = self.cluster.proxy();
+        let listener = self.runtime.block_on(TcpListener::bind(&address)).unwrap();
+        let told = Arc::clone(&heard);
+        self.runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, told) = (acceptor.clone(), Arc::clone(&told));
+                tokio::spawn(async move {
+                    told.lock().unwrap().0 += 1;
+                    let Ok(mut tls) = acceptor.accept(stream).await else { return };
+                    let mut bytes = vec![0; 4096];
+                    while let Ok(count @ 1..) = tls.read(&mut bytes).await {
+                        told.lock().unwrap().1.extend_from_slice(&bytes[..count]);
+                    }
+                });
+            }
+        });
+        heard
+    }
+
     /// The user's own program, past any helper, by SSH or as it likes.
     fn ssh(&self, front: &str) -> std::process::Output {
         let mut command = self.alice.command(&["ssh", &target("web-1"), "echo taken over"]);
@@ -292,4 +323,28 @@ fn a_hostile_proxy_does_not_turn_a_node_that_was_reached_natively_to_ssh_without
     assert!(!output.status.success() && said.contains("the proxy does not tell the truth"), "{said}");
     let by_ssh = || heard.lock().unwrap().targets.iter().filter(|target| !target.native).count();
     assert_eq!(by_ssh(), 0, "it went by SSH at once");
+}
+
+#[test]
+fn a_hostile_proxy_does_not_pass_for_the_authority_at_logins_and_invites() {
+    let mut scene = Scene::new();
+    let link = scene.cluster.invite("carol", "access", &me());
+    let heard = scene.pass_for_the_authority();
+    // Its certificate is of the CA that is pinned; it is a proxy's, and no more.
+    let login = scene.alice.login(&[]);
+    assert!(!login.status.success(), "{}", stdout(&login));
+    let home = scene.cluster.path("carol");
+    let mut signup = std::process::Command::new(crate::PROGRAM);
+    signup.arg("--home").arg(home).args(["signup", &link, "--no-second-factor", "--password-stdin"]);
+    let mut signup =
+        signup.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _ = signup.stdin.take().unwrap().write_all(b"a long new password\n");
+    let signup = signup.wait_with_output().unwrap();
+    assert!(!signup.status.success(), "{}", stdout(&signup));
+    let listed = scene.alice.run(&["ls"]);
+    assert!(!listed.status.success(), "{}", stdout(&listed));
+    let heard = heard.lock().unwrap();
+    assert!(heard.0 >= 3, "each has come to the proxy");
+    let said = String::from_utf8_lossy(&heard.1).into_owned();
+    assert!(heard.1.is_empty(), "it has read {said:?}");
 }

@@ -162,8 +162,8 @@ fn what_no_policy_may_allow_is_refused() {
     let bob = user("bob", &[]);
     let options = SshOptions::default();
     let openssh = world.authority(CaKind::Openssh);
-    let error =
-        issue_openssh_user(openssh, &bob, &line(), world.now, Duration::hours(1), &options, None).unwrap_err();
+    let error = issue_openssh_user(openssh, &bob, &line(), world.now, Duration::hours(1), &options, None)
+        .unwrap_err();
     assert!(matches!(&error, CaError::NoLogins { user } if user == "bob"), "{error}");
     let other = SpiffeId::new(&ClusterName::new("test").unwrap(), "/web").unwrap();
     let spiffe = world.authority(CaKind::Spiffe);
