@@ -38,8 +38,10 @@ mod read_public;
 mod recording_reader;
 mod relay_header;
 mod role_yaml;
+mod sftp_client;
 mod sftp_observer;
 mod ssh_certificate;
+mod ssh_client;
 mod ssh_host_key;
 mod ssh_offer;
 mod ssh_pipelined;
@@ -77,8 +79,10 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("recording_reader", recording_reader::run),
     ("relay_header", relay_header::run),
     ("role_yaml", role_yaml::run),
+    ("sftp_client", sftp_client::run),
     ("sftp_observer", sftp_observer::run),
     ("ssh_certificate", ssh_certificate::run),
+    ("ssh_client", ssh_client::run),
     ("ssh_host_key", ssh_host_key::run),
     ("ssh_offer", ssh_offer::run),
     ("ssh_pipelined", ssh_pipelined::run),

@@ -254,6 +254,20 @@ fn role_yaml_holds() {
 }
 
 #[test]
+fn sftp_client_holds() {
+    replay(
+        "sftp_client",
+        &[
+            // A file, a tree with links and odd names, and one that goes on past its end.
+            b"\x10\x01\x00\x05\x10\x00\x04\x00\x02hh\x00\x00\xb0\x00\x00\x00",
+            b"\x23\x00\x01\x00\x00\x04\x02\x1d\x00\x02dd\x00\x03\x02\x04\x00\x00\x03\x04\x04\x07\x06\x00\xb0\x00",
+            b"\x07\x01\x00\x04\x00\x18\x00\x01h\x00\x02\x00\x04\x04\x00\x04\x04\x04\x00\xb0\x00\x00\x01\x00",
+            b"\xc1\x01\x00\x04\x02\x1d\x00\x00\x00\x01h\x00\x00\x00",
+        ],
+    );
+}
+
+#[test]
 fn sftp_observer_holds() {
     replay(
         "sftp_observer",
@@ -264,6 +278,20 @@ fn sftp_observer_holds() {
 #[test]
 fn ssh_certificate_holds() {
     replay("ssh_certificate", &[b"\0\0\0\x20ssh-ed25519-cert-v01@openssh.com\0\0\0\x04nnnn\0\0\0\x20kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05alice"]);
+}
+
+#[test]
+fn ssh_client_holds() {
+    replay(
+        "ssh_client",
+        &[
+            // Output and an exit status; channels that the server opens; keys renewed; a login that is refused.
+            b"\x00\x06\x00\x00\x00\x02hi\x0b\x00\x03\x00\x04\x00\x05\x00",
+            b"\x08\x08\x01\x05\x01\x01\x01a\x00\x08\x02\x06\x01\x01\x00\x0e\x02ab\x01\x0d\x00\x01x\x01",
+            b"\x02\xf0\x01\x00\x20\xf8\x03\x00\xff\xdd\x5e\x00\x00\x00",
+            b"\x85\x13\x01x\x0f\x02\x1b\n\x10\x03a,b\x01",
+        ],
+    );
 }
 
 #[test]
