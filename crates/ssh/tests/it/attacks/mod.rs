@@ -3,6 +3,7 @@
 
 mod copy;
 mod native_host;
+mod opened;
 mod own_account;
 mod paths;
 mod tracing;
