@@ -299,7 +299,7 @@ fn ssh_goes_end_to_end_where_it_has_to() {
         new.lines().filter(|line| line.starts_with("@cert")).map(|line| format!("{line}\n")).collect();
     assert_ne!(old, new);
     let written = fs::read_to_string(&config).unwrap();
-    assert!(written.contains("proxy ssh --native %r@%h:%p"));
+    assert!(written.contains("proxy ssh --native -- '%r@%h:%p'"));
     let before = config.with_extension("old");
     fs::write(&before, written.replace(" --native", "")).unwrap();
     fs::write(&known_hosts, &old).unwrap();

@@ -9,5 +9,6 @@ mod floods;
 mod hostile_proxy;
 mod inherited;
 mod own_machine;
+mod own_machine_held;
 mod registered_servers;
 mod signals;

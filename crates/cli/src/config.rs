@@ -78,7 +78,9 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
             shell_word(&stored.directory.parent().unwrap_or(&stored.directory).to_string_lossy()),
         ]);
         words.extend(["--proxy".to_owned(), shell_word(&profile.proxy)]);
-        text.push_str(&format!("    ProxyCommand {} proxy ssh --native %r@%h:%p\n\n", words.join(" ")));
+        // A shell reads this line. ssh before 9.6 puts any name into it that a link or a repository may give.
+        let words = words.join(" ");
+        text.push_str(&format!("    ProxyCommand {words} proxy ssh --native -- '%r@%h:%p'\n\n"));
     }
     // Under a name of its own: the same machine may well run an sshd that this must not shadow.
     text.push_str(&format!(
