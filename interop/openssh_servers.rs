@@ -337,7 +337,7 @@ fn stock_ssh_jumps_to_it() {
 }
 
 /// A role that has everything recorded at the proxy, for these logins.
-fn recorded_at_the_proxy(cluster: &Cluster, options: &str) {
+pub(crate) fn recorded_at_the_proxy(cluster: &Cluster, options: &str) {
     ok(cluster.create(&format!(
         "kind: role\nversion: v1\nmetadata:\n  name: watched\nspec:\n  allow:\n    logins: ['{{{{internal.logins}}}}']\n    \
          node_labels:\n      '*': '*'\n  options: {{session_recording: proxy{options}}}\n"

@@ -15,8 +15,8 @@ use sallyport_wire::v1::CertifyForTargetRequest;
 use sallyport_wire::v1::fleet_client::FleetClient;
 
 use super::floods::{channel, tls};
-use crate::openssh_servers::Sshd;
-use crate::support::{Cluster, me, ok, refused, stderr};
+use crate::openssh_servers::{Sshd, recorded_at_the_proxy};
+use crate::support::{Cluster, me, ok, refused, ssh, ssh_command, stderr, stdout, target};
 
 #[test]
 fn a_name_that_resolves_to_the_dialling_machine_is_not_dialled() {
@@ -81,4 +81,29 @@ fn a_certificate_for_a_login_at_one_server_opens_no_other() {
     assert!(entered, "{said}");
     let (entered, said) = enters(other);
     assert!(!entered && said.contains("Permission denied"), "{said}");
+}
+
+#[test]
+fn where_a_role_wants_the_users_word_only_their_own_programs_lead_to_a_recorded_server() {
+    let cluster = Cluster::bare();
+    recorded_at_the_proxy(&cluster, ", require_login_word: true");
+    let bob = cluster.add_user("bob", "watched", &me());
+    let sshd = Sshd::start(&cluster, "db-1");
+    ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply", "--proxy-only"]));
+    let jumps = || ssh(&bob.ssh_config(&["--jump"]), &[&target("db-1"), "echo jumped"]);
+    // Nobody says for the user that they are there, before and after they were.
+    let said = refused(&jumps(), 255);
+    assert!(!said.contains("jumped"), "{said}");
+    for helper in ["on", "off"] {
+        let login = format!("{}@db-1", me());
+        let own = bob.command(&["ssh", &login, "echo own"]).env("SALLYPORT_CONNECT", helper).output();
+        assert_eq!(stdout(&ok(own.unwrap())), "own\n");
+        let mut stock = ssh_command(&bob.ssh_config(&[]));
+        let stock = stock.args([&target("db-1"), "echo stock"]).env("SALLYPORT_CONNECT", helper).output();
+        assert_eq!(stdout(&ok(stock.unwrap())), "stock\n");
+    }
+    refused(&jumps(), 255);
+    let whose = |event: &serde_json::Value| event["node"] == "db-1" && event["fields"]["word_of"] == "bob";
+    cluster.wait_event("cert.issued", whose);
+    let _ = bob.run(&["connect", "--stop"]);
 }

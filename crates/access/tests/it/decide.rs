@@ -375,7 +375,8 @@ fn the_strictest_of_the_new_options_counts_and_the_cluster_fills_in() {
         role(
             "b",
             &format!(
-                "{{{everywhere}, options: {{port_forwarding: remote, session_recording: proxy, hash_files: true}}}}"
+                "{{{everywhere}, options: {{port_forwarding: remote, session_recording: proxy, hash_files: true, \
+                 require_login_word: true}}}}"
             ),
         ),
     ];
@@ -393,7 +394,7 @@ fn the_strictest_of_the_new_options_counts_and_the_cluster_fills_in() {
     assert_eq!(both.port_forwarding, Forwarding::NONE, "each allows one direction: together neither");
     assert_eq!(both.stream_local_forwarding, Forwarding { local: true, remote: false });
     assert_eq!(both.recording.as_str(), "proxy-sync");
-    assert!(both.hash_files);
+    assert!(both.hash_files && both.require_login_word && !decide(&["a"]).require_login_word);
     assert_eq!(both.max_session_duration, Some(Duration::from_secs(8 * 3600)));
     assert_eq!(decide(&["a"]).recording.as_str(), "node-sync", "what a role says beats the cluster's policy");
 }

@@ -41,6 +41,12 @@ async fn the_file_services_process_is_not_traced_by_its_account_within_a_pam_ses
         let read = as_account(login, &["cat", &format!("/proc/{pid}/environ")]);
         assert!(!read.status.success() && text(&read.stderr).contains("ermission denied"), "{pid}");
     }
+    // Nor by another session of the same login, which is the account, too.
+    for pid in &pids {
+        let from = ground.run(&format!("cat /proc/{pid}/environ >/dev/null && echo read")).await;
+        assert!(!text(&from.stdout).contains("read"), "{pid}: another session reads it");
+        assert!(text(&from.stderr).contains("ermission denied"), "{pid}: {}", text(&from.stderr));
+    }
     // A program that the account runs is its own, as ever.
     let shown = ground.run("sleep 100 & cat /proc/$!/environ >/dev/null && echo read; kill $!").await;
     assert_eq!(text(&shown.stdout), "read\n", "{}", text(&shown.stderr));
