@@ -61,7 +61,7 @@ struct Asked {
     native: bool,
 }
 
-/// Reads `[--home DIR] [--proxy HOST:PORT] proxy ssh [--native] TARGET`, as `sallyport config` writes it. `None` for
+/// Reads `[--home DIR] [--proxy HOST:PORT] proxy ssh [--native] [--] TARGET`, as `sallyport config` writes it. `None` for
 /// anything more.
 fn understand(
     arguments: impl Iterator<Item = OsString>,
@@ -81,6 +81,8 @@ fn understand(
             "--home" => home = Some(PathBuf::from(arguments.next()?)),
             "--proxy" => proxy = Some(arguments.next()?.into_string().ok()?),
             "--native" if words.len() == 2 => native = true,
+            // Behind the end of options is the target, whatever it looks like.
+            "--" if words.len() == 2 => words.push(arguments.next()?.into_string().ok()?),
             option if option.starts_with('-') => return None,
             _ => words.push(argument.into_string().ok()?),
         }
@@ -128,6 +130,9 @@ mod tests {
         assert_eq!(read(&short, &variables), some(Some("/e"), Some("e:1")));
         let native = ["sallyport", "--proxy", "h:1", "proxy", "ssh", "--native", "root@web-1.c:22"];
         assert_eq!(read(&native, &[]), some(None, Some("h:1")));
+        let written = ["sallyport", "--proxy", "h:1", "proxy", "ssh", "--native", "--", "root@web-1.c:22"];
+        assert_eq!(read(&written, &[]), some(None, Some("h:1")));
+        assert!(understood(&written, &[]).unwrap().native);
         assert!(understood(&native, &[]).unwrap().native && !understood(&full, &[]).unwrap().native);
         assert_eq!(read(&full, &variables), some(Some("/a b"), Some("h:1")));
         assert_eq!(read(&short, &[("SALLYPORT_LOG", "")]), some(None, None));
@@ -141,6 +146,10 @@ mod tests {
             &["sallyport", "proxy", "--native", "ssh", "root@web-1"],
             &["sallyport", "--log", "debug", "proxy", "ssh", "root@web-1"],
             &["sallyport", "proxy", "ssh", "root@web-1", "more"],
+            &["sallyport", "proxy", "ssh", "--", "root@web-1", "more"],
+            &["sallyport", "proxy", "ssh", "--"],
+            &["sallyport", "--", "proxy", "ssh", "root@web-1"],
+            &["sallyport", "proxy", "ssh", "--", "--home=/x"],
             &["sallyport", "proxy", "ssh", "root@"],
             &["sallyport", "ssh", "root@web-1"],
             &["sallyport", "--home"],

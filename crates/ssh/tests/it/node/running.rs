@@ -89,7 +89,7 @@ async fn the_terminal_follows_the_size_of_the_clients() {
     let script = format!(
         "stty rows 30 cols 100; \
          (while [ ! -e {ready} ]; do sleep 0.1; done; stty rows 41 cols 121 < /dev/tty) & \
-         {ssh} -tt {} 'trap \"stty size; exit\" WINCH; stty size; touch {ready}; while :; do sleep 0.1; done'",
+         {ssh} -tt {} 'stty size; touch {ready}; until [ \"$(stty size)\" = \"41 121\" ]; do sleep 0.1; done; stty size'",
         world.destination(),
         ready = ready.display()
     );
