@@ -29,6 +29,7 @@ mod jwt;
 mod native_frame;
 mod node_query;
 mod playback;
+mod postgres_login;
 mod postgres_message;
 mod postgres_scram;
 mod postgres_session;
@@ -70,6 +71,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("native_frame", native_frame::run),
     ("node_query", node_query::run),
     ("playback", playback::run),
+    ("postgres_login", postgres_login::run),
     ("postgres_message", postgres_message::run),
     ("postgres_scram", postgres_scram::run),
     ("postgres_session", postgres_session::run),

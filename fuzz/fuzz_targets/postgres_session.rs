@@ -1,6 +1,7 @@
 //! Both directions of a database session: what goes on does not depend on how the bytes are split, nothing malformed does, and
 //! what is held back is bounded.
 
+use sallyport_databases::postgres::boundary::Boundary;
 use sallyport_databases::postgres::exchange::{Exchange, FromClient, FromServer, Number, Said};
 use sallyport_databases::postgres::frame::{Flow, HEADER_BYTES, Limits, Reader};
 use sallyport_databases::postgres::message::Frontend;
@@ -54,4 +55,12 @@ fuzz_target!(|data: (u8, &[u8])| {
     let (gone, _) = walk(bytes, step, &mut FromServer { exchange: &mut exchange });
     assert!(bytes.starts_with(&gone));
     let _ = exchange.happened();
+
+    // Where a server's message ends does not depend on the split either.
+    let ends = |step| {
+        let mut boundary = Boundary::default();
+        bytes.chunks(step).for_each(|part| boundary.pass(part));
+        boundary.is_here()
+    };
+    assert_eq!(ends(step), ends(bytes.len().max(1)));
 });

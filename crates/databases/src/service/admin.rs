@@ -1,10 +1,10 @@
 //! Statements that the agent runs itself, as the account that makes users.
 
 use bytes::BytesMut;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tracing::Span;
 
-use super::connect::{self, ConnectError, Wire};
+use super::connect::{self, ConnectError, Upstream, Wire};
 use super::{Shared, Wanted};
 use crate::postgres::exchange::Told;
 use crate::postgres::message::{Fields, encode};
@@ -16,8 +16,8 @@ pub(super) const MEETING: &str = "postgres";
 const MOST_ROWS: usize = 4096;
 
 /// A connection of that account.
-pub(super) struct Admin {
-    wire: Wire,
+pub(super) struct Admin<S = Upstream> {
+    wire: Wire<S>,
 }
 
 impl Admin {
@@ -41,6 +41,13 @@ impl Admin {
             connect::open(shared, wanted, tls, &Startup { minor: 0, parameters }, &key, &Span::none())
                 .await?;
         Ok(Self { wire: Wire::new(opened.stream, opened.rest, wanted.database.address.as_str()) })
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Admin<S> {
+    /// Over a stream on which the account is logged in.
+    pub(super) fn over(stream: S) -> Self {
+        Self { wire: Wire::new(stream, BytesMut::new(), "the database") }
     }
 
     /// Runs one statement. The values of its rows are text.
@@ -69,7 +76,7 @@ impl Admin {
     pub(super) async fn close(self) {
         let mut wire = self.wire;
         let _ = wire.send(&encode(b'X', b"")).await;
-        let (mut stream, _): (_, BytesMut) = wire.into_parts();
+        let (mut stream, _) = wire.into_parts();
         let _ = stream.shutdown().await;
     }
 }

@@ -245,12 +245,7 @@ pub(crate) async fn open(
             .ok_or("the agent's password file has none for this user and database"),
     };
     let address = wanted.database.address.clone();
-    let mut login = Login {
-        wire: Wire::new(stream, BytesMut::new(), &address),
-        greeting: Vec::with_capacity(512),
-        key: None,
-        authenticated: false,
-    };
+    let mut login = Login::new(stream, &address);
     // A database that wakes up, or is busy, takes its time to greet; connections of libpq wait for ever.
     timeout(patience.saturating_mul(3), login.run(startup, password, client_key)).await.map_err(|_| {
         ConnectError::Unreachable { address, problem: "it does not finish the login".to_owned() }
@@ -259,22 +254,32 @@ pub(crate) async fn open(
     Ok(Opened { stream, rest, greeting: login.greeting, key: login.key })
 }
 
-struct Login {
-    wire: Wire,
+pub(super) struct Login<S> {
+    wire: Wire<S>,
     greeting: Vec<u8>,
     key: Option<CancelKey>,
     authenticated: bool,
 }
 
 /// Messages of a server, one after the other.
-pub(super) struct Wire {
-    stream: Upstream,
+pub(super) struct Wire<S = Upstream> {
+    stream: S,
     buffer: BytesMut,
     address: String,
 }
 
-impl Login {
-    async fn run(
+impl<S: AsyncRead + AsyncWrite + Unpin> Login<S> {
+    pub(super) fn new(stream: S, address: &str) -> Self {
+        let wire = Wire::new(stream, BytesMut::new(), address);
+        Self { wire, greeting: Vec::with_capacity(512), key: None, authenticated: false }
+    }
+
+    /// What the client reads first, and what the server has said after it.
+    pub(super) fn into_parts(self) -> (Vec<u8>, BytesMut) {
+        (self.greeting, self.wire.buffer)
+    }
+
+    pub(super) async fn run(
         &mut self,
         startup: &Startup,
         password: Result<Zeroizing<String>, &'static str>,
@@ -388,12 +393,12 @@ impl Login {
     }
 }
 
-impl Wire {
-    pub(super) fn new(stream: Upstream, buffer: BytesMut, address: &str) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    pub(super) fn new(stream: S, buffer: BytesMut, address: &str) -> Self {
         Self { stream, buffer, address: address.to_owned() }
     }
 
-    pub(super) fn into_parts(self) -> (Upstream, BytesMut) {
+    pub(super) fn into_parts(self) -> (S, BytesMut) {
         (self.stream, self.buffer)
     }
 

@@ -14,6 +14,7 @@ mod notes;
 mod provision;
 mod read_ahead;
 mod record;
+pub mod rehearsal;
 mod relay;
 mod session;
 mod tap;
