@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -51,10 +50,7 @@ pub struct User {
 }
 
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port()
+    sallyport_rig::free_port().expect("a free port")
 }
 
 /// Waits until `ask` gives something. What has not come for long is asked for less often, since most questions are a

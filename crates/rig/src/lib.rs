@@ -13,7 +13,9 @@ mod sshd;
 mod talk;
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +52,10 @@ pub const CIPHER: &str = "aes128-gcm@openssh.com";
 
 /// The variable that turns the resident helper off.
 const HELPER: &str = "SALLYPORT_CONNECT";
+/// Ports that are looked at, and how many.
+const FIRST_PORT: u16 = 10_000;
+const PORTS: u64 = 22_000;
+const TRIES: u64 = 1000;
 
 /// How stock `ssh` goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -315,13 +321,19 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), RigError> {
     file.write_all(text.as_bytes()).at("write", path)
 }
 
-/// A port of TCP on loopback that nobody has.
+/// A port of TCP that nobody has, below those that the kernel gives to connections by itself (`ip_local_port_range`): one of
+/// those is some connection's by the time that a service listens.
 ///
 /// # Errors
 /// When there is none.
 pub fn free_port() -> Result<u16, RigError> {
-    std::net::TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| RigError::Failed { what: "finding a free port".to_owned(), said: error.to_string() })
+    let random = RandomState::new();
+    let free = |port: &u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
+    (0..TRIES)
+        .filter_map(|number| u16::try_from(random.hash_one(number) % PORTS).ok()?.checked_add(FIRST_PORT))
+        .find(free)
+        .ok_or_else(|| RigError::Failed {
+            what: "finding a free port".to_owned(),
+            said: format!("{TRIES} from {FIRST_PORT} on are all taken"),
+        })
 }
