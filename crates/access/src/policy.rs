@@ -12,19 +12,21 @@ use cedar_policy::{
 use time::OffsetDateTime;
 
 mod databases;
+mod explaining;
 mod holding;
 mod joining;
+mod locking;
 
 use crate::compile::{CompiledRole, compile};
 use crate::options;
-use crate::permit::{ApiPermit, Permit, Refusal, SessionOptions};
+use crate::permit::{ApiPermit, Permit, Refusal};
 use crate::role::{DEFAULT_SESSION_TTL, LoginMatcher, Role, TTL_RANGE, TraitRef, Verb};
-use crate::{
-    HostRole, Identity, Labels, Lock, LockTarget, Login, Node, Principal, RoleName, SessionPolicy, Traits,
-};
+use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, SessionPolicy, Traits};
 
 pub use databases::DatabaseChoices;
+pub use explaining::Explanation;
 pub use joining::JoinTarget;
+use locking::kept_out;
 
 /// Why roles cannot be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -52,17 +54,6 @@ impl PolicyError {
     pub(crate) fn internal(problem: &str) -> Self {
         Self::Internal(problem.to_owned())
     }
-}
-
-/// An answer to "why", for an administrator.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    /// Whether the login is allowed.
-    pub allowed: bool,
-    /// One line.
-    pub summary: String,
-    /// Everything that was weighed, a line each.
-    pub details: Vec<String>,
 }
 
 /// All roles of a cluster, compiled. Making one is the expensive part; share it.
@@ -361,109 +352,6 @@ impl Policies {
         candidates(&self.combination(roles), traits)
     }
 
-    /// The lock that covers this, if any.
-    #[must_use]
-    pub fn locked(
-        &self,
-        identity: &Identity,
-        node: Option<&Node>,
-        login: Option<&Login>,
-        locks: &[Lock],
-        now: OffsetDateTime,
-    ) -> Option<Refusal> {
-        let lock = locks.iter().find(|lock| lock.covers(identity, node, login, now))?;
-        Some(kept_out(identity, lock))
-    }
-
-    fn invalid(&self, identity: &Identity, now: OffsetDateTime) -> Option<Refusal> {
-        let (why, hint) = if now >= identity.valid_before {
-            ("the certificate has expired", "log in again: sallyport login")
-        } else if now < identity.valid_after {
-            ("the certificate is not valid yet", "check the clocks")
-        } else {
-            return None;
-        };
-        Some(Refusal {
-            what: format!("{} may not enter", identity.display_name()),
-            why: why.to_owned(),
-            rule: None,
-            hint: Some(hint.to_owned()),
-        })
-    }
-
-    /// Why an identity may or may not log in, with everything that was weighed.
-    #[must_use]
-    pub fn explain(
-        &self,
-        identity: &Identity,
-        node: &Node,
-        login: &Login,
-        locks: &[Lock],
-        now: OffsetDateTime,
-    ) -> Explanation {
-        let mut details =
-            vec![format!("node {} ({}) has the labels {}", node.name, node.id, show_labels(&node.labels))];
-        if let Principal::User { roles, traits, .. } = &identity.principal {
-            let combination = self.combination(roles);
-            for (name, values) in traits {
-                details.push(format!("trait {} is {}", TraitRef::full_name(name), values.join(", ")));
-            }
-            for role in &combination.roles {
-                let name = identity.user().map(ToString::to_string).unwrap_or_default();
-                let alone = self.combination(std::slice::from_ref(&role.role.name));
-                let weighed = self.weigh(&alone, &name, traits, node, login);
-                let verdict = match (weighed.allowed, weighed.rules.first()) {
-                    (true, _) => "allows it".to_owned(),
-                    (false, Some(rule)) => format!("denies it: {rule}"),
-                    (false, None) => {
-                        format!("does not allow it: {}", self.missing(&role.role, traits, node, login))
-                    }
-                };
-                details.push(format!("role \"{}\" {verdict}", role.role.name));
-            }
-            for role in &combination.unknown {
-                details.push(format!("role \"{role}\" does not exist"));
-            }
-        }
-        for lock in locks.iter().filter(|lock| lock.covers(identity, Some(node), Some(login), now)) {
-            details.push(format!("lock \"{}\" covers {}", lock.name, lock.target));
-        }
-        match self.decide(identity, node, login, locks, now) {
-            Ok(permit) => {
-                let options = permit.options();
-                details.push(format!("options: {}", show_options(options)));
-                let summary = format!(
-                    "{} may log in as {login} on {}: {} allows it",
-                    permit.user(),
-                    node.name,
-                    permit.rule()
-                );
-                Explanation { allowed: true, summary, details }
-            }
-            Err(refusal) => Explanation { allowed: false, summary: refusal.public_message(), details },
-        }
-    }
-
-    /// Which half of a role's `allow` does not fit.
-    fn missing(&self, role: &Role, traits: &Traits, node: &Node, login: &Login) -> String {
-        if role.allow.logins.is_empty() || role.allow.node_labels.is_empty() {
-            return "it grants no login to any node".to_owned();
-        }
-        let logins = logins_of(std::iter::once(role), traits);
-        let login_fits = role.allow.logins.contains(&LoginMatcher::Any) || logins.contains(login);
-        let labels = role.allow.node_labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        if login_fits {
-            let _ = node;
-            format!("its node_labels ({labels}) do not match")
-        } else {
-            let logins: Vec<&str> = logins.iter().map(Login::as_str).collect();
-            format!(
-                "its logins are {}",
-                if logins.is_empty() { "none".to_owned() } else { logins.join(", ") }
-            )
-        }
-    }
-
     fn combination(&self, roles: &[RoleName]) -> Arc<Combination> {
         if let Ok(known) = self.combinations.read()
             && let Some(found) = known.get(roles)
@@ -601,24 +489,6 @@ impl Policies {
     }
 }
 
-fn kept_out(identity: &Identity, lock: &Lock) -> Refusal {
-    let mut why = format!("{} is locked", lock.target);
-    if !lock.message.is_empty() {
-        why.push_str(&format!(": {}", lock.message));
-    }
-    // A lock on one login leaves the way to the next.
-    let hint = match (&lock.target, &identity.principal) {
-        (LockTarget::LoginId(_), Principal::User { .. }) => "log in again: sallyport login",
-        _ => "ask an administrator",
-    };
-    Refusal {
-        what: format!("{} is kept out", identity.display_name()),
-        why,
-        rule: Some(format!("lock \"{}\"", lock.name)),
-        hint: Some(hint.to_owned()),
-    }
-}
-
 /// The roles whose rules allowed it.
 fn granting<'c>(combination: &'c Combination, weighed: &Weighed) -> impl Iterator<Item = &'c Role> {
     combination.roles.iter().map(|role| &role.role).filter(|role| {
@@ -709,35 +579,4 @@ fn no_role_allows(combination: &Combination, errors: &[String]) -> String {
     } else {
         format!("no role allows it (of {})", names.join(", "))
     }
-}
-
-fn show_options(options: &SessionOptions) -> String {
-    let span = |span: Option<Duration>| span.map_or("none".to_owned(), crate::yaml::show);
-    let mut shown = [
-        format!("forward_agent {}", options.forward_agent),
-        format!("port_forwarding {}", options.port_forwarding.as_str()),
-        format!("stream_local_forwarding {}", options.stream_local_forwarding.as_str()),
-        format!("permit_x11_forwarding {}", options.x11_forwarding),
-        format!("ssh_file_copy {}", options.ssh_file_copy),
-        format!("record_session {}", options.record_session.as_str()),
-        format!("session_recording {}", options.recording.as_str()),
-        format!("hash_files {}", options.hash_files),
-        format!("max_sessions {}", options.max_sessions),
-        format!("client_idle_timeout {}", span(options.client_idle_timeout)),
-        format!("max_session_duration {}", span(options.max_session_duration)),
-        format!("disconnect_expired_cert {}", options.disconnect_expired_cert),
-    ]
-    .join(", ");
-    // It concerns few.
-    if options.require_login_word {
-        shown.push_str(", require_login_word true");
-    }
-    shown
-}
-
-fn show_labels(labels: &Labels) -> String {
-    if labels.is_empty() {
-        return "none".to_owned();
-    }
-    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,7 @@
 //! Whom to believe: the public keys of a cluster's authorities, and the way from a certificate to an identity.
 
+mod anchors;
+mod bundle;
 mod target;
 
 use std::collections::BTreeMap;
@@ -7,89 +9,24 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal};
-use sallyport_sal::formats::jwk;
-use sallyport_sal::tls::rustls::client::WebPkiServerVerifier;
 use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
-use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use sallyport_sal::tls::rustls::server::WebPkiClientVerifier;
 use sallyport_sal::tls::rustls::server::danger::ClientCertVerifier;
-use sallyport_sal::tls::rustls::{self, CertificateError, RootCertStore};
-use sallyport_sal::{PublicKey, Suite, hash, hpke, tls};
-use serde::{Deserialize, Serialize};
+use sallyport_sal::tls::rustls::{self, CertificateError};
+use sallyport_sal::{Suite, hash, hpke, tls};
 use ssh_key::Certificate;
 use ssh_key::certificate::CertType;
-use ssh_key::public::KeyData;
 use time::OffsetDateTime;
 
 use crate::chains::{ChainCounts, Chains, Purpose, Remember, Verified};
 use crate::error::Expected;
 use crate::extension::{self, Claims, Mark, Via};
-use crate::rotation::Phase;
 use crate::x509::{self, CaCertificate, Leaf};
 use crate::{Authority, CaError, CaKind, SKEW_ALLOWANCE, ssh};
 
+use anchors::{SshCa, check_others, client_verifier, parse_certificates, parse_ssh, roots, server_verifier};
+pub use bundle::{PublicKeys, RotationStatus, TrustBundle};
 pub(crate) use target::same_name;
-
-/// A cluster's public keys as plain text, for files and the API. [`Trust::from_bundle`] checks it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TrustBundle {
-    /// The cluster's name.
-    pub cluster: String,
-    /// User CA: OpenSSH public key lines, the one in use first.
-    pub user_ssh_keys: Vec<String>,
-    /// Host CA: OpenSSH public key lines, the one in use first.
-    pub host_ssh_keys: Vec<String>,
-    /// User CA: PEM certificates, the one in use first.
-    pub user_tls_certificates: Vec<String>,
-    /// Host CA: PEM certificates, the one in use first.
-    pub host_tls_certificates: Vec<String>,
-    /// X25519 public key that recordings are sealed to: 32 bytes, or none where nothing is recorded.
-    pub recording_key: Vec<u8>,
-    /// The other CAs, as far as there are any.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub others: BTreeMap<CaKind, PublicKeys>,
-    /// Name of the cluster's suite; empty means the default, from authorities that do not say.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub suite: String,
-    /// Where the rotation of each CA stands; one that is not named stands by and was never rotated.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub rotations: BTreeMap<CaKind, RotationStatus>,
-}
-
-/// Public keys of one CA, the one in use first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PublicKeys {
-    /// OpenSSH public key lines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ssh: Vec<String>,
-    /// PEM certificates.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tls: Vec<String>,
-    /// JSON Web Keys.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub jwt: Vec<String>,
-}
-
-impl PublicKeys {
-    /// Adds those of another set behind its own.
-    pub fn extend(&mut self, more: Self) {
-        self.ssh.extend(more.ssh);
-        self.tls.extend(more.tls);
-        self.jwt.extend(more.jwt);
-    }
-}
-
-/// Where the rotation of a CA stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RotationStatus {
-    /// How many rotations were begun.
-    pub generation: u64,
-    /// The phase in force.
-    pub phase: Phase,
-}
 
 /// A cluster's public keys, checked. Cheap to clone; clones share the [memory](Remember) of verified chains.
 #[derive(Clone)]
@@ -112,53 +49,6 @@ struct Anchors {
     users: Arc<dyn ClientCertVerifier>,
     hosts: Arc<dyn ClientCertVerifier>,
     servers: Arc<dyn ServerCertVerifier>,
-}
-
-impl TrustBundle {
-    /// The public halves of authorities at hand, for each kind the one in use first. The suite and the rotations are
-    /// for the caller to add.
-    ///
-    /// # Errors
-    /// [`CaError::BadTrust`] when they are not of one cluster.
-    pub fn from_authorities(
-        authorities: &[&Authority],
-        recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
-    ) -> Result<Self, CaError> {
-        let cluster = match authorities {
-            [first, rest @ ..] if rest.iter().all(|other| other.cluster() == first.cluster()) => {
-                first.cluster()
-            }
-            _ => {
-                return Err(CaError::BadTrust {
-                    field: "cluster",
-                    reason: "expected authorities of one cluster".to_owned(),
-                });
-            }
-        };
-        let mut keys: BTreeMap<CaKind, PublicKeys> = BTreeMap::new();
-        for authority in authorities {
-            keys.entry(authority.kind()).or_default().extend(authority.public_keys());
-        }
-        let users = keys.remove(&CaKind::User).unwrap_or_default();
-        let hosts = keys.remove(&CaKind::Host).unwrap_or_default();
-        Ok(Self {
-            cluster: cluster.to_string(),
-            user_ssh_keys: users.ssh,
-            host_ssh_keys: hosts.ssh,
-            user_tls_certificates: users.tls,
-            host_tls_certificates: hosts.tls,
-            recording_key: recording_key.map(|key| key.to_vec()).unwrap_or_default(),
-            others: keys,
-            suite: String::new(),
-            rotations: BTreeMap::new(),
-        })
-    }
-}
-
-struct SshCa {
-    line: String,
-    data: KeyData,
-    key: PublicKey,
 }
 
 impl Trust {
@@ -628,78 +518,6 @@ fn name_mismatch(error: &rustls::Error) -> Option<Vec<String>> {
         rustls::Error::InvalidCertificate(CertificateError::NotValidForName) => Some(Vec::new()),
         _ => None,
     }
-}
-
-fn parse_ssh(field: &'static str, lines: &[String]) -> Result<Vec<SshCa>, CaError> {
-    let bad = |reason: String| CaError::BadTrust { field, reason };
-    if lines.is_empty() {
-        return Err(bad("it is empty".to_owned()));
-    }
-    lines
-        .iter()
-        .map(|line| {
-            let parsed =
-                ssh_key::PublicKey::from_openssh(line.trim()).map_err(|error| bad(error.to_string()))?;
-            let key = ssh::public_key(parsed.key_data()).map_err(|error| bad(error.to_string()))?;
-            Ok(SshCa { line: line.trim().to_owned(), data: parsed.key_data().clone(), key })
-        })
-        .collect()
-}
-
-fn parse_certificates(field: &'static str, pems: &[String]) -> Result<Vec<CaCertificate>, CaError> {
-    let bad = |reason: String| CaError::BadTrust { field, reason };
-    if pems.is_empty() {
-        return Err(bad("it is empty".to_owned()));
-    }
-    pems.iter()
-        .map(|pem| {
-            let der =
-                CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| bad(error.to_string()))?;
-            CaCertificate::parse(&der).map_err(|error| bad(error.to_string()))
-        })
-        .collect()
-}
-
-/// The keys of the other CAs: read, so that a damaged one is found here and not by whoever needs it.
-fn check_others(others: &BTreeMap<CaKind, PublicKeys>) -> Result<BTreeMap<CaKind, PublicKeys>, CaError> {
-    for keys in others.values() {
-        if !keys.ssh.is_empty() {
-            parse_ssh("others", &keys.ssh)?;
-        }
-        if !keys.tls.is_empty() {
-            parse_certificates("others", &keys.tls)?;
-        }
-        for key in &keys.jwt {
-            jwk::decode_public(key.as_bytes())
-                .map_err(|error| CaError::BadTrust { field: "others", reason: error.to_string() })?;
-        }
-    }
-    Ok(others.clone())
-}
-
-fn roots(field: &'static str, cas: &[CaCertificate]) -> Result<Arc<RootCertStore>, CaError> {
-    let mut store = RootCertStore::empty();
-    for ca in cas {
-        store
-            .add(CertificateDer::from(ca.der.as_slice()))
-            .map_err(|error| CaError::BadTrust { field, reason: error.to_string() })?;
-    }
-    Ok(Arc::new(store))
-}
-
-fn client_verifier(
-    field: &'static str,
-    roots: Arc<RootCertStore>,
-) -> Result<Arc<dyn ClientCertVerifier>, CaError> {
-    WebPkiClientVerifier::builder_with_provider(roots, tls::provider())
-        .build()
-        .map_err(|error| CaError::BadTrust { field, reason: error.to_string() })
-}
-
-fn server_verifier(roots: Arc<RootCertStore>) -> Result<Arc<WebPkiServerVerifier>, CaError> {
-    WebPkiServerVerifier::builder_with_provider(roots, tls::provider())
-        .build()
-        .map_err(|error| CaError::BadTrust { field: "host_tls_certificates", reason: error.to_string() })
 }
 
 #[cfg(test)]

@@ -4,28 +4,25 @@
 //! once for many of them. Readers have threads and connections of their own and never wait for the writer (WAL), nor for
 //! whatever else blocks in the process. What is asked [`crate::ahead`] has a reader that nothing else may take.
 
-use std::fs::{File, OpenOptions, TryLockError};
+mod file;
+
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Savepoint, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Savepoint, TransactionBehavior, params};
 use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::backend::{self, Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
-use crate::reserve::{self, Reserve};
+use crate::reserve::Reserve;
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
+use file::{check, connect, create, damaged, file, lock, prepare_file, unusable};
 
-/// Marks the file as ours ("SLYP"); another program's database is refused.
-const APPLICATION_ID: i32 = 0x534c_5950;
-/// The version of the tables.
-const SCHEMA_VERSION: i32 = 1;
 /// Transactions that may wait for the writer.
 const QUEUE: usize = 1_024;
 /// Transactions that are committed together.
@@ -36,20 +33,6 @@ const READERS: usize = 4;
 const CHECKPOINT_PAGES: i64 = 500;
 /// Reads that may wait for a thread; whoever asks beyond that waits to be let in.
 const READS: usize = 1_024;
-/// Readers wait for a checkpoint at most.
-const BUSY: Duration = Duration::from_secs(5);
-
-const SCHEMA: &str = "
-    CREATE TABLE items (
-        key TEXT PRIMARY KEY NOT NULL,
-        value BLOB NOT NULL,
-        revision INTEGER NOT NULL,
-        expires INTEGER
-    ) WITHOUT ROWID;
-    CREATE INDEX items_expires ON items (expires) WHERE expires IS NOT NULL;
-    CREATE TABLE counter (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL);
-    INSERT INTO counter (id, revision) VALUES (1, 0);
-";
 
 enum Work {
     Transact {
@@ -569,243 +552,5 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-fn connect(path: &Path) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| file(path, &error))?;
-    connection.busy_timeout(BUSY).map_err(|error| file(path, &error))?;
-    Ok(connection)
-}
-
-fn create(connection: &mut Connection) -> rusqlite::Result<()> {
-    let transaction = connection.transaction()?;
-    transaction.execute_batch(SCHEMA)?;
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    transaction.commit()
-}
-
-/// Whether the whole file is sound and ours.
-fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let corrupt = |detail: String| StoreError::Corrupt { path: path.to_owned(), detail };
-    let pragma = |name: &str| -> Result<i32, StoreError> {
-        connection
-            .pragma_query_value(None, name, |row| row.get::<_, i32>(0))
-            .map_err(|error| damaged(path, &error))
-    };
-    if pragma("application_id")? != APPLICATION_ID {
-        return Err(corrupt("it is not a Sallyport state file, or its beginning is lost".to_owned()));
-    }
-    let version = pragma("user_version")?;
-    if version != SCHEMA_VERSION {
-        return Err(StoreError::File {
-            path: path.to_owned(),
-            detail: format!("it has version {version} of the tables, this release knows {SCHEMA_VERSION}"),
-        });
-    }
-    let verdict: String = connection
-        .pragma_query_value(None, "integrity_check", |row| row.get(0))
-        .map_err(|error| damaged(path, &error))?;
-    if verdict == "ok" { Ok(()) } else { Err(corrupt(verdict.lines().next().unwrap_or_default().to_owned())) }
-}
-
-/// Makes sure that the file is there and private; says whether it is new.
-fn prepare_file(path: &Path) -> Result<bool, StoreError> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => return Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(unusable(path, error)),
-    }
-    let metadata = std::fs::metadata(path).map_err(|error| unusable(path, error))?;
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(StoreError::Mode { path: path.to_owned(), mode });
-    }
-    if metadata.len() == 0 {
-        // SQLite would take it for a new database, and the cluster would be born again without its users.
-        return Err(StoreError::Corrupt { path: path.to_owned(), detail: "it is empty".to_owned() });
-    }
-    Ok(false)
-}
-
-/// Two writers with caches of their own would contradict each other.
-fn lock(path: &Path) -> Result<File, StoreError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".lock");
-    let beside = path.with_file_name(name);
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&beside)
-        .map_err(|error| unusable(&beside, error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(unusable(&beside, error)),
-    }
-}
-
-/// What goes wrong with the file; a full disk is named as such.
-fn file(path: &Path, error: &rusqlite::Error) -> StoreError {
-    match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { path: path.to_owned() },
-        // The index of the log (`-shm`) that cannot be made says no more than that.
-        Some(rusqlite::ErrorCode::SystemIoFailure) if path.parent().is_some_and(reserve::is_full) => {
-            StoreError::Full { path: path.to_owned() }
-        }
-        _ => unusable(path, error),
-    }
-}
-
-fn unusable(path: &Path, error: impl std::fmt::Display) -> StoreError {
-    StoreError::File { path: path.to_owned(), detail: error.to_string() }
-}
-
-/// A damaged file is named as such; anything else is trouble with the file.
-fn damaged(path: &Path, error: &rusqlite::Error) -> StoreError {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-    match error.sqlite_error_code() {
-        Some(DatabaseCorrupt | NotADatabase) => {
-            StoreError::Corrupt { path: path.to_owned(), detail: error.to_string() }
-        }
-        _ => file(path, error),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
-
-    fn put(key: &str, value: &[u8]) -> Op {
-        Op::Put { key: key.to_owned(), value: Bytes::copy_from_slice(value), expires: None }
-    }
-
-    #[tokio::test]
-    async fn sqlite_keeps_the_contract() {
-        let directory = tempfile::tempdir().unwrap();
-        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        crate::contract::suite(|| {
-            let path = directory.path().join(format!("{}.db", count.fetch_add(1, Ordering::Relaxed)));
-            async move { Arc::new(SqliteBackend::open(&path).unwrap()) as Arc<dyn Backend> }
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn what_was_answered_is_there_after_a_restart_and_revisions_go_on() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state.db");
-        let first = SqliteBackend::open(&path).unwrap();
-        let revision = first.transact(vec![put("a", b"1")], NOW).await.unwrap()[0];
-        first.close().await;
-        assert!(matches!(first.get("a", NOW).await, Err(StoreError::Closed)));
-        let second = SqliteBackend::open(&path).unwrap();
-        assert_eq!(second.get("a", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
-        assert!(second.transact(vec![put("b", b"2")], NOW).await.unwrap()[0] > revision);
-    }
-
-    #[tokio::test]
-    async fn a_full_disk_undoes_a_group_and_nothing_is_done_that_was_not_answered() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state.db");
-        let backend = SqliteBackend::open(&path).unwrap();
-        backend.transact(vec![put("kept", b"1")], NOW).await.unwrap();
-        let connection = connect(&path).unwrap();
-        let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-        // No disk, but the same error: the file may not grow by more than this.
-        connection.pragma_update(None, "max_page_count", pages + 4).unwrap();
-        let lock = File::open(&path).unwrap();
-        let reserve = Reserve::of(&path);
-        let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), reserve, _lock: lock };
-        let mut watch = backend.watch(vec![String::new()], NOW).await.unwrap();
-        let asked = |writer: &mut Writer, keys: &[(&str, usize)]| {
-            let (works, answers): (Vec<_>, Vec<_>) = keys
-                .iter()
-                .map(|(key, bytes)| {
-                    let (answer, answered) = oneshot::channel();
-                    let ops = vec![put(key, &vec![7; *bytes])];
-                    (Work::Transact { ops, now: NOW, urgent: false, answer }, answered)
-                })
-                .unzip();
-            assert!(writer.commit(works).is_none());
-            answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect::<Vec<_>>()
-        };
-        // The second is too large; the third would fit and comes after.
-        let answers = asked(&mut writer, &[("a", 10), ("large", 1 << 20), ("b", 10)]);
-        for answer in &answers {
-            let error = answer.as_ref().expect_err("the disk is full");
-            assert!(matches!(error, StoreError::Full { .. }), "{error}");
-            assert!(error.to_string().contains("state.db is full: make room"), "{error}");
-        }
-        for key in ["a", "large", "b"] {
-            assert!(backend.get(key, NOW).await.unwrap().is_none(), "{key} is there, and nobody was told");
-        }
-        // It works again without a restart, and watchers see just what was done.
-        writer.connection.pragma_update(None, "max_page_count", 1 << 20).unwrap();
-        assert!(asked(&mut writer, &[("large", 1 << 20), ("b", 10)]).iter().all(Result::is_ok));
-        for key in ["large", "b"] {
-            assert!(backend.get(key, NOW).await.unwrap().is_some());
-            assert!(matches!(watch.changes.next().await.unwrap(), Change::Put(item) if item.key == key));
-        }
-        assert_eq!(backend.get("kept", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
-    }
-
-    #[tokio::test]
-    async fn a_second_process_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state.db");
-        let _first = SqliteBackend::open(&path).unwrap();
-        assert!(matches!(SqliteBackend::open(&path), Err(StoreError::InUse { .. })));
-    }
-
-    #[tokio::test]
-    async fn damage_and_loose_modes_are_refused_with_advice() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state.db");
-        let backend = SqliteBackend::open(&path).unwrap();
-        for number in 0..200 {
-            backend.transact(vec![put(&format!("k/{number}"), &[7; 500])], NOW).await.unwrap();
-        }
-        backend.close().await;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let whole = std::fs::read(&path).unwrap();
-        for keep in [0, 50, 5_000, whole.len() / 2] {
-            std::fs::write(&path, &whole[..keep]).unwrap();
-            let error = SqliteBackend::open(&path).expect_err("truncated");
-            assert!(matches!(error, StoreError::Corrupt { .. }), "{keep} bytes: {error}");
-            assert!(error.to_string().contains("restore it from a backup"), "{error}");
-        }
-        std::fs::write(&path, &whole).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        let error = SqliteBackend::open(&path).expect_err("loose");
-        assert!(error.to_string().contains("chmod 600"), "{error}");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(SqliteBackend::open(&path).is_ok());
-    }
-
-    #[tokio::test]
-    async fn many_writers_share_commits() {
-        let directory = tempfile::tempdir().unwrap();
-        let backend = Arc::new(SqliteBackend::open(&directory.path().join("state.db")).unwrap());
-        let mut writers = tokio::task::JoinSet::new();
-        for number in 0..200 {
-            let backend = Arc::clone(&backend);
-            writers
-                .spawn(async move { backend.transact(vec![put(&format!("k/{number}"), b"v")], NOW).await });
-        }
-        let mut revisions = std::collections::BTreeSet::new();
-        while let Some(done) = writers.join_next().await {
-            assert!(revisions.insert(done.unwrap().unwrap()[0]), "a revision was given twice");
-        }
-        assert_eq!(backend.list("k/", None, 1_000, NOW).await.unwrap().len(), 200);
-    }
-
-    #[test]
-    fn a_prefix_ends_before_the_next_one() {
-        assert_eq!(end_of("node/").as_deref(), Some("node0"));
-        assert_eq!(end_of(""), None);
-    }
-}
+mod tests;

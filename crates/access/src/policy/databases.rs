@@ -162,7 +162,7 @@ impl Policies {
         locks: &[Lock],
         now: OffsetDateTime,
     ) -> Explanation {
-        let labels = super::show_labels(&database.labels);
+        let labels = super::explaining::show_labels(&database.labels);
         let mut details = vec![format!("database {} has the labels {labels}", database.name)];
         if let Principal::User { name, roles, traits, .. } = &identity.principal {
             for (name, values) in traits {

@@ -7,6 +7,7 @@ use sallyport_access::{HostId, Login, NodeName, RoleName, UserName};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::tls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified};
+use sallyport_sal::tls::rustls::pki_types::pem::PemObject as _;
 use sallyport_sal::tls::rustls::server::danger::ClientCertVerified;
 use sallyport_sal::tls::rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, ServerConfig, ServerConnection,

@@ -1,5 +1,8 @@
 //! The rules of a tunnel: frames and `now` in, frames out. No I/O and no clock of its own.
 
+mod config;
+mod stream;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
@@ -7,9 +10,10 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::TunnelError;
-use super::chunks::Chunks;
 use super::frame::{Frame, MAX_DATA, MAX_OPEN};
-use super::memory::Memory;
+use stream::{Fin, StreamState, wake};
+
+pub use config::{Config, MAX_RECEIVED, MAX_SENT};
 
 /// Which side of the connection this is. The client opens streams with odd numbers, the server with even ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,53 +24,6 @@ pub enum Side {
     Server,
 }
 
-/// Bounds of a tunnel. Both sides must agree on `initial_window`, which is part of the protocol version.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Bytes that may be sent on a stream before the first credit arrives. Fixed by the protocol: 256 KiB.
-    pub initial_window: u32,
-    /// The most credit that a stream may grow to: 16 MiB, a second at 100 ms and 1 Gbit/s with some to spare.
-    pub max_window: u32,
-    /// The most credit that all streams together may have been given beyond their initial one: 48 MiB.
-    pub max_growth: u64,
-    /// What bytes that readers have not taken yet may cost: 96 MiB. Beyond, the stream with the most of them is ended.
-    pub received: Memory,
-    /// What bytes that are not on the connection yet may cost: 32 MiB. Beyond, writers wait sooner.
-    pub sent: Memory,
-    /// Bytes that a writer may run ahead of the connection, for each stream: 256 KiB.
-    pub send_buffer: usize,
-    /// Streams that may be open at a time: 16,384.
-    pub max_streams: usize,
-    /// Streams that the other side opened and nobody has taken yet: 1,024.
-    pub max_pending: usize,
-    /// Silence after which the peer is asked whether it is there: 15 s.
-    pub ping_after: Duration,
-    /// Silence after which the peer is taken for dead: 45 s.
-    pub dead_after: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            initial_window: 256 * 1024,
-            max_window: 16 * 1024 * 1024,
-            max_growth: 48 * 1024 * 1024,
-            received: Memory::new(MAX_RECEIVED),
-            sent: Memory::new(MAX_SENT),
-            send_buffer: 256 * 1024,
-            max_streams: 16_384,
-            max_pending: 1_024,
-            ping_after: Duration::from_secs(15),
-            dead_after: Duration::from_secs(45),
-        }
-    }
-}
-
-/// What the bytes that wait in the tunnels of one host may cost: towards readers here, a few streams with all the credit that
-/// there is, or some hundreds with what they begin with;
-pub const MAX_RECEIVED: u64 = 96 * 1024 * 1024;
-/// and towards the host.
-pub const MAX_SENT: u64 = 32 * 1024 * 1024;
 /// What a stream may always run ahead of the connection.
 const LEAST_SEND_BUFFER: usize = 4 * 1024;
 /// The longest round trip that is believed. The peer can make it as long as it likes by answering late, and credit grows
@@ -81,78 +38,6 @@ const FEW_ANSWERS: usize = 256;
 
 /// Answers to the other side's frames that may wait to be sent. A peer that asks for more without reading is broken.
 const MAX_CONTROL: usize = 65_536;
-
-/// One stream.
-#[derive(Debug)]
-struct StreamState {
-    received: Chunks,
-    /// Credit that the peer has left.
-    peer_credit: u32,
-    /// Credit that the peer has when everything is read.
-    window: u32,
-    /// Bytes read since credit was last given back.
-    consumed: u32,
-    /// When credit was last given back, since the tunnel began.
-    granted_at: Duration,
-    received_fin: bool,
-    to_send: Chunks,
-    /// Credit that we have left.
-    credit: u32,
-    fin: Fin,
-    queued: bool,
-    /// Set when the stream is over before its time.
-    failed: Option<TunnelError>,
-    /// Its handle is gone; it lives only until its end is sent.
-    released: bool,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fin {
-    Open,
-    Wanted,
-    Sent,
-}
-
-impl StreamState {
-    fn new(config: &Config, now: Duration) -> Self {
-        Self {
-            received: Chunks::new(config.received.clone()),
-            peer_credit: config.initial_window,
-            window: config.initial_window,
-            consumed: 0,
-            granted_at: now,
-            received_fin: false,
-            to_send: Chunks::new(config.sent.clone()),
-            credit: config.initial_window,
-            fin: Fin::Open,
-            queued: false,
-            failed: None,
-            released: false,
-            reader: None,
-            writer: None,
-        }
-    }
-
-    fn wake(&mut self) {
-        wake(&mut self.reader);
-        wake(&mut self.writer);
-    }
-
-    /// Whether there is something that the credit allows to be sent.
-    fn ready(&self) -> bool {
-        // A stream that has failed sends nothing more; taken for ready it would be scheduled for ever.
-        self.failed.is_none()
-            && if self.to_send.is_empty() { self.fin == Fin::Wanted } else { self.credit > 0 }
-    }
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
 
 /// Both directions of one tunnel.
 #[derive(Debug)]
@@ -693,24 +578,4 @@ const TOO_MUCH: &str =
     "more waits to be read here than there is memory for; read faster, or have fewer sessions stand still";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reset_of_a_finished_stream_leaves_nothing_to_send_for_ever() {
-        for credit_after in [false, true] {
-            let mut state = State::new(Side::Client, Config::default());
-            let id = state.open(Bytes::new(), Duration::ZERO).unwrap();
-            let written = state.write(id, &mut &b"data"[..], Waker::noop()).unwrap();
-            assert_eq!(written, Some(4));
-            state.finish(id);
-            state.receive(Frame::Reset(id, "no".to_owned()), Duration::ZERO).unwrap();
-            if credit_after {
-                state.receive(Frame::Window(id, 1), Duration::ZERO).unwrap();
-            }
-            let mut out = BytesMut::new();
-            assert!(state.next_batch(&mut out, 1 << 20, Waker::noop()));
-            assert!(!state.next_batch(&mut out, usize::MAX, Waker::noop()), "nothing is left");
-        }
-    }
-}
+mod tests;

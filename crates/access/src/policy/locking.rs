@@ -1,0 +1,57 @@
+//! What keeps an identity out whatever its roles say: locks, and the end of its certificate.
+
+use time::OffsetDateTime;
+
+use super::Policies;
+use crate::permit::Refusal;
+use crate::{Identity, Lock, LockTarget, Login, Node, Principal};
+
+impl Policies {
+    /// The lock that covers this, if any.
+    #[must_use]
+    pub fn locked(
+        &self,
+        identity: &Identity,
+        node: Option<&Node>,
+        login: Option<&Login>,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Option<Refusal> {
+        let lock = locks.iter().find(|lock| lock.covers(identity, node, login, now))?;
+        Some(kept_out(identity, lock))
+    }
+
+    pub(super) fn invalid(&self, identity: &Identity, now: OffsetDateTime) -> Option<Refusal> {
+        let (why, hint) = if now >= identity.valid_before {
+            ("the certificate has expired", "log in again: sallyport login")
+        } else if now < identity.valid_after {
+            ("the certificate is not valid yet", "check the clocks")
+        } else {
+            return None;
+        };
+        Some(Refusal {
+            what: format!("{} may not enter", identity.display_name()),
+            why: why.to_owned(),
+            rule: None,
+            hint: Some(hint.to_owned()),
+        })
+    }
+}
+
+pub(super) fn kept_out(identity: &Identity, lock: &Lock) -> Refusal {
+    let mut why = format!("{} is locked", lock.target);
+    if !lock.message.is_empty() {
+        why.push_str(&format!(": {}", lock.message));
+    }
+    // A lock on one login leaves the way to the next.
+    let hint = match (&lock.target, &identity.principal) {
+        (LockTarget::LoginId(_), Principal::User { .. }) => "log in again: sallyport login",
+        _ => "ask an administrator",
+    };
+    Refusal {
+        what: format!("{} is kept out", identity.display_name()),
+        why,
+        rule: Some(format!("lock \"{}\"", lock.name)),
+        hint: Some(hint.to_owned()),
+    }
+}

@@ -1,0 +1,136 @@
+//! The contract, and what is this backend's own: durability, full disks and damaged files.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+fn put(key: &str, value: &[u8]) -> Op {
+    Op::Put { key: key.to_owned(), value: Bytes::copy_from_slice(value), expires: None }
+}
+
+#[tokio::test]
+async fn sqlite_keeps_the_contract() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    crate::contract::suite(|| {
+        let path = directory.path().join(format!("{}.db", count.fetch_add(1, Ordering::Relaxed)));
+        async move { Arc::new(SqliteBackend::open(&path).unwrap()) as Arc<dyn Backend> }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_a_restart_and_revisions_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let first = SqliteBackend::open(&path).unwrap();
+    let revision = first.transact(vec![put("a", b"1")], NOW).await.unwrap()[0];
+    first.close().await;
+    assert!(matches!(first.get("a", NOW).await, Err(StoreError::Closed)));
+    let second = SqliteBackend::open(&path).unwrap();
+    assert_eq!(second.get("a", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
+    assert!(second.transact(vec![put("b", b"2")], NOW).await.unwrap()[0] > revision);
+}
+
+#[tokio::test]
+async fn a_full_disk_undoes_a_group_and_nothing_is_done_that_was_not_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let backend = SqliteBackend::open(&path).unwrap();
+    backend.transact(vec![put("kept", b"1")], NOW).await.unwrap();
+    let connection = connect(&path).unwrap();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    // No disk, but the same error: the file may not grow by more than this.
+    connection.pragma_update(None, "max_page_count", pages + 4).unwrap();
+    let lock = File::open(&path).unwrap();
+    let reserve = Reserve::of(&path);
+    let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), reserve, _lock: lock };
+    let mut watch = backend.watch(vec![String::new()], NOW).await.unwrap();
+    let asked = |writer: &mut Writer, keys: &[(&str, usize)]| {
+        let (works, answers): (Vec<_>, Vec<_>) = keys
+            .iter()
+            .map(|(key, bytes)| {
+                let (answer, answered) = oneshot::channel();
+                let ops = vec![put(key, &vec![7; *bytes])];
+                (Work::Transact { ops, now: NOW, urgent: false, answer }, answered)
+            })
+            .unzip();
+        assert!(writer.commit(works).is_none());
+        answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect::<Vec<_>>()
+    };
+    // The second is too large; the third would fit and comes after.
+    let answers = asked(&mut writer, &[("a", 10), ("large", 1 << 20), ("b", 10)]);
+    for answer in &answers {
+        let error = answer.as_ref().expect_err("the disk is full");
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert!(error.to_string().contains("state.db is full: make room"), "{error}");
+    }
+    for key in ["a", "large", "b"] {
+        assert!(backend.get(key, NOW).await.unwrap().is_none(), "{key} is there, and nobody was told");
+    }
+    // It works again without a restart, and watchers see just what was done.
+    writer.connection.pragma_update(None, "max_page_count", 1 << 20).unwrap();
+    assert!(asked(&mut writer, &[("large", 1 << 20), ("b", 10)]).iter().all(Result::is_ok));
+    for key in ["large", "b"] {
+        assert!(backend.get(key, NOW).await.unwrap().is_some());
+        assert!(matches!(watch.changes.next().await.unwrap(), Change::Put(item) if item.key == key));
+    }
+    assert_eq!(backend.get("kept", NOW).await.unwrap().unwrap().value.as_ref(), b"1");
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let _first = SqliteBackend::open(&path).unwrap();
+    assert!(matches!(SqliteBackend::open(&path), Err(StoreError::InUse { .. })));
+}
+
+#[tokio::test]
+async fn damage_and_loose_modes_are_refused_with_advice() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let backend = SqliteBackend::open(&path).unwrap();
+    for number in 0..200 {
+        backend.transact(vec![put(&format!("k/{number}"), &[7; 500])], NOW).await.unwrap();
+    }
+    backend.close().await;
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let whole = std::fs::read(&path).unwrap();
+    for keep in [0, 50, 5_000, whole.len() / 2] {
+        std::fs::write(&path, &whole[..keep]).unwrap();
+        let error = SqliteBackend::open(&path).expect_err("truncated");
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{keep} bytes: {error}");
+        assert!(error.to_string().contains("restore it from a backup"), "{error}");
+    }
+    std::fs::write(&path, &whole).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let error = SqliteBackend::open(&path).expect_err("loose");
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(SqliteBackend::open(&path).is_ok());
+}
+
+#[tokio::test]
+async fn many_writers_share_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = Arc::new(SqliteBackend::open(&directory.path().join("state.db")).unwrap());
+    let mut writers = tokio::task::JoinSet::new();
+    for number in 0..200 {
+        let backend = Arc::clone(&backend);
+        writers.spawn(async move { backend.transact(vec![put(&format!("k/{number}"), b"v")], NOW).await });
+    }
+    let mut revisions = std::collections::BTreeSet::new();
+    while let Some(done) = writers.join_next().await {
+        assert!(revisions.insert(done.unwrap().unwrap()[0]), "a revision was given twice");
+    }
+    assert_eq!(backend.list("k/", None, 1_000, NOW).await.unwrap().len(), 200);
+}
+
+#[test]
+fn a_prefix_ends_before_the_next_one() {
+    assert_eq!(end_of("node/").as_deref(), Some("node0"));
+    assert_eq!(end_of(""), None);
+}
