@@ -166,6 +166,8 @@ codes! {
     NodeReplaced = "SP1303I", "node.replaced";
     /// A join was refused: the token is wrong, stale, spent, or for another role or other names.
     JoinRefused = "SP1300W", "node.join_refused";
+    /// Several hosts have one name, since they joined when names could be shared. Said at each start of the authority.
+    NameShared = "SP1304W", "node.name_shared";
     /// A node's tunnel came up.
     NodeConnected = "SP1301I", "node.connected";
     /// A node's tunnel went away.

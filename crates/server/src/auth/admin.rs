@@ -1,5 +1,7 @@
 //! Administration: resources, users, tokens, the CAs' public halves, and the audit log.
 
+mod reading;
+mod removing;
 mod search;
 mod targets;
 mod users;
@@ -7,7 +9,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use sallyport_access::{HostId, HostRole, Role, RoleName, Verb};
+use sallyport_access::{Role, RoleName, Verb};
 use sallyport_audit::Code;
 use sallyport_store::{StoreError, typed};
 use sallyport_wire::v1;
@@ -17,22 +19,14 @@ use tonic::{Request, Response, Status};
 
 use super::Inner;
 use super::caller::{Caller, caller};
-use super::databases::DatabaseRecord;
 use super::entered;
 use super::hosts::{shown, storage};
-use super::people::Ended;
 use super::resources::{self, Document, KINDS, Text};
-use super::state::{
-    HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
-};
+use super::state::{LockRecord, RoleRecord, SessionPolicyRecord};
 use super::streams::{Kind as StreamKind, Line};
-use super::view::PAGE;
 use search::{Events, search};
 
 pub(super) struct Service(pub(super) Arc<Inner>);
-
-/// Resources in one answer.
-const RESOURCES: usize = 1000;
 
 #[tonic::async_trait]
 impl Admin for Service {
@@ -229,7 +223,7 @@ impl Inner {
                 self.allow(caller, method, kind, *verb).await?;
             }
         }
-        let text = Text::new(text).map_err(Status::invalid_argument)?;
+        let text = Text::new(text).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let read =
             self.reading.run(move || resources::read(&resources::kind_of(text.as_str())?, &text)).await;
         let document = read.map_err(|_| Status::internal("the document could not be read"))??;
@@ -240,146 +234,6 @@ impl Inner {
             "the document is of another kind than its line \"kind:\" says; write that line once, at the beginning",
         );
         Err(self.refuse(caller, method, status).await)
-    }
-
-    async fn resource(&self, kind: &str, name: &str) -> Result<v1::Resource, Status> {
-        let now = OffsetDateTime::now_utc();
-        let missing = || Status::not_found(format!("there is no {kind} {}", shown(name)));
-        let failed = |error: StoreError| storage(&error);
-        match kind {
-            "role" => {
-                let found =
-                    self.store.get::<RoleRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
-                Ok(resources::of(kind, name, found.revision, found.expires, found.value.yaml))
-            }
-            "lock" => {
-                let found =
-                    self.store.get::<LockRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
-                Ok(resources::of(kind, name, found.revision, found.expires, found.value.yaml))
-            }
-            "session_policy" => {
-                let found = self.store.get::<SessionPolicyRecord>(name, now).await.map_err(failed)?;
-                let found = found.ok_or_else(missing)?;
-                Ok(resources::of(kind, name, found.revision, None, found.value.yaml))
-            }
-            "user" => {
-                let found =
-                    self.store.get::<UserRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
-                Ok(resources::of(kind, name, found.revision, None, resources::user_yaml(&found.value)))
-            }
-            "token" => {
-                let found =
-                    self.store.get::<TokenRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
-                let yaml = resources::token_yaml(name, &found.value);
-                Ok(resources::of(kind, name, found.revision, Some(found.value.expires), yaml))
-            }
-            "db" => {
-                let found =
-                    self.store.get::<DatabaseRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
-                Ok(resources::of(kind, name, found.revision, None, found.value.yaml))
-            }
-            _ => {
-                let node = self.one_node(name)?;
-                let found =
-                    self.store.get::<NodeRecord>(&node, now).await.map_err(failed)?.ok_or_else(missing)?;
-                Ok(resources::of(
-                    kind,
-                    found.value.name.as_str(),
-                    found.revision,
-                    None,
-                    resources::node_yaml(&found.value),
-                ))
-            }
-        }
-    }
-
-    /// The id of the one node that a name or id means.
-    fn one_node(&self, text: &str) -> Result<String, Status> {
-        match self.presence.find(text).as_slice() {
-            [] => Err(Status::not_found(format!("there is no node {}", shown(text)))),
-            [one] => Ok(one.node.id.to_string()),
-            several => {
-                let ids: Vec<String> = several.iter().map(|known| known.node.id.to_string()).collect();
-                Err(Status::failed_precondition(format!(
-                    "several nodes are called {}; use an id: {}",
-                    shown(text),
-                    ids.join(", ")
-                )))
-            }
-        }
-    }
-
-    async fn resources(
-        &self,
-        kind: &str,
-        asked: &v1::ListResourcesRequest,
-    ) -> Result<v1::ListResourcesResponse, Status> {
-        let now = OffsetDateTime::now_utc();
-        let limit = match asked.limit {
-            0 => RESOURCES,
-            limit => (limit as usize).min(RESOURCES),
-        };
-        let after = (!asked.after.is_empty()).then_some(asked.after.as_str());
-        let failed = |error: StoreError| storage(&error);
-        let mut listed: Vec<(String, v1::Resource)> = Vec::new();
-        match kind {
-            "role" => {
-                for one in self.store.list::<RoleRecord>(after, limit, now).await.map_err(failed)? {
-                    let resource = resources::of(kind, &one.name, one.revision, one.expires, one.value.yaml);
-                    listed.push((one.name, resource));
-                }
-            }
-            "lock" => {
-                for one in self.store.list::<LockRecord>(after, limit, now).await.map_err(failed)? {
-                    let resource = resources::of(kind, &one.name, one.revision, one.expires, one.value.yaml);
-                    listed.push((one.name, resource));
-                }
-            }
-            "session_policy" => {
-                let stored =
-                    self.store.list::<SessionPolicyRecord>(after, limit, now).await.map_err(failed)?;
-                for one in stored {
-                    let resource = resources::of(kind, &one.name, one.revision, None, one.value.yaml);
-                    listed.push((one.name, resource));
-                }
-            }
-            "user" => {
-                for one in self.store.list::<UserRecord>(after, limit, now).await.map_err(failed)? {
-                    let yaml = resources::user_yaml(&one.value);
-                    listed.push((one.name.clone(), resources::of(kind, &one.name, one.revision, None, yaml)));
-                }
-            }
-            "token" => {
-                for one in self.store.list::<TokenRecord>(after, limit, now).await.map_err(failed)? {
-                    let yaml = resources::token_yaml(&one.name, &one.value);
-                    let resource =
-                        resources::of(kind, &one.name, one.revision, Some(one.value.expires), yaml);
-                    listed.push((one.name, resource));
-                }
-            }
-            "db" => {
-                for one in self.store.list::<DatabaseRecord>(after, limit, now).await.map_err(failed)? {
-                    let resource = resources::of(kind, &one.name, one.revision, None, one.value.yaml);
-                    listed.push((one.name, resource));
-                }
-            }
-            _ => {
-                for one in self.store.list::<NodeRecord>(after, limit, now).await.map_err(failed)? {
-                    let yaml = resources::node_yaml(&one.value);
-                    let resource = resources::of(kind, one.value.name.as_str(), one.revision, None, yaml);
-                    listed.push((one.name, resource));
-                }
-            }
-        }
-        let next = if listed.len() == limit {
-            listed.last().map(|(key, _)| key.clone()).unwrap_or_default()
-        } else {
-            String::new()
-        };
-        Ok(v1::ListResourcesResponse {
-            resources: listed.into_iter().map(|(_, resource)| resource).collect(),
-            next,
-        })
     }
 
     async fn write(&self, caller: &Caller, document: Document, write: Write) -> Result<v1::Resource, Status> {
@@ -493,116 +347,6 @@ impl Inner {
             })?;
         }
         Ok(())
-    }
-
-    async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
-        match kind {
-            "db" => return self.delete_database(caller, name).await,
-            "user" => return self.delete_user(caller, name).await,
-            "node" => return self.delete_node(caller, name).await,
-            _ => {}
-        }
-        // Nobody gets a role that is on its way out.
-        let _changing = match kind {
-            "role" => Some(self.people.changing.write().await),
-            _ => None,
-        };
-        let now = OffsetDateTime::now_utc();
-        if !self.exists(kind, name, now).await? {
-            return Err(Status::not_found(format!("there is no {kind} {}", shown(name))));
-        }
-        let (code, steps) = match kind {
-            "role" => {
-                if let Ok(role) = RoleName::new(name) {
-                    self.must_hold_role(caller, "Admin.DeleteResource", &role, None).await?;
-                }
-                self.check_unused(name, now).await?;
-                (Code::RoleDeleted, vec![typed::delete::<RoleRecord>(name, None)])
-            }
-            "lock" => (Code::LockDeleted, vec![typed::delete::<LockRecord>(name, None)]),
-            "session_policy" => {
-                (Code::SessionPolicyDeleted, vec![typed::delete::<SessionPolicyRecord>(name, None)])
-            }
-            "token" => (Code::TokenDeleted, vec![typed::delete::<TokenRecord>(name, None)]),
-            _ => return Err(Status::internal("users, nodes and databases are removed elsewhere")),
-        };
-        self.store.backend().transact_urgent(steps, now).await.map_err(|error| storage(&error))?;
-        self.refresh_after(kind).await?;
-        let event = self.event(code, caller).message(format!("{kind}/{name}")).field("name", name);
-        self.record_urgent(vec![event]).await
-    }
-
-    /// The id of the one node, or else the one proxy, that a name or id means.
-    fn one_host(&self, text: &str) -> Result<String, Status> {
-        match self.names.find(text, Some(HostRole::Proxy)).as_slice() {
-            [one] if self.presence.find(text).is_empty() => Ok(one.id.to_string()),
-            _ => self.one_node(text),
-        }
-    }
-
-    /// Removes a node, or a proxy. It is locked until its last certificate is over, which ends its sessions and its connections.
-    async fn delete_node(&self, caller: &Caller, name: &str) -> Result<(), Status> {
-        let now = OffsetDateTime::now_utc();
-        let text = self.one_host(name)?;
-        let id: HostId = text.parse().map_err(|_| Status::internal("the id of a node is none"))?;
-        let known = self.names.find(&text, None).pop();
-        let shown_name = known.map_or(text.clone(), |host| host.name.to_string());
-        let mut steps = Vec::new();
-        if self.exists("node", &text, now).await? {
-            steps.push(typed::delete::<NodeRecord>(&text, None));
-        }
-        let host = self.store.get::<HostRecord>(&text, now).await.map_err(|error| storage(&error))?;
-        let mut ended = Ended::default();
-        let at = steps.len();
-        if host.is_some() {
-            steps.push(typed::delete::<HostRecord>(&text, None));
-            ended = self.end_host(caller, id, now)?;
-            steps.extend(std::mem::take(&mut ended.steps));
-        }
-        let done = self.store.backend().transact_urgent(steps, now).await;
-        let revisions = done.map_err(|error| storage(&error))?;
-        if host.is_some() {
-            self.people.remove_host(id, revisions.get(at).copied().unwrap_or_default());
-        }
-        self.presence.remove(id);
-        self.refresh_after("lock").await?;
-        // From here on another host may have its names.
-        self.names.release(id);
-        self.confirmations.look_again();
-        let event = self
-            .event(Code::NodeDeleted, caller)
-            .message(format!("node/{shown_name}"))
-            .field("name", shown_name)
-            .field("host_id", text);
-        ended.events.insert(0, event);
-        self.record_urgent(ended.events).await?;
-        self.forget_reporter(&caller.name(), id, now).await
-    }
-
-    async fn check_unused(&self, role: &str, now: OffsetDateTime) -> Result<(), Status> {
-        let mut after: Option<String> = None;
-        let mut holders = Vec::new();
-        loop {
-            let page = self
-                .store
-                .list::<UserRecord>(after.as_deref(), PAGE, now)
-                .await
-                .map_err(|error| storage(&error))?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.name.clone());
-            let of = page.iter().filter(|user| user.value.roles.iter().any(|held| held.as_str() == role));
-            holders.extend(of.map(|user| user.name.clone()));
-        }
-        if holders.is_empty() {
-            return Ok(());
-        }
-        let more = holders.len().saturating_sub(10);
-        holders.truncate(10);
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        Err(Status::failed_precondition(format!(
-            "role {role} is held by {}{tail}; take it from them first: sallyport admin edit user/NAME",
-            holders.join(", ")
-        )))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Answers that are one message: how much of the authority's memory may wait for callers who do not take it.
+//! Calls that are answered by one message: how many of a caller's are served at a time, and how much of the authority's memory
+//! may wait for callers who do not take it.
 //!
 //! An answer lies in memory until its peer's window has room for it (RFC 9113 §5.2), and a peer that gives none would let as
 //! many lie there as it asks for. So the answers that wait for one caller have a bound, past which its calls are refused, and
@@ -7,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,20 +19,25 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as HttpBody, Frame};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::Inner;
 use super::caller::Caller;
-use super::serve::method_of;
+use super::serve::{MESSAGE_BYTES, method_of};
 use super::streams::{Streamed, name_of};
 
 /// Answers that may wait for one caller. A program that reads leaves none waiting, however many it asks for at once.
 const MOST_ANSWERS: usize = 128;
 /// Bytes of them. One answer may be longer, since lists are.
 const MOST_BYTES: usize = 16 << 20;
-/// Connections of one caller; each may have as many calls as streams.
+/// Calls of one caller that are being served, on all of its connections: what two connections may have. A call whose message
+/// never ends is one of them, with what has come of it.
+const MOST_CALLS: usize = 512;
+/// Bytes of the messages of these calls, as they come. None is longer than [`MESSAGE_BYTES`].
+const MOST_HEARD: usize = 64 << 20;
+/// Connections of one caller.
 const MOST_CONNECTIONS: usize = 256;
 /// An answer is handed on in pieces of this size, so that what the peer has no window for stays here, where it is counted.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -44,6 +51,8 @@ pub(super) struct Waiting(Arc<Mutex<HashMap<String, Waits>>>);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Waits {
     connections: usize,
+    calls: usize,
+    heard: usize,
     answers: usize,
     bytes: usize,
 }
@@ -104,13 +113,28 @@ impl Connection {
         }
     }
 
-    /// Whether another call's answer would be one too many.
-    fn is_full(&self) -> Option<Status> {
-        let waits = self.waiting.change(&self.whose, |waits| *waits);
-        // Half of it is for the answers of calls that are being served now.
-        let is_short = waits.answers >= MOST_ANSWERS || waits.bytes >= MOST_BYTES / 2;
-        let full = self.is_bounded && is_short;
-        full.then(|| full_of(waits))
+    /// Lets a call in, unless it is one too many or its answer would be.
+    fn begin(&self) -> Result<Call, Status> {
+        self.waiting.change(&self.whose, |waits| {
+            // Half of it is for the answers of calls that are being served now.
+            let is_short = waits.answers >= MOST_ANSWERS || waits.bytes >= MOST_BYTES / 2;
+            if self.is_bounded && is_short {
+                return Err(full_of(*waits));
+            }
+            if self.is_bounded && waits.calls >= MOST_CALLS {
+                return Err(Status::resource_exhausted(format!(
+                    "{MOST_CALLS} of your calls are being served, which is the most allowed; wait for some of them and call again"
+                )));
+            }
+            waits.calls += 1;
+            Ok(())
+        })?;
+        Ok(Call {
+            whose: self.whose.clone(),
+            is_bounded: self.is_bounded,
+            waiting: self.waiting.clone(),
+            heard: AtomicUsize::new(0),
+        })
     }
 
     /// Room for an answer.
@@ -136,6 +160,81 @@ impl Connection {
             waiting: self.waiting.clone(),
             taken: self.taken.clone(),
         })
+    }
+}
+
+/// A call that is being served, until there is an answer or its caller has given it up.
+#[derive(Debug)]
+struct Call {
+    whose: String,
+    is_bounded: bool,
+    waiting: Waiting,
+    /// Bytes that count for it.
+    heard: AtomicUsize,
+}
+
+impl Call {
+    /// Takes more of its message. One that is as long as the longest holds no more, for what is read of it goes as it comes.
+    fn hear(&self, bytes: usize) -> Result<(), Status> {
+        let before = self.heard.load(Ordering::Relaxed);
+        let after = before.saturating_add(bytes).min(MESSAGE_BYTES);
+        let more = after - before;
+        if more == 0 {
+            return Ok(());
+        }
+        self.waiting.change(&self.whose, |waits| {
+            if self.is_bounded && waits.heard + more > MOST_HEARD {
+                return Err(Status::resource_exhausted(format!(
+                    "{} bytes of your calls have come, and their ends have not; finish them and call again",
+                    waits.heard
+                )));
+            }
+            waits.heard += more;
+            Ok(())
+        })?;
+        self.heard.store(after, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let heard = self.heard.load(Ordering::Relaxed);
+        self.waiting.change(&self.whose, |waits| {
+            waits.calls -= 1;
+            waits.heard -= heard;
+        });
+    }
+}
+
+/// What a caller sends, counted as it comes.
+struct Heard {
+    body: Body,
+    call: Arc<Call>,
+}
+
+impl HttpBody for Heard {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
+        match bytes.map_or(Ok(()), |bytes| self.call.hear(bytes.len())) {
+            Ok(()) => Poll::Ready(frame),
+            Err(status) => Poll::Ready(Some(Err(axum::Error::new(status)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -183,11 +282,17 @@ pub(super) async fn within_bounds(
     next: Next,
 ) -> Response {
     let method = method_of(request.uri().path());
-    if let Some(full) = connection.is_full() {
-        drop(request);
-        return inner.refuse(caller, &method, full).await.into_http();
-    }
+    let call = match connection.begin() {
+        Ok(call) => Arc::new(call),
+        Err(full) => {
+            drop(request);
+            return inner.refuse(caller, &method, full).await.into_http();
+        }
+    };
+    let heard = Arc::clone(&call);
+    let request = request.map(|body| Body::new(Heard { body, call: heard }));
     let response = next.run(request).await;
+    drop(call);
     if response.extensions().get::<Streamed>().is_some() || response.body().is_end_stream() {
         return response;
     }
@@ -279,14 +384,41 @@ mod tests {
         let (one, other) = (connection(&waiting, 1), connection(&waiting, 2));
         let mut places: Vec<Place> = (0..MOST_ANSWERS / 2).map(|_| one.keep(10).unwrap()).collect();
         places.extend((0..MOST_ANSWERS / 2).map(|_| other.keep(10).unwrap()));
-        assert!(one.keep(0).is_err() && other.is_full().is_some());
+        assert!(one.keep(0).is_err() && other.begin().is_err());
         places.truncate(1);
         // A long answer has room only where nothing else waits.
-        assert!(one.is_full().is_none() && one.keep(MOST_BYTES).is_err());
+        assert!(one.begin().is_ok() && one.keep(MOST_BYTES).is_err());
         places.clear();
         let long = one.keep(2 * MOST_BYTES).unwrap();
         assert!(other.keep(1).is_err());
         drop((long, one, other));
+        assert!(waiting.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_caller_has_a_bounded_number_of_calls_on_all_of_its_connections() {
+        let waiting = Waiting::default();
+        let (one, other) = (connection(&waiting, 1), connection(&waiting, 2));
+        let mut calls: Vec<Call> = (0..MOST_CALLS / 2).map(|_| one.begin().unwrap()).collect();
+        calls.extend((0..MOST_CALLS / 2).map(|_| other.begin().unwrap()));
+        assert!(one.begin().is_err() && other.begin().is_err());
+        let stranger = Caller::Anonymous { address: ([192, 0, 2, 2], 1).into() };
+        assert!(waiting.connect(&stranger).unwrap().begin().is_ok());
+        let operator = waiting.connect(&Caller::LocalAdmin).unwrap();
+        let local: Vec<_> = (0..=MOST_CALLS).map(|_| operator.begin()).collect();
+        assert!(local.iter().all(Result::is_ok));
+        calls.pop();
+        assert!(one.begin().is_ok());
+        // And of bytes of them.
+        let full = MOST_HEARD / MESSAGE_BYTES;
+        for call in &calls[..full] {
+            call.hear(MESSAGE_BYTES).unwrap();
+            call.hear(MESSAGE_BYTES).unwrap();
+        }
+        assert!(calls[full].hear(1).is_err());
+        calls.remove(0);
+        assert!(calls[full].hear(1).is_ok());
+        drop((calls, local, operator, one, other));
         assert!(waiting.0.lock().unwrap().is_empty());
     }
 

@@ -1,13 +1,17 @@
-//! Attacks that need a moment which no client can choose: the end of a certificate, or the time between a decision and the
-//! write that follows from it.
+//! Attacks that need what no client can choose: the end of a certificate, the time between a decision and the write that
+//! follows from it, the state of an earlier release, or threads that are busy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use sallyport_access::{Identity, Principal, RecordPolicy, RoleName, SessionId, UserName};
+use sallyport_access::{
+    Bounds, HostId, HostRole, Identity, Labels, NodeName, Principal, RecordPolicy, RoleName, SessionId,
+    UserName,
+};
 use sallyport_audit::recording::{Exit, Recorders, SessionMetadata};
 use sallyport_ca::SKEW_ALLOWANCE;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
@@ -22,7 +26,7 @@ use tonic::{Code, Request, Status};
 use uuid::Uuid;
 
 use super::caller::Caller;
-use super::state::{CaAttemptRecord, CredentialRecord, InviteRecord};
+use super::state::{CaAttemptRecord, CredentialRecord, HostRecord, InviteRecord, NodeRecord};
 use super::streams::Line;
 use super::view::PAGE;
 use super::{AuthConfig, Authority, Inner, NOWHERE, admin, cluster, fleet, login};
@@ -295,5 +299,131 @@ async fn what_is_beyond_the_first_page_is_found() {
     let listed = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
     let listed = admin::Service(Arc::clone(inner)).list_resources(local(listed)).await.unwrap();
     assert_eq!(listed.into_inner().resources.len(), many + 1);
+    authority.shutdown().await;
+}
+
+/// A node as an earlier release stored it.
+fn node_of_before(id: HostId, name: &str) -> (HostRecord, NodeRecord) {
+    let host = HostRecord {
+        id,
+        name: NodeName::new(name).unwrap(),
+        role: HostRole::Node,
+        join_id: Uuid::new_v4(),
+        in_process: false,
+        labels: BTreeMap::new(),
+        public_names: Vec::new(),
+        bounds: Bounds::default(),
+    };
+    let node = NodeRecord {
+        id,
+        name: host.name.clone(),
+        labels: Labels::default(),
+        version: String::new(),
+        os_user: String::new(),
+        fixed: BTreeMap::new(),
+        openssh: None,
+        databases_end_to_end: false,
+    };
+    (host, node)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_share_a_name_from_before_are_told_of_until_one_has_it_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let now = OffsetDateTime::now_utc();
+    let hosts = [HostId::new(), HostId::new()];
+    for id in hosts {
+        let (host, node) = node_of_before(id, "web-1");
+        authority.inner.store.create(&id.to_string(), &host, None, now).await.unwrap();
+        authority.inner.store.create(&id.to_string(), &node, None, now).await.unwrap();
+    }
+    authority.shutdown().await;
+
+    let authority = open(directory.path()).await;
+    let told = told_of_shared_names(&authority.inner).await;
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(told.node, "web-1");
+    for id in hosts {
+        assert!(
+            told.message.contains(&id.to_string()) && told.message.contains("admin hosts rm"),
+            "{told:?}"
+        );
+    }
+    // Neither is meant by the name, and a lock by it is refused with both ids.
+    let asked = v1::GetResourceRequest { kind: "node".to_owned(), name: "web-1".to_owned() };
+    let admin = admin::Service(Arc::clone(&authority.inner));
+    let status = admin.get_resource(local(asked)).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+    let yaml = "kind: lock\nversion: v1\nmetadata: {name: away}\nspec: {target: {node: web-1}}\n".to_owned();
+    let status =
+        admin.create_resource(local(v1::CreateResourceRequest { yaml, replace: false })).await.unwrap_err();
+    assert!(hosts.iter().all(|id| status.message().contains(&id.to_string())), "{status:?}");
+    let [first, _] = hosts;
+    let asked = v1::DeleteResourceRequest { kind: "node".to_owned(), name: first.to_string() };
+    admin.delete_resource(local(asked)).await.unwrap();
+    authority.shutdown().await;
+
+    let authority = open(directory.path()).await;
+    assert_eq!(told_of_shared_names(&authority.inner).await.len(), 1, "it was told again");
+    authority.shutdown().await;
+}
+
+/// What the log has of names that several hosts have.
+async fn told_of_shared_names(inner: &Arc<Inner>) -> Vec<sallyport_audit::Event> {
+    let asked = v1::SearchEventsRequest::default();
+    let mut found = admin::Service(Arc::clone(inner)).search_events(local(asked)).await.unwrap().into_inner();
+    let mut told = Vec::new();
+    while let Some(record) = found.next().await {
+        let event = sallyport_audit::Event::from_json(&record.unwrap().event_json).unwrap();
+        told.extend((event.code == sallyport_audit::Code::NameShared).then_some(event));
+    }
+    told
+}
+
+#[tokio::test]
+async fn events_are_taken_apart_on_no_thread_that_serves_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let inner = &authority.inner;
+    let now = OffsetDateTime::now_utc();
+    let id = HostId::new();
+    let (host, _) = node_of_before(id, "web-1");
+    let revision = inner.store.create(&id.to_string(), &host, None, now).await.unwrap();
+    inner.people.put_host(&host, revision);
+    let identity = Identity {
+        principal: Principal::Host { id, name: host.name.clone(), role: HostRole::Node },
+        login_id: host.join_id,
+        valid_after: now,
+        valid_before: now + Duration::from_secs(3600),
+    };
+    let web = Caller::Certified { identity: Arc::new(identity), address: NOWHERE };
+    // Every thread that reads has something to do, and this one, which serves all connections of the test, has not.
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(std::sync::Mutex::new(held));
+    let busy = Arc::new(AtomicUsize::new(0));
+    let readers: Vec<_> = (0..super::open::READERS)
+        .map(|_| {
+            let (inner, held, busy) = (Arc::clone(inner), Arc::clone(&held), Arc::clone(&busy));
+            let wait = move || {
+                busy.fetch_add(1, Ordering::SeqCst);
+                held.lock().unwrap().recv().is_ok()
+            };
+            tokio::spawn(async move { inner.reading.run(wait).await })
+        })
+        .collect();
+    until("the readers", || busy.load(Ordering::SeqCst) == super::open::READERS).await;
+    let event = sallyport_audit::Event::new(sallyport_audit::Code::SessionPortForward, now).to_json();
+    let asked = v1::EmitEventsRequest { events_json: vec![event] };
+    let fleet = fleet::Service(Arc::clone(inner));
+    let emitting = fleet.emit_events(by(asked, &web, &Line::default()));
+    tokio::pin!(emitting);
+    let waits = tokio::time::timeout(Duration::from_millis(300), emitting.as_mut()).await;
+    assert!(waits.is_err(), "the events were taken apart here: {waits:?}");
+    drop(release);
+    tokio::time::timeout(PATIENCE, emitting).await.unwrap().unwrap();
+    for reader in readers {
+        reader.await.unwrap().unwrap();
+    }
     authority.shutdown().await;
 }

@@ -1,31 +1,30 @@
 //! What proxies and nodes need.
 
-use std::collections::{BTreeMap, HashSet};
+mod uploads;
+mod watching;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sallyport_access::{HostId, HostRole, Identity, Labels, NodeName, Principal, SessionId, Verb};
+use sallyport_access::{HostId, HostRole, Identity, Labels, NodeName, Principal, SessionId};
 use sallyport_access::{labels, text};
-use sallyport_audit::recording::{RecordingState, StoreError as RecordingStoreError};
+use sallyport_audit::recording::StoreError as RecordingStoreError;
 use sallyport_audit::{Code, Event};
-use sallyport_store::{Change, Item, StoreError, Stored, typed};
 use sallyport_wire::v1::fleet_server::Fleet;
-use sallyport_wire::v1::watch_event::Event as WatchChange;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
-use super::authorities::Authorities;
-use super::caller::{Caller, caller};
-use super::databases::DatabaseRecord;
+use super::caller::caller;
 use super::hosts::storage;
 use super::refusals::Who;
-use super::resources;
 use super::sessions;
-use super::state::{HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
-use super::streams::{Answers, Kind as StreamKind, Line, Over, Place, Served};
+use super::state::{HostRecord, NodeRecord};
+use super::streams::{Kind as StreamKind, Line, Served};
 use crate::seen::{self, MOST_REPORTED, Report};
+use watching::watch;
 
 pub(super) struct Service(pub(super) Arc<Inner>);
 
@@ -33,10 +32,6 @@ pub(super) struct Service(pub(super) Arc<Inner>);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// and is taken for gone after this silence.
 pub(super) const OFFLINE_AFTER: time::Duration = time::Duration::seconds(40);
-/// Changes that wait for a watcher.
-const WATCH_QUEUE: usize = 1024;
-/// Kinds in one watch. There are six.
-const MOST_KINDS: usize = 16;
 /// Labels of a node, and the length of one.
 const MOST_LABELS: usize = 128;
 const LONGEST_LABEL: usize = 1024;
@@ -93,7 +88,10 @@ impl Fleet for Service {
         let identity = self.0.host(&caller, "Fleet.EmitEvents", &[HostRole::Node, HostRole::Proxy]).await?;
         let texts = request.into_inner().events_json;
         self.0.within_budget(identity, &texts).await?;
-        match self.0.take_events(identity, texts) {
+        // Megabytes of JSON, which the threads that serve connections do not take apart.
+        let (inner, who) = (Arc::clone(&self.0), identity.clone());
+        let taken = self.0.reading.run(move || inner.take_events(&who, texts)).await;
+        match taken.map_err(|_| Status::internal("the events could not be read"))? {
             Ok(events) => {
                 self.0.record(events).await?;
                 Ok(Response::new(v1::EmitEventsResponse {}))
@@ -192,13 +190,6 @@ impl Fleet for Service {
     }
 }
 
-fn own_node_id(caller: &Caller) -> Option<HostId> {
-    match caller.identity().map(|identity| &identity.principal) {
-        Some(Principal::Host { id, role: HostRole::Node, .. }) => Some(*id),
-        _ => None,
-    }
-}
-
 fn host_id(identity: &Identity) -> String {
     match &identity.principal {
         Principal::Host { id, .. } => id.to_string(),
@@ -256,37 +247,6 @@ impl Inner {
             .message(format!("{name} reports more events than a host may"));
         self.note_caused_times(event, Who::Login(identity.login_id), "", 0, texts.len() as u64).await?;
         Err(Status::resource_exhausted("too many events from this host; they are taken again in a minute"))
-    }
-
-    /// Whether a caller may follow these kinds of state.
-    fn may_watch(&self, caller: &Caller, kinds: &[String]) -> Result<(), Status> {
-        if !matches!(caller, Caller::LocalAdmin) {
-            self.check_certified(caller)?;
-        }
-        if kinds.is_empty() || kinds.len() > MOST_KINDS {
-            return Err(Status::invalid_argument(format!(
-                "a watch is of 1 to {MOST_KINDS} kinds, got {}",
-                kinds.len()
-            )));
-        }
-        for kind in kinds {
-            let resource = match kind.as_str() {
-                "trust" => "ca",
-                "role" | "lock" | "node" | "session_policy" | "db" => kind,
-                _ => {
-                    return Err(Status::invalid_argument(format!(
-                        "{:?} cannot be watched",
-                        super::hosts::shown(kind)
-                    )));
-                }
-            };
-            // A node may see itself, which it needs to decide.
-            let own_node = kind == "node" && own_node_id(caller).is_some();
-            if !own_node {
-                self.check(caller, resource, Verb::List)?;
-            }
-        }
-        Ok(())
     }
 
     /// Remembers what clients were seen to be able to do.
@@ -394,255 +354,4 @@ impl Inner {
         self.presence.seen(id, now);
         Ok(problems)
     }
-
-    /// Refuses the recording of another host's session.
-    fn own_session(&self, identity: &Identity, session: SessionId) -> Result<(), Status> {
-        match &identity.principal {
-            Principal::Host { id, .. } if self.is_session_of(*id, session) => Ok(()),
-            _ => Err(Status::permission_denied(format!("the session {session} belongs to another host"))),
-        }
-    }
-
-    async fn upload(
-        self: &Arc<Self>,
-        caller: &Caller,
-        identity: &Identity,
-        mut messages: Streaming<v1::UploadRecordingRequest>,
-    ) -> Result<u64, Status> {
-        let host = host_id(identity);
-        let mut at: Option<(SessionId, u64)> = None;
-        while let Some(message) = messages.message().await? {
-            let (session, offset) = match at {
-                None => {
-                    let session = session(&message.session_id)?;
-                    if let Err(status) = self.own_session(identity, session) {
-                        return Err(self.refuse(caller, "Fleet.UploadRecording", status).await);
-                    }
-                    (session, message.offset)
-                }
-                Some(at) => at,
-            };
-            let mut end = offset;
-            if !message.data.is_empty() {
-                let (inner, owner, data) = (Arc::clone(self), host.clone(), message.data);
-                let stored = tokio::task::spawn_blocking(move || {
-                    inner.room.admits(data.len())?;
-                    Ok::<_, Status>(inner.recordings.append(session, &owner, offset, &data))
-                });
-                let stored =
-                    stored.await.map_err(|_| Status::internal("the recording could not be stored"))??;
-                end = match stored {
-                    Ok(end) => end,
-                    Err(error @ RecordingStoreError::Owner(_)) => {
-                        return Err(self.refuse(caller, "Fleet.UploadRecording", recording(&error)).await);
-                    }
-                    Err(error) => return Err(recording(&error)),
-                };
-            }
-            at = Some((session, end));
-            if message.complete {
-                self.close_recording(session, &host, identity).await?;
-            }
-        }
-        Ok(at.map_or(0, |(_, offset)| offset))
-    }
-
-    async fn close_recording(
-        &self,
-        session: SessionId,
-        host: &str,
-        identity: &Identity,
-    ) -> Result<(), Status> {
-        if self.recordings.offset(session, host).map_err(|error| recording(&error))?.1 {
-            return Ok(());
-        }
-        let not_closed = |_| Status::internal("the recording could not be closed");
-        let (recordings, owner) = (Arc::clone(&self.recordings), host.to_owned());
-        let settled = tokio::task::spawn_blocking(move || recordings.settle(session, &owner)).await;
-        let entry = settled.map_err(not_closed)?.map_err(|error| recording(&error))?;
-        let code = match entry.state {
-            RecordingState::Interrupted => Code::RecordingInterrupted,
-            RecordingState::Live | RecordingState::Complete => Code::RecordingUploaded,
-        };
-        let event = |code| {
-            let mut event = Event::new(code, OffsetDateTime::now_utc())
-                .session(session)
-                .origin(identity.display_name())
-                .field("bytes", entry.bytes);
-            if let Some(metadata) = &entry.metadata {
-                event = event
-                    .user(metadata.user.clone())
-                    .login(metadata.login.clone())
-                    .node(metadata.node.clone());
-                self.bind_recorded(identity, &metadata.kind, &mut event);
-            }
-            event
-        };
-        let mut events = vec![event(code)];
-        if entry.damaged {
-            events.push(event(Code::RecordingDamaged));
-        }
-        // On record first: once it is closed its host asks no more, and nobody would say it.
-        self.record(events).await?;
-        let (recordings, owner) = (Arc::clone(&self.recordings), host.to_owned());
-        let closed = tokio::task::spawn_blocking(move || recordings.close(session, &owner)).await;
-        closed.map_err(not_closed)?.map_err(|error| recording(&error))?;
-        Ok(())
-    }
-}
-
-/// The part of what is stored that a watcher sees: all of it, or for a node itself, the servers that it is the gateway
-/// to, and the databases that it serves.
-struct Part {
-    node: Option<(HostId, NodeName)>,
-    /// Keys of nodes and databases that a node has been told of.
-    told: HashSet<String>,
-}
-
-impl Part {
-    fn of(caller: &Caller) -> Self {
-        let node = match caller.identity().map(|identity| &identity.principal) {
-            Some(Principal::Host { id, name, role: HostRole::Node }) => Some((*id, name.clone())),
-            _ => None,
-        };
-        Self { node, told: HashSet::new() }
-    }
-
-    fn put(&mut self, item: Item) -> Result<Option<WatchChange>, Status> {
-        if let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("db/")) {
-            let (key, stored) = (item.key.clone(), item.clone());
-            let record = typed::decode::<DatabaseRecord>(stored).map_err(|error| storage(&error))?.value;
-            if !record.is_for(*id, name) {
-                return Ok(self.delete(&key));
-            }
-            self.told.insert(key);
-        }
-        let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("node/")) else {
-            return resource(item).map(|resource| Some(WatchChange::Put(resource)));
-        };
-        let key = item.key.clone();
-        let stored = typed::decode::<NodeRecord>(item).map_err(|error| storage(&error))?;
-        let server = stored.value.openssh.as_ref();
-        if stored.value.id != *id && server.and_then(|server| server.via.as_ref()) != Some(name) {
-            // It may have been this node's until now.
-            return Ok(self.delete(&key));
-        }
-        self.told.insert(key);
-        Ok(Some(WatchChange::Put(node_resource(&stored))))
-    }
-
-    fn delete(&mut self, key: &str) -> Option<WatchChange> {
-        let (kind, name) = key.split_once('/')?;
-        if self.node.is_some() && matches!(kind, "node" | "db") && !self.told.remove(key) {
-            return None;
-        }
-        Some(WatchChange::Delete(v1::ResourceName { kind: kind.to_owned(), name: name.to_owned() }))
-    }
-}
-
-async fn watch(
-    inner: &Arc<Inner>,
-    caller: &Caller,
-    (place, line): (Place, Line),
-    kinds: Vec<String>,
-) -> Result<Served<v1::WatchEvent>, Status> {
-    let now = OffsetDateTime::now_utc();
-    let stored: Vec<&String> = kinds.iter().filter(|kind| *kind != "trust").collect();
-    let prefixes: Vec<String> = stored.iter().map(|kind| format!("{kind}/")).collect();
-    let mut watch = inner.store.backend().watch(prefixes, now).await.map_err(|error| storage(&error))?;
-    let mut part = Part::of(caller);
-    let mut first = Vec::new();
-    // Subscribed before it is read, so that no change is missed in between.
-    let mut trust = kinds.iter().any(|kind| kind == "trust").then(|| inner.follow_authorities());
-    if let Some(trust) = &mut trust {
-        trust.mark_unchanged();
-        first.push(WatchChange::Put(trust_resource(inner)));
-    }
-    for item in watch.snapshot.drain(..) {
-        if let Some(change) = part.put(item)? {
-            first.push(change);
-        }
-    }
-    first.push(WatchChange::SnapshotDone(v1::SnapshotDone {}));
-    let (watched, watcher) = (Arc::clone(inner), caller.clone());
-    let follow = |answers: Answers<v1::WatchEvent>| async move {
-        for change in first {
-            answers.send(event(change)).await?;
-        }
-        loop {
-            let change = tokio::select! {
-                change = watch.changes.next() => change,
-                () = changed(&mut trust) => {
-                    answers.send(event(WatchChange::Put(trust_resource(&watched)))).await?;
-                    continue;
-                }
-            };
-            let change = match change {
-                Ok(Change::Put(item)) => part.put(item)?,
-                Ok(Change::Delete { key, .. }) => part.delete(&key),
-                Err(error @ StoreError::Lagged { .. }) => {
-                    return Err(Over::Refused(Status::aborted(error.to_string())));
-                }
-                Err(error) => return Err(Over::Refused(Status::unavailable(error.to_string()))),
-            };
-            if let Some(change) = change {
-                answers.send(event(change)).await?;
-            }
-        }
-    };
-    Ok(inner.stream(place, line, WATCH_QUEUE, move |inner| inner.may_watch(&watcher, &kinds), follow))
-}
-
-/// Waits for the authorities to be replaced; for ever where nobody asked.
-async fn changed(trust: &mut Option<tokio::sync::watch::Receiver<Arc<Authorities>>>) {
-    let Some(trust) = trust else { return std::future::pending().await };
-    if trust.changed().await.is_err() {
-        // The authority is going away, and the stream with it.
-        std::future::pending().await
-    }
-}
-
-fn event(change: WatchChange) -> v1::WatchEvent {
-    v1::WatchEvent { event: Some(change) }
-}
-
-fn trust_resource(inner: &Inner) -> v1::Resource {
-    v1::Resource {
-        kind: "trust".to_owned(),
-        name: "trust".to_owned(),
-        revision: 1,
-        expires: None,
-        yaml: serde_json::to_string(&inner.authorities().trust().to_bundle()).unwrap_or_default(),
-    }
-}
-
-/// A stored item as watchers read it.
-fn resource(item: Item) -> Result<v1::Resource, Status> {
-    let kind = item.key.split('/').next().unwrap_or_default();
-    let broken = |error: StoreError| storage(&error);
-    let stored = match kind {
-        "role" => {
-            let stored = typed::decode::<RoleRecord>(item).map_err(broken)?;
-            resources::of("role", &stored.name, stored.revision, stored.expires, stored.value.yaml)
-        }
-        "session_policy" => {
-            let stored = typed::decode::<SessionPolicyRecord>(item).map_err(broken)?;
-            resources::of("session_policy", &stored.name, stored.revision, None, stored.value.yaml)
-        }
-        "lock" => {
-            let stored = typed::decode::<LockRecord>(item).map_err(broken)?;
-            resources::of("lock", &stored.name, stored.revision, stored.expires, stored.value.yaml)
-        }
-        "db" => {
-            let stored = typed::decode::<DatabaseRecord>(item).map_err(broken)?;
-            resources::of("db", &stored.name, stored.revision, None, stored.value.yaml)
-        }
-        _ => node_resource(&typed::decode::<NodeRecord>(item).map_err(broken)?),
-    };
-    Ok(stored)
-}
-
-fn node_resource(stored: &Stored<NodeRecord>) -> v1::Resource {
-    let yaml = resources::node_yaml(&stored.value);
-    resources::of("node", &stored.name, stored.revision, stored.expires, yaml)
 }

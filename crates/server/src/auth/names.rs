@@ -6,9 +6,11 @@ use std::sync::{PoisonError, RwLock};
 
 use sallyport_access::newcomer::{self, MACHINERY_DOMAIN, is_id, is_under};
 use sallyport_access::{Bounds, ClusterName, HostId, HostRole, NodeName, SessionId};
+use sallyport_audit::{Code, Event};
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
 use tonic::Status;
+use tracing::warn;
 
 use super::host_role_name;
 use super::state::{HostRecord, NodeRecord};
@@ -16,6 +18,8 @@ use super::view::PAGE;
 
 /// Names that a proxy or server is reached by.
 const MOST_PUBLIC_NAMES: usize = 32;
+/// Names that several hosts have and that are told at a start.
+const SHARED_TOLD: usize = 100;
 
 /// One host with every name that its certificates carry.
 #[derive(Debug, Clone)]
@@ -207,6 +211,50 @@ impl Names {
     pub(super) fn disputed(&self, id: HostId) -> Option<Taken> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
         held.get(&id).and_then(|claim| conflict(&held, claim, None))
+    }
+
+    /// The hosts that have a name together and may not, which can be so for hosts that joined when names could be shared: the
+    /// same hosts once, by the first of their names.
+    fn shared(&self) -> Vec<(String, Vec<Claim>)> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let mut by_name: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
+        for claim in held.values() {
+            claim.principals.iter().for_each(|name| by_name.entry(name).or_default().push(claim));
+        }
+        let mut told = BTreeSet::new();
+        let mut shared = Vec::new();
+        for (name, of) in by_name {
+            let may = of.iter().all(|one| of.iter().all(|other| one.may_share(other)));
+            let ids: Vec<HostId> = of.iter().map(|claim| claim.id).collect();
+            if !may && told.insert(ids) {
+                shared.push((name.to_owned(), of.into_iter().cloned().collect()));
+            }
+        }
+        shared
+    }
+
+    /// Says which hosts share a name, in the log and as events.
+    pub(super) fn tell_shared(&self, now: OffsetDateTime) -> Vec<Event> {
+        let shared = self.shared();
+        let several = shared.len();
+        let told = shared.into_iter().take(SHARED_TOLD).map(|(name, hosts)| {
+            let of = |host: &Claim| format!("{} {} ({})", host_role_name(host.role), host.name, host.id);
+            let hosts: Vec<String> = hosts.iter().map(of).collect();
+            let message = format!(
+                "{} hosts have the name {name}, and each can stand in for the others: {}; remove those that are gone \
+                 (sallyport admin hosts rm ID), and have the others but one join again under names of their own",
+                hosts.len(),
+                hosts.join(", ")
+            );
+            warn!(name, several, "{message}");
+            Event::new(Code::NameShared, now)
+                .user("auth")
+                .origin("auth")
+                .node(name)
+                .message(message)
+                .field("hosts", hosts)
+        });
+        told.collect()
     }
 
     /// Notes what a host may say of itself.

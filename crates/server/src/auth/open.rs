@@ -41,7 +41,7 @@ use crate::seen::Seen;
 use crate::workers::Workers;
 
 /// Threads that read recordings, the log and documents, a piece at a time, and pieces that may wait for them.
-const READERS: usize = 4;
+pub(super) const READERS: usize = 4;
 const READS_WAITING: usize = 256;
 pub(super) const SELF: &str = "self";
 const RECORDING_KEY: &str = "recording-key";
@@ -147,6 +147,7 @@ pub(super) async fn open_with(
         warn!(bytes = repair.bytes, "an unfinished record at the end of the audit log was cut off");
         events.push(Event::new(Code::AuditRepaired, now).user("auth").field("bytes", repair.bytes));
     }
+    events.extend(inner.names.tell_shared(now));
     if let Some(broken) = &broken {
         events.insert(0, heads::begun_anew(broken, now));
     }

@@ -57,6 +57,14 @@ impl Document {
 /// Longest document. The largest role of a cluster with thousands of labels is a tenth of it.
 const LONGEST_DOCUMENT: usize = 64 * 1024;
 
+/// A document that is longer than people write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the document has {got} bytes, at most {LONGEST_DOCUMENT} are allowed")]
+pub(super) struct TooLong {
+    /// Its bytes.
+    pub(super) got: usize,
+}
+
 /// A document's text, which is no longer than people write. Only such a text is taken apart, and not on the threads that
 /// serve connections.
 #[derive(Debug, Clone)]
@@ -66,12 +74,9 @@ impl Text {
     /// Takes what a caller sent.
     ///
     /// # Errors
-    /// What is wrong with it: it is too long.
-    pub(super) fn new(text: String) -> Result<Self, String> {
-        if text.len() <= LONGEST_DOCUMENT {
-            return Ok(Self(text));
-        }
-        Err(format!("the document has {} bytes, at most {LONGEST_DOCUMENT} are allowed", text.len()))
+    /// [`TooLong`].
+    pub(super) fn new(text: String) -> Result<Self, TooLong> {
+        if text.len() <= LONGEST_DOCUMENT { Ok(Self(text)) } else { Err(TooLong { got: text.len() }) }
     }
 
     /// The document.

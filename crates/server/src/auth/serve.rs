@@ -49,7 +49,7 @@ const FRAME_BYTES: u32 = 132 * 1024;
 /// What is kept of one stream for a peer whose machine takes nothing off the wire, until that is noticed.
 const SEND_BYTES: usize = 132 * 1024;
 /// Largest message from a caller: a batch of events or a piece of a recording.
-const MESSAGE_BYTES: usize = 4 << 20;
+pub(super) const MESSAGE_BYTES: usize = 4 << 20;
 /// Connections to the admin socket at a time.
 const LOCAL_CONNECTIONS: usize = 64;
 

@@ -20,6 +20,21 @@ use super::fleet::recording;
 use super::live::{FORGET_AFTER, NotOrdered, ORDERS, REPORT_WITHIN, Reporting};
 use super::streams::{Answers, Line, Over, Place, Served};
 
+/// Why a host may not say something of sessions.
+#[derive(Debug, thiserror::Error)]
+enum NotItsOwn {
+    #[error(transparent)]
+    Id(#[from] sallyport_access::IdError),
+    #[error("session {0} belongs to another host")]
+    Session(SessionId),
+}
+
+impl From<NotItsOwn> for Status {
+    fn from(error: NotItsOwn) -> Self {
+        Self::permission_denied(error.to_string())
+    }
+}
+
 pub(super) struct Service(pub(super) Arc<Inner>);
 
 /// Sessions in one answer.
@@ -220,9 +235,7 @@ impl Inner {
                             heard = tokio::time::Instant::now();
                             let message = match inner.bound_report(&host, message) {
                                 Ok(message) => message,
-                                Err(problem) => {
-                                    return Err(Over::Refused(Status::permission_denied(problem)));
-                                }
+                                Err(error) => return Err(Over::Refused(error.into())),
                             };
                             match inner.live.take(&host, call, message) {
                                 Ok(true) => {}
@@ -255,11 +268,11 @@ impl Inner {
         &self,
         host: &Reporting,
         mut said: v1::ReportSessionsRequest,
-    ) -> Result<v1::ReportSessionsRequest, String> {
+    ) -> Result<v1::ReportSessionsRequest, NotItsOwn> {
         for told in &said.put {
-            let id = told.session_id.parse::<SessionId>().map_err(|error| error.to_string())?;
+            let id = told.session_id.parse::<SessionId>()?;
             if !self.is_session_of(host.id, id) {
-                return Err(format!("session {id} belongs to another host"));
+                return Err(NotItsOwn::Session(id));
             }
         }
         if host.role == HostRole::Proxy {

@@ -67,6 +67,7 @@ impl Report {
         }
         for (index, one) in reports.into_iter().take(MOST_REPORTED).enumerate() {
             let parsed = Text::new(one.yaml)
+                .map_err(|error| error.to_string())
                 .and_then(|text| Database::parse(text.as_str()).map_err(|errors| errors.to_string()));
             match parsed {
                 Ok(mut database) => {

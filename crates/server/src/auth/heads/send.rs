@@ -40,7 +40,7 @@ pub(super) async fn post(webhook: &Webhook, body: String) -> io::Result<()> {
     let mut request = request(Method::POST, &webhook.endpoint, &webhook.endpoint.path, body.into())?;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(path) = &webhook.token_file {
-        let token = private(path)?;
+        let token = private(path).await?;
         let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
             .map_err(|_| io::Error::other(format!("{} has no token of one line", path.display())))?;
         value.set_sensitive(true);
@@ -51,7 +51,7 @@ pub(super) async fn post(webhook: &Webhook, body: String) -> io::Result<()> {
 
 /// Stores a checkpoint as an object that is named for the cluster and the record.
 pub(super) async fn store(bucket: &Bucket, cluster: &str, checkpoint: &Checkpoint) -> io::Result<()> {
-    let credentials = Credentials::parse(&private(&bucket.credentials_file)?)
+    let credentials = Credentials::parse(&private(&bucket.credentials_file).await?)
         .map_err(|problem| io::Error::other(format!("{}: {problem}", bucket.credentials_file.display())))?;
     let path = format!("{}/{cluster}-{:016}.checkpoint", bucket.endpoint.path, checkpoint.head.sequence);
     let body = Bytes::from(format!("{}\n", checkpoint.to_line()));
@@ -88,7 +88,20 @@ pub(super) async fn store(bucket: &Bucket, cluster: &str, checkpoint: &Checkpoin
     send(&bucket.endpoint, bucket.ca_file.as_deref(), request).await
 }
 
-fn private(path: &Path) -> io::Result<String> {
+/// Reads a secret, on no thread that serves connections: the file may be where nothing answers.
+async fn private(path: &Path) -> io::Result<String> {
+    let from = path.to_owned();
+    let reading = tokio::task::spawn_blocking(move || read_private(&from));
+    match tokio::time::timeout(PATIENCE, reading).await {
+        Ok(read) => read.map_err(io::Error::other)?,
+        Err(_) => {
+            let problem = format!("{} was not read within {} s", path.display(), PATIENCE.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, problem))
+        }
+    }
+}
+
+fn read_private(path: &Path) -> io::Result<String> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display()));
     let bytes = files::read_private(path)
         .map_err(|error| io::Error::other(ServerError::chain(&error)))?
@@ -172,4 +185,33 @@ async fn trusted(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
         outside_client_config(&roots).map_err(|error| named(error.to_string()))
     });
     read.await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_secret_that_does_not_come_keeps_no_connection_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        // Opening it waits until another opens it to write, which nobody does before this thread has gone on.
+        let reading = tokio::spawn({
+            let path = path.clone();
+            async move { private(&path).await }
+        });
+        tokio::task::yield_now().await;
+        let written = tokio::task::spawn_blocking(move || std::fs::write(path, "secret\n"));
+        let (read, written) = tokio::join!(reading, written);
+        written.unwrap().unwrap();
+        assert_eq!(read.unwrap().unwrap(), "secret\n");
+    }
 }

@@ -25,9 +25,20 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// What is wrong with a file of credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("it has a line that is not KEY = VALUE")]
+    Line,
+    #[error("it has no {0}")]
+    Missing(&'static str),
+    #[error("it has characters that keys have not")]
+    Characters,
+}
+
 impl Credentials {
     /// Reads a file as AWS's programs have it: of several profiles the first.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
         let (mut id, mut secret, mut token) = (None, None, None);
         let lines =
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
@@ -38,7 +49,7 @@ impl Credentials {
                 }
                 continue;
             }
-            let (key, value) = line.split_once('=').ok_or("it has a line that is not KEY = VALUE")?;
+            let (key, value) = line.split_once('=').ok_or(Unusable::Line)?;
             let value = value.trim();
             match key.trim() {
                 "aws_access_key_id" => id = Some(value.to_owned()),
@@ -47,11 +58,12 @@ impl Credentials {
                 _ => {}
             }
         }
-        let id = id.filter(|id| !id.is_empty()).ok_or("it has no aws_access_key_id")?;
-        let secret = secret.filter(|secret| !secret.is_empty()).ok_or("it has no aws_secret_access_key")?;
+        let id = id.filter(|id| !id.is_empty()).ok_or(Unusable::Missing("aws_access_key_id"))?;
+        let secret =
+            secret.filter(|secret| !secret.is_empty()).ok_or(Unusable::Missing("aws_secret_access_key"))?;
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if !plain(&id) || token.as_ref().is_some_and(|token| !plain(token)) {
-            return Err("it has characters that keys have not".to_owned());
+            return Err(Unusable::Characters);
         }
         Ok(Self { id, secret, token })
     }
@@ -228,7 +240,7 @@ mod tests {
             ("aws_access_key_id = x", "no aws_secret_access_key"),
             ("aws_access_key_id", "not KEY = VALUE"),
         ] {
-            let problem = Credentials::parse(text).unwrap_err();
+            let problem = Credentials::parse(text).unwrap_err().to_string();
             assert!(problem.contains(missing), "{text:?}: {problem}");
         }
         let debug = format!(

@@ -10,6 +10,7 @@ mod documents;
 mod explained;
 mod following;
 mod hidden;
+mod in_flight;
 mod limits;
 mod listed_hosts;
 mod lists;
