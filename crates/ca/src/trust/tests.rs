@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sallyport_access::{HostId, Login, NodeName, RoleName, UserName};
-use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::tls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified};
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject as _;
@@ -13,12 +12,15 @@ use sallyport_sal::tls::rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, ServerConfig, ServerConnection,
     SignatureScheme,
 };
+use sallyport_sal::{PublicKey, Suite};
 use time::Duration;
 use uuid::Uuid;
 
 use super::*;
 use crate::keys::{SshKeyPair, TlsKey};
-use crate::tls::{ClientAuth, client_config, server_config, without_resumption};
+use crate::names::{DOMAIN, HostName};
+use crate::tls::{ClientAuth, client_config, refusal, server_config, without_resumption};
+use crate::x509::{Name, Profile, SERIAL_BYTES, Template};
 use crate::{HostRequest, SshOptions, issue_host, issue_user, server_name};
 
 /// Passes everything on, and counts the chains.
@@ -174,6 +176,26 @@ impl Rig {
         (issue_host(&self.hosts, &request, self.now, Duration::days(1)).unwrap().tls_pem, tls)
     }
 
+    /// A host's certificate that carries any names: as the host CA would sign it if it took what it is asked for.
+    fn with_names(&self, id: HostId, role: HostRole, names: &[String]) -> Holder {
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let principal = Principal::Host { id, name: NodeName::new("web-1").unwrap(), role };
+        let join = Uuid::from_u128(9);
+        let identity_json = extension::to_json("prod", join, &principal, Mark::default()).unwrap();
+        let names: Vec<HostName> = names.iter().map(|name| HostName::Dns(name.clone())).collect();
+        let side = self.hosts.tls().unwrap();
+        let template = Template {
+            serial: [0x40; SERIAL_BYTES],
+            issuer: side.name_der(),
+            subject: Name::new("web-1", "prod"),
+            not_before: self.now - Duration::minutes(1),
+            not_after: self.now + Duration::days(1),
+            subject_key: &PublicKey::from_spki_der(tls.spki_der()).unwrap(),
+            profile: Profile::Host { identity_json: &identity_json, names: &names },
+        };
+        (x509::to_pem(&template.sign(side.signer()).unwrap()), tls)
+    }
+
     fn verified(&self) -> (usize, usize) {
         (self.clients.load(Ordering::Relaxed), self.servers.load(Ordering::Relaxed))
     }
@@ -231,6 +253,36 @@ fn connect(
         }
     }
     Ok((server, served))
+}
+
+#[test]
+fn a_host_that_carries_the_names_of_others_passes_for_none_of_them() {
+    let rig = Rig::new();
+    let alice = rig.user("alice", Duration::hours(1));
+    let (own, other) = (HostId::new(), HostId::new());
+    let by_id = |id: HostId| format!("{id}.prod.{DOMAIN}");
+    let by_role = |role| server_name(role, rig.trust.cluster());
+    let public = "ssh.example.com".to_owned();
+    let mut names: Vec<String> = HostRole::ALL.into_iter().map(by_role).collect();
+    names.extend([by_id(own), by_id(other), public.clone()]);
+    for role in HostRole::ALL {
+        let server = serve(&rig.trust, &rig.with_names(own, role, &names));
+        for name in &names {
+            let is_its_own =
+                *name == by_role(role) || *name == by_id(own) || (role == HostRole::Proxy && *name == public);
+            match connect(&dial(&rig.trust, &alice), &server, name) {
+                Ok(_) => assert!(is_its_own, "{role:?} passes for {name}"),
+                Err(error) => {
+                    assert!(!is_its_own, "{role:?} as {name}: {error}");
+                    let reason = refusal(&error);
+                    assert!(
+                        matches!(reason, Some(CaError::WrongRole { .. } | CaError::WrongHost { .. })),
+                        "{role:?} as {name}: {reason:?}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,16 +1,21 @@
 //! A host's certificate, shown in the place of another host.
 
+use std::sync::Arc;
+
 use sallyport_access::{HostId, HostRole, NodeName, Principal};
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::tls::node::NodeClient;
+use sallyport_ca::tls::{ClientAuth, refusal, server_config};
 use sallyport_ca::{
     CaError, HostRequest, LoginWord, Opener, Opening, OpeningWord, WantedLogin, issue_target_host,
+    server_name,
 };
 use sallyport_sal::MemoryKey;
 use ssh_key::Certificate;
 use time::Duration;
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, SUITE, leaf, user};
+use crate::cluster::{Cluster, SUITE, alice, connect, leaf, user};
 
 fn read(line: &str) -> Certificate {
     Certificate::from_openssh(line).unwrap()
@@ -64,6 +69,29 @@ fn no_host_but_the_one_that_was_dialled_passes_for_it() {
     }
     for asked in ["web-1", &web.id.to_string(), &HostId::new().to_string()] {
         verify(&front, asked).unwrap_err();
+    }
+}
+
+#[test]
+fn a_proxy_of_a_nodes_name_does_not_serve_in_the_nodes_place() {
+    let cluster = Cluster::new("prod");
+    let shown = cluster.user(&alice());
+    let (chain, key) = (&shown.certificates.tls_pem, shown.tls.pkcs8_pem());
+    let client = NodeClient::new(&cluster.trust, (chain, &key), b"native", "web-1").unwrap();
+    let client = client.config(cluster.now);
+    for (role, is_let_in) in [(HostRole::Node, true), (HostRole::Proxy, false)] {
+        let host = cluster.host("web-1", role, &[]);
+        let (chain, key) = (&host.certificates.tls_pem, host.tls.pkcs8_pem());
+        let server = server_config(&cluster.trust, chain, &key, &[b"native"], ClientAuth::Required).unwrap();
+        // By the name that the host may show: what is asked here is whether it is a node.
+        let reached = connect(&client, &Arc::new(server), &server_name(role, cluster.trust.cluster()));
+        match reached {
+            Ok(_) => assert!(is_let_in, "{role:?}"),
+            Err(error) => {
+                let refused = matches!(refusal(&error), Some(CaError::WrongRole { .. }));
+                assert!(!is_let_in && refused, "{role:?}: {error}");
+            }
+        }
     }
 }
 
