@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use sallyport_access::{HostId, HostRole, NodeName, Principal};
-use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::tls::node::NodeClient;
-use sallyport_ca::tls::{ClientAuth, refusal, server_config};
+use sallyport_ca::tls::{ClientAuth, client_config, refusal, server_config};
 use sallyport_ca::{
-    CaError, HostRequest, LoginWord, Opener, Opening, OpeningWord, WantedLogin, issue_target_host,
-    server_name,
+    Authority, CaError, CaKind, HostRequest, LoginWord, Opener, Opening, OpeningWord, SshOptions,
+    WantedLogin, issue_host, issue_target_host, issue_user, server_name,
 };
 use sallyport_sal::MemoryKey;
 use ssh_key::Certificate;
@@ -92,6 +92,68 @@ fn a_proxy_of_a_nodes_name_does_not_serve_in_the_nodes_place() {
                 assert!(!is_let_in && refused, "{role:?}: {error}");
             }
         }
+    }
+}
+
+/// An authority's keys in the hands of a thief, who has them sign what the authority of another kind signs.
+fn turned(cluster: &Cluster, stolen: &Authority, kind: CaKind) -> Authority {
+    let mut record = stolen.record().clone();
+    record.kind = kind;
+    Authority::load(&record, &cluster.custody).unwrap()
+}
+
+#[test]
+fn what_the_keys_of_one_authority_sign_is_never_of_the_others_kind() {
+    let cluster = Cluster::new("prod");
+    let (trust, now, day) = (&cluster.trust, cluster.now, Duration::days(1));
+    let (ssh, tls) = (SshKeyPair::generate(SUITE, "x").unwrap(), TlsKey::generate(SUITE).unwrap());
+    let (line, spki) = (ssh.public_line(), tls.spki_der());
+    // The user CA's keys sign a host.
+    let request = HostRequest {
+        id: HostId::new(),
+        name: &NodeName::new("web-1").unwrap(),
+        role: HostRole::Node,
+        join_id: Uuid::from_u128(9),
+        public_names: &[],
+        ssh_public_key: line,
+        tls_spki: spki,
+    };
+    let host = issue_host(&turned(&cluster, &cluster.users, CaKind::Host), &request, now, day).unwrap();
+    let is_no_user =
+        |error: &CaError| matches!(error, CaError::WrongKind { got: CaKind::Host, expected: CaKind::User });
+    let error = trust.identify_tls(&leaf(&host.tls_pem), now).unwrap_err();
+    assert!(is_no_user(&error), "{error}");
+    let error = trust.verify_user_ssh(&read(&host.ssh), now).unwrap_err();
+    assert!(is_no_user(&error), "{error}");
+    for refused in [
+        trust.verify_host_ssh(&read(&host.ssh), "web-1", now),
+        trust.identify_host_ssh(&read(&host.ssh), now),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, CaError::UnknownIssuer { .. }), "{error}");
+    }
+
+    // The host CA's keys sign a user.
+    let users = turned(&cluster, &cluster.hosts, CaKind::User);
+    let issued = issue_user(&users, &alice(), line, spki, now, day, &SshOptions::default()).unwrap();
+    let is_no_host =
+        |error: &CaError| matches!(error, CaError::WrongKind { got: CaKind::User, expected: CaKind::Host });
+    let error = trust.identify_tls(&leaf(&issued.tls_pem), now).unwrap_err();
+    assert!(is_no_host(&error), "{error}");
+    let error = trust.identify_host_ssh(&read(&issued.ssh), now).unwrap_err();
+    assert!(is_no_host(&error), "{error}");
+    let error = trust.verify_user_ssh(&read(&issued.ssh), now).unwrap_err();
+    assert!(matches!(error, CaError::UnknownIssuer { .. }), "{error}");
+
+    // Nor does a handshake let one in.
+    let gate = cluster.host("gate", HostRole::Proxy, &[]);
+    let (chain, key) = (&gate.certificates.tls_pem, gate.tls.pkcs8_pem());
+    let server = server_config(trust, chain, &key, &[b"h2"], ClientAuth::Required).unwrap();
+    let server = Arc::new(server);
+    for chain in [&host.tls_pem, &issued.tls_pem] {
+        let client = client_config(trust, Some((chain, &tls.pkcs8_pem())), &[b"h2"]).unwrap();
+        let dialled = server_name(HostRole::Proxy, trust.cluster());
+        connect(&Arc::new(client), &server, &dialled).unwrap_err();
     }
 }
 
