@@ -390,8 +390,12 @@ mod tests {
         assert!(one.begin().is_ok() && one.keep(MOST_BYTES).is_err());
         places.clear();
         let long = one.keep(2 * MOST_BYTES).unwrap();
-        assert!(other.keep(1).is_err());
-        drop((long, one, other));
+        assert!(other.keep(1).is_err() && other.begin().is_err());
+        drop(long);
+        // What is served now has the other half.
+        let half = one.keep(MOST_BYTES / 2).unwrap();
+        assert!(other.begin().is_err() && other.keep(MOST_BYTES / 2).is_ok());
+        drop((half, one, other));
         assert!(waiting.0.lock().unwrap().is_empty());
     }
 

@@ -9,7 +9,7 @@ use sallyport_wire::v1::login_client::LoginClient;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use crate::support::{Cluster, admin_channel, os_login, pin, pinned, until};
+use crate::support::{Cluster, admin_channel, is, os_login, pin, pinned, until};
 
 /// Calls of each kind: more than there are threads for what blocks.
 const CALLS: usize = 600;
@@ -158,6 +158,76 @@ pub(super) fn resident() -> usize {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
+/// Bytes of answers that wait for one caller.
+const MOST_WAITING_BYTES: usize = 16 << 20;
+
+/// Users of some 20 KiB each, so that a list of them is long.
+async fn long_list(cluster: &Cluster) {
+    let mut admin = cluster.admin().await;
+    let values: Vec<String> = (0..300).map(|number| format!("{number:060}")).collect();
+    for number in 0..10 {
+        let traits = [("number".to_owned(), v1::TraitValues { values: values.clone() })].into();
+        let name = format!("user-{number}");
+        admin.create_user(v1::CreateUserRequest { name, traits, ..Default::default() }).await.unwrap();
+    }
+}
+
+/// The calls beyond `most` are refused for the answers that wait, while those are kept: none of them ends.
+async fn refused_beyond(most: usize, mut calls: JoinSet<Result<(), Status>>) {
+    let beyond = calls.len() - most;
+    let refused = async {
+        for _ in 0..beyond {
+            let status = calls.join_next().await.unwrap().unwrap().unwrap_err();
+            assert!(is(&status, Code::ResourceExhausted, "wait for your program to read them"), "{status:?}");
+        }
+    };
+    tokio::time::timeout(crate::support::PATIENCE, refused)
+        .await
+        .expect("calls beyond the bound are refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn answers_beyond_those_that_may_wait_are_refused_while_these_wait() {
+    let cluster = Cluster::start(|config| {
+        // No connection ends for its unread answers here: what is refused is so for their number or their bytes.
+        config.auth.as_mut().unwrap().answer_patience = Duration::from_secs(3600);
+    })
+    .await;
+    cluster.running.ready(crate::support::PATIENCE).await.unwrap();
+    long_list(&cluster).await;
+    let mut admin = cluster.admin().await;
+    let length = {
+        let asked = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
+        let listed = admin.list_resources(asked).await.unwrap().into_inner();
+        listed.resources.iter().map(|resource| resource.yaml.len()).sum::<usize>()
+    };
+    // More of the short ones than may wait, and fewer of the long ones, which have too many bytes.
+    let long = MOST_WAITING - 8;
+    let fit = MOST_WAITING_BYTES.div_ceil(length);
+    assert!(fit + 20 < long, "{fit} lists of {length} bytes");
+    for (name, calls, most) in [("mallory", 2 * MOST_WAITING, MOST_WAITING), ("mallet", long, fit)] {
+        let caller = cluster.user(name, &["root"]).await;
+        admin.create_resource(role_with(name, "root", "user")).await.unwrap();
+        let mut asked = JoinSet::new();
+        let mut connections = Vec::new();
+        for number in 0..calls {
+            if number % ON_ONE_CONNECTION == 0 {
+                connections.push(caller.authority_unread().await);
+            }
+            let channel = connections.last().unwrap().clone();
+            asked.spawn(async move {
+                if most == MOST_WAITING {
+                    let asked = v1::ListNodesRequest::default();
+                    return ClusterClient::new(channel).list_nodes(asked).await.map(drop);
+                }
+                let asked = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
+                AdminClient::new(channel).list_resources(asked).await.map(drop)
+            });
+        }
+        refused_beyond(most, asked).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn unread_lists_are_bounded_end_their_connections_and_keep_no_lock_out() {
     // Longer than it takes to ask, and short enough to wait for.
@@ -165,13 +235,8 @@ async fn unread_lists_are_bounded_end_their_connections_and_keep_no_lock_out() {
     let cluster = Cluster::start(|config| config.auth.as_mut().unwrap().answer_patience = patience).await;
     cluster.running.ready(crate::support::PATIENCE).await.unwrap();
     let mut admin = cluster.admin().await;
-    // 10 users of some 20 KiB: in all far more than is kept.
-    let values: Vec<String> = (0..300).map(|number| format!("{number:060}")).collect();
-    for number in 0..10 {
-        let traits = [("number".to_owned(), v1::TraitValues { values: values.clone() })].into();
-        let name = format!("user-{number}");
-        admin.create_user(v1::CreateUserRequest { name, traits, ..Default::default() }).await.unwrap();
-    }
+    // In all far more than is kept.
+    long_list(&cluster).await;
     let mallory = cluster.user("mallory", &["root"]).await;
     admin.create_resource(role_with("mallory", "root", "user")).await.unwrap();
     let before = resident();
