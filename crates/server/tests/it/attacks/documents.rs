@@ -6,7 +6,7 @@ use sallyport_wire::v1::databases_client::DatabasesClient;
 use tonic::Code;
 
 use crate::support::member::Joining;
-use crate::support::{Cluster, admin_channel, role};
+use crate::support::{Cluster, admin_channel, is, role};
 
 /// Nine lines of nine aliases each: 391 bytes for hundreds of thousands of values.
 fn bomb(kind: &str) -> String {
@@ -67,6 +67,57 @@ async fn a_document_is_of_the_kind_that_was_asked_about() {
     assert_eq!(gone.await.unwrap_err().code(), Code::NotFound);
     let yaml = "kind: lock\nversion: v1\nmetadata: {name: own}\nspec: {target: {login: nobody}}\n".to_owned();
     mallory.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+}
+
+/// Documents that have a line of another kind than their own: in a text, as a label, and where the line with their own is one for
+/// YAML alone, which breaks lines at a carriage return.
+const BETWEEN_KINDS: [(&str, &str, &str); 3] = [
+    (
+        "session_policy",
+        "default",
+        "{version: v1, \"kind\": session_policy, metadata: {name: default}, spec: {message_of_the_day: \"all is well\nkind: lock\n\"}}",
+    ),
+    (
+        "role",
+        "mine",
+        "{version: v1, \"kind\": role, metadata: {name: mine}, spec: {allow: {node_labels: {\nkind: lock\n}}}}",
+    ),
+    (
+        "role",
+        "mine",
+        "#\r{kind: role, version: v1, metadata: {name: mine}, spec: {allow: {node_labels: {\nkind: lock\n}}}}",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_claims_a_kind_lets_no_document_of_another_through() {
+    let cluster = Cluster::without_node().await;
+    let mut admin = cluster.admin().await;
+    let mallory = cluster.user("mallory", &[]).await;
+    let yaml = "kind: role\nversion: v1\nmetadata: {name: mallory-role}\nspec: {allow: {rules: [{resources: [lock], \
+                verbs: [create, update]}]}}\n";
+    admin.create_resource(v1::CreateResourceRequest { yaml: yaml.to_owned(), replace: true }).await.unwrap();
+    let mut mallory = AdminClient::new(mallory.authority().await);
+    for (kind, name, yaml) in BETWEEN_KINDS {
+        let get = || v1::GetResourceRequest { kind: kind.to_owned(), name: name.to_owned() };
+        let before = admin.get_resource(get()).await.map(|found| found.into_inner().yaml);
+        for replace in [false, true] {
+            let create = v1::CreateResourceRequest { yaml: yaml.to_owned(), replace };
+            let status = mallory.create_resource(create).await.unwrap_err();
+            assert!(
+                is(&status, Code::InvalidArgument, "of another kind than its line"),
+                "{yaml}: {status:?}"
+            );
+        }
+        let update = v1::UpdateResourceRequest { yaml: yaml.to_owned(), revision: 1 };
+        let status = mallory.update_resource(update).await.unwrap_err();
+        assert!(is(&status, Code::InvalidArgument, "of another kind than its line"), "{yaml}: {status:?}");
+        let after = admin.get_resource(get()).await.map(|found| found.into_inner().yaml);
+        assert_eq!(after.map_err(|status| status.code()), before.map_err(|status| status.code()), "{yaml}");
+        // There is nothing else wrong with it: without the line it is for those who may write its kind.
+        let plain = yaml.replace("kind: lock", "what: lock");
+        admin.create_resource(v1::CreateResourceRequest { yaml: plain, replace: true }).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
