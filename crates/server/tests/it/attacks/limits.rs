@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use hyper_util::rt::TokioIo;
+use sallyport_access::HostRole;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
 use sallyport_server::auth::PeerInfo;
@@ -12,10 +13,12 @@ use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::{alpn, v1};
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use crate::support::member::Joining;
 use crate::support::{self, Cluster, PATIENCE, auth_section, log_in, pin, pinned, proxy_section};
 
 /// The events of a cluster that has ended.
@@ -56,6 +59,57 @@ async fn refused_calls_of_a_user_without_roles_are_a_count_in_the_log() {
     assert_eq!(calls, CALLS, "none is missing");
 }
 
+/// More calls than a login or a place has in a minute, twice: the minute may be over meanwhile.
+const BEYOND: usize = 1_300;
+
+/// Makes calls that a member may not, on a new connection after each `of_address` of them; gives the number of the one that is
+/// refused because there were so many.
+async fn refused_until_bounded(
+    mut channel: impl AsyncFnMut(usize) -> Channel,
+    of_address: usize,
+) -> Option<usize> {
+    let mut admin = AdminClient::new(channel(0).await);
+    for call in 0..BEYOND {
+        if call > 0 && call % of_address == 0 {
+            admin = AdminClient::new(channel(call / of_address).await);
+        }
+        let request = v1::GetResourceRequest { kind: "user".to_owned(), name: "alice".to_owned() };
+        match admin.get_resource(request).await.unwrap_err().code() {
+            Code::PermissionDenied => {}
+            Code::ResourceExhausted => return Some(call),
+            other => panic!("{other:?}"),
+        }
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_has_one_bound_from_whatever_addresses_it_calls() {
+    // Half of what one place has.
+    const OF_ADDRESS: usize = 300;
+    let cluster = Cluster::without_node().await;
+    let mallory = cluster.user("mallory", &[]).await;
+    let from = async |number: usize| {
+        channel_from(&cluster, mallory.tls(alpn::AUTH), &format!("192.0.2.{}", number + 1)).await
+    };
+    let bounded = refused_until_bounded(from, OF_ADDRESS).await;
+    let bounded = bounded.expect("a login's calls have no bound where it changes its address");
+    assert!(bounded > OF_ADDRESS, "{bounded}: no address had so many");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hosts_calls_have_a_bound_which_is_its_own() {
+    let cluster = Cluster::without_node().await;
+    let web = Joining::new("node", "web-1").join(&cluster).await.unwrap();
+    let bounded = refused_until_bounded(async |_| web.channel.clone(), usize::MAX).await;
+    bounded.expect("a host's calls have no bound");
+    // Others at its address are heard.
+    let other = Joining::new("node", "web-2").join(&cluster).await.unwrap();
+    let request = v1::GetResourceRequest { kind: "user".to_owned(), name: "alice".to_owned() };
+    let status = AdminClient::new(other.channel.clone()).get_resource(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_that_are_repeated_are_a_count_in_the_log() {
     const CALLS: u64 = 1_500;
@@ -83,12 +137,20 @@ async fn a_certificate_does_not_escape_the_limits_of_strangers() {
             break status;
         }
         wrong += 1;
-        assert!(wrong < 600, "600 wrong invites with a certificate");
+        // As many as a stranger's, which are far fewer than the calls that a login has in a minute.
+        assert!(wrong <= 60, "{wrong} wrong links with a certificate");
     };
-    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-    // Joining is no other way.
-    let join = login.join(v1::JoinRequest { role: "node".to_owned(), ..Default::default() }).await;
-    assert_eq!(join.unwrap_err().code(), Code::ResourceExhausted);
+    let is_barred = |status: &Status| support::is(status, Code::ResourceExhausted, "too many failed");
+    assert!(is_barred(&refused), "{refused:?}");
+    // Finishing a link, joining and logging in are no other ways.
+    let finish = v1::FinishInviteRequest { token: "guess".to_owned(), ..Default::default() };
+    let status = login.finish_invite(finish).await.unwrap_err();
+    assert!(is_barred(&status), "{status:?}");
+    let join = v1::JoinRequest { role: "node".to_owned(), name: "x".to_owned(), ..Default::default() };
+    let status = login.join(join).await.unwrap_err();
+    assert!(is_barred(&status), "{status:?}");
+    let status = login.login_with_password(attempt("nobody")).await.unwrap_err();
+    assert!(is_barred(&status), "{status:?}");
     let (events, _) = events_of(cluster, "SP1007W").await;
     assert!(events <= 60, "{events} events");
 }
@@ -106,14 +168,39 @@ async fn pings_of_a_stranger_are_a_count_in_the_log() {
     assert!(calls >= 300, "{calls}");
 }
 
-/// A connection to the authority as the proxy hands it on, from an address of the caller's choice.
+#[tokio::test(flavor = "multi_thread")]
+async fn pings_have_a_bound_with_a_certificate_and_without() {
+    let cluster = Cluster::without_node().await;
+    let pin = pin(&mut cluster.admin().await).await;
+    let mallory = cluster.user("mallory", &[]).await;
+    let member = channel_from(&cluster, mallory.tls(alpn::AUTH), "192.0.2.1").await;
+    for mut login in [LoginClient::new(member), from(&cluster, &pin, "192.0.2.2").await] {
+        let mut answered = 0;
+        let status = loop {
+            match login.ping(v1::PingRequest {}).await {
+                Ok(_) => answered += 1,
+                Err(status) => break status,
+            }
+            assert!(answered < BEYOND, "{answered} pings were answered");
+        };
+        assert!(support::is(&status, Code::ResourceExhausted, "too many calls"), "{status:?}");
+    }
+}
+
+/// A stranger's connection to the authority, from an address of the caller's choice.
 async fn from(cluster: &Cluster, pin: &str, address: &str) -> LoginClient<Channel> {
+    let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH]).unwrap();
+    LoginClient::new(channel_from(cluster, config, address).await)
+}
+
+/// A connection to the authority as the proxy hands it on, from an address of the caller's choice.
+async fn channel_from(cluster: &Cluster, config: ClientConfig, address: &str) -> Channel {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let authority = cluster.running.authority().unwrap().clone();
     let address = SocketAddr::new(address.parse().unwrap(), 40_000);
     tokio::spawn(async move { authority.serve(far, PeerInfo { address }).await });
-    let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH]).unwrap();
-    let server = ServerName::try_from("auth.sallyport.internal").unwrap();
+    let server = sallyport_ca::server_name(HostRole::Auth, &support::cluster());
+    let server = ServerName::try_from(server).unwrap();
     let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(server, near).await.unwrap();
     let stream = Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
@@ -121,7 +208,7 @@ async fn from(cluster: &Cluster, pin: &str, address: &str) -> LoginClient<Channe
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     let endpoint = Endpoint::from_static("http://cluster.invalid");
-    LoginClient::new(endpoint.connect_with_connector(connect).await.unwrap())
+    endpoint.connect_with_connector(connect).await.unwrap()
 }
 
 async fn guess(cluster: &Cluster, pin: &str, address: &str) -> Status {
