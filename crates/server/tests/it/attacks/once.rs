@@ -1,5 +1,6 @@
 //! What may be used once, asked for two hundred times at the same moment; and one-time codes in other spellings.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -12,7 +13,7 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::people::{finish, invited, join_request, stranger};
-use crate::support::{self, Cluster, PASSWORD, pinned};
+use crate::support::{Cluster, PASSWORD, pinned};
 
 const TIMES: usize = 200;
 
@@ -32,19 +33,32 @@ async fn at_once<T, F: Future<Output = Result<T, tonic::Status>>>(
     good
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_two_hundred_joins_with_one_token_one_wins() {
+/// How many hosts join that come at once with a token for `uses` of them. They have names of their own, so that no host is in
+/// the way of another but by the token.
+async fn joining_at_once(uses: u32) -> usize {
     let cluster = Cluster::without_node().await;
-    let (token, pin) = support::token(&mut cluster.admin().await, "node").await;
-    let login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    let asked = v1::CreateTokenRequest { role: "node".to_owned(), uses, ..Default::default() };
+    let made = cluster.admin().await.create_token(asked).await.unwrap().into_inner();
+    let login = LoginClient::new(pinned(&cluster.proxy(), &made.ca_pin).await);
     let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
     let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
-    let request = join_request(&token, "node", "web-1", &ssh, &tls);
+    let named = AtomicUsize::new(0);
     let joined = at_once(&login, |mut login| {
-        let request = request.clone();
+        let name = format!("web-{}", named.fetch_add(1, Ordering::Relaxed));
+        let request = join_request(&made.token, "node", &name, &ssh, &tls);
         async move { login.join(request).await }
     });
-    assert_eq!(joined.await.len(), 1);
+    joined.await.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_hundred_joins_with_one_token_one_wins() {
+    assert_eq!(joining_at_once(1).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_three_hosts_lets_three_of_two_hundred_join() {
+    assert_eq!(joining_at_once(3).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
