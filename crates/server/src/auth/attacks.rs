@@ -26,6 +26,7 @@ use tonic::{Code, Request, Status};
 use uuid::Uuid;
 
 use super::caller::Caller;
+use super::hosts::hash_of;
 use super::state::{CaAttemptRecord, CredentialRecord, HostRecord, InviteRecord, NodeRecord};
 use super::streams::Line;
 use super::view::PAGE;
@@ -149,6 +150,53 @@ async fn nothing_of_a_removed_user_is_written_for_another_of_the_name() {
         overtaken(inner, |login| async move { login.login_with_password(Request::new(right)).await }).await;
     let status = logged_in.unwrap_err();
     assert!(matches!(status.code(), Code::Aborted | Code::Unauthenticated), "{status:?}");
+    authority.shutdown().await;
+}
+
+/// Makes a user of a document.
+async fn write(inner: &Arc<Inner>, name: &str, role: &str) {
+    let yaml = format!(
+        "kind: user\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{roles: [{role}], traits: {{}}}}\n"
+    );
+    let asked = v1::CreateResourceRequest { yaml, replace: false };
+    admin::Service(Arc::clone(inner)).create_resource(local(asked)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_user_has_nothing_that_one_of_the_name_has_left() {
+    const LEFT: &str = "a link of before";
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let (inner, login) = (&authority.inner, login::Service(Arc::clone(&authority.inner)));
+    let token = create(inner, "alice", &["access"]).await;
+    login.finish_invite(Request::new(finish(&token))).await.unwrap();
+    login.login_with_password(Request::new(attempt("alice", PASSWORD))).await.unwrap();
+    let password = credential(inner).await.unwrap();
+    for by_document in [false, true] {
+        remove(inner, "alice").await;
+        // As an earlier release left them: a password, and a link that does not say for which user of the name it was made.
+        let now = OffsetDateTime::now_utc();
+        inner.store.put("alice", &password, None, now).await.unwrap();
+        let link = InviteRecord {
+            user: UserName::new("alice").unwrap(),
+            totp_sealed: None,
+            expires: now + time::Duration::HOUR,
+            used: false,
+            user_revision: None,
+        };
+        inner.store.put(&hash_of(LEFT), &link, None, now).await.unwrap();
+        if by_document {
+            write(inner, "alice", "editor").await;
+        } else {
+            create(inner, "alice", &["editor"]).await;
+        }
+        let entered = login.login_with_password(Request::new(attempt("alice", PASSWORD))).await.map(drop);
+        let status = entered.expect_err("the old password opens the new account");
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+        let finished = login.finish_invite(Request::new(finish(LEFT))).await;
+        let status = finished.expect_err("the old link opens the new account");
+        assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    }
     authority.shutdown().await;
 }
 
