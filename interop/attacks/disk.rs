@@ -146,6 +146,57 @@ fn an_authority_that_starts_on_a_full_disk_still_keeps_people_out() {
 }
 
 #[test]
+fn whoever_takes_every_inode_of_the_authoritys_disk_can_still_be_locked_out() {
+    if !is_root() {
+        eprintln!("left out: only root can mount a small disk");
+        return;
+    }
+    let mut cluster = Cluster::apart_on_disk("", "64m,nr_inodes=160");
+    cluster.add_node("web-1", "env: prod");
+    let mallory = cluster.add_user("mallory", "access", &me());
+    // Recordings, which are what a user can make, leave some.
+    let short = wait_for("the authority to say that inodes are short", || {
+        ok(mallory.ssh(&[&target("web-1"), "true"]));
+        cluster.events().into_iter().find(|event| event["kind"] == "auth.disk_short")
+    });
+    assert!(short["message"].as_str().unwrap().contains("inodes left (df -i)"), "{short}");
+    ok(mallory.login(&[]));
+
+    // Something else takes the rest, and the authority is killed and starts.
+    cluster.disk.as_ref().unwrap().fill_inodes();
+    ok(cluster.admin(&["lock", "--login", "account-0"]));
+    let services = cluster.services.as_mut().unwrap();
+    services.kill_9();
+    cluster.disk.as_ref().unwrap().fill_inodes();
+    let log = cluster.path("services.log");
+    cluster.spawn_services(log.clone());
+    wait_for("the authority to lock", || {
+        cluster.admin(&["lock", "--login", "account-1"]).status.success().then_some(())
+    });
+    ok(cluster.admin(&["lock", "--user", "mallory", "--message", "no inode"]));
+    wait_for("the lock to reach the proxy", || {
+        stderr(&mallory.ssh(&[&target("web-1"), "true"])).contains("no inode").then_some(())
+    });
+
+    // Stopped in order, its state's log goes where the file system counts a second name as an inode: it says why it does not start.
+    let services = cluster.services.as_mut().unwrap();
+    services.signal("TERM");
+    wait_for("the authority to stop", || services.child.try_wait().unwrap());
+    cluster.disk.as_ref().unwrap().fill_inodes();
+    cluster.spawn_services(log.clone());
+    let services = cluster.services.as_mut().unwrap();
+    let status = wait_for("the authority to give up", || services.child.try_wait().unwrap());
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(!status.success() && said.contains("no free inode (df -i)"), "{said}");
+    cluster.disk.as_ref().unwrap().clear_inodes();
+    cluster.start_services();
+    for lock in ["lock/user-mallory", "lock/login-account-0", "lock/login-account-1"] {
+        ok(cluster.admin(&["get", lock]));
+    }
+    ok(cluster.admin(&["audit", "verify"]));
+}
+
+#[test]
 fn services_in_one_process_start_on_a_full_disk_and_know_whom_to_refuse() {
     if !is_root() {
         eprintln!("left out: only root can mount a small disk");

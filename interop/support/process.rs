@@ -135,6 +135,24 @@ impl Disk {
         fs::remove_file(self.way.join("ballast")).expect("remove the ballast");
     }
 
+    /// Takes its last inode.
+    pub fn fill_inodes(&self) {
+        let directory = self.way.join("empty");
+        if !directory.exists() {
+            fs::create_dir(&directory).expect("make a directory for files");
+        }
+        let taken = fs::read_dir(&directory).expect("read the directory").count();
+        let refused = (taken..)
+            .find_map(|number| fs::File::create_new(directory.join(number.to_string())).err())
+            .expect("the numbers end");
+        assert_eq!(refused.raw_os_error(), Some(28), "{refused}");
+    }
+
+    /// Gives back what [`Disk::fill_inodes`] took.
+    pub fn clear_inodes(&self) {
+        fs::remove_dir_all(self.way.join("empty")).expect("remove the files");
+    }
+
     /// A file on it, as it is seen from outside.
     pub fn path(&self, name: &str) -> PathBuf {
         self.way.join(name)

@@ -7,8 +7,23 @@ use std::path::Path;
 
 use crate::ServerError;
 
-/// Makes a directory (and its parents) that only its owner may enter.
+/// Makes a directory (and its parents) that only its owner may enter and that can be written to.
 pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
+    only_owners(path)?;
+    // A read-only file system or a foreign owner is better met here than at the first write an hour later.
+    let probe = path.join(".writable");
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&probe);
+    match written {
+        // A full disk keeps nobody from starting who needs no new file: without an authority no attacker who fills it can be locked out.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+        Err(source) => return Err(ServerError::File { action: "write to", path: path.to_owned(), source }),
+        Ok(_) => drop(fs::remove_file(&probe)),
+    }
+    Ok(())
+}
+
+/// Makes a directory (and its parents) that only its owner may enter.
+fn only_owners(path: &Path) -> Result<(), ServerError> {
     let failed = |source| ServerError::File { action: "create the directory", path: path.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let about = fs::metadata(path).map_err(failed)?;
@@ -28,12 +43,22 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
             fix: format!("run: chmod 700 {}", path.display()),
         });
     }
-    // A read-only file system or a foreign owner is better met here than at the first write an hour later.
-    let probe = path.join(".writable");
-    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&probe);
-    written.map_err(|source| ServerError::File { action: "write to", path: path.to_owned(), source })?;
-    let _ = fs::remove_file(&probe);
     Ok(())
+}
+
+/// What a file that cannot be made fails with. The system says "no space left" also where there is space and no inode, and an
+/// administrator who looks for space finds nothing wrong.
+pub(crate) fn no_file(action: &'static str, path: &Path, source: io::Error) -> ServerError {
+    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let no_inode = rustix::fs::statvfs(directory).is_ok_and(|seen| seen.f_files > 0 && seen.f_favail == 0);
+    if source.kind() == io::ErrorKind::StorageFull && no_inode {
+        return ServerError::BadState {
+            path: path.to_owned(),
+            problem: "its file system has no free inode (df -i), so that no file can be made".to_owned(),
+            fix: "remove files from that file system, and start again".to_owned(),
+        };
+    }
+    ServerError::File { action, path: path.to_owned(), source }
 }
 
 /// The right of one process to a directory, for as long as this is there.
@@ -47,9 +72,10 @@ pub(crate) struct Claim {
 /// # Errors
 /// When another process has it, or it cannot be claimed.
 pub(crate) fn claim(directory: &Path) -> Result<Claim, ServerError> {
-    private_directory(directory)?;
+    only_owners(directory)?;
     let path = directory.join("lock");
-    let failed = |source| ServerError::File { action: "lock", path: path.clone(), source };
+    // Opened for writing, which is what tells a read-only file system.
+    let failed = |source| no_file("lock", &path, source);
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let lock = lock.map_err(failed)?;
     match lock.try_lock() {

@@ -72,6 +72,12 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The operator: the file system takes no further files. What was asked for was not done, and may be asked for again.
+    #[error("the file system of the state file {path} has no free inode (df -i): remove files from it", path = .path.display())]
+    NoInode {
+        /// The file.
+        path: PathBuf,
+    },
     /// Ourselves: a stored value is not what its kind should be.
     #[error("{key} cannot be read: {detail}")]
     Value {

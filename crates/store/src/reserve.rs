@@ -122,6 +122,11 @@ pub(crate) fn is_full(directory: &Path) -> bool {
     statvfs(directory).is_ok_and(|seen| seen.f_bavail.saturating_mul(seen.f_frsize) < LEAST_BYTES)
 }
 
+/// Whether the file system of a directory takes no further files. Some have no such bound, and give none.
+pub(crate) fn is_out_of_inodes(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|seen| seen.f_files > 0 && seen.f_favail == 0)
+}
+
 /// Takes room in a file up to here; gives how far it reaches.
 fn take(file: &File, until: u64) -> io::Result<u64> {
     match fallocate(file, FallocateFlags::KEEP_SIZE, 0, until) {

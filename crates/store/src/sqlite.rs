@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use crate::backend::{self, Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
 use crate::reserve::Reserve;
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
-use file::{check, connect, create, damaged, file, lock, prepare_file, unusable};
+use file::{check, connect, create, damaged, file, lock, prepare_file, refused, unusable};
 
 /// Transactions that may wait for the writer.
 const QUEUE: usize = 1_024;
@@ -80,7 +80,7 @@ impl SqliteBackend {
         let lock = lock(path)?;
         let fresh = prepare_file(path)?;
         let mut reserve = Reserve::of(path);
-        reserve.give().map_err(|error| unusable(path, error))?;
+        reserve.give().map_err(|error| refused(path, &error))?;
         let corrupt = |error: rusqlite::Error| damaged(path, &error);
         let mut connection = connect(path)?;
         if fresh {
@@ -294,12 +294,7 @@ impl Writer {
             Ok(()) => rest,
             Err(error) => {
                 let path = &self.shared.path;
-                let failed = || match error.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                        StoreError::Full { path: path.clone() }
-                    }
-                    _ => unusable(path, &error),
-                };
+                let failed = || refused(path, &error);
                 let mut closing = Vec::new();
                 for work in rest {
                     match work {

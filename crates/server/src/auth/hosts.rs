@@ -263,6 +263,13 @@ pub(super) fn storage(error: &StoreError) -> Status {
                 "the authority's disk is full: make room on it. Locks, ends of sessions and deletions still work",
             )
         }
+        StoreError::NoInode { .. } => {
+            tracing::error!(%error, "the state cannot be changed");
+            Status::resource_exhausted(
+                "the authority's disk is full, since it has no free inode (df -i): remove files from it. Locks, ends of sessions and \
+                 deletions still work",
+            )
+        }
         other => {
             tracing::error!(error = %other, "the state cannot be used");
             Status::unavailable("the authority cannot use its state; its log says why")

@@ -24,6 +24,11 @@ const SHARE: u64 = 20;
 /// and its bounds in bytes.
 const LEAST: u64 = 1 << 20;
 const MOST: u64 = 256 << 20;
+/// Of its inodes, too: users make recordings, and short ones take more of these than of bytes.
+const LEAST_INODES: u64 = 64;
+const MOST_INODES: u64 = 4_096;
+/// Files of one recording: itself, whose it is, and that it is complete.
+const FILES_EACH: u64 = 3;
 /// How often the disk is looked at. Uploads look, too.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -39,7 +44,7 @@ pub(crate) enum Trouble {
     Unwritable(String),
 }
 
-/// Free bytes and those that recordings leave free.
+/// Free bytes or inodes, and those that recordings leave free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Space {
     free: u64,
@@ -51,11 +56,15 @@ impl Space {
         Self { free, reserve: (total / SHARE).clamp(LEAST, MOST) }
     }
 
+    fn of_inodes(free: u64, total: u64) -> Self {
+        Self { free, reserve: (total / SHARE).clamp(LEAST_INODES, MOST_INODES) }
+    }
+
     /// Whether recordings may go on, where they were (`short`) or were not refused before. There is room again only
     /// when there is enough for a while.
-    fn admits(self, bytes: u64, short: bool) -> bool {
+    fn admits(self, wanted: u64, short: bool) -> bool {
         let reserve = if short { self.reserve + self.reserve / 2 } else { self.reserve };
-        self.free >= reserve.saturating_add(bytes)
+        self.free >= reserve.saturating_add(wanted)
     }
 }
 
@@ -98,10 +107,14 @@ impl Room {
 
     /// Looks at the disk; says in words why recordings are not taken, if they are not.
     fn look(&self, bytes: u64) -> Option<String> {
-        let space = match rustix::fs::statvfs(&self.directory) {
-            Ok(seen) => Space::of(
-                seen.f_bavail.saturating_mul(seen.f_frsize),
-                seen.f_blocks.saturating_mul(seen.f_frsize),
+        let (space, files) = match rustix::fs::statvfs(&self.directory) {
+            Ok(seen) => (
+                Space::of(
+                    seen.f_bavail.saturating_mul(seen.f_frsize),
+                    seen.f_blocks.saturating_mul(seen.f_frsize),
+                ),
+                // Some file systems have no bound, and give none.
+                (seen.f_files > 0).then(|| Space::of_inodes(seen.f_favail, seen.f_files)),
             ),
             Err(error) => {
                 warn!(%error, path = %self.directory.display(), "the room on the disk is not known");
@@ -111,15 +124,22 @@ impl Room {
         // There are never more bytes than fit into any float well enough for a graph.
         #[allow(clippy::cast_precision_loss)]
         gauge!("sallyport_auth_disk_free_bytes").set(space.free as f64);
-        let short = !space.admits(bytes, self.short.load(Ordering::Relaxed));
-        self.short.store(short, Ordering::Relaxed);
-        let problem = short.then(|| {
-            format!(
+        let before = self.short.load(Ordering::Relaxed);
+        let problem = if !space.admits(bytes, before) {
+            Some(format!(
                 "the authority's disk has {} MiB left, and recordings leave {} MiB of it to the audit log and the state",
                 space.free >> 20,
                 space.reserve >> 20
-            )
-        });
+            ))
+        } else if let Some(files) = files.filter(|files| !files.admits(FILES_EACH, before)) {
+            Some(format!(
+                "the authority's disk has {} inodes left (df -i), and recordings leave {} of them to the audit log and the state",
+                files.free, files.reserve
+            ))
+        } else {
+            None
+        };
+        self.short.store(problem.is_some(), Ordering::Relaxed);
         self.tell(problem.clone());
         problem
     }
@@ -244,6 +264,15 @@ mod tests {
         assert!(space.admits(MIB, false) && !space.admits(MIB + 1, false));
         assert!(!space.admits(0, true), "room for a moment is not room");
         assert!(Space::of(8 * MIB, 100 * MIB).admits(0, true));
+    }
+
+    #[test]
+    fn recordings_leave_a_part_of_the_inodes() {
+        for (total, reserve) in [(100, 64), (10_000, 500), (16_000_000, 4_096)] {
+            assert_eq!(Space::of_inodes(0, total).reserve, reserve, "{total} inodes");
+        }
+        assert!(Space::of_inodes(67, 1_000).admits(FILES_EACH, false));
+        assert!(!Space::of_inodes(66, 1_000).admits(FILES_EACH, false));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use super::{
     Inner, admin, answers, certificates, cluster, databases, fleet, login, rotation, sessions, suites,
 };
 use crate::seen::{Guest, incompatible, of_hello};
-use crate::{ServerError, telemetry};
+use crate::{ServerError, files, telemetry};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A caller who has not proven who they are is not kept for longer.
@@ -269,13 +269,17 @@ fn traced(router: Router, caller: &Caller) -> Router {
 pub(super) async fn admin_socket(inner: &Arc<Inner>, path: &Path) -> Result<(), ServerError> {
     let failed = |action| move |source| ServerError::File { action, path: path.to_owned(), source };
     // Left by a process that was killed: the state is locked against a second one that lives.
-    match std::fs::remove_file(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(source) => return Err(failed("remove")(source)),
+    let kept = path.with_extension("kept");
+    for left in [path, &kept] {
+        match std::fs::remove_file(left) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(failed("remove")(source)),
+        }
     }
     // The directory is private, so that nobody can come in between these two calls.
-    let listener = UnixListener::bind(path).map_err(failed("make the socket"))?;
+    let listener =
+        UnixListener::bind(path).map_err(|source| files::no_file("make the socket", path, source))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed("make private"))?;
     let own = rustix::process::geteuid().as_raw();
     let places = Arc::new(tokio::sync::Semaphore::new(LOCAL_CONNECTIONS));
@@ -283,7 +287,8 @@ pub(super) async fn admin_socket(inner: &Arc<Inner>, path: &Path) -> Result<(), 
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = inner.stop.cancelled() => {
-                let _ = std::fs::remove_file(path);
+                // Its inode is for the next start's, which a disk without any would not have.
+                let _ = std::fs::rename(path, &kept);
                 return Ok(());
             }
         };

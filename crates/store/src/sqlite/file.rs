@@ -74,7 +74,7 @@ pub(super) fn prepare_file(path: &Path) -> Result<bool, StoreError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => return Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(unusable(path, error)),
+        Err(error) => return Err(refused(path, &error)),
     }
     let metadata = std::fs::metadata(path).map_err(|error| unusable(path, error))?;
     let mode = metadata.permissions().mode() & 0o777;
@@ -99,7 +99,7 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
         .truncate(false)
         .mode(0o600)
         .open(&beside)
-        .map_err(|error| unusable(&beside, error))?;
+        .map_err(|error| refused(&beside, &error))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
@@ -111,9 +111,31 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
 pub(super) fn file(path: &Path, error: &rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { path: path.to_owned() },
-        // The index of the log (`-shm`) that cannot be made says no more than that.
-        Some(rusqlite::ErrorCode::SystemIoFailure) if path.parent().is_some_and(reserve::is_full) => {
-            StoreError::Full { path: path.to_owned() }
+        // A log or its index (`-shm`) that cannot be made says no more than that.
+        Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::CannotOpen) => {
+            without_room(path).unwrap_or_else(|| unusable(path, error))
+        }
+        _ => unusable(path, error),
+    }
+}
+
+/// What the disk lacks, if it lacks something.
+pub(super) fn without_room(path: &Path) -> Option<StoreError> {
+    let directory = path.parent()?;
+    if reserve::is_out_of_inodes(directory) {
+        Some(StoreError::NoInode { path: path.to_owned() })
+    } else if reserve::is_full(directory) {
+        Some(StoreError::Full { path: path.to_owned() })
+    } else {
+        None
+    }
+}
+
+/// What the system says of a file that cannot be made or changed.
+pub(super) fn refused(path: &Path, error: &io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            without_room(path).unwrap_or_else(|| StoreError::Full { path: path.to_owned() })
         }
         _ => unusable(path, error),
     }
