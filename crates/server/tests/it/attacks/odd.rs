@@ -140,7 +140,10 @@ async fn state(cluster: &Cluster) -> Vec<String> {
     let asked = v1::ListCertificatesRequest::default();
     let certificates =
         CertificatesClient::new(channel.clone()).list_certificates(asked).await.unwrap().into_inner();
-    all.extend(certificates.certificates.into_iter().map(|one| format!("{} {:?}", one.serial, one.denied)));
+    let shown = |one: v1::CertificateInfo| {
+        format!("{} of {} to {}: {} {:?}", one.kind, one.subject, one.issued_to, one.serial, one.denied)
+    };
+    all.extend(certificates.certificates.into_iter().map(shown));
     let cas = RotationClient::new(channel.clone()).list_cas(v1::ListCasRequest::default()).await.unwrap();
     all.push(format!("{:?}", cas.into_inner()));
     all.sort();
