@@ -25,7 +25,7 @@ pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> Local
             Box::pin(
                 async move {
                     tokio::select! {
-                        () = authority.serve(io, PeerInfo { address }) => {}
+                        () = authority.serve_boxed(io, PeerInfo { address }) => {}
                         () = stop.cancelled() => {}
                     }
                 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use sallyport_access::HostId;
 use sallyport_audit::Sink;
 use sallyport_sal::selection;
@@ -150,15 +151,33 @@ impl Running {
 
     /// Stops. Gracefully: no new work, sessions get the configured time to end, and what they left behind is handed
     /// to the authority. Otherwise at once.
-    pub async fn shutdown(self, graceful: bool) {
-        self.shutdown_telling(graceful, |_| {}).await;
+    pub fn shutdown(self, graceful: bool) -> BoxFuture<'static, ()> {
+        self.shutdown_telling(graceful, |_| {})
     }
 
     /// As [`Running::shutdown`]; says how far it is at the beginning, whenever that changes and every few seconds.
-    pub async fn shutdown_telling(self, graceful: bool, tell: impl Fn(Draining)) {
-        if graceful {
-            self.drain_sessions(tell).await;
-        }
+    pub fn shutdown_telling<'t>(
+        self,
+        graceful: bool,
+        tell: impl Fn(Draining) + Send + Sync + 't,
+    ) -> BoxFuture<'t, ()> {
+        self.stop_all(graceful, Box::new(tell))
+    }
+
+    fn stop_all<'t>(
+        self,
+        graceful: bool,
+        tell: Box<dyn Fn(Draining) + Send + Sync + 't>,
+    ) -> BoxFuture<'t, ()> {
+        Box::pin(async move {
+            if graceful {
+                self.drain_sessions(&*tell).await;
+            }
+            self.end().await;
+        })
+    }
+
+    async fn end(self) {
         self.drain.cancel();
         self.stop.cancel();
         self.tasks.close();
@@ -197,7 +216,7 @@ impl Running {
         read.map_err(|_| ServerError::Stopped("reading the certificate of the public pages"))?
     }
 
-    async fn drain_sessions(&self, tell: impl Fn(Draining)) {
+    async fn drain_sessions(&self, tell: &(dyn Fn(Draining) + Send + Sync)) {
         info!(
             sessions = self.sessions(),
             timeout_s = self.drain_timeout.as_secs(),
@@ -328,7 +347,11 @@ fn public_addresses(section: &ProxySection, bound: SocketAddr) -> Vec<HostPort> 
 ///
 /// # Errors
 /// [`ServerError`] when something cannot start; what had started is stopped again.
-pub async fn start(config: Config) -> Result<Running, ServerError> {
+pub fn start(config: Config) -> BoxFuture<'static, Result<Running, ServerError>> {
+    Box::pin(start_all(config))
+}
+
+async fn start_all(config: Config) -> Result<Running, ServerError> {
     // Self-tests and first random numbers take time that no connection should pay for.
     let proving = tokio::task::spawn_blocking(crypto::prepare);
     let sockets = Sockets::bind(&config)?;
@@ -447,7 +470,11 @@ pub async fn start(config: Config) -> Result<Running, ServerError> {
 ///
 /// # Errors
 /// As [`start`].
-pub async fn run(config: Config, file: &Path) -> Result<(), ServerError> {
+pub fn run(config: Config, file: &Path) -> BoxFuture<'_, Result<(), ServerError>> {
+    Box::pin(run_until_ended(config, file))
+}
+
+async fn run_until_ended(config: Config, file: &Path) -> Result<(), ServerError> {
     let traces = telemetry::prepare(&config)?;
     let level = logging::init(&config.log, traces.as_ref().map(|traces| &traces.telemetry));
     let export = traces.map(telemetry::Export::start);

@@ -30,6 +30,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
@@ -164,41 +165,50 @@ impl fmt::Debug for Connection {
 /// [`ClientError::Authentication`] when it refuses the user, [`ClientError::Signing`] when the user's key is not there,
 /// [`ClientError::Handshake`] or [`ClientError::Lost`]
 /// when it does not get that far.
-pub async fn connect<S>(
+pub fn connect<S>(
     stream: S,
     credentials: &Credentials,
     settings: Settings,
-) -> Result<Connection, ClientError>
+) -> BoxFuture<'_, Result<Connection, ClientError>>
 where
     S: Stream + 'static,
 {
-    connect_with(stream, credentials, settings, Extras::default()).await
+    connect_with(stream, credentials, settings, Extras::default())
 }
 
 /// Connects to a proxy's jump host, by a name that the proxy is reached by, to go on from there.
 ///
 /// # Errors
 /// As [`connect()`].
-pub async fn connect_to_proxy<S>(
+pub fn connect_to_proxy<S>(
     stream: S,
     credentials: &Credentials,
     settings: Settings,
-) -> Result<Connection, ClientError>
+) -> BoxFuture<'_, Result<Connection, ClientError>>
 where
     S: Stream + 'static,
 {
-    connect_with(stream, credentials, settings, Extras { whom: Whom::Proxy, ..Extras::default() }).await
+    connect_with(stream, credentials, settings, Extras { whom: Whom::Proxy, ..Extras::default() })
 }
 
-pub(crate) async fn connect_with<S>(
+pub(crate) fn connect_with<S>(
     stream: S,
     credentials: &Credentials,
     settings: Settings,
     extras: Extras,
-) -> Result<Connection, ClientError>
+) -> BoxFuture<'_, Result<Connection, ClientError>>
 where
     S: Stream + 'static,
 {
+    Box::pin(connect_boxed(Box::new(stream), credentials, settings, extras))
+}
+
+async fn connect_boxed(
+    stream: BoxedStream,
+    credentials: &Credentials,
+    settings: Settings,
+    extras: Extras,
+) -> Result<Connection, ClientError> {
     let span = debug_span!("ssh_connect", host = %settings.host, login = %settings.login);
     async {
         let said = Arc::new(Said::default());
@@ -275,20 +285,29 @@ where
 /// [`ClientError::NotPipelined`] when [`connect()`] may get further, on another stream; [`ClientError::HostCertificate`] or
 /// [`ClientError::PlainHostKey`] when the host is not who it should be, [`ClientError::Signing`] when the user's key is not
 /// there, [`ClientError::Protocol`] or [`ClientError::Lost`] when it does not get that far.
-pub async fn connect_pipelined<S: Stream + 'static>(
+pub fn connect_pipelined<S: Stream + 'static>(
     stream: S,
     credentials: &Credentials,
     settings: Settings,
-) -> Result<Connection, ClientError> {
-    connect_pipelined_with(stream, credentials, settings, Limits::default()).await
+) -> BoxFuture<'_, Result<Connection, ClientError>> {
+    connect_pipelined_with(stream, credentials, settings, Limits::default())
 }
 
 /// The same with keys that are renewed at other limits than those of the standards.
 ///
 /// # Errors
 /// As [`connect_pipelined`].
-pub async fn connect_pipelined_with<S: Stream + 'static>(
+pub fn connect_pipelined_with<S: Stream + 'static>(
     stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+    limits: Limits,
+) -> BoxFuture<'_, Result<Connection, ClientError>> {
+    Box::pin(connect_pipelined_boxed(Box::new(stream), credentials, settings, limits))
+}
+
+async fn connect_pipelined_boxed(
+    stream: BoxedStream,
     credentials: &Credentials,
     settings: Settings,
     limits: Limits,
@@ -319,7 +338,7 @@ pub(crate) fn connect_native_with<S: Stream + 'static>(
 ) -> Connection {
     let said = Arc::new(Said::default());
     let remotes = Arc::new(Remotes::default());
-    let line = Line::Native(native::begin(stream, &settings, extras, &said, &remotes));
+    let line = Line::Native(native::begin(Box::new(stream), &settings, extras, &said, &remotes));
     Connection { inner: Arc::new(Inner { line, host: settings.host, said, remotes }) }
 }
 

@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use russh::keys::PrivateKey;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_access::Identity;
@@ -191,7 +192,15 @@ impl Jump {
     ///
     /// # Errors
     /// Why it ended, when it was not the client's own doing.
-    pub async fn serve<S: Stream + 'static>(&self, stream: S, client: SocketAddr) -> Result<(), JumpError> {
+    pub fn serve<S: Stream + 'static>(
+        &self,
+        stream: S,
+        client: SocketAddr,
+    ) -> BoxFuture<'_, Result<(), JumpError>> {
+        Box::pin(self.serve_boxed(Box::new(stream), client))
+    }
+
+    async fn serve_boxed(&self, stream: BoxedStream, client: SocketAddr) -> Result<(), JumpError> {
         if self.draining.is_cancelled() {
             return Err(JumpError::Draining);
         }

@@ -21,6 +21,7 @@ mod tap;
 mod text;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,6 +42,11 @@ use zeroize::Zeroizing;
 use self::danger::Pace;
 pub use self::session::not_end_to_end;
 use crate::postgres::startup::CancelKey;
+
+/// A client's bytes, whatever they come through.
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// What clients read when their agent is stopped.
 const STOPPING: &str = "the agent is being stopped; connect again";
@@ -251,11 +257,19 @@ impl Service {
 
     /// Serves one client, whose bytes come from its startup message on, to the end. What goes wrong is told to the client,
     /// and in events.
-    pub async fn serve<S>(&self, stream: S, asked: Asked)
+    pub fn serve<S>(&self, stream: S, asked: Asked) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        session::serve(&self.shared, stream, asked).await;
+        self.serve_boxed(Box::new(stream), asked)
+    }
+
+    fn serve_boxed(
+        &self,
+        stream: Box<dyn Io>,
+        asked: Asked,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(session::serve(&self.shared, stream, asked))
     }
 
     /// Cancels what a session is doing, for a client at this address. A key that nobody has does nothing, as at a database.

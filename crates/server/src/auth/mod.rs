@@ -56,6 +56,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use futures::future::BoxFuture;
 use sallyport_access::{ClusterName, HostId, HostRole};
 use sallyport_audit::log::AuditLog;
 use sallyport_audit::recording::RecordingStore;
@@ -75,6 +76,7 @@ pub use caller::PeerInfo;
 pub(crate) use room::Trouble;
 
 use crate::ServerError;
+use crate::authority_client::BoxIo;
 use crate::config::{AuditSection, CaKeysSection, SecondFactor};
 
 /// What an authority needs to know.
@@ -163,24 +165,28 @@ impl Authority {
     ///
     /// # Errors
     /// [`ServerError`]: the directory is not writable, half-made, damaged, in use, or sealed with another key.
-    pub async fn open(config: AuthConfig, now: OffsetDateTime) -> Result<Self, ServerError> {
-        open::open(config, now).await
+    pub fn open(config: AuthConfig, now: OffsetDateTime) -> BoxFuture<'static, Result<Self, ServerError>> {
+        Box::pin(open::open(config, now))
     }
 
     /// Serves one connection until it ends: TLS, then the API.
-    pub async fn serve<T>(&self, io: T, peer: PeerInfo)
+    pub fn serve<T>(&self, io: T, peer: PeerInfo) -> BoxFuture<'_, ()>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        serve::tls(&self.inner, io, peer).await;
+        self.serve_boxed(Box::new(io), peer)
+    }
+
+    pub(crate) fn serve_boxed(&self, io: BoxIo, peer: PeerInfo) -> BoxFuture<'_, ()> {
+        Box::pin(serve::tls(&self.inner, io, peer))
     }
 
     /// Serves administration on a socket that only this user can open, until the authority stops.
     ///
     /// # Errors
     /// [`ServerError`] when the socket cannot be made.
-    pub async fn serve_admin_socket(&self, path: &Path) -> Result<(), ServerError> {
-        serve::admin_socket(&self.inner, path).await
+    pub fn serve_admin_socket<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<(), ServerError>> {
+        Box::pin(serve::admin_socket(&self.inner, path))
     }
 
     /// Certificates for a proxy or node in the authority's own process. The id stays the same for a role and name.

@@ -6,6 +6,7 @@ mod sshd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use sallyport_access::{ClusterName, HostRole, NodeName, ServerTrust};
 use sallyport_ca::keys::{TlsKey, public_line};
 use sallyport_ca::{CaKind, Trust, TrustBundle, rotation};
@@ -147,7 +148,11 @@ fn has_joined(directory: &Path) -> bool {
 ///
 /// # Errors
 /// [`ServerError`]: it has joined already, the cluster refuses, or something cannot be read or written.
-pub async fn join(join: Join) -> Result<Given, ServerError> {
+pub fn join(join: Join) -> BoxFuture<'static, Result<Given, ServerError>> {
+    Box::pin(join_cluster(join))
+}
+
+async fn join_cluster(join: Join) -> Result<Given, ServerError> {
     if has_joined(&join.directory) {
         return Err(ServerError::Join {
             what: WHAT,
@@ -270,7 +275,11 @@ impl Member {
     ///
     /// # Errors
     /// [`ServerError`] when the authority refuses or cannot be reached.
-    pub async fn renew(&mut self, force: bool) -> Result<Given, ServerError> {
+    pub fn renew(&mut self, force: bool) -> BoxFuture<'_, Result<Given, ServerError>> {
+        Box::pin(self.renewed(force))
+    }
+
+    async fn renewed(&mut self, force: bool) -> Result<Given, ServerError> {
         let trust = self.trust().await?;
         let old = self.credentials.identity();
         let pins = Trust::from_bundle(&trust).map(|trust| trust.pins()).unwrap_or_default();
@@ -353,7 +362,11 @@ impl Member {
     ///
     /// # Errors
     /// [`ServerError`] when the authority cannot be reached.
-    pub async fn confirm(&self, plan: &Plan) -> Result<(), ServerError> {
+    pub fn confirm<'a>(&'a self, plan: &'a Plan) -> BoxFuture<'a, Result<(), ServerError>> {
+        Box::pin(self.confirmed(plan))
+    }
+
+    async fn confirmed(&self, plan: &Plan) -> Result<(), ServerError> {
         let identity = self.credentials.identity();
         let mut request = confirming::request(&identity.trust, rotation::signed_by(&identity.tls_chain));
         request.takes_own_logins = plan.takes_own_logins();

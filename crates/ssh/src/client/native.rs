@@ -20,12 +20,12 @@ use super::forward::{Remotes, Wanted, handed};
 use super::{
     AgentSource, ClientError, Connection, Display, Endpoint, KEEPALIVES_UNANSWERED, Program, Settings,
 };
+use crate::BoxedStream;
 use crate::inbound::Pressure;
 use crate::native::frame::{
     DisplayOffer, FIRST_WINDOW, Farewell, Frame, FrameError, Hello, Open, Session, VERSION,
 };
 use crate::native::mux::{self, Breach, Channel, Keepalive, Mux, NotOpened, Role, Side, Taker};
-use crate::{BoxedStream, Stream};
 use lane::{Arriving, Lane};
 use queue::{Event, Queue};
 use stream::NativeStream;
@@ -89,8 +89,8 @@ pub(crate) struct Extras {
 }
 
 /// Begins to speak. Nothing is waited for.
-pub(super) fn begin<S: Stream + 'static>(
-    stream: S,
+pub(super) fn begin(
+    stream: BoxedStream,
     settings: &Settings,
     extras: Extras,
     said: &Arc<Said>,

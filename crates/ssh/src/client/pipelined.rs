@@ -25,10 +25,10 @@ use tracing::{Instrument, Span, debug};
 use super::events::{Said, believe, plain};
 use super::phases::Exchange;
 use super::{ClientError, Credentials, Output, SessionRequest, Settings, Whom, WindowSize};
-use crate::Stream;
 use crate::capabilities::IDENTIFICATION;
 use crate::pipelined::{Breach, Event, HostKey, Limits, Login, Machine, Opening};
 use crate::session::Gone;
+use crate::{BoxedStream, Stream};
 use drive::{Driver, Start};
 pub(super) use stream::{NoStream, SubsystemStream};
 
@@ -83,8 +83,8 @@ pub(super) struct Line {
 }
 
 /// Exchanges keys, checks the host and signs. The login goes with the session ([`Line::start`]).
-pub(super) async fn begin<S: Stream + 'static>(
-    stream: S,
+pub(super) async fn begin(
+    stream: BoxedStream,
     credentials: &Credentials,
     settings: &Settings,
     limits: Limits,

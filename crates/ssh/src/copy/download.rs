@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use futures::future::BoxFuture;
 use futures::stream::{FuturesOrdered, StreamExt};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use tokio::io::AsyncWriteExt;
@@ -70,7 +71,16 @@ impl Remote {
     /// # Errors
     /// [`CopyError::Destination`] when several sources meet a destination that is no directory, or it cannot be opened. Everything
     /// that concerns a single file is in the [`Outcome`].
-    pub async fn download(
+    pub fn download<'a>(
+        &'a self,
+        sources: &'a [String],
+        destination: &'a Path,
+        options: Options,
+    ) -> BoxFuture<'a, Result<Outcome, CopyError>> {
+        Box::pin(self.download_all(sources, destination, options))
+    }
+
+    async fn download_all(
         &self,
         sources: &[String],
         destination: &Path,

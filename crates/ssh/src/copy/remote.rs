@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures::future::BoxFuture;
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::client::{Config, RawSftpSession};
@@ -14,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{CopyError, glob};
+use crate::BoxedStream;
 
 /// Bytes of requests under way: what a link of 100 ms and 1 Gbit/s holds.
 const UNDER_WAY_BYTES: u32 = 12 << 20;
@@ -71,10 +73,14 @@ impl Remote {
     ///
     /// # Errors
     /// [`CopyError::Service`] when what answers is no SFTP service.
-    pub async fn open<S>(stream: S) -> Result<Self, CopyError>
+    pub fn open<S>(stream: S) -> BoxFuture<'static, Result<Self, CopyError>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        Box::pin(Self::open_boxed(Box::new(stream)))
+    }
+
+    async fn open_boxed(stream: BoxedStream) -> Result<Self, CopyError> {
         let service = |error: SftpError| CopyError::Service(in_words(&error));
         let config = Config { request_timeout_secs: REQUEST_TIMEOUT_SECS, ..Config::default() };
         let gone = CancellationToken::new();

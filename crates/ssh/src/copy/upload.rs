@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use rustix::fs::OFlags;
@@ -45,13 +46,13 @@ impl Remote {
     /// # Errors
     /// [`CopyError::Destination`] when several sources meet a destination that is no directory, or its parent does
     /// not exist. Everything that concerns a single file is in the [`Outcome`].
-    pub async fn upload(
-        &self,
-        sources: &[PathBuf],
-        destination: &str,
+    pub fn upload<'a>(
+        &'a self,
+        sources: &'a [PathBuf],
+        destination: &'a str,
         options: Options,
-    ) -> Result<Outcome, CopyError> {
-        self.send_all(sources, Whose::Users, destination, options).await
+    ) -> BoxFuture<'a, Result<Outcome, CopyError>> {
+        Box::pin(self.send_all(sources, Whose::Users, destination, options))
     }
 
     /// Hands on what [`Remote::download`] has put into a directory that was made for it: regular files and directories, and with
@@ -59,7 +60,16 @@ impl Remote {
     ///
     /// # Errors
     /// As [`Remote::upload`], and when the directory cannot be read.
-    pub async fn hand_on(
+    pub fn hand_on<'a>(
+        &'a self,
+        fetched: &'a Path,
+        destination: &'a str,
+        options: Options,
+    ) -> BoxFuture<'a, Result<Outcome, CopyError>> {
+        Box::pin(self.hand_on_all(fetched, destination, options))
+    }
+
+    async fn hand_on_all(
         &self,
         fetched: &Path,
         destination: &str,

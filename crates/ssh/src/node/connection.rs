@@ -20,10 +20,10 @@ use tracing::Instrument;
 
 pub(super) use shared::{Live, Shared, Word};
 
-use crate::Stream;
 use crate::capabilities::{Heard, Tap, hear_out, no_common_algorithm};
 use crate::inbound::Line;
 use crate::node::opening::Phase;
+use crate::{BoxedStream, Stream};
 use handler::Connection;
 use limits::Verdict;
 
@@ -32,7 +32,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves one connection to its end.
 pub(super) async fn serve(
-    stream: impl Stream + 'static,
+    stream: BoxedStream,
     shared: Arc<Shared>,
     config: Arc<Config>,
     demand: HybridKeyExchange,

@@ -37,6 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use russh::server::Config;
 use sallyport_access::{HostId, Identity, Lock, Node, Policies};
 use sallyport_audit::Sink;
@@ -54,10 +55,10 @@ pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
 pub use relay::Relay;
 pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 
-use crate::Stream;
 use crate::capabilities::Sighting;
 use crate::rsa_keys::{self, HostSigner};
 use crate::session::Ready;
+use crate::{BoxedStream, Stream};
 use backend::BackEnd;
 use connection::Shared;
 use local::Local;
@@ -309,19 +310,22 @@ impl NodeServer {
     }
 
     /// Serves one connection to its end.
-    pub async fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) {
-        let back_end = self.local(&info);
-        self.serve_before(back_end, stream, info).await;
+    pub fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) -> BoxFuture<'_, ()> {
+        Box::pin(self.serve_before(self.local(&info), Box::new(stream), info))
     }
 
     /// Serves one connection to its end by the native protocol, for somebody who has proven themselves to the caller. What
     /// comes is acted on at once: the caller sees to it that the stream cannot be played twice.
-    pub async fn serve_native(
+    pub fn serve_native(
         &self,
         stream: impl Stream + 'static,
         login: NativeLogin,
         info: ConnectionInfo,
-    ) {
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(self.serve_native_boxed(Box::new(stream), login, info))
+    }
+
+    async fn serve_native_boxed(&self, stream: BoxedStream, login: NativeLogin, info: ConnectionInfo) {
         let back_end = self.local(&info);
         let (shared, _listed) = self.enter(back_end, info, Phase::Hello);
         connection::native::serve(stream, shared, login).await;
@@ -351,21 +355,16 @@ impl NodeServer {
     }
 
     /// Serves one connection to its end, with a server elsewhere behind it.
-    pub async fn serve_for(
+    pub fn serve_for(
         &self,
         upstream: Arc<dyn Upstream>,
         stream: impl Stream + 'static,
         info: ConnectionInfo,
-    ) {
-        self.serve_before(Arc::new(Remote(upstream)), stream, info).await;
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(self.serve_before(Arc::new(Remote(upstream)), Box::new(stream), info))
     }
 
-    async fn serve_before(
-        &self,
-        back_end: Arc<dyn BackEnd>,
-        stream: impl Stream + 'static,
-        info: ConnectionInfo,
-    ) {
+    async fn serve_before(&self, back_end: Arc<dyn BackEnd>, stream: BoxedStream, info: ConnectionInfo) {
         let (shared, _listed) = self.enter(back_end, info, Phase::Version);
         // Keeps an RSA key signing.
         let face = self.face();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use sallyport_access::permit::Permit;
 use sallyport_access::{HostId, Identity, Labels, Lock, Node, NodeKind, NodeName, Policies};
 use sallyport_audit::{Event, Sink};
@@ -25,9 +26,9 @@ use super::remote::{AGENT_VARIABLE, RemotePlace};
 use super::{
     ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeError, NodeServer, connection,
 };
-use crate::Stream;
 use crate::client::Settings;
 use crate::session::{Happening, Stop, Tap};
+use crate::{BoxedStream, Stream};
 
 /// Connections that one client may have forwarded at once. The node has its own, smaller limit.
 const MOST_FORWARDS: usize = 1000;
@@ -71,12 +72,16 @@ impl Relay {
     /// Serves an SSH client over `client` to its end, as `settings.login` and nobody else. `node` is a stream to a node's
     /// native door that is proven in both directions, for the same user; it is dropped when all is said. When this is
     /// dropped, the client's connection ends.
-    pub async fn serve(
+    pub fn serve(
         &self,
         client: impl Stream + 'static,
         node: impl Stream + 'static,
         settings: Settings,
-    ) {
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(self.serve_boxed(Box::new(client), Box::new(node), settings))
+    }
+
+    async fn serve_boxed(&self, client: BoxedStream, node: BoxedStream, settings: Settings) {
         let login = settings.login.clone();
         let onward = Onward { login, place: Arc::new(RemotePlace::native(node, settings)) };
         let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);

@@ -12,7 +12,6 @@ use tracing::Instrument;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
 use super::{hold, login};
-use crate::Stream;
 use crate::client::{Endpoint, Program};
 use crate::inbound::{Inbox, Line};
 use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Lacks, Open, Session, VERSION};
@@ -25,12 +24,13 @@ use crate::node::forward::inward::{self, Client, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind};
+use crate::{BoxedStream, Stream};
 
 /// The most that a client may have us send on a channel before it is heard of.
 const WIDEST_WINDOW: u32 = 16 << 20;
 
 /// Serves one connection to its end.
-pub(in crate::node) async fn serve(stream: impl Stream + 'static, shared: Arc<Shared>, login: NativeLogin) {
+pub(in crate::node) async fn serve(stream: BoxedStream, shared: Arc<Shared>, login: NativeLogin) {
     let span = tracing::info_span!(
         "native",
         peer = %shared.source(),
