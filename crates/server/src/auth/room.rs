@@ -131,13 +131,13 @@ impl Room {
                 space.free >> 20,
                 space.reserve >> 20
             ))
-        } else if let Some(files) = files.filter(|files| !files.admits(FILES_EACH, before)) {
-            Some(format!(
-                "the authority's disk has {} inodes left (df -i), and recordings leave {} of them to the audit log and the state",
-                files.free, files.reserve
-            ))
         } else {
-            None
+            files.filter(|files| !files.admits(FILES_EACH, before)).map(|files| {
+                format!(
+                    "the authority's disk has {} inodes left (df -i), and recordings leave {} of them to the audit log and the state",
+                    files.free, files.reserve
+                )
+            })
         };
         self.short.store(problem.is_some(), Ordering::Relaxed);
         self.tell(problem.clone());
