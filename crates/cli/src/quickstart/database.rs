@@ -109,6 +109,7 @@ impl Tour {
         ui::data(format!(
             "  sallyport db login {DATABASE} --db-user {DB_USER} --db-name {DATABASE}; psql service={DATABASE}"
         ))?;
-        ui::data("  sallyport recordings search lantern")
+        // What others ran is an administrator's to search.
+        ui::data(format!("  sallyport recordings search --data-dir {} lantern", self.data_dir().display()))
     }
 }

@@ -167,7 +167,7 @@ impl Tour {
         Ok(value)
     }
 
-    fn data_dir(&self) -> PathBuf {
+    pub(super) fn data_dir(&self) -> PathBuf {
         self.path.join("data")
     }
 
