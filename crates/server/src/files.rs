@@ -14,7 +14,8 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
     let probe = path.join(".writable");
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&probe);
     match written {
-        // A full disk keeps nobody from starting who needs no new file: without an authority no attacker who fills it can be locked out.
+        // A full disk does not keep the authority from starting: without it an administrator could not lock out the attacker who
+        // fills the disk.
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
         Err(source) => return Err(ServerError::File { action: "write to", path: path.to_owned(), source }),
         Ok(_) => drop(fs::remove_file(&probe)),
