@@ -200,17 +200,17 @@ pub(crate) fn connect_with<S>(
 where
     S: Stream + 'static,
 {
-    Box::pin(connect_boxed(Box::new(stream), credentials, settings, extras))
+    connect_boxed(Box::new(stream), credentials, settings, extras)
 }
 
-async fn connect_boxed(
+fn connect_boxed(
     stream: BoxedStream,
     credentials: &Credentials,
     settings: Settings,
     extras: Extras,
-) -> Result<Connection, ClientError> {
+) -> BoxFuture<'_, Result<Connection, ClientError>> {
     let span = debug_span!("ssh_connect", host = %settings.host, login = %settings.login);
-    async {
+    let connecting = async move {
         let said = Arc::new(Said::default());
         let demand = settings.trust.suite().key_exchange();
         let (refusals_in, refusals) = mpsc::unbounded_channel();
@@ -270,9 +270,8 @@ async fn connect_boxed(
         let line = Line::Ssh(SshLine { handle, refusals, slack });
         let inner = Inner { line, host: settings.host, said, remotes };
         Ok(Connection { inner: Arc::new(inner) })
-    }
-    .instrument(span)
-    .await
+    };
+    Box::pin(connecting.instrument(span))
 }
 
 /// Connects over a stream for **one session**, in as few round trips as SSH allows ([`crate::pipelined`]).
@@ -303,21 +302,23 @@ pub fn connect_pipelined_with<S: Stream + 'static>(
     settings: Settings,
     limits: Limits,
 ) -> BoxFuture<'_, Result<Connection, ClientError>> {
-    Box::pin(connect_pipelined_boxed(Box::new(stream), credentials, settings, limits))
+    connect_pipelined_boxed(Box::new(stream), credentials, settings, limits)
 }
 
-async fn connect_pipelined_boxed(
+fn connect_pipelined_boxed(
     stream: BoxedStream,
     credentials: &Credentials,
     settings: Settings,
     limits: Limits,
-) -> Result<Connection, ClientError> {
+) -> BoxFuture<'_, Result<Connection, ClientError>> {
     let span = debug_span!("ssh_pipelined", host = %settings.host, login = %settings.login);
-    let said = Arc::new(Said::default());
-    let beginning = pipelined::begin(stream, credentials, &settings, limits, &said);
-    let line = Line::Pipelined(beginning.instrument(span).await?);
-    let inner = Inner { line, host: settings.host, said, remotes: Arc::default() };
-    Ok(Connection { inner: Arc::new(inner) })
+    Box::pin(async move {
+        let said = Arc::new(Said::default());
+        let beginning = pipelined::begin(stream, credentials, &settings, limits, &said);
+        let line = Line::Pipelined(beginning.instrument(span).await?);
+        let inner = Inner { line, host: settings.host, said, remotes: Arc::default() };
+        Ok(Connection { inner: Arc::new(inner) })
+    })
 }
 
 /// Speaks the native protocol over a stream that is proven in both directions, and on which somebody has let this user in.

@@ -197,10 +197,14 @@ impl Jump {
         stream: S,
         client: SocketAddr,
     ) -> BoxFuture<'_, Result<(), JumpError>> {
-        Box::pin(self.serve_boxed(Box::new(stream), client))
+        self.serve_boxed(Box::new(stream), client)
     }
 
-    async fn serve_boxed(&self, stream: BoxedStream, client: SocketAddr) -> Result<(), JumpError> {
+    fn serve_boxed(&self, stream: BoxedStream, client: SocketAddr) -> BoxFuture<'_, Result<(), JumpError>> {
+        Box::pin(self.serve_to_the_end(stream, client))
+    }
+
+    async fn serve_to_the_end(&self, stream: BoxedStream, client: SocketAddr) -> Result<(), JumpError> {
         if self.draining.is_cancelled() {
             return Err(JumpError::Draining);
         }

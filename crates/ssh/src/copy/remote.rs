@@ -77,10 +77,14 @@ impl Remote {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Box::pin(Self::open_boxed(Box::new(stream)))
+        Self::open_boxed(Box::new(stream))
     }
 
-    async fn open_boxed(stream: BoxedStream) -> Result<Self, CopyError> {
+    fn open_boxed(stream: BoxedStream) -> BoxFuture<'static, Result<Self, CopyError>> {
+        Box::pin(Self::greet(stream))
+    }
+
+    async fn greet(stream: BoxedStream) -> Result<Self, CopyError> {
         let service = |error: SftpError| CopyError::Service(in_words(&error));
         let config = Config { request_timeout_secs: REQUEST_TIMEOUT_SECS, ..Config::default() };
         let gone = CancellationToken::new();

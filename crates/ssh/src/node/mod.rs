@@ -311,7 +311,7 @@ impl NodeServer {
 
     /// Serves one connection to its end.
     pub fn serve(&self, stream: impl Stream + 'static, info: ConnectionInfo) -> BoxFuture<'_, ()> {
-        Box::pin(self.serve_before(self.local(&info), Box::new(stream), info))
+        self.serve_before(self.local(&info), Box::new(stream), info)
     }
 
     /// Serves one connection to its end by the native protocol, for somebody who has proven themselves to the caller. What
@@ -322,13 +322,20 @@ impl NodeServer {
         login: NativeLogin,
         info: ConnectionInfo,
     ) -> BoxFuture<'_, ()> {
-        Box::pin(self.serve_native_boxed(Box::new(stream), login, info))
+        self.serve_native_boxed(Box::new(stream), login, info)
     }
 
-    async fn serve_native_boxed(&self, stream: BoxedStream, login: NativeLogin, info: ConnectionInfo) {
-        let back_end = self.local(&info);
-        let (shared, _listed) = self.enter(back_end, info, Phase::Hello);
-        connection::native::serve(stream, shared, login).await;
+    fn serve_native_boxed(
+        &self,
+        stream: BoxedStream,
+        login: NativeLogin,
+        info: ConnectionInfo,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let back_end = self.local(&info);
+            let (shared, _listed) = self.enter(back_end, info, Phase::Hello);
+            connection::native::serve(stream, shared, login).await;
+        })
     }
 
     fn local(&self, info: &ConnectionInfo) -> Arc<dyn BackEnd> {
@@ -361,15 +368,22 @@ impl NodeServer {
         stream: impl Stream + 'static,
         info: ConnectionInfo,
     ) -> BoxFuture<'_, ()> {
-        Box::pin(self.serve_before(Arc::new(Remote(upstream)), Box::new(stream), info))
+        self.serve_before(Arc::new(Remote(upstream)), Box::new(stream), info)
     }
 
-    async fn serve_before(&self, back_end: Arc<dyn BackEnd>, stream: BoxedStream, info: ConnectionInfo) {
-        let (shared, _listed) = self.enter(back_end, info, Phase::Version);
-        // Keeps an RSA key signing.
-        let face = self.face();
-        let (config, demand) = self.manner(&face);
-        connection::serve(stream, shared, config, demand).await;
+    fn serve_before(
+        &self,
+        back_end: Arc<dyn BackEnd>,
+        stream: BoxedStream,
+        info: ConnectionInfo,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let (shared, _listed) = self.enter(back_end, info, Phase::Version);
+            // Keeps an RSA key signing.
+            let face = self.face();
+            let (config, demand) = self.manner(&face);
+            connection::serve(stream, shared, config, demand).await;
+        })
     }
 
     fn face(&self) -> Face {

@@ -78,17 +78,20 @@ impl Relay {
         node: impl Stream + 'static,
         settings: Settings,
     ) -> BoxFuture<'_, ()> {
-        Box::pin(self.serve_boxed(Box::new(client), Box::new(node), settings))
+        self.serve_boxed(Box::new(client), Box::new(node), settings)
     }
 
-    async fn serve_boxed(&self, client: BoxedStream, node: BoxedStream, settings: Settings) {
-        let login = settings.login.clone();
-        let onward = Onward { login, place: Arc::new(RemotePlace::native(node, settings)) };
-        let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
-        let _cut = shared.line.clone().drop_guard();
-        // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not see.
-        let face = self.0.face();
-        connection::serve(client, shared, face.any.clone(), HybridKeyExchange::Preferred).await;
+    fn serve_boxed(&self, client: BoxedStream, node: BoxedStream, settings: Settings) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let login = settings.login.clone();
+            let onward = Onward { login, place: Arc::new(RemotePlace::native(node, settings)) };
+            let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
+            let _cut = shared.line.clone().drop_guard();
+            // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not
+            // see.
+            let face = self.0.face();
+            connection::serve(client, shared, face.any.clone(), HybridKeyExchange::Preferred).await;
+        })
     }
 }
 
