@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::tasks::Tasks;
 use sallyport_access::{ClusterName, HostRole, NodeName};
 use sallyport_audit::{Event, Sink};
 use sallyport_ca::Trust;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use crate::ServerError;
@@ -33,7 +33,7 @@ pub(crate) struct Start {
     pub(crate) rotating: Authority,
     pub(crate) drain: CancellationToken,
     pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// This listener has nothing to report: the authority audits what is asked of it.

@@ -29,6 +29,7 @@ use tonic::transport::{self, Channel, Endpoint};
 use crate::ServerError;
 use crate::config::HostPort;
 use crate::host::Credentials;
+use crate::tasks;
 use crate::telemetry;
 use crate::view::ClusterView;
 
@@ -77,7 +78,7 @@ impl Route {
         match self {
             Self::Here(serve) => {
                 let (near, far) = tokio::io::duplex(IN_PROCESS_BUFFER_BYTES);
-                tokio::spawn(serve(Box::new(far), SocketAddr::from(([127, 0, 0, 1], 0))));
+                tasks::start(serve(Box::new(far), SocketAddr::from(([127, 0, 0, 1], 0))));
                 Ok(Box::new(near))
             }
             Self::At(address) => dial(address).await.map(|stream| Box::new(stream) as BoxIo),

@@ -51,8 +51,7 @@ fn only_owners(path: &Path) -> Result<(), ServerError> {
 /// administrator who looks for space finds nothing wrong.
 pub(crate) fn no_file(action: &'static str, path: &Path, source: io::Error) -> ServerError {
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    let no_inode = rustix::fs::statvfs(directory).is_ok_and(|seen| seen.f_files > 0 && seen.f_favail == 0);
-    if source.kind() == io::ErrorKind::StorageFull && no_inode {
+    if source.kind() == io::ErrorKind::StorageFull && sallyport_store::is_out_of_inodes(directory) {
         return ServerError::BadState {
             path: path.to_owned(),
             problem: "its file system has no free inode (df -i), so that no file can be made".to_owned(),

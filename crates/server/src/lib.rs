@@ -35,6 +35,7 @@ mod seen;
 mod sessions;
 mod signals;
 mod spool;
+mod tasks;
 mod telemetry;
 mod tls_settings;
 mod view;

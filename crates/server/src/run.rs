@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use futures::future::BoxFuture;
 use sallyport_access::HostId;
 use sallyport_audit::Sink;
@@ -12,7 +13,6 @@ use sallyport_sal::selection;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::agent;
@@ -94,7 +94,7 @@ pub struct Running {
     incidents: Option<Arc<crypto::Reporter>>,
     drain: CancellationToken,
     stop: CancellationToken,
-    tasks: TaskTracker,
+    tasks: Tasks,
 }
 
 impl Drop for Running {
@@ -367,7 +367,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
         incidents: None,
         drain: CancellationToken::new(),
         stop: CancellationToken::new(),
-        tasks: TaskTracker::new(),
+        tasks: Tasks::new(),
     };
     proving.await.map_err(|_| ServerError::Stopped("the self-tests of cryptography"))??;
     running.tasks.spawn(health::keep_metrics(running.stop.clone()));

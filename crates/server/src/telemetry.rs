@@ -24,6 +24,7 @@ use crate::ServerError;
 use crate::authority_client::{BoxIo, dial, handshake};
 use crate::config::{Config, TelemetrySection, host_name};
 use crate::host::certificates;
+use crate::tasks;
 
 /// A stopping process waits so long for the last traces; the exporter gives itself less.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
@@ -76,7 +77,7 @@ impl Export {
     pub(crate) fn start(prepared: Prepared) -> Self {
         let stop = CancellationToken::new();
         info!(endpoint = prepared.endpoint, "traces of slow and failed connections go to a collector");
-        Self { exporting: tokio::spawn(prepared.exporter.run(prepared.channel, stop.clone())), stop }
+        Self { exporting: tasks::start(prepared.exporter.run(prepared.channel, stop.clone())), stop }
     }
 
     /// Sends what is left, within a bound.

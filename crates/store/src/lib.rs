@@ -15,5 +15,6 @@ pub mod typed;
 pub use backend::{Backend, Change, Changes, Item, Op, Watch, ahead};
 pub use error::StoreError;
 pub use memory::MemoryBackend;
+pub use reserve::is_out_of_inodes;
 pub use sqlite::SqliteBackend;
 pub use typed::{Kind, Store, Stored};

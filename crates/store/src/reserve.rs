@@ -123,7 +123,7 @@ pub(crate) fn is_full(directory: &Path) -> bool {
 }
 
 /// Whether the file system of a directory takes no further files. Some have no such bound, and give none.
-pub(crate) fn is_out_of_inodes(directory: &Path) -> bool {
+pub fn is_out_of_inodes(directory: &Path) -> bool {
     statvfs(directory).is_ok_and(|seen| seen.f_files > 0 && seen.f_favail == 0)
 }
 

@@ -6,13 +6,13 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use sallyport_access::Labels;
 use sallyport_access::labels::{HOST_PREFIX, check};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::backoff::chance;
@@ -70,7 +70,7 @@ impl OwnLabels {
         fixed: Labels,
         commands: Vec<LabelCommand>,
         directory: &Path,
-        tasks: &TaskTracker,
+        tasks: &Tasks,
         stop: &CancellationToken,
     ) -> Arc<Self> {
         let path = directory.join("labels.json");
@@ -244,11 +244,11 @@ mod tests {
     async fn failures_keep_the_last_value_over_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let value = directory.path().join("value");
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let (tasks, stop) = (Tasks::new(), CancellationToken::new());
         let fixed: Labels = [("env", "prod")].into_iter().collect();
         let runs = directory.path().join("runs");
         let script = format!("echo >> {}; cat {}", runs.display(), value.display());
-        let start = |tasks: &TaskTracker, stop: &CancellationToken| {
+        let start = |tasks: &Tasks, stop: &CancellationToken| {
             let command = command(&script, Duration::from_secs(10));
             OwnLabels::start(fixed.clone(), vec![command], directory.path(), tasks, stop)
         };
@@ -278,7 +278,7 @@ mod tests {
         );
         assert!(!now["host/kernel"].is_empty() && !now["host/arch"].is_empty());
         stop.cancel();
-        let again = start(&TaskTracker::new(), &CancellationToken::new());
+        let again = start(&Tasks::new(), &CancellationToken::new());
         assert_eq!(again.now()["x"], "two");
     }
 }

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};
 use sallyport_ca::Trust;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::databases::{AgentDatabases, health as database_health};
 use self::gateway::Gateway;
@@ -62,7 +62,7 @@ pub(crate) struct Start {
     pub(crate) health: Health,
     pub(crate) drain: CancellationToken,
     pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// An agent that runs.

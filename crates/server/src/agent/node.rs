@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use sallyport_access::Node;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
@@ -13,7 +14,6 @@ use sallyport_ssh::helper::pam_session;
 use sallyport_ssh::node::{HostIdentity, LiveSessions, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Helper, LoginRecords};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use super::doors::{Doors, Native};
@@ -42,7 +42,7 @@ pub(crate) struct Start<'a> {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) seen: Seen,
     pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// The SSH server of the agent.

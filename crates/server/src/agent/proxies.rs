@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, warn};
 
+use crate::tasks;
 use crate::view::ClusterView;
 
 /// From this part of its life on, a proxy's certificate should have been renewed, and a tunnel is made anew to see it.
@@ -51,7 +52,7 @@ impl Proxy {
             warn!(reason, "the proxy is locked; its tunnel ends, with the sessions on it");
             tunnel.close();
         };
-        Self { identity, _watch: AbortOnDropHandle::new(tokio::spawn(watching.in_current_span())) }
+        Self { identity, _watch: AbortOnDropHandle::new(tasks::start(watching.in_current_span())) }
     }
 
     /// Whether its certificate has ended.

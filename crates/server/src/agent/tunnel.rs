@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use futures::future::BoxFuture;
 use sallyport_access::HostRole;
 use sallyport_ssh::client::PHASE;
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
@@ -79,7 +79,7 @@ pub(crate) struct Dialling {
     pub(crate) drain: CancellationToken,
     /// Everything ends.
     pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// The readiness part of the tunnel.

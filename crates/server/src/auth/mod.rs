@@ -56,6 +56,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::tasks::Tasks;
 use futures::future::BoxFuture;
 use sallyport_access::{ClusterName, HostId, HostRole};
 use sallyport_audit::log::AuditLog;
@@ -70,7 +71,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 pub use caller::PeerInfo;
 pub(crate) use room::Trouble;
@@ -157,7 +157,7 @@ struct Inner {
     tls: RwLock<Arc<ServerConfig>>,
     auth_id: sallyport_access::HostId,
     stop: CancellationToken,
-    tasks: TaskTracker,
+    tasks: Tasks,
 }
 
 impl Authority {

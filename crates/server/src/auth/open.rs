@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
+use crate::tasks::Tasks;
 use data_encoding::BASE64;
 use sallyport_access::{HostId, HostRole, NodeName, Role, role};
 use sallyport_audit::log::{AuditLog, Opened};
@@ -23,7 +24,6 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -134,7 +134,7 @@ pub(super) async fn open_with(
         tls: RwLock::new(Arc::new(tls)),
         auth_id: loaded.auth_id,
         stop: CancellationToken::new(),
-        tasks: TaskTracker::new(),
+        tasks: Tasks::new(),
     });
     let mut events = vec![
         Event::new(Code::AuthStarted, now)

@@ -5,11 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use metrics::counter;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span, warn};
 
 use super::{Limiter, Slot};
@@ -52,7 +52,7 @@ pub(crate) struct Acceptance {
 pub(crate) async fn accept_loop<F, Fut>(
     listener: TcpListener,
     limiter: Limiter,
-    tasks: TaskTracker,
+    tasks: Tasks,
     stop: CancellationToken,
     serve: F,
 ) where

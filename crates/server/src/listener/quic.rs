@@ -6,11 +6,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::tasks::Tasks;
 use metrics::counter;
 use sallyport_wire::carrier::{Arriving, Listener};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
 use super::{Limiter, Slot};
@@ -65,7 +65,7 @@ impl Drop for HalfOpen {
 pub(crate) async fn quic_loop<F, Fut>(
     listener: Listener,
     limiter: Limiter,
-    tasks: TaskTracker,
+    tasks: Tasks,
     (drain, stop): (CancellationToken, CancellationToken),
     serve: F,
 ) where

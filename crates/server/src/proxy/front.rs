@@ -42,6 +42,7 @@ use crate::directory::Known;
 use crate::files;
 use crate::host::certificates;
 use crate::seen::Seen;
+use crate::tasks;
 use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -248,7 +249,7 @@ impl Front {
             told_by_proxy: false,
             opening: Some(front),
         };
-        tokio::spawn(async move { door.serve_for(upstream, far, info).await }.in_current_span());
+        tasks::start(async move { door.serve_for(upstream, far, info).await }.in_current_span());
         Ok(Box::new(near))
     }
 
@@ -259,7 +260,7 @@ impl Front {
             if due {
                 let (front, node) = (Arc::clone(self), Arc::clone(node));
                 // Nobody waits for a renewal in time.
-                tokio::spawn(async move {
+                tasks::start(async move {
                     if let Err(problem) = front.make_door(&node).await {
                         warn!(server = %node.name, problem, "no new certificate for a server yet");
                     }
@@ -389,7 +390,7 @@ impl Front {
             self.postpone(&key);
             let (front, node) = (Arc::clone(self), Arc::clone(node));
             let (certificate, word, login) = (certificate.to_owned(), word.cloned(), login.clone());
-            tokio::spawn(async move {
+            tasks::start(async move {
                 match front.certify_login(key.clone(), (&certificate, word), &node, &login).await {
                     Ok(_) => {}
                     Err(Asking::NoAnswer(problem)) => {

@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::{self, Tasks};
 use sallyport_access::{ClusterName, HostRole, NodeName};
 use sallyport_ca::{Trust, TrustBundle};
 use sallyport_ssh::jump::Jump;
@@ -32,7 +33,6 @@ use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::transport_server::TransportServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use self::databases::{Databases, FreshKeys};
@@ -96,7 +96,7 @@ pub(crate) struct Start {
     pub(crate) health: Health,
     pub(crate) drain: CancellationToken,
     pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// A proxy that runs.
@@ -138,7 +138,7 @@ impl Service {
     pub(crate) fn drain(&self) {
         self.hub.drain();
         let jump = Arc::clone(&self.jump);
-        tokio::spawn(async move { jump.drain().await });
+        tasks::start(async move { jump.drain().await });
     }
 }
 

@@ -29,6 +29,7 @@ use super::databases::{Answer, Databases, Grpc, Guest, connected};
 use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
 use super::watcher::{Watched, Watcher};
 use super::way::{Way, WayError};
+use crate::tasks;
 use crate::telemetry;
 use crate::view::Resolved;
 
@@ -129,7 +130,7 @@ impl Transport for TransportService {
             let opened =
                 databases.open_end_to_end(&guest, &name, &target.db_user, &target.db_name, &target.agents)?;
             let _ = answers.try_send(Ok(connected(name.as_str())));
-            tokio::spawn(async move {
+            tasks::start(async move {
                 databases.carry_end_to_end(guest, opened, Grpc::new(frames, answers)).await;
             });
             return Ok(Response::new(ReceiverStream::new(stream)));
@@ -138,7 +139,7 @@ impl Transport for TransportService {
         let _ = answers.try_send(Ok(connected(name.as_str())));
         let databases = self.databases.clone();
         // Ends when the client is gone: then neither direction goes on.
-        tokio::spawn(async move { databases.serve_grpc(guest, name, Grpc::new(frames, answers)).await });
+        tasks::start(async move { databases.serve_grpc(guest, name, Grpc::new(frames, answers)).await });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 

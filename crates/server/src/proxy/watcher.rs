@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use tracing::{Instrument, info};
 
 use crate::sessions::SessionGuard;
+use crate::tasks;
 use crate::view::ClusterView;
 
 /// Whose session it is, and where.
@@ -83,7 +84,7 @@ impl Watcher {
             end(&reason);
             drop(taken(&counts));
         };
-        let task = tokio::spawn(watching.in_current_span()).abort_handle();
+        let task = tasks::start(watching.in_current_span()).abort_handle();
         Self { of, cut: Err(cut), task, counted }
     }
 

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use sallyport_access::{
@@ -25,7 +26,6 @@ use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{Span, info, info_span, warn};
 
 use self::credentials::AgentCredentials;
@@ -54,7 +54,7 @@ pub(crate) struct Start<'a> {
     pub(crate) recorders: Recorders,
     pub(crate) live: LiveSessions,
     pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// The databases of this agent.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use sallyport_access::{HostId, NodeName};
 use sallyport_audit::event::MemorySink;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::rig::Rig;
 use crate::agent::gateway::Gateway;
@@ -53,7 +53,7 @@ fn mebibytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &TaskTracker) -> HostId {
+fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &Tasks) -> HostId {
     let (id, name) = (HostId::new(), format!("node-{number}"));
     let identity = rig.identity(id, &name);
     let view = Arc::clone(&rig.service.view);
@@ -102,7 +102,7 @@ async fn outage(count: usize, length: Duration) -> Vec<Duration> {
     // All come from one address here.
     let limits = Limits { connections_per_address: 10 * count, ..Limits::default() };
     let mut rig = Rig::with(limits).await;
-    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let (stop, tasks) = (CancellationToken::new(), Tasks::new());
     let agents: Vec<HostId> = (0..count).map(|number| agent(&rig, number, &stop, &tasks)).collect();
     arrivals(&rig, &agents, Instant::now()).await;
     rig.crash().await;

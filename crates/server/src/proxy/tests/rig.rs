@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{
@@ -35,7 +36,6 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use uuid::Uuid;
@@ -129,7 +129,7 @@ pub(super) struct Rig {
     pub(super) drain: CancellationToken,
     pub(super) stop: CancellationToken,
     limits: Limits,
-    tasks: TaskTracker,
+    tasks: Tasks,
     /// How often the proxy has connected to its authority.
     pub(super) asked: Arc<AtomicUsize>,
     /// Keeps the address from others while no proxy listens there.
@@ -156,7 +156,7 @@ impl Rig {
         let address = reserved.local_addr().unwrap().as_socket().unwrap();
         let listener = crate::listener::bind("the proxy", address).unwrap();
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
-        let (tasks, asked) = (TaskTracker::new(), Arc::new(AtomicUsize::new(0)));
+        let (tasks, asked) = (Tasks::new(), Arc::new(AtomicUsize::new(0)));
         let service = crate::proxy::start(Start {
             cluster: cluster.clone(),
             section: ProxySection { limits: limits.clone(), ..ProxySection::default() },

@@ -3,11 +3,11 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use sallyport_access::{HostId, HostRole, NodeName};
 use sallyport_sal::Suite;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::{PATIENCE, Rig, authority};
 use crate::config::{HostPort, ProxySection, Secret};
@@ -30,7 +30,7 @@ impl Rig {
         let listener = crate::listener::bind("the proxy", self.address).unwrap();
         self.drain = CancellationToken::new();
         self.stop = CancellationToken::new();
-        self.tasks = TaskTracker::new();
+        self.tasks = Tasks::new();
         self.service = crate::proxy::start(Start {
             cluster: self.cluster.clone(),
             section: ProxySection { limits: self.limits.clone(), ..ProxySection::default() },
