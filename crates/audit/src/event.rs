@@ -224,6 +224,8 @@ codes! {
     DatabaseSessionLost = "SP2204W", "db.session.lost";
     /// The authority let an agent begin a session that a proxy opened for a client whose TLS ends at the proxy.
     DatabaseSessionPermitted = "SP2205I", "db.session.permitted";
+    /// The process of a session that is over goes on at the database: it was cancelled and terminated, and has not ended.
+    DatabaseBackendLeft = "SP2206W", "db.backend.left";
     /// A statement was run in a database, or tried.
     DatabaseQuery = "SP2210I", "db.query";
     /// Data was copied into or out of a database.

@@ -138,7 +138,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 31] = [
+const METRICS: [(Shape, &str, &str); 32] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -184,6 +184,11 @@ const METRICS: [(Shape, &str, &str); 31] = [
         Shape::Counter,
         "sallyport_audit_checkpoints_unposted_total",
         "Attempts to take a checkpoint of the audit log to a place that failed (`place`).",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_database_backends_left_total",
+        "Processes of database sessions that were over, which cancelling and terminating did not end in time.",
     ),
     (Shape::Counter, "sallyport_events_dropped_total", "Audit events lost because the spool was full."),
     (Shape::Counter, "sallyport_recording_bytes_total", "Bytes of recordings handed to the authority."),

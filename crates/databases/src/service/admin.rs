@@ -1,7 +1,10 @@
-//! Statements that the agent runs itself, as the account that makes users.
+//! Statements that the agent runs itself: as the account that makes users, or as the user of a session to end it.
+
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::rustls::ClientConfig;
 use tracing::Span;
 
 use super::connect::{self, ConnectError, Upstream, Wire};
@@ -23,9 +26,20 @@ pub(super) struct Admin<S = Upstream> {
 impl Admin {
     /// Logs in as the account of `wanted`.
     pub(super) async fn connect(shared: &Shared, wanted: &Wanted) -> Result<Self, ConnectError> {
+        let tls = connect::tls_for(shared, wanted).await?;
+        Self::log_in(shared, wanted, tls, MEETING).await
+    }
+
+    /// Logs in as the user of `wanted`, with this configuration and to this database of the server.
+    pub(super) async fn log_in(
+        shared: &Shared,
+        wanted: &Wanted,
+        tls: Option<Arc<ClientConfig>>,
+        database: &str,
+    ) -> Result<Self, ConnectError> {
         let parameters = [
             ("user", wanted.user()),
-            ("database", MEETING),
+            ("database", database),
             ("application_name", "sallyport"),
             ("client_encoding", "UTF8"),
             // What is run here must not depend on what the account or the database has set.
@@ -35,7 +49,6 @@ impl Admin {
             ("statement_timeout", "20s"),
         ];
         let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let tls = connect::tls_for(shared, wanted).await?;
         let key = CancelKey { process: 0, secret: Vec::new() };
         let opened =
             connect::open(shared, wanted, tls, &Startup { minor: 0, parameters }, &key, &Span::none())

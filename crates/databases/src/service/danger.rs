@@ -24,6 +24,11 @@ pub struct Pace {
     pub again: Duration,
     /// How long the server may take to close after the client has said goodbye. Default 5 s.
     pub goodbye: Duration,
+    /// How long the server may take to close once the session is over, before its process is terminated. Default 2 s.
+    pub cancelled: Duration,
+    /// How long a terminated process may take to end before an event says that it has not, and it is terminated again, after
+    /// twice the time each. Default 1 s.
+    pub terminated: Duration,
     /// How long a client that is cut off may take for the rest of a message and the reason. Default 2 s.
     pub last_words: Duration,
 }
@@ -39,6 +44,8 @@ impl Pace {
             user: patience.saturating_mul(2),
             again: patience,
             goodbye: Duration::from_secs(5),
+            cancelled: Duration::from_secs(2),
+            terminated: Duration::from_secs(1),
             last_words: Duration::from_secs(2),
         }
     }

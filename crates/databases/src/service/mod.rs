@@ -17,6 +17,7 @@ mod record;
 pub mod rehearsal;
 mod relay;
 mod session;
+mod settle;
 mod tap;
 mod text;
 

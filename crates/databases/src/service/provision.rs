@@ -44,6 +44,10 @@ struct State {
     roles: Vec<String>,
     /// It may be open at the server.
     open: bool,
+    /// Processes of sessions that are over and go on at the server: the user loses its logins and roles before these end.
+    outlived: Vec<u32>,
+    /// It has lost them.
+    shut: bool,
     /// Which of those that try again later is the newest; the others give up.
     retry: u64,
 }
@@ -226,9 +230,10 @@ impl Provisioned {
         Ok(true)
     }
 
-    /// The session has ended: closes the user when it was the last.
-    pub(crate) async fn leave(mut self) {
+    /// The session has ended: closes the user when it was the last. `outlived` is its process at the server, where that goes on.
+    pub(crate) async fn leave(mut self, outlived: Option<u32>) {
         let counted = std::mem::take(&mut self.counted);
+        self.whom.user.state().outlived.extend(outlived);
         self.unsure = false;
         self.whom.clone().leave(counted).await;
     }
@@ -257,14 +262,14 @@ impl Whom {
         }
         let closed = self.close(self.shared.pace.looks).await;
         let tells = match &closed {
-            Ok(Closed::InUse) => true,
+            Ok(Closed::InUse | Closed::Shut) => true,
             Ok(_) => false,
             Err(error) => {
                 self.left(&error.to_string());
                 false
             }
         };
-        if matches!(closed, Ok(Closed::InUse) | Err(_)) {
+        if matches!(closed, Ok(Closed::InUse | Closed::Shut) | Err(_)) {
             tokio::spawn(self.later(tells));
         }
     }
@@ -281,7 +286,7 @@ impl Whom {
             if self.user.state().retry != number {
                 return;
             }
-            if !matches!(self.close(1).await, Ok(Closed::InUse) | Err(_)) {
+            if !matches!(self.close(1).await, Ok(Closed::InUse | Closed::Shut) | Err(_)) {
                 return;
             }
         }
@@ -313,6 +318,12 @@ impl Whom {
         let name = self.wanted.permit.db_user();
         let event = match &closed {
             Closed::InUse | Closed::Settled => return Ok(closed),
+            Closed::Shut if std::mem::replace(&mut self.user.state().shut, true) => return Ok(closed),
+            Closed::Shut => record::event(&self.about, Code::DatabaseUserDeactivated)
+                .message(format!(
+                    "the database user {name} was closed to logins, and a process of it goes on"
+                ))
+                .field("not_dropped", "a process of a session that is over has not ended"),
             Closed::Dropped => record::event(&self.about, Code::DatabaseUserDropped)
                 .message(format!("the database user {name} was dropped")),
             Closed::Deactivated { why } => {
@@ -339,17 +350,22 @@ impl Whom {
                 return Ok(Closed::Settled);
             }
             // Without the turn, so that whoever comes does not wait for it.
-            if is_active(admin, permit.db_user()).await? {
+            let outlived = self.user.state().outlived.clone();
+            if !only(&outlived, &processes(admin, permit.db_user()).await?) {
                 continue;
             }
             let _turn = self.user.turn.lock().await;
             if self.user.is_settled() {
                 return Ok(Closed::Settled);
             }
-            match close(admin, permit.db_user(), drops).await? {
+            match close(admin, permit.db_user(), drops, &outlived).await? {
                 Closed::InUse => {}
+                Closed::Shut => return Ok(Closed::Shut),
                 closed => {
-                    self.user.state().open = false;
+                    let mut state = self.user.state();
+                    (state.open, state.shut) = (false, false);
+                    state.outlived.clear();
+                    drop(state);
                     return Ok(closed);
                 }
             }
@@ -434,6 +450,8 @@ async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Option<
 enum Closed {
     /// It has sessions, of other agents perhaps: the last one to end closes it.
     InUse,
+    /// It has lost its logins and roles. What goes on of it is processes of sessions that are over.
+    Shut,
     /// Nothing had to be done: somebody came, somebody else closed it, or it is not ours any more.
     Settled,
     Dropped,
@@ -445,11 +463,21 @@ enum Closed {
 
 /// Whether it has a session, through whomever.
 async fn is_active(admin: &mut Admin, user: &str) -> Result<bool, ConnectError> {
-    let active = format!("select 1 from pg_stat_activity where usename = {} limit 1", literal(user));
-    Ok(!admin.run(&active).await?.is_empty())
+    Ok(!processes(admin, user).await?.is_empty())
 }
 
-async fn close(admin: &mut Admin, user: &str, drops: bool) -> Result<Closed, ConnectError> {
+/// The processes of its sessions, whoever they go through.
+async fn processes(admin: &mut Admin, user: &str) -> Result<Vec<String>, ConnectError> {
+    let active = format!("select pid from pg_stat_activity where usename = {} limit 1000", literal(user));
+    Ok(admin.run(&active).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+}
+
+/// Whether none of them is of a session that goes on.
+fn only(outlived: &[u32], processes: &[String]) -> bool {
+    processes.iter().all(|process| process.parse().is_ok_and(|process| outlived.contains(&process)))
+}
+
+async fn close(admin: &mut Admin, user: &str, drops: bool, outlived: &[u32]) -> Result<Closed, ConnectError> {
     admin.run("begin").await?;
     admin.run(LOCK).await?;
     let has = memberships(admin, user).await?;
@@ -458,13 +486,14 @@ async fn close(admin: &mut Admin, user: &str, drops: bool) -> Result<Closed, Con
         return Ok(Closed::Settled);
     }
     // Somebody has come in between.
-    if is_active(admin, user).await? {
+    let left = processes(admin, user).await?;
+    if !only(outlived, &left) {
         admin.run("rollback").await?;
         return Ok(Closed::InUse);
     }
     let who = identifier(user);
     let mut why = None;
-    if drops {
+    if drops && left.is_empty() {
         admin.run("savepoint dropping").await?;
         match admin.run(&format!("drop role {who}")).await {
             Ok(_) => {
@@ -483,7 +512,7 @@ async fn close(admin: &mut Admin, user: &str, drops: bool) -> Result<Closed, Con
         admin.run(&format!("revoke {} from {who}", identifier(role))).await?;
     }
     admin.run("commit").await?;
-    Ok(Closed::Deactivated { why })
+    Ok(if left.is_empty() { Closed::Deactivated { why } } else { Closed::Shut })
 }
 
 /// The roles that a user is a member of.

@@ -214,7 +214,7 @@ impl<'a> Middle<'a> {
     }
 }
 
-/// Carries a session to its end.
+/// Carries a session to its end. Gives back the connection to the server, which may not have ended.
 pub(crate) async fn run<S>(
     client: S,
     upstream: Upstream,
@@ -222,7 +222,7 @@ pub(crate) async fn run<S>(
     tap: Tap,
     control: Control<'_>,
     cancel: impl AsyncFnOnce(),
-) -> (End, Carried)
+) -> (End, Carried, Upstream)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -290,7 +290,8 @@ where
         tap.totals
     });
     let _ = middle.put(true).await;
-    (end, Carried { from_client: up.carried, to_client: down.carried, totals })
+    let carried = Carried { from_client: up.carried, to_client: down.carried, totals };
+    (end, carried, down.from.unsplit(up.to))
 }
 
 async fn from_client<S, R>(up: &mut Way<R, WriteHalf<S>>, middle: &Middle<'_>) -> End

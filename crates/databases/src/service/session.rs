@@ -19,6 +19,7 @@ use super::live::{Listed, Running};
 use super::provision::{self, Provisioned};
 use super::record::{self, Record};
 use super::relay::{self, Carried, End};
+use super::settle::Backend;
 use super::tap::Tap;
 use super::{Asked, Came, Shared, Wanted, cancel};
 use crate::postgres::error::{Refusal, SqlState};
@@ -51,7 +52,7 @@ where
     let activity = Activity::new();
     let greeted = send(&mut client, &greeting).await;
     drop(opening);
-    let (end, carried) = if greeted {
+    let (end, carried, stream) = if greeted {
         drop(greeting);
         let options = wanted.permit.options();
         let about = record.about.clone();
@@ -73,11 +74,16 @@ where
         };
         relay::run(client, stream, (rest, server_rest), tap, control, cancel).await
     } else {
-        (End::ClientGone, Carried::default())
+        (End::ClientGone, Carried::default(), stream)
     };
     Box::pin(ends(&end, &carried, record, &activity)).await;
+    let mut backend = Backend { shared, wanted: &wanted, entry: &listed.entry, stream };
+    let gone = Box::pin(backend.goes()).await;
     if let Some(provisioned) = provisioned {
-        Box::pin(provisioned.leave()).await;
+        Box::pin(provisioned.leave(backend.process().filter(|_| !gone))).await;
+    }
+    if !gone {
+        Box::pin(backend.see_off()).await;
     }
     drop(listed);
     drop(entered);
@@ -201,7 +207,7 @@ async fn open(
         }
         Err(error) => {
             if let Some(provisioned) = provisioned {
-                provisioned.leave().await;
+                provisioned.leave(None).await;
             }
             Err(error)
         }

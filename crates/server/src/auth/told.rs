@@ -108,6 +108,7 @@ fn about_databases(code: &Code) -> bool {
             | Code::DatabaseSessionRefused
             | Code::DatabaseSessionCut
             | Code::DatabaseSessionLost
+            | Code::DatabaseBackendLeft
             | Code::DatabaseQuery
             | Code::DatabaseCopy
             | Code::DatabaseFunctionCall

@@ -11,6 +11,7 @@
 mod ends;
 mod records;
 mod refusals;
+mod settles;
 mod users;
 
 /// Statements of `app` that the server is in the middle of.

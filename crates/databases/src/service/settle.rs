@@ -1,0 +1,135 @@
+//! Sees off the server's end of a session.
+//!
+//! PostgreSQL notices that a client has gone when it next reads or writes: until then it works on, and a statement that catches
+//! its cancellation goes on and commits. So the agent watches the connection until the server closes it, and where that does
+//! not come has the process terminated (`pg_terminate_backend`), again and again until it is gone. Until then the session is
+//! one in the list and in every count.
+
+use std::time::Duration;
+
+use sallyport_access::DatabaseUserMode;
+use sallyport_audit::Code;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::admin::{Admin, literal};
+use super::connect::{self, ConnectError, Upstream};
+use super::live::{Entry, Running};
+use super::{Shared, Wanted, record};
+
+/// How often a process is terminated before the agent gives it up: with the pauses between, some ten minutes.
+const TRIES: u32 = 24;
+/// Longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The server's end of a session whose client is gone or cut off.
+pub(crate) struct Backend<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) wanted: &'a Wanted,
+    pub(crate) entry: &'a Entry,
+    pub(crate) stream: Upstream,
+}
+
+impl Backend<'_> {
+    /// Waits for the server to close the connection, which it does when the process ends, and terminates the process once where
+    /// it does not. Whether it is gone; where it is not, an event says so.
+    pub(crate) async fn goes(&mut self) -> bool {
+        let pace = self.shared.pace;
+        if self.closes(pace.cancelled).await {
+            return true;
+        }
+        let failed = self.terminate().await.err();
+        if self.closes(pace.terminated).await {
+            return true;
+        }
+        self.left(failed);
+        false
+    }
+
+    /// Goes on terminating the process until it is gone, or nothing is to be expected any more.
+    pub(crate) async fn see_off(mut self) {
+        let mut pause = self.shared.pace.terminated;
+        for _ in 0..TRIES {
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            if self.closes(pause).await {
+                return;
+            }
+            if let Err(problem) = self.terminate().await {
+                tracing::debug!(problem, "a database's process could not be terminated");
+            }
+        }
+        let _ = self.closes(pause).await;
+    }
+
+    /// The process's number at the server.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.entry.upstream.get().and_then(|running| running.key.as_ref()).map(|key| key.process)
+    }
+
+    /// Whether the server closes the connection within this time. What it still says is for nobody.
+    async fn closes(&mut self, within: Duration) -> bool {
+        let stream = &mut self.stream;
+        let closing = async {
+            let mut waste = vec![0; 16 * 1024];
+            while stream.read(&mut waste).await.is_ok_and(|read| read > 0) {}
+        };
+        timeout(within, closing).await.is_ok()
+    }
+
+    /// Has the server terminate the session's process, as the user that it is of: each may end their own.
+    async fn terminate(&self) -> Result<(), String> {
+        let Some(Running { tls, key: Some(key), .. }) = self.entry.upstream.get() else {
+            return Err("the database has not said which process it is".to_owned());
+        };
+        let wanted = self.wanted;
+        let name = wanted.db_name();
+        let mut own = Admin::log_in(self.shared, wanted, tls.clone(), name).await;
+        if own.is_err() {
+            // The certificate of the session's beginning may have ended.
+            own = match connect::tls_for(self.shared, wanted).await {
+                Ok(tls) => Admin::log_in(self.shared, wanted, tls, name).await,
+                Err(error) => Err(error),
+            };
+        }
+        let admin = match own {
+            Ok(admin) => Ok(admin),
+            // A user that was made for its sessions is closed to logins by now; who makes users may be allowed to end them.
+            Err(_) if wanted.permit.options().user_mode != DatabaseUserMode::Off => {
+                Admin::connect(self.shared, &Wanted { provisioning: true, ..wanted.clone() }).await
+            }
+            Err(error) => Err(error),
+        };
+        let mut admin = admin.map_err(|error| error.to_string())?;
+        // A pooler may have made the number up. So it has to be a process of this user's in this database.
+        let terminate = format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where pid = {} and usename = {} and datname = {}",
+            key.process,
+            literal(wanted.user()),
+            literal(name)
+        );
+        let ended = timeout(self.shared.settings.patience, admin.run(&terminate)).await;
+        admin.close().await;
+        match ended {
+            Ok(Ok(rows)) if rows.is_empty() => Err(format!(
+                "the database has no process {} of the user {}: is a pooler between?",
+                key.process,
+                wanted.user()
+            )),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(ConnectError::Server { code, message, .. })) => Err(format!("{message} ({code})")),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the database has not answered".to_owned()),
+        }
+    }
+
+    fn left(&self, failed: Option<String>) {
+        let why = failed.unwrap_or_else(|| "it goes on although it was terminated".to_owned());
+        let mut event = record::event(&self.entry.about, Code::DatabaseBackendLeft)
+            .message(format!("the session's process at the database has not ended: {why}"));
+        if let Some(process) = self.process() {
+            event = event.field("process", process);
+        }
+        metrics::counter!("sallyport_database_backends_left_total").increment(1);
+        self.shared.settings.sink.emit(event);
+    }
+}
