@@ -211,6 +211,8 @@ codes! {
     SessionJoined = "SP2031I", "session.joined";
     /// Somebody who had joined a session left it.
     SessionLeft = "SP2032I", "session.left";
+    /// What a session ran at a registered server may go on: it was cut, and the server has not said that its process ended.
+    SessionOutlived = "SP2033W", "session.outlived";
 
     /// A session with a database began.
     DatabaseSessionStart = "SP2200I", "db.session.start";

@@ -73,6 +73,7 @@ fn reported_by(role: HostRole, code: &Code) -> bool {
                 | Code::RecordingResumed
                 | Code::SessionJoined
                 | Code::SessionLeft
+                | Code::SessionOutlived
                 | Code::SessionTerminated
                 | Code::CryptoQuarantined
                 | Code::CryptoProfileStale

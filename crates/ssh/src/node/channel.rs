@@ -42,12 +42,19 @@ pub(super) struct Wanted {
     pub(super) display: Option<DisplayAsked>,
 }
 
-pub(super) struct FromClient(pub(super) Arc<Inbox>);
+pub(super) struct FromClient {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) shared: Arc<Shared>,
+}
 
 #[async_trait]
 impl Input for FromClient {
     async fn next(&mut self) -> Option<Incoming> {
-        self.0.next().await
+        match self.inbox.next().await {
+            // A lock takes the client away as well, and what it ends may not pass for what the client has left.
+            None => self.shared.denied().map(Incoming::Cut),
+            incoming => incoming,
+        }
     }
 }
 
@@ -162,7 +169,8 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
 
     let began = Instant::now();
     let ended = {
-        let input: Box<dyn Input> = Box::new(FromClient(door.inbox.clone()));
+        let input: Box<dyn Input> =
+            Box::new(FromClient { inbox: door.inbox.clone(), shared: shared.clone() });
         let output: Arc<dyn Output> = Arc::new(door.clone());
         let (input, output) = match &hub {
             Some(hub) => hub.wrap(input, output),

@@ -181,6 +181,12 @@ impl Tap for Record {
             Happening::Input(bytes) if self.how.input => self.note(Body::Input(bytes)).await,
             // How it ended is what the recording's end says.
             Happening::Input(_) | Happening::Exit(_) => Ok(()),
+            Happening::Outlived => {
+                let message =
+                    "the server has not said that what the session ran has ended, after HUP, TERM and KILL";
+                self.sink.emit(self.event(Code::SessionOutlived).message(message));
+                Ok(())
+            }
             Happening::Resize(size) => self.note(Body::Resize { cols: size.columns, rows: size.rows }).await,
             Happening::File(operation) => {
                 self.sink.emit(file_event(self.event(Code::SessionSftp), &operation));

@@ -138,7 +138,7 @@ pub(super) async fn session(door: Door, wanted: Wanted, place: &dyn Place) {
     }
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let asked = Asked { kind, terminal, environment, hash_files: false, from: None, display };
-    let input = Box::new(FromClient(door.inbox.clone()));
+    let input = Box::new(FromClient { inbox: door.inbox.clone(), shared: door.shared.clone() });
     let ended = place.run(asked, None, input, Arc::new(door.clone()), Arc::new(Nobody)).await;
     drop(reaches);
     if let Some(reason) = &ended.cut {

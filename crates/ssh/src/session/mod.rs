@@ -135,6 +135,8 @@ pub enum Happening {
     File(FileOperation),
     /// The end of the process.
     Exit(Exit),
+    /// The session was cut, and the server that it ran on has not said that its process ended.
+    Outlived,
 }
 
 /// The tap wants the session to end, for this reason.

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::again::again;
 use super::{HangUp, window};
@@ -13,6 +15,12 @@ use crate::node::door::REFUSED_STATUS;
 use crate::session::{Channel, Early, Ended, Exit, Happening, Incoming, Input, Output, Signal, Stop, Tap};
 use crate::sftp::observe::{Observer, Seen};
 use crate::sftp::passing::Passed;
+
+/// What the server is asked to send to the process of a session that was cut, one after the other. sshd sends it to the process
+/// group; what has left that, as by setsid(1), is out of its reach.
+const CUT_SIGNALS: [&str; 3] = ["HUP", "TERM", "KILL"];
+/// How long each of them has before the next.
+const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// RFC 4254 §6.10's name.
 fn signal_name(signal: Signal) -> Option<String> {
@@ -52,6 +60,7 @@ pub(super) async fn carry(
 ) -> Ended {
     let (to_server, mut from_server) = session.split();
     let mut hang_up = HangUp(Some(to_server.clone()));
+    let told = Arc::clone(&tap);
     let carrying = Carrying {
         connection,
         name,
@@ -80,8 +89,18 @@ pub(super) async fn carry(
         }
     };
     let mut cut = match early {
-        Some(Early::Cut(reason)) => Some(reason),
-        Some(Early::Gone) => None,
+        Some(Early::Cut(reason)) => {
+            if !connection.is_native() {
+                hang_up.0 = None;
+                // The client is told at once.
+                tokio::spawn(end(to_server, from_server, told));
+            }
+            Some(reason)
+        }
+        Some(Early::Gone) => {
+            let _ = to_server.signal("HUP").await;
+            None
+        }
         None => {
             // It has ended there.
             hang_up.0 = None;
@@ -98,6 +117,35 @@ pub(super) async fn carry(
         bytes_out: carrying.bytes_out.load(Ordering::Relaxed),
         exit: carrying.exit.into_inner(),
         cut,
+    }
+}
+
+/// Ends what a session that was cut runs: closing the channel ends nothing that does not read or write.
+async fn end(to_server: SessionInput, mut from_server: SessionOutput, tap: Arc<dyn Tap>) {
+    let mut ended = false;
+    // What reads ends by this, also where sshd passes on no signals: to subsystems and forced commands.
+    let _ = to_server.eof().await;
+    for signal in CUT_SIGNALS {
+        let _ = to_server.signal(signal).await;
+        let exit = async {
+            loop {
+                match from_server.next().await {
+                    Some(client::Output::Exit(client::Exit::Status(_) | client::Exit::Signal { .. })) => {
+                        return true;
+                    }
+                    Some(client::Output::Exit(_)) | None => return false,
+                    Some(_) => {}
+                }
+            }
+        };
+        if let Ok(said) = timeout(CUT_GRACE, exit).await {
+            ended = said;
+            break;
+        }
+    }
+    let _ = to_server.close().await;
+    if !ended {
+        let _ = tap.happened(Happening::Outlived).await;
     }
 }
 

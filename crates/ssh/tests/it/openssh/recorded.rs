@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::openssh::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, openssh_config};
-use crate::world::until;
+use crate::world::{accounts, until};
 
 #[derive(Debug)]
 struct Known {
@@ -61,6 +61,8 @@ pub(crate) struct Behind {
     address: std::net::SocketAddr,
     pub(crate) proof: ServerProof,
     pub(crate) pair: Pair,
+    /// As whom alice logs in.
+    login: String,
     /// Who signs logins there.
     pub(crate) by: Box<dyn Fn() -> LoginBy + Send + Sync>,
     /// The logins that an agent has signed: the key's id, and whether the agent was forwarded.
@@ -86,14 +88,14 @@ impl Upstream for Behind {
     async fn credentials(&self, user: &Identity, shown: &str, login: &Login) -> Result<Credentials, String> {
         assert_eq!(user.display_name(), "alice");
         assert!(shown.contains("-cert-v01@openssh.com "), "{shown}");
-        assert_eq!(login.as_str(), account());
+        assert_eq!(login.as_str(), self.login);
         Ok(self.pair.credentials())
     }
     fn login_by(&self) -> LoginBy {
         (self.by)()
     }
     fn signed(&self, login: &AgentLogin<'_>) {
-        assert_eq!((login.identity.display_name().as_str(), login.login.as_str()), ("alice", &*account()));
+        assert_eq!((login.identity.display_name().as_str(), login.login.as_str()), ("alice", &*self.login));
         let key_id = login.certificate.key_id().to_owned();
         self.signed.lock().unwrap().push((key_id, login.forwarded));
     }
@@ -127,11 +129,6 @@ impl World {
         let cluster = Cluster::new();
         let host = cluster.host(NODE, role);
         let sshd = Sshd::start(&cluster, &host, sshd);
-        let role = format!(
-            "kind: role\nversion: v1\nmetadata:\n  name: access\nspec:\n  allow:\n    logins: [{}]\n    \
-             node_labels:\n      '*': '*'\n  options: {{{options}}}\n",
-            account()
-        );
         let kind = NodeKind::OpenSsh(OpenSshServer {
             address: sshd.address.to_string(),
             via: None,
@@ -139,6 +136,23 @@ impl World {
             names: Vec::new(),
             trust: ServerTrust::default(),
         });
+        let mut behind = Behind {
+            address: sshd.address,
+            proof: ServerProof { name: NODE.to_owned(), trust: cluster.trust.clone(), pinned: None },
+            pair: cluster.user(),
+            login: account(),
+            by: Box::new(|| LoginBy::Itself),
+            signed: Arc::default(),
+        };
+        change(&mut behind);
+        if behind.login != account() {
+            behind.pair = cluster.user_from("alice", &[&behind.login], time::OffsetDateTime::now_utc());
+        }
+        let role = format!(
+            "kind: role\nversion: v1\nmetadata:\n  name: access\nspec:\n  allow:\n    logins: [{}]\n    \
+             node_labels:\n      '*': '*'\n  options: {{{options}}}\n",
+            behind.login
+        );
         let known = Arc::new(Known {
             trust: cluster.trust.clone(),
             node: Arc::new(Node {
@@ -151,14 +165,6 @@ impl World {
             locks: Mutex::new(Arc::from([])),
             changes: watch::channel(0).0,
         });
-        let mut behind = Behind {
-            address: sshd.address,
-            proof: ServerProof { name: NODE.to_owned(), trust: cluster.trust.clone(), pinned: None },
-            pair: cluster.user(),
-            by: Box::new(|| LoginBy::Itself),
-            signed: Arc::default(),
-        };
-        change(&mut behind);
         let user = behind.pair.clone();
         let sink = Arc::new(MemorySink::default());
         let recipient = hpke::RecipientKey::generate().unwrap();
@@ -210,6 +216,14 @@ impl World {
         let mut command = self.program("ssh");
         command.arg(arguments[0]).args(&arguments[1..]);
         self.run(command).await
+    }
+
+    /// Locks alice out.
+    fn lock(&self) {
+        let lock =
+            "kind: lock\nversion: v1\nmetadata: {name: l}\nspec: {target: {user: alice}, message: enough}\n";
+        *self.known.locks.lock().unwrap() = Arc::from([Lock::parse(lock).unwrap()]);
+        self.known.changes.send_modify(|count| *count += 1);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -398,10 +412,7 @@ async fn a_lock_and_the_end_of_the_server_end_sessions_with_words() {
     command.args([NODE, "sleep 60"]);
     let locked = async {
         world.event("session.exec", |_| true).await;
-        let lock =
-            "kind: lock\nversion: v1\nmetadata: {name: l}\nspec: {target: {user: alice}, message: enough}\n";
-        *world.known.locks.lock().unwrap() = Arc::from([Lock::parse(lock).unwrap()]);
-        world.known.changes.send_modify(|count| *count += 1);
+        world.lock();
     };
     let (output, ()) = tokio::join!(world.run(command), locked);
     assert_eq!(output.status.code(), Some(255));
@@ -419,6 +430,74 @@ async fn a_lock_and_the_end_of_the_server_end_sessions_with_words() {
     assert_eq!(output.status.code(), Some(255));
     assert!(text(&output.stderr).contains("was lost"), "{}", text(&output.stderr));
     assert_ne!(world.address.port(), 0);
+}
+
+/// An account that is gone when this is: sshd passes on no signals to sessions of root's.
+struct Account(String);
+
+impl Account {
+    fn new() -> Self {
+        let login = format!("sp-cut-{}", std::process::id());
+        let made = accounts("useradd", &["-M", "-d", "/", "-s", "/bin/sh", "-p", "*", &login]);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        Self(login)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        accounts("userdel", &["-f", &self.0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_cut_ends_at_the_server() {
+    if !nix::unistd::getuid().is_root() {
+        eprintln!("left out: needs root, to make an account");
+        return;
+    }
+    let account = Account::new();
+    let room = tempfile::tempdir().unwrap();
+    fs::set_permissions(room.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // A command that waits, one that ignores what can be ignored, and the same in a terminal.
+    let stubborn = "trap '' HUP TERM; echo $$ > FILE; while :; do sleep 0.1; done";
+    let commands = [("-T", "echo $$ > FILE; exec sleep 600"), ("-T", stubborn), ("-tt", stubborn)];
+    for (number, (terminal, command)) in commands.into_iter().enumerate() {
+        let world =
+            World::with("", &SshdOptions::default(), |behind| behind.login.clone_from(&account.0)).await;
+        let file = room.path().join(number.to_string());
+        let mut program = world.program("ssh");
+        let command = command.replace("FILE", &file.display().to_string());
+        program.args([terminal, "-l", &account.0, NODE, &command]);
+        let locked = async {
+            let process: i32 =
+                until("the command", || fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
+            let process = Path::new("/proc").join(process.to_string());
+            assert!(process.exists());
+            world.lock();
+            process
+        };
+        let (output, process) = tokio::join!(world.run(program), locked);
+        assert!(text(&output.stderr).contains("enough"), "{}", text(&output.stderr));
+        until("the end of what was run", || (!process.exists()).then_some(())).await;
+        assert!(world.sink.events().iter().all(|event| event.kind != "session.outlived"), "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_does_not_end_is_told_of() {
+    // sshd passes on no signals to a command that its own configuration forces.
+    let forced = SshdOptions { extra: "ForceCommand sleep 600\n", ..SshdOptions::default() };
+    let world = World::with("", &forced, |_| {}).await;
+    let mut program = world.program("ssh");
+    program.args([NODE, "true"]);
+    let locked = async {
+        world.event("session.exec", |_| true).await;
+        world.lock();
+    };
+    let (output, ()) = tokio::join!(world.run(program), locked);
+    assert!(text(&output.stderr).contains("enough"), "{}", text(&output.stderr));
+    world.event("session.outlived", |event| event.user == "alice").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
