@@ -164,7 +164,7 @@ codes! {
     NodeJoined = "SP1300I", "node.joined";
     /// A host took the place of another, by a token made for that: the other one is locked.
     NodeReplaced = "SP1303I", "node.replaced";
-    /// A join was refused: the token is wrong, stale, spent, or for another role or other names.
+    /// A join was refused: the token is wrong, stale, spent, or for another role or other names, or the host means another cluster.
     JoinRefused = "SP1300W", "node.join_refused";
     /// Several hosts have one name, since they joined when names could be shared. Said at each start of the authority.
     NameShared = "SP1304W", "node.name_shared";

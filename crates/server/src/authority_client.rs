@@ -234,22 +234,24 @@ pub(crate) async fn first_contact(
     pin: &str,
     cluster: &ClusterName,
 ) -> Result<Channel, ServerError> {
-    let refused = |problem: String| ServerError::Join {
-        what: "this host",
-        problem,
-        fix: format!(
-            "check that {address} is the right address, that it is reachable, and that ca_pin is the one printed with the token"
-        ),
-    };
+    let refused = |problem: String, fix: String| ServerError::Join { what: "this host", problem, fix };
     let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH])
         .map_err(|error| crate::host::certificates("cannot use the CA pin", error))?;
     let config = Arc::new(config);
     let server = sallyport_ca::server_name(HostRole::Auth, cluster);
     // Connected here already, so that the person reads why and not "transport error".
-    let tcp = dial(address).await.map_err(|error| refused(format!("cannot reach {address}: {error}")))?;
+    let tcp = dial(address).await.map_err(|error| {
+        let fix = "check that this is the cluster's address, that the cluster runs, and that no firewall is in between";
+        refused(format!("cannot reach {address}: {error}"), fix.to_owned())
+    })?;
     let tls = handshake(tcp, Arc::clone(&config), &server)
         .await
-        .map_err(|error| refused(format!("{address} did not prove to be the pinned cluster: {error}")))?;
+        .map_err(|error| {
+            let fix = format!(
+                "check that {address} is the cluster's address, and that the CA pin is the one printed with the token"
+            );
+            refused(format!("{address} did not prove to be the pinned cluster: {error}"), fix)
+        })?;
     let first = Arc::new(Mutex::new(Some(Box::new(tls) as BoxIo)));
     let address = address.clone();
     Ok(channel(move || {

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::config::ConfigErrors;
+use tonic::{Code, Status};
+
+use crate::config::{ConfigErrors, HostPort};
 
 /// Why a service could not start or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +67,14 @@ pub enum ServerError {
         /// What to do.
         fix: String,
     },
+    /// The operator: the authority does not let this host join. Its own words say what to do.
+    #[error("{what} has not joined the cluster: the authority refused: {message}")]
+    JoinRefused {
+        /// Which service.
+        what: &'static str,
+        /// What the authority says.
+        message: String,
+    },
     /// A certificate, key or trust problem.
     #[error("{context}")]
     Certificates {
@@ -99,6 +110,27 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// Why a join failed to which the authority, or the way to it, gave this answer.
+    pub(crate) fn of_join(what: &'static str, address: &HostPort, status: &Status) -> Self {
+        match status.code() {
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => {
+                let problem = format!("the authority cannot be asked: {}", status.message());
+                Self::Join { what, problem, fix: check_way(address) }
+            }
+            _ => Self::JoinRefused { what, message: status.message().to_owned() },
+        }
+    }
+
+    /// Why a join failed to which nothing came back.
+    pub(crate) fn unanswered_join(
+        what: &'static str,
+        address: impl std::fmt::Display,
+        waited: Duration,
+    ) -> Self {
+        let problem = format!("no answer within {} s", waited.as_secs());
+        Self::Join { what, problem, fix: check_way(address) }
+    }
+
     /// An error with every cause behind it, on one line.
     #[must_use]
     pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
@@ -114,4 +146,8 @@ impl ServerError {
         }
         text
     }
+}
+
+fn check_way(address: impl std::fmt::Display) -> String {
+    format!("check that {address} is reachable and that the authority runs, then start again")
 }

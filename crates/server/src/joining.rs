@@ -60,6 +60,7 @@ impl Membership {
             ssh_public_key: keys.ssh_public(),
             tls_public_key: keys.tls_public().into(),
             public_names: self.public_names.clone(),
+            cluster: self.cluster.to_string(),
             ..v1::JoinRequest::default()
         }
     }
@@ -324,22 +325,8 @@ async fn with_token(
     let answer = tokio::time::timeout(CALL_TIMEOUT, login.join(request)).await;
     let issued = match answer {
         Ok(Ok(issued)) => issued.into_inner(),
-        Ok(Err(status)) => {
-            return Err(ServerError::Join {
-                what,
-                problem: format!("the authority refused: {}", status.message()),
-                fix: again(what),
-            });
-        }
-        Err(_) => {
-            return Err(ServerError::Join {
-                what,
-                problem: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
-                fix: format!(
-                    "check that {address} is reachable and that the authority runs, then start again"
-                ),
-            });
-        }
+        Ok(Err(status)) => return Err(ServerError::of_join(what, address, &status)),
+        Err(_) => return Err(ServerError::unanswered_join(what, address, CALL_TIMEOUT)),
     };
     keys.certified(issued, &membership.cluster, OffsetDateTime::now_utc())
 }

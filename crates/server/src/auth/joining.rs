@@ -31,6 +31,17 @@ fn refusal(reason: &'static str, status: Status) -> JoinRefusal {
     JoinRefusal { status, reason }
 }
 
+/// What lets a host of a role join whose token does not.
+fn make_one(role: HostRole) -> String {
+    let role = host_role_name(role);
+    match role {
+        "openssh" => format!("make one for it: sallyport admin tokens add --role {role}"),
+        _ => format!(
+            "make one for it with `sallyport admin tokens add --role {role}` and put it under {role}.join"
+        ),
+    }
+}
+
 fn unreadable(error: &StoreError) -> JoinRefusal {
     refusal("state", storage(error))
 }
@@ -81,6 +92,7 @@ impl Inner {
                 Status::resource_exhausted("too many failed attempts from this address; try again later"),
             ));
         }
+        self.is_meant(&request.cluster).map_err(|status| refusal("another cluster", status))?;
         let role = host_role(&request.role).ok_or_else(|| {
             refusal(
                 "role",
@@ -141,6 +153,20 @@ impl Inner {
         Ok(answer)
     }
 
+    /// Asked before the token is spent: a host that means another cluster refuses the certificates that it gets here.
+    fn is_meant(&self, cluster: &str) -> Result<(), Status> {
+        if cluster.is_empty() || cluster == self.config.cluster.as_str() {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "this is the authority of the cluster {own}, and the host is configured for the cluster {other}; put cluster: {own} \
+             into its configuration and start it again with the same token, which is not spent, or give it the address, \
+             token and pin of {other}",
+            own = self.config.cluster,
+            other = shown(cluster),
+        )))
+    }
+
     /// Takes one use of a token and the names that the host wants, in one step each: of two hosts that come at once with a
     /// token for one, or with one name, one is refused.
     async fn spend(
@@ -150,7 +176,7 @@ impl Inner {
         now: OffsetDateTime,
     ) -> Result<(TokenRecord, Reserved<'_>), JoinRefusal> {
         let refuse = |reason, text: &str| refusal(reason, Status::permission_denied(text.to_owned()));
-        let next = "make a new one: sallyport admin tokens add";
+        let next = make_one(wanted.role);
         let name: String = request.token.chars().take(TOKEN_NAME).collect();
         let mut reserved = None;
         for attempt in 0..JOIN_ATTEMPTS {
@@ -171,7 +197,7 @@ impl Inner {
             }
             if token.role != wanted.role {
                 let text = format!(
-                    "this token is for a {}, not a {}",
+                    "this token is for a {}, not a {}; {next}",
                     host_role_name(token.role),
                     host_role_name(wanted.role)
                 );

@@ -166,7 +166,7 @@ async fn join_cluster(join: Join) -> Result<Given, ServerError> {
     let any = ClusterName::new("any").map_err(|error| certificates("cannot name a cluster", error))?;
     let channel = first_contact(&join.proxy, &join.ca_pin, &any).await?;
     let mut login = LoginClient::new(channel);
-    let ping = within(login.ping(v1::PingRequest {})).await?;
+    let ping = joining(&join.proxy, login.ping(v1::PingRequest {})).await?;
     let cluster =
         ClusterName::new(&ping.cluster).map_err(|error| certificates("cannot read the answer", error))?;
     let suite: Suite = ping.suite.parse().unwrap_or_default();
@@ -181,8 +181,9 @@ async fn join_cluster(join: Join) -> Result<Given, ServerError> {
         address: join.address.clone().unwrap_or_default(),
         via: join.via.clone().unwrap_or_default(),
         trust: if join.layout.user_only { ServerTrust::User.name().to_owned() } else { String::new() },
+        cluster: cluster.to_string(),
     };
-    let issued = within(login.join(request)).await?;
+    let issued = joining(&join.proxy, login.join(request)).await?;
     let identity = identity(issued, &cluster, &key, suite)?;
     identity.store(&join.directory.join(IDENTITY))?;
     let settings = Settings {
@@ -197,14 +198,26 @@ async fn join_cluster(join: Join) -> Result<Given, ServerError> {
     member.given(true).await
 }
 
-/// Waits for an answer, within bounds.
+/// Waits for an answer to a server that has not joined yet, within bounds.
+async fn joining<T>(
+    address: &HostPort,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, ServerError> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(ServerError::of_join(WHAT, address, &status)),
+        Err(_) => Err(ServerError::unanswered_join(WHAT, address, CALL_TIMEOUT)),
+    }
+}
+
+/// Waits for an answer to a member, within bounds.
 async fn within<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, ServerError> {
     match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(refused(format!("the authority refused: {}", status.message()))),
-        Err(_) => Err(refused(format!("no answer within {} s", CALL_TIMEOUT.as_secs()))),
+        Err(_) => Err(ServerError::unanswered_join(WHAT, "the proxy", CALL_TIMEOUT)),
     }
 }
 

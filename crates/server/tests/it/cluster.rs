@@ -392,19 +392,55 @@ async fn tokens_join_once_and_only_with_the_right_pin() {
     let wrong = format!("sha256:{}", "0".repeat(64));
     let error = node("web-2", join(&token, &wrong)).await.unwrap_err().to_string();
     assert!(error.contains("did not prove to be the pinned cluster"), "{error}");
+    assert!(error.ends_with("the CA pin is the one printed with the token"), "{error}");
     let error = node("web-2", join("nonsense", &pin)).await.unwrap_err().to_string();
     assert!(error.contains("the authority refused") && error.contains("tokens add --role node"), "{error}");
     let error = node("web-2", sallyport_server::config::JoinConfig::default()).await.unwrap_err().to_string();
     assert!(error.contains("no join token is configured"), "{error}");
     let error = node("localhost", join(&token, &pin)).await.unwrap_err().to_string();
     assert!(error.contains("may not be called localhost"), "a name that means something else: {error}");
+    assert!(!error.contains("tokens add"), "another token does not mend a name: {error}");
     node("web-2", join(&token, &pin)).await.unwrap().ready(PATIENCE).await.unwrap();
     let error = node("web-3", join(&token, &pin)).await.unwrap_err().to_string();
     assert!(error.contains("the authority refused"), "a replayed token: {error}");
     let (proxy_token, pin) = support::token(&mut admin, "proxy").await;
     let error = node("web-4", join(&proxy_token, &pin)).await.unwrap_err().to_string();
     assert!(error.contains("the authority refused"), "a token of another role: {error}");
+    assert_eq!(error.matches("tokens add").count(), 1, "advice comes once: {error}");
     events(&mut admin, "SP1300W").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_of_another_clusters_configuration_spends_no_token() {
+    let cluster = Cluster::without_node().await;
+    let (token, pin) = token(&mut cluster.admin().await, "node").await;
+    let node = |of: &str| {
+        let mut node = config(&cluster.directory.path().join(of));
+        node.cluster = sallyport_access::ClusterName::new(of).unwrap();
+        let proxy_server = Some(cluster.proxy());
+        let join = join(&token, &pin);
+        node.node =
+            Some(sallyport_server::config::NodeSection { proxy_server, join, ..node_section("web-1") });
+        sallyport_server::start(node)
+    };
+    let error = node("tset").await.unwrap_err();
+    let error = ServerError::chain(&error);
+    let own = support::cluster();
+    let told = [format!("cluster {own},"), "cluster tset;".to_owned(), format!("put cluster: {own} into")];
+    assert!(told.iter().all(|part| error.contains(part)), "{error}");
+    assert!(!error.contains("tokens add"), "no other token is needed: {error}");
+    let hosts = v1::ListNodesRequest { hosts: true, ..Default::default() };
+    let mut client = ClusterClient::new(admin_channel(&cluster).await);
+    let hosts = client.list_nodes(hosts).await.unwrap().into_inner();
+    assert!(!format!("{hosts:?}").contains("web-1"), "nothing is registered: {hosts:?}");
+    let refused = events(&mut cluster.admin().await, "SP1300W").await;
+    assert_eq!(refused[0]["fields"]["reason"], "another cluster", "{refused:?}");
+
+    node(own.as_str()).await.expect("the token is still good").ready(PATIENCE).await.unwrap();
+    // What a program of an earlier release sends.
+    let older = support::member::Joining::new("node", "web-2");
+    assert_eq!(older.request.cluster, "");
+    older.join(&cluster).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

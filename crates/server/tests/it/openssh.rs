@@ -42,6 +42,7 @@ impl Joining {
             address: self.address.to_owned(),
             via: String::new(),
             trust: self.trust.to_owned(),
+            cluster: String::new(),
         };
         let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
         let issued = login.join(request).await?.into_inner();
