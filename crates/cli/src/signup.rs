@@ -63,6 +63,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     }
     let password = new_password(&args)?;
     let otp = if args.no_second_factor { String::new() } else { enrol(&args, &invite.otp_uri)? };
+    let coded = !otp.is_empty();
     let user = client
         .finish_invite(FinishInviteRequest { token: link.token, password, otp })
         .await
@@ -74,6 +75,9 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         return ui::json(&json!({ "cluster": cluster, "user": user, "login": next }));
     }
     ui::data(format!("{} is ready on {}.", Foreign::new(&user), Foreign::new(&cluster)))?;
+    if coded {
+        ui::say("The one-time code is used up now: log in with the next one.");
+    }
     ui::say(format!("Next: {}", Foreign::new(&next)));
     Ok(())
 }

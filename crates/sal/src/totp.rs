@@ -2,6 +2,7 @@
 //! authenticator application understands them.
 
 use std::fmt;
+use std::time::Duration;
 
 use data_encoding::BASE32_NOPAD;
 use time::OffsetDateTime;
@@ -95,13 +96,27 @@ impl Secret {
     /// digits, as keyboards for Chinese, Japanese and Korean write them.
     #[must_use]
     pub fn verify(&self, code: &str, now: OffsetDateTime, last_step: Option<u64>) -> Option<u64> {
+        self.step(code, now).filter(|step| last_step.is_none_or(|last| *step > last))
+    }
+
+    /// How long it takes, once `last_step` is used, until an authenticator shows a code that is not: where `code` is right
+    /// for its time, and of a step that is used. None for every other code. Only who has proven the password may be told.
+    #[must_use]
+    pub fn until_unused(&self, code: &str, now: OffsetDateTime, last_step: Option<u64>) -> Option<Duration> {
+        let last = last_step?;
+        self.step(code, now).filter(|step| *step <= last)?;
+        let next = last.saturating_add(1).saturating_mul(STEP_SECONDS);
+        Some(Duration::from_secs(next.saturating_sub(seconds(now)).max(1)))
+    }
+
+    /// The step that a code belongs to, of those that are accepted at a time.
+    fn step(&self, code: &str, now: OffsetDateTime) -> Option<u64> {
         let code: Zeroizing<String> =
             Zeroizing::new(code.chars().filter(|c| !c.is_whitespace()).map(narrow).collect());
         if code.len() != usize::from(DIGITS) || !code.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let step = self.totp(DIGITS).check(&code, seconds(now))?;
-        last_step.is_none_or(|last| step > last).then_some(step)
+        self.totp(DIGITS).check(&code, seconds(now))
     }
 
     fn totp(&self, digits: u8) -> Totp {
@@ -202,6 +217,22 @@ mod tests {
         assert_eq!(secret.verify(&code, at(1_000_000_000), Some(step - 1)), Some(step));
         assert_eq!(secret.verify(&code, at(1_000_000_000), Some(step)), None);
         assert_eq!(secret.verify(&code, at(1_000_000_000), Some(step + 1)), None);
+    }
+
+    #[test]
+    fn a_used_code_says_when_the_next_comes_and_a_wrong_one_nothing() {
+        let (secret, now) = (rfc_secret(), at(1_000_000_000));
+        let step = 1_000_000_000 / STEP_SECONDS;
+        let left = Duration::from_secs(STEP_SECONDS - 1_000_000_000 % STEP_SECONDS);
+        let code = secret.code(now);
+        assert_eq!(secret.until_unused(&code, now, Some(step)), Some(left));
+        assert_eq!(secret.until_unused(&code, now, Some(step + 1)), Some(left + Duration::from_secs(30)));
+        // One that is a step late: the present one is unused.
+        assert_eq!(secret.until_unused(&code, at(1_000_000_030), Some(step)), Some(Duration::from_secs(1)));
+        assert_eq!(secret.until_unused(&code, now, None), None, "never used");
+        assert_eq!(secret.until_unused(&code, now, Some(step - 1)), None, "not used");
+        assert_eq!(secret.until_unused("000000", now, Some(step)), None, "wrong");
+        assert_eq!(secret.until_unused(&code, at(1_000_000_061), Some(step)), None, "of a time that is over");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod invites;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use sallyport_access::{Identity, Principal, UserName};
@@ -94,6 +95,35 @@ enum Account<'a> {
     Unknown(String),
 }
 
+/// What is wrong with the one-time code of a login.
+enum WrongCode {
+    Missing,
+    Wrong,
+    /// It was right, and is used; how long it takes until the next one comes.
+    Used(Duration),
+    /// The authority cannot read the account's second factor.
+    Unreadable,
+}
+
+impl WrongCode {
+    /// For the log.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "no one-time code",
+            Self::Wrong => "wrong one-time code",
+            Self::Used(_) => "used one-time code",
+            Self::Unreadable => "the second factor cannot be read",
+        }
+    }
+
+    fn until_unused(&self) -> Option<Duration> {
+        match self {
+            Self::Used(left) => Some(*left),
+            Self::Missing | Self::Wrong | Self::Unreadable => None,
+        }
+    }
+}
+
 /// Why a login fails: what the person reads, and what the log says.
 struct LoginRefusal {
     status: Status,
@@ -178,13 +208,22 @@ impl Inner {
         let step = match (right, step) {
             (true, Ok(step)) => step,
             (_, outcome) => {
-                let reason = match outcome {
-                    Err(reason) if right => reason,
-                    _ if credential.password.is_none() => "no password set",
-                    _ => "wrong password",
+                let (reason, used) = match outcome {
+                    Err(wrong) if right => (wrong.reason(), wrong.until_unused()),
+                    _ if credential.password.is_none() => ("no password set", None),
+                    _ => ("wrong password", None),
                 };
                 self.guesses.note(address.ip(), now);
-                return Err(self.failed_login(&account, credential, revision, reason, now).await);
+                let mut refusal = self.failed_login(&account, credential, revision, reason, now).await;
+                // The password is right and so was the code, once: it is the person, or a thief of both, who learns no more than
+                // a code that is not used would have shown. Of every other mistake the answer stays the same.
+                if let Some(left) = used.filter(|_| refusal.status.code() == tonic::Code::Unauthenticated) {
+                    refusal.status = Status::unauthenticated(format!(
+                        "this one-time code was used already; log in with the next one, which comes in {} s",
+                        left.as_secs()
+                    ));
+                }
+                return Err(refusal);
             }
         };
         // From here the person has proven who they are and may read why not.
@@ -295,13 +334,17 @@ impl Inner {
         credential: &CredentialRecord,
         otp: &str,
         now: OffsetDateTime,
-    ) -> Result<Option<u64>, &'static str> {
+    ) -> Result<Option<u64>, WrongCode> {
         let Some(sealed) = &credential.totp_sealed else { return Ok(None) };
-        let secret = self.unseal_totp(user, sealed).map_err(|_| "the second factor cannot be read")?;
-        match secret.verify(otp.trim(), now, credential.last_step) {
-            Some(step) => Ok(Some(step)),
-            None if otp.trim().is_empty() => Err("no one-time code"),
-            None => Err("wrong or used one-time code"),
+        let secret = self.unseal_totp(user, sealed).map_err(|_| WrongCode::Unreadable)?;
+        // Both are asked whatever the password is, so that the time that it takes says nothing of it.
+        let step = secret.verify(otp, now, credential.last_step);
+        let used = secret.until_unused(otp, now, credential.last_step);
+        match (step, used) {
+            (Some(step), _) => Ok(Some(step)),
+            (None, Some(left)) => Err(WrongCode::Used(left)),
+            (None, None) if otp.trim().is_empty() => Err(WrongCode::Missing),
+            (None, None) => Err(WrongCode::Wrong),
         }
     }
 

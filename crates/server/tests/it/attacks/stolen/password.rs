@@ -8,10 +8,20 @@ use super::*;
 
 /// Logs in with a password and a code.
 async fn log_in(cluster: &Cluster, pin: &str, otp: &str) -> Result<v1::LoginResponse, Status> {
+    guess(cluster, pin, "carol", support::PASSWORD, otp).await
+}
+
+async fn guess(
+    cluster: &Cluster,
+    pin: &str,
+    user: &str,
+    password: &str,
+    otp: &str,
+) -> Result<v1::LoginResponse, Status> {
     let mut login = LoginClient::new(pinned(&cluster.proxy(), pin).await);
     let request = v1::LoginRequest {
-        user: "carol".to_owned(),
-        password: support::PASSWORD.to_owned(),
+        user: user.to_owned(),
+        password: password.to_owned(),
         otp: otp.to_owned(),
         ssh_public_key: ssh_line(),
         tls_public_key: spki(),
@@ -52,8 +62,23 @@ async fn it_gives_nothing_without_the_second_factor_and_a_reset_voids_it() {
     // The code that the invite was finished with has been used, and a code of yesterday's is none.
     let yesterday = secret.code(now - time::Duration::DAY);
     for wrong in ["", &code, &yesterday] {
-        denied(&format!("the code {wrong:?}"), log_in(&cluster, &pin, wrong).await);
+        let status = log_in(&cluster, &pin, wrong).await.expect_err(wrong);
+        assert_eq!(status.code(), Code::Unauthenticated, "the code {wrong:?}: {status:?}");
+        let told = status.message();
+        assert_eq!(
+            told.contains("was used already") && told.contains(" s"),
+            wrong == code,
+            "{wrong:?}: {told}"
+        );
+        assert_eq!(told.contains("wrong user name, password or one-time code"), wrong != code, "{told}");
     }
+    // Without the password, neither a used code nor a user's name is told from one that never was.
+    let mut told = std::collections::BTreeSet::new();
+    for user in ["carol", "mallory"] {
+        let status = guess(&cluster, &pin, user, "a wrong password", &code).await.expect_err(user);
+        told.insert((status.code() as i32, status.message().to_owned()));
+    }
+    assert_eq!(told.len(), 1, "{told:?}");
     // What it gives with the second factor; the next step's code is accepted already.
     let next = secret.code(now + time::Duration::seconds(30));
     log_in(&cluster, &pin, &next).await.unwrap();
