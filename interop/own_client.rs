@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use crate::support::{Cluster, PROGRAM, me, ok, refused, stderr, stdout};
+use crate::support::{Cluster, PROGRAM, me, ok, refused, stderr, stdout, wait_for};
 
 #[test]
 fn commands_input_and_exit_codes_are_those_of_ssh() {
@@ -42,6 +42,22 @@ fn labels_select_nodes() {
     assert_eq!(nodes[0]["logins"][0], login.as_str());
     let said = stderr(&alice.run(&["ssh", "-l", &login, "env=none", "true"]));
     assert!(said.contains("env=none"), "{said}");
+    // A node that is away is left out, and told from a command that failed.
+    let away = cluster.nodes.iter().position(|(name, _)| name == "web-2").unwrap();
+    drop(cluster.nodes.remove(away));
+    wait_for("web-2 to be offline", || {
+        let nodes = stdout(&ok(alice.run(&["ls", "--format", "json", "env=prod"])));
+        let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();
+        let web = nodes.as_array().unwrap().iter().find(|node| node["name"] == "web-2");
+        web.is_none_or(|node| node["online"] == false).then_some(())
+    });
+    let ran = alice.run(&["ssh", "-l", &login, "env=prod", "echo here"]);
+    let said = refused(&ran, 254);
+    assert!(said.contains("left out: web-2 (offline)"), "{said}");
+    assert!(stdout(&ran).contains("here"), "{}", stdout(&ran));
+    refused(&alice.run(&["ssh", "-l", &login, "env=prod", "exit 3"]), 3);
+    refused(&alice.run(&["ssh", "-l", &login, "env=*", "exit 3"]), 3);
+    refused(&alice.run(&["ssh", "-l", &login, "env=*", "true"]), 254);
 }
 
 #[test]

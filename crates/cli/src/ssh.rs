@@ -6,6 +6,7 @@ mod flights;
 mod link;
 mod options;
 mod session;
+mod several;
 pub(crate) mod target;
 mod terminal;
 
@@ -13,18 +14,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use sallyport_ssh::client::{
     Display, Endpoint, Forward, Listener, Program, RemoteForward, Report, SessionRequest,
 };
-use sallyport_wire::v1::NodeInfo;
 use tracing::{Instrument, info_span};
 use tracing_subscriber::EnvFilter;
 
 use crate::Global;
-use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
-use crate::ls::Wanted;
 use crate::profile::Stored;
 use crate::trace::{self, PHASE};
 use crate::ui;
@@ -32,15 +29,10 @@ pub(crate) use link::Link;
 use options::{ForwardSpec, Options, RequestTty};
 use target::Target;
 
-/// What ssh exits with when there is no connection.
-const UNREACHABLE: u8 = 255;
-
-/// Nodes that a command runs on at a time, when labels select several.
-const AT_A_TIME: usize = 16;
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Typed after a newline: ~. ends the connection, ~^Z suspends, ~? lists these.\n\
-    Exit code: that of the remote command, or 255 when the connection failed.")]
+    Exit code: that of the remote command, or 255 when the connection failed. With labels: the highest of the nodes';\n\
+    254 when it is 0 and nodes were left out because they are offline.")]
 pub(crate) struct Args {
     /// OS login on the node. Default: your name here, or the one login that your roles give you.
     #[arg(short = 'l', value_name = "LOGIN")]
@@ -169,7 +161,7 @@ async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
     async {
         let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
         if target.is_selector() {
-            return selected(global, &stored, &plan, &target).await;
+            return several::selected(global, &stored, &plan, &target).await;
         }
         let login = login(&stored, &plan, &target)?;
         let link = Link::open(&stored, &target.host, &login, &plan).await?;
@@ -436,113 +428,6 @@ async fn remote_forward(
     Ok(forward)
 }
 
-/// Labels: one node for a person, all of them for a command.
-async fn selected(global: &Global, stored: &Stored, plan: &Plan, target: &Target) -> CliResult<ExitCode> {
-    let chosen = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
-    let authority = Authority::open(&chosen, &AuthorityArgs::default()).await?;
-    let wanted = Wanted { terms: vec![target.host.clone()], ..Wanted::default() };
-    let mut nodes = crate::ls::fetch(&authority, &wanted).await?;
-    nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    let (online, others): (Vec<NodeInfo>, Vec<NodeInfo>) = nodes.into_iter().partition(|node| node.online);
-    let offline = others.iter().any(|node| !is_registered(node));
-    let login = login(stored, plan, target)?;
-    match (online.as_slice(), &plan.program) {
-        ([], _) if others.is_empty() => {
-            Err(CliError::new(format!("no node that you may reach has the labels {}", target.host))
-                .hint("sallyport ls"))
-        }
-        ([], _) => Err(CliError::new(format!(
-            "no node with the labels {} is online: {}",
-            target.host,
-            list(&others)
-        ))
-        .hint(if offline { "sallyport ls" } else { "name one: sallyport ssh NAME" })),
-        ([only], _) => {
-            let is_command = is_command(plan);
-            if is_command {
-                say_left_out(&others);
-            }
-            let link = Link::open(stored, &only.id, &login, plan).await?;
-            let outcome = alone(&link, plan).await;
-            link.connection.disconnect().await;
-            let outcome = outcome?;
-            Ok(if is_command && offline { ExitCode::from(UNREACHABLE) } else { outcome })
-        }
-        (several, Some(_)) if is_command(plan) && plan.trace.is_some() => Err(CliError::new(format!(
-            "--trace shows one connection, and the labels {} select {} nodes",
-            target.host,
-            several.len()
-        ))
-        .hint("name one of them")
-        .exit(Exit::Usage)),
-        (_, Some(program)) if is_command(plan) => {
-            say_left_out(&others);
-            let outcome = everywhere(stored, plan, program, &login, &online).await?;
-            Ok(if offline { ExitCode::from(UNREACHABLE) } else { outcome })
-        }
-        (several, _) => {
-            let names: Vec<String> =
-                several.iter().map(|node| format!("  {}  {}", node.name, node.id)).collect();
-            Err(CliError::new(format!(
-                "the labels {} select {} nodes:\n{}",
-                target.host,
-                several.len(),
-                names.join("\n")
-            ))
-            .hint("name one of them, or give a command to run on all"))
-        }
-    }
-}
-
-/// Whether the nodes that labels select all run the same thing, and a node that does not is missed.
-fn is_command(plan: &Plan) -> bool {
-    plan.stdio.is_none() && matches!(plan.program, Some(Program::Exec(_) | Program::Subsystem(_)))
-}
-
-/// A stock OpenSSH server: nobody asks whether it is there before somebody goes there by its name.
-fn is_registered(node: &NodeInfo) -> bool {
-    node.kind == "openssh"
-}
-
-fn list(left_out: &[NodeInfo]) -> String {
-    let state = |node| if is_registered(node) { "registered, reached by name only" } else { "offline" };
-    left_out.iter().map(|node| format!("{} ({})", node.name, state(node))).collect::<Vec<_>>().join(", ")
-}
-
-fn say_left_out(left_out: &[NodeInfo]) {
-    if !left_out.is_empty() {
-        ui::say(format!("left out: {}", list(left_out)));
-    }
-}
-
-/// A command on several nodes, a prefix before every line. The exit code is the worst of theirs.
-async fn everywhere(
-    stored: &Stored,
-    plan: &Plan,
-    program: &Program,
-    login: &str,
-    nodes: &[NodeInfo],
-) -> CliResult<ExitCode> {
-    let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
-    let runs = futures::stream::iter(nodes).map(|node| async move {
-        let prefix = format!("{:width$} | ", node.name);
-        let outcome = async {
-            let link = Link::open(stored, &node.id, login, plan).await?;
-            let request = plan.request(program.clone(), false);
-            let started = link.start(request).await?;
-            let code = session::collect(&link, started, &prefix).await;
-            link.connection.disconnect().await;
-            code
-        };
-        outcome.await.unwrap_or_else(|error| {
-            ui::say(format!("{prefix}{error}"));
-            UNREACHABLE
-        })
-    });
-    let worst = runs.buffer_unordered(AT_A_TIME).fold(0, |worst, code| async move { code.max(worst) }).await;
-    Ok(ExitCode::from(worst))
-}
-
 /// For commands other than ssh: who goes where, by the same rules.
 pub(crate) fn default_login(stored: &Stored, target: &Target) -> CliResult<String> {
     login(stored, &Plan { options: Options::default(), program: None, stdio: None, trace: None }, target)
@@ -607,16 +492,5 @@ mod tests {
             let error = plan(words).unwrap_err().to_string();
             assert!(error.contains(said), "{words:?}: {error}");
         }
-    }
-
-    #[test]
-    fn what_is_left_out_is_said_with_the_reason() {
-        let node = |name: &str, kind: &str| NodeInfo {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
-            ..NodeInfo::default()
-        };
-        let said = list(&[node("web-2", ""), node("db-1", "openssh")]);
-        assert_eq!(said, "web-2 (offline), db-1 (registered, reached by name only)");
     }
 }
