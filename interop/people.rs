@@ -91,10 +91,18 @@ fn the_first_contact_needs_the_right_pin() {
         alice.run_with_input(&arguments, &format!("{PASSWORD}\n"))
     };
     let unknown = refused(&login(&[]), 255);
-    assert!(unknown.contains("has never seen") && unknown.contains(&cluster.pin), "{unknown}");
+    assert!(unknown.contains("has never seen") && unknown.contains("--ca-pin PIN"), "{unknown}");
+    assert!(!unknown.contains("sha256:"), "what the address itself says is no pin to paste: {unknown}");
     let wrong = format!("sha256:{}", "0".repeat(64));
     let said = refused(&login(&["--ca-pin", &wrong]), 255);
-    assert!(said.contains("is not the cluster") || said.contains("pin"), "{said}");
+    assert!(said.contains("is not the cluster of this pin") && said.contains("an administrator"), "{said}");
+    let link = cluster.invite("bob", "access", &me());
+    let link = format!("{}#{wrong}", link.split('#').next().unwrap());
+    let said = refused(&alice.run_with_input(&["signup", &link, "--password-stdin"], "x\n"), 255);
+    assert!(said.contains("is not the cluster of this pin") && said.contains("invite link"), "{said}");
+    for debug in ["OtherError", "Refused", "InvalidCertificate", "sallyport login", &cluster.pin] {
+        assert!(!said.contains(debug), "{debug}: {said}");
+    }
     refused(&login(&["--ca-pin", "nonsense"]), 2);
     ok(login(&["--ca-pin", &cluster.pin]));
     // Known from now on.

@@ -99,6 +99,15 @@ pub enum CaError {
         /// What is wrong with it.
         reason: String,
     },
+    /// At a first contact: the server's certificate authority is not one of the pinned. Its own pin is not told: it would be the
+    /// next thing that a person tries.
+    #[error(
+        "its certificate authority does not have the pin {expected}; the pin is of another cluster, or something stands between you and it"
+    )]
+    OtherPin {
+        /// The pins, one of which it should have.
+        expected: String,
+    },
     /// X.509 path validation failed for a reason of its own.
     #[error("the certificate was refused: {reason}")]
     Refused {

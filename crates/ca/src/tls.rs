@@ -376,14 +376,10 @@ impl PinnedVerifier {
         let cas: Vec<CaCertificate> =
             intermediates.iter().filter_map(|der| CaCertificate::parse(der).ok()).collect();
         let Some(ca) = cas.iter().find(|ca| self.pins.contains(&ca.pin())) else {
-            return Err(CaError::Refused {
-                reason: match cas.first() {
-                    Some(other) => format!(
-                        "the server's CA has the pin {}, expected {}; the pin is for another cluster, or something stands between you and it",
-                        other.pin(),
-                        self.pins.join(" or ")
-                    ),
-                    None => "the server shows no CA certificate, so it is not a Sallyport cluster".to_owned(),
+            return Err(match cas.is_empty() {
+                false => CaError::OtherPin { expected: self.pins.join(" or ") },
+                true => CaError::Refused {
+                    reason: "the server shows no CA certificate, so it is not a Sallyport cluster".to_owned(),
                 },
             });
         };

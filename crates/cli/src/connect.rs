@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::tls::ProxyClient;
-use sallyport_ca::{Trust, server_name, tls};
+use sallyport_ca::{CaError, Trust, server_name, tls};
 use sallyport_wire::carrier::{Answer, Begun, CarrierError};
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
@@ -160,9 +160,15 @@ async fn tls_over(stream: TcpStream, proxy: &str, config: ClientConfig, name: &s
 
 /// TLS failures in words: the likely cause first, the library's own words behind it.
 fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
-    let said = chain(error, &error.to_string());
+    let refusal = tls::refusal(error);
+    // rustls would show the certificate's fault in its own terms.
+    let said = refusal.map_or_else(|| chain(error, &error.to_string()), ToString::to_string);
     let lower = said.to_ascii_lowercase();
-    if lower.contains("expired") {
+    if let Some(CaError::OtherPin { .. }) = refusal {
+        CliError::new(format!("{proxy} is not the cluster of this pin: {said}"))
+            .hint("get the pin from an administrator (sallyport admin status shows it), or a new invite link")
+            .exit(Exit::Connection)
+    } else if lower.contains("expired") {
         CliError::new(format!("a certificate has expired, or this machine's clock is wrong ({said})"))
             .hint("date; then sallyport login")
             .exit(Exit::NotLoggedIn)
@@ -172,7 +178,7 @@ fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
         ))
         .hint("date; a minute of difference is tolerated")
         .exit(Exit::Connection)
-    } else if lower.contains("pin") || lower.contains("unknownissuer") || lower.contains("unknown issuer") {
+    } else if matches!(refusal, Some(CaError::UnknownIssuer { .. })) || lower.contains("unknownissuer") {
         CliError::new(format!(
             "{proxy} is not the cluster you logged in to, or its certificate authority was replaced ({said})"
         ))

@@ -222,14 +222,17 @@ async fn first_trust(proxy: &str, pin: Option<&str>, earlier: Option<&Stored>) -
         return Ok(FirstTrust::Known { trust: Box::new(trust), cluster: stored.profile.cluster.clone() });
     }
     let pin = connect::unverified_pin(proxy).await?;
-    let next = format!("sallyport login --proxy {proxy} --ca-pin {pin}");
     if !ui::can_ask() {
         return Err(CliError::new(format!(
             "this machine has never seen {proxy}, and there is no terminal to ask whether it is the right one"
         ))
-        .hint(format!("compare its pin with an administrator's, then: {next}"))
+        .hint(format!(
+            "sallyport login --proxy {proxy} --ca-pin PIN  (the pin is from an administrator, who sees it with sallyport admin \
+             status, or what follows # in your invite link)"
+        ))
         .exit(Exit::Connection));
     }
+        // The pin that the address itself shows is no way to know it: who stands in between shows their own.
     ui::say(format!("This machine has never seen the cluster at {proxy}."));
     ui::say(format!("Its certificate authority has the pin\n  {pin}"));
     ui::say("An administrator sees the right one with: sallyport admin status");
