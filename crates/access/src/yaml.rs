@@ -191,16 +191,27 @@ fn parse_with(file: &str, text: &str, options: serde_saphyr::Options) -> Result<
     serde_saphyr::from_str_with_options::<Spanned<Tree>>(text, options).map_err(|error| {
         let at = error.location();
         // The plain rendering quotes no source line: the line at fault may hold a token.
-        let message = error.without_snippet().to_string();
-        let message = message.lines().next().unwrap_or("not YAML").to_owned();
+        let plain = error.without_snippet();
+        let (message, fix) = match plain {
+            serde_saphyr::Error::DuplicateMappingKey { key, .. } => (
+                key.as_ref().map_or("a key is there twice".to_owned(), |key| {
+                    format!("the key {key:?} is there twice")
+                }),
+                "keep one of them",
+            ),
+            other => (
+                format!("this is not valid YAML: {}", other.to_string().lines().next().unwrap_or_default()),
+                "check the indentation (spaces, not tabs) and the quotes near this place",
+            ),
+        };
         Errors {
             file: file.to_owned(),
             problems: vec![Problem {
                 line: at.map_or(0, |at| at.line()),
                 column: at.map_or(0, |at| at.column()),
                 key: String::new(),
-                message: format!("this is not valid YAML: {message}"),
-                fix: "check the indentation (spaces, not tabs) and the quotes near this place".to_owned(),
+                message,
+                fix: fix.to_owned(),
             }],
         }
     })

@@ -45,7 +45,8 @@ pub(super) struct Add {
     /// Databases that a node may serve by its own configuration: a glob of their names. Without, none.
     #[arg(long = "databases", value_name = "GLOB", value_delimiter = ',')]
     databases: Vec<String>,
-    /// The host, by name or id, whose name and place the one that joins takes. That one is removed and locked.
+    /// The host, by name or id, whose name and place the one that joins takes. That one is removed and locked. Without --label,
+    /// --own-labels or --databases, those of its token.
     #[arg(long, value_name = "NAME")]
     replace: Option<String>,
     #[arg(long, value_enum, default_value = "text")]

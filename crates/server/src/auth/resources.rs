@@ -257,7 +257,9 @@ pub(super) fn token_yaml(name: &str, token: &TokenRecord) -> String {
         #[serde(skip_serializing_if = "Option::is_none")]
         replaces: Option<HostId>,
     }
-    let expires = token.expires.format(&Rfc3339).unwrap_or_default();
+    // A person reads it; the moment itself is in the record.
+    let expires = token.expires.replace_nanosecond(0).unwrap_or(token.expires);
+    let expires = expires.format(&Rfc3339).unwrap_or_default();
     let spec = Spec {
         role: super::host_role_name(token.role),
         uses_left: token.uses_left,

@@ -13,7 +13,7 @@ use tonic::Status;
 use super::caller::Caller;
 use super::hosts::{REMEMBERED, fresh_token, shown, storage};
 use super::names::Claim;
-use super::state::TokenRecord;
+use super::state::{HostRecord, TokenRecord};
 use super::{Inner, host_role, host_role_name};
 
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
@@ -52,8 +52,8 @@ impl Inner {
         }
         self.must_hold_host(caller, "Admin.CreateToken", role).await?;
         let expires = now + ttl;
-        let bounds = bounds(role, &request)?;
-        let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
+        let mut bounds = bounds(role, &request)?;
+        let mut labels: BTreeMap<String, String> = request.labels.into_iter().collect();
         for (key, value) in &labels {
             check_set(key, value).map_err(|error| bad(format!("the label {:?}: {error}", shown(key))))?;
         }
@@ -64,6 +64,10 @@ impl Inner {
             }
             text => Some(self.to_be_replaced(role, text)?),
         };
+        // A registered server keeps its labels by itself.
+        if let Some(host) = replaced.as_ref().filter(|_| role == HostRole::Node) {
+            self.inherit(host, &mut labels, &mut bounds, now).await?;
+        }
         let (text, name, hash) = fresh_token()?;
         let record = TokenRecord {
             hash,
@@ -103,6 +107,35 @@ impl Inner {
             ca_pin: self.authorities().trust().pins().join(","),
             expires: Some(convert::time_to_proto(expires)),
         })
+    }
+
+    /// What the replaced host's own token gave it, where the new one says nothing of it: without its labels the new host would be
+    /// under other roles than the old one, deny rules among them.
+    async fn inherit(
+        &self,
+        replaced: &Claim,
+        labels: &mut BTreeMap<String, String>,
+        bounds: &mut Bounds,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let stored = self.store.get::<HostRecord>(&replaced.id.to_string(), now).await;
+        let Some(host) = stored.map_err(|error| storage(&error))?.map(|stored| stored.value) else {
+            return Ok(());
+        };
+        // What runs in the authority's own process had no token, and no bounds.
+        if host.in_process {
+            return Ok(());
+        }
+        if labels.is_empty() {
+            *labels = host.labels;
+        }
+        if bounds.labels.is_none() {
+            bounds.labels = host.bounds.labels;
+        }
+        if bounds.databases.is_empty() {
+            bounds.databases = host.bounds.databases;
+        }
+        Ok(())
     }
 
     /// The host that a token is to replace.

@@ -157,15 +157,15 @@ fn enabled<'t>(
     match section.boolean("enabled", problems) {
         Some(true) => Some(section),
         Some(false) => None,
+        // Read as if it were on, so that what else is wrong in it is told at once.
+        None if section.present("enabled").is_some() => Some(section),
         None => {
-            if section.place("enabled") == section.at() {
-                problems.push(
-                    section.at(),
-                    &section.name("enabled"),
-                    "is missing",
-                    "write enabled: true or enabled: false",
-                );
-            }
+            problems.push(
+                section.place("enabled"),
+                &section.name("enabled"),
+                "is missing",
+                "write enabled: true or enabled: false",
+            );
             None
         }
     }

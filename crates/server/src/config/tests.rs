@@ -72,7 +72,8 @@ fn every_mistake_is_reported_at_once_with_its_place_and_a_fix() {
          \x20   handshake_timeout: soon\n\
          \x20   connections: 0\n\
          node:\n\
-         \x20 enabled: yes please\n",
+         \x20 enabled: yes please\n\
+         \x20 carrier: pigeon\n",
     );
     let expected = [
         "sallyport.yaml:1:10: version: this release only knows v1; write version: v1",
@@ -82,6 +83,7 @@ fn every_mistake_is_reported_at_once_with_its_place_and_a_fix() {
         "sallyport.yaml:7:24: proxy.limits.handshake_timeout: \"soon\": is not a time span; write a time from 100ms to 5m",
         "sallyport.yaml:8:18: proxy.limits.connections: \"0\": is out of range; write a whole number from 1 to 1000000",
         "sallyport.yaml:10:12: node.enabled: expected true or false, got text; write true or false",
+        "sallyport.yaml:11:12: node.carrier: \"pigeon\"",
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for (line, start) in lines.iter().zip(expected) {
@@ -146,6 +148,8 @@ fn a_token_needs_a_pin() {
 fn something_must_be_on_and_the_parts_must_find_each_other() {
     assert!(refused("version: v1\ncluster: c\n")[0].contains("no service is on"));
     assert!(refused("version: v1\ncluster: c\nproxy:\n  enabled: false\n")[0].contains("no service is on"));
+    let lines = refused("version: v1\ncluster: c\nauth:\n  enabled: true\nnode:\n  enabled:\n");
+    assert!(lines[0].contains("node.enabled: is missing"), "nothing is not off: {lines:#?}");
     let lines = refused("version: v1\ncluster: c\nnode:\n  enabled: true\n");
     assert!(lines[0].contains("node.proxy_server: is missing"), "{lines:#?}");
     let lines = refused(
@@ -169,6 +173,8 @@ fn broken_yaml_names_the_place() {
     let lines = refused("version: v1\ncluster: [\n");
     assert!(lines[0].starts_with("sallyport.yaml:"), "{lines:#?}");
     assert!(lines[0].contains("not valid YAML"), "{lines:#?}");
+    let lines = refused("version: v1\ncluster: c\ncluster: d\n");
+    assert_eq!(lines, ["sallyport.yaml:3:1: the key \"cluster\" is there twice; keep one of them"]);
     let lines = refused("- a\n- b\n");
     assert!(lines[0].contains("expected a section of keys, got a list"), "{lines:#?}");
     assert!(!refused("").is_empty());

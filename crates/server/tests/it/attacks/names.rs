@@ -187,6 +187,27 @@ async fn a_name_comes_back_only_by_a_token_that_replaces() {
         .nodes;
     assert_eq!(nodes.iter().map(|node| node.id.as_str()).collect::<Vec<_>>(), [new.id.as_str()]);
 
+    // What the token of the old one fixed and allowed, the new one has, where its own token says nothing of it.
+    let mut bounded = Joining::new("node", "db-1");
+    bounded.token.labels = [("zone".to_owned(), "secret".to_owned())].into();
+    bounded.token.own_labels_bounded = true;
+    bounded.token.databases = vec!["orders".to_owned()];
+    bounded.join(&cluster).await.unwrap();
+    let token = Joining::new("node", "db-1").replacing("db-1").token(&cluster).await.unwrap();
+    let get = v1::GetResourceRequest { kind: "token".to_owned(), name: token[..8].to_owned() };
+    let yaml = cluster.admin().await.get_resource(get).await.unwrap().into_inner().yaml;
+    for kept in ["zone: secret", "own_labels: {}", "orders"] {
+        assert!(yaml.contains(kept), "{kept}: {yaml}");
+    }
+    let expires = yaml.lines().find(|line| line.contains("expires:")).unwrap();
+    assert!(!expires.contains('.'), "a time for people has whole seconds: {expires}");
+    let mut other = Joining::new("node", "db-1").replacing("db-1");
+    other.token.labels = [("zone".to_owned(), "open".to_owned())].into();
+    let token = other.token(&cluster).await.unwrap();
+    let get = v1::GetResourceRequest { kind: "token".to_owned(), name: token[..8].to_owned() };
+    let yaml = cluster.admin().await.get_resource(get).await.unwrap().into_inner().yaml;
+    assert!(yaml.contains("zone: open") && !yaml.contains("secret"), "what the token says counts: {yaml}");
+
     // An administrator releases a name by removing its host, a proxy's as well.
     let gate = Joining::new("proxy", "gate").reached_by(&["gate.example"]).join(&cluster).await.unwrap();
     assert!(Joining::new("node", "gate").join(&cluster).await.is_err());
