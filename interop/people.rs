@@ -113,7 +113,7 @@ fn the_first_contact_needs_the_right_pin() {
 fn lifetimes_are_bounded_and_an_expired_login_says_so() {
     let (cluster, alice) = Cluster::with_node();
     let long = refused(&alice.login(&["--ttl", "30h"]), 1);
-    assert!(long.contains("the longest lifetime is 12h"), "{long}");
+    assert!(long.contains("the longest lifetime is 12h") && long.contains("try: leave --ttl out"), "{long}");
     let short = refused(&alice.login(&["--ttl", "30s"]), 1);
     assert!(short.contains("the shortest lifetime is 1m"), "{short}");
     ok(alice.login(&["--ttl", "1m"]));
@@ -224,6 +224,10 @@ fn administration_needs_a_right_and_resources_have_revisions() {
         assert!(said.contains("alice may not"), "{said}");
         ok(editor.run(arguments));
     }
+    let none = ok(cluster.admin(&["audit", "ls", "--user", "nobody-of-the-name"]));
+    assert!(stdout(&none).is_empty() && support::stderr(&none).contains("no such event"), "{none:?}");
+    let tokens = stdout(&ok(cluster.admin(&["tokens", "ls"])));
+    assert!(tokens.contains("expires=") && !tokens.contains('.'), "{tokens}");
     let bad = cluster.create("kind: role\nversion: v1\nmetadata: {name: x}\nspec:\n  alow: {}\n");
     let said = refused(&bad, 1);
     assert!(said.contains("role:5:3: spec.alow: no such key; did you mean allow?"), "{said}");

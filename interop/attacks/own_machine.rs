@@ -273,8 +273,9 @@ fn a_proxy_without_the_clusters_certificate_is_not_called_healthy() {
             }
         }
     });
-    for (at, exact) in [(redirect(port_of(&other.proxy())), true), (mute.local_addr().unwrap().port(), false)]
-    {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mute = mute.local_addr().unwrap().port();
+    for (at, exact) in [(redirect(port_of(&other.proxy())), true), (mute, false), (silent, false)] {
         let file = profile(&alice).join("profile.json");
         let honest = fs::read_to_string(&file).unwrap();
         let host = alice.proxy.rsplit_once(':').unwrap().0.to_owned();
@@ -299,6 +300,7 @@ fn a_proxy_without_the_clusters_certificate_is_not_called_healthy() {
         assert!(!said.contains("proxy    answers\n"), "{said}");
         assert_eq!(output.status.code(), Some(255), "{said}");
         assert!(!exact || said.contains("is not the cluster"), "{said}");
+        assert_eq!(at == silent, said.contains("does not answer"), "{said}");
     }
 }
 

@@ -65,6 +65,13 @@ impl CliError {
         Self { what, hint: None, exit: Exit::Failed }
     }
 
+    /// Where it went wrong, such as the name of a file, before what went wrong.
+    #[must_use]
+    pub fn in_place(mut self, place: impl AsRef<str>) -> Self {
+        self.what = format!("{}: {}", String::from(Foreign::new(place)), self.what);
+        self
+    }
+
     /// The next command to try.
     pub fn hint(mut self, hint: impl AsRef<str>) -> Self {
         self.hint = Some(Foreign::new(hint).into());

@@ -136,7 +136,13 @@ pub(crate) async fn log_in(
             ttl: ttl.map(convert::duration_to_proto),
         })
         .await
-        .map_err(|status| CliError::from_status("log in", &status))?
+        .map_err(|status| {
+            let error = CliError::from_status("log in", &status);
+            match ttl.is_some() && status.message().contains("lifetime") {
+                true => error.hint("leave --ttl out: the login then is as long as your roles allow"),
+                false => error,
+            }
+        })?
         .into_inner();
     if !response.message_of_the_day.is_empty() {
         ui::say(response.message_of_the_day.trim_end());
@@ -223,6 +229,7 @@ async fn first_trust(proxy: &str, pin: Option<&str>, earlier: Option<&Stored>) -
     }
     let pin = connect::unverified_pin(proxy).await?;
     if !ui::can_ask() {
+        // The pin that the address itself shows is no way to know it: who stands in between shows their own.
         return Err(CliError::new(format!(
             "this machine has never seen {proxy}, and there is no terminal to ask whether it is the right one"
         ))
@@ -232,7 +239,6 @@ async fn first_trust(proxy: &str, pin: Option<&str>, earlier: Option<&Stored>) -
         ))
         .exit(Exit::Connection));
     }
-        // The pin that the address itself shows is no way to know it: who stands in between shows their own.
     ui::say(format!("This machine has never seen the cluster at {proxy}."));
     ui::say(format!("Its certificate authority has the pin\n  {pin}"));
     ui::say("An administrator sees the right one with: sallyport admin status");

@@ -21,8 +21,8 @@ pub(crate) struct Args {
     offline: bool,
 }
 
-/// Prints the current login. Exit code 3 when there is none or it has expired, 255 when something at the proxy's address proves no
-/// certificate of the cluster.
+/// Prints the current login. Exit code 3 when there is none or it has expired, 255 when the proxy does not answer or what does proves
+/// no certificate of the cluster.
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let stored = profile::load(global)?;
     let profile = &stored.profile;
@@ -66,9 +66,11 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
             .hint(format!("sallyport login --proxy {} --user {}", profile.proxy, profile.user))
             .exit(Exit::NotLoggedIn));
     }
-    // That nothing answers is the answer. That something else does is no state to go on with.
-    if let Some(Err(Unanswered::Other(error))) = answer {
-        return Err(error);
+    match answer {
+        None | Some(Ok(())) => Ok(ExitCode::SUCCESS),
+        Some(Err(Unanswered::Other(error))) => Err(error),
+        Some(Err(Unanswered::Nothing)) => Err(CliError::new(format!("{} does not answer", profile.proxy))
+            .hint("check that the cluster is up and reachable from here; sallyport status --offline does not ask it")
+            .exit(Exit::Connection)),
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -26,6 +26,13 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), ServerError> {
 /// Makes a directory (and its parents) that only its owner may enter.
 fn only_owners(path: &Path) -> Result<(), ServerError> {
     let failed = |source| ServerError::File { action: "create the directory", path: path.to_owned(), source };
+    if let Some(file) = path.ancestors().find(|above| above.exists()).filter(|above| !above.is_dir()) {
+        return Err(ServerError::BadState {
+            path: file.to_owned(),
+            problem: format!("this is a file, and {} has to be a directory", path.display()),
+            fix: "write another directory (data_dir in the configuration), or move the file away".to_owned(),
+        });
+    }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let about = fs::metadata(path).map_err(failed)?;
     // Its owner could put other files in place of root's at any time.
@@ -80,13 +87,24 @@ pub(crate) fn claim(directory: &Path) -> Result<Claim, ServerError> {
     let lock = lock.map_err(failed)?;
     match lock.try_lock() {
         Ok(()) => Ok(Claim { _lock: lock }),
-        Err(TryLockError::WouldBlock) => Err(ServerError::BadState {
-            path: directory.to_owned(),
-            problem: "this directory is in use by another process".to_owned(),
-            fix: "stop that one first, or give this one a data_dir of its own".to_owned(),
-        }),
+        Err(TryLockError::WouldBlock) => Err(in_use(directory)),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// Says that another process has a directory.
+pub(crate) fn in_use(directory: &Path) -> ServerError {
+    ServerError::BadState {
+        path: directory.to_owned(),
+        problem: "this directory is in use by another process".to_owned(),
+        fix: "stop that one first, or give this one a data_dir of its own".to_owned(),
+    }
+}
+
+/// Whether another process holds a lock file. Nothing is made where there is none.
+pub(crate) fn is_locked(lock: &Path) -> bool {
+    let lock = OpenOptions::new().write(true).open(lock);
+    lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Replaces a file so that a crash leaves the old or the new content, never a mixture.
@@ -175,7 +193,9 @@ mod tests {
         let first = claim(&inner).unwrap();
         let refused = claim(&inner).unwrap_err().to_string();
         assert!(refused.contains("in use by another process"), "{refused}");
+        assert!(is_locked(&inner.join("lock")));
         drop(first);
+        assert!(!is_locked(&inner.join("lock")) && !is_locked(&inner.join("none")));
         claim(&inner).unwrap();
     }
 

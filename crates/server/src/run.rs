@@ -351,10 +351,27 @@ pub fn start(config: Config) -> BoxFuture<'static, Result<Running, ServerError>>
     Box::pin(start_all(config))
 }
 
+/// Of a second start with the same configuration, the port is the lesser trouble: one on another port would still have the state of
+/// the first.
+fn rather_in_use(config: &Config, error: ServerError) -> ServerError {
+    let locks = [
+        config.auth.is_some().then_some("auth/state.db.lock"),
+        config.proxy.is_some().then_some("proxy/lock"),
+        config.node.is_some().then_some("node/lock"),
+    ];
+    let locked = |lock: &str| files::is_locked(&config.data_dir.join(lock));
+    match error {
+        ServerError::PortInUse { .. } if locks.into_iter().flatten().any(locked) => {
+            files::in_use(&config.data_dir)
+        }
+        other => other,
+    }
+}
+
 async fn start_all(config: Config) -> Result<Running, ServerError> {
     // Self-tests and first random numbers take time that no connection should pay for.
     let proving = tokio::task::spawn_blocking(crypto::prepare);
-    let sockets = Sockets::bind(&config)?;
+    let sockets = Sockets::bind(&config).map_err(|error| rather_in_use(&config, error))?;
     files::private_directory(&config.data_dir)?;
     let addresses = sockets.addresses();
     let mut running = Running {

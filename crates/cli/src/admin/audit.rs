@@ -129,12 +129,17 @@ async fn print(authority: &Authority, filter: Filter, follow: bool) -> CliResult
     };
     let read = |status: tonic::Status| CliError::from_status("read the audit log", &status);
     let mut records = authority.admin().search_events(request).await.map_err(read)?.into_inner();
+    let mut none = true;
     while let Some(record) = records.message().await.map_err(read)? {
+        none = false;
         match filter.format {
             // One JSON document a line: what log shippers and jq take.
             Format::Json => ui::json_text(&json_line(&record)?)?,
             Format::Text => ui::data(Foreign::new(text_line(&record)).as_str())?,
         }
+    }
+    if none && !follow && filter.format == Format::Text {
+        ui::say("There is no such event.");
     }
     Ok(())
 }
@@ -151,7 +156,7 @@ fn text_line(record: &AuditRecord) -> String {
         return format!("{} (not JSON)", record.sequence);
     };
     let text = |key: &str| event.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
-    let mut line = format!("{} {} {}", seconds(&text("time")), text("code"), text("kind"));
+    let mut line = format!("{} {} {}", ui::seconds(&text("time")), text("code"), text("kind"));
     let who = text("user");
     if !who.is_empty() {
         line.push_str(&format!(" {who}"));
@@ -178,14 +183,6 @@ fn text_line(record: &AuditRecord) -> String {
     crate::recordings::shorten(&line, 400)
 }
 
-/// RFC 3339 cut to seconds.
-fn seconds(time: &str) -> String {
-    match time.split_once('.') {
-        Some((whole, _)) => format!("{whole}Z"),
-        None => time.to_owned(),
-    }
-}
-
 async fn verify(authority: &Authority, args: &Verify) -> CliResult<ExitCode> {
     let against = args.against.as_deref().map(checkpoint).transpose()?.unwrap_or_default();
     let held = (!against.is_empty()).then(|| against.clone());
@@ -202,8 +199,10 @@ async fn verify(authority: &Authority, args: &Verify) -> CliResult<ExitCode> {
         }))?;
     } else if report.intact {
         ui::data(format!(
-            "The audit log is intact: {} records, {} signed checkpoints, head {}.",
-            report.records, report.checkpoints, report.head
+            "The audit log is intact: {}, {}, head {}.",
+            ui::counted(report.records, "record"),
+            ui::counted(report.checkpoints, "signed checkpoint"),
+            report.head
         ))?;
         if let Some(held) = held {
             ui::data(format!("It holds the checkpoint {held}."))?;
@@ -211,8 +210,9 @@ async fn verify(authority: &Authority, args: &Verify) -> CliResult<ExitCode> {
     } else {
         ui::data(format!("The audit log is BROKEN: {}", report.problem))?;
         ui::data(format!(
-            "Intact up to there: {} records, {} checkpoints.",
-            report.records, report.checkpoints
+            "Intact up to there: {}, {}.",
+            ui::counted(report.records, "record"),
+            ui::counted(report.checkpoints, "checkpoint")
         ))?;
     }
     if report.begins_behind > 0 && args.format == Format::Text {

@@ -81,6 +81,25 @@ struct LockTarget {
     /// A database, by its name.
     #[arg(long)]
     db: Option<String>,
+    /// The certificates of one login, by its id: the audit log and sallyport admin certs show it.
+    #[arg(long, value_name = "ID")]
+    login_id: Option<String>,
+}
+
+impl LockTarget {
+    /// The target's key in a lock, and its value.
+    fn chosen(&self) -> Option<(&'static str, &str)> {
+        let Self { user, role, login, node, db, login_id } = self;
+        let all = [
+            ("user", user),
+            ("role", role),
+            ("login", login),
+            ("node", node),
+            ("db", db),
+            ("login_id", login_id),
+        ];
+        all.into_iter().find_map(|(what, value)| Some((what, value.as_deref()?)))
+    }
 }
 
 struct Target {
@@ -241,30 +260,40 @@ pub(super) async fn create(authority: &Authority, args: &Create) -> CliResult {
     } else {
         text = fs::read_to_string(&args.file).doing(format!("read {}", args.file.display()))?;
     }
+    let file = match args.file.as_os_str() == "-" {
+        true => "standard input".to_owned(),
+        false => args.file.display().to_string(),
+    };
     let documents = documents(&text);
     if documents.is_empty() {
-        return Err(CliError::new("there is no YAML document in it"));
+        return Err(CliError::new("there is no YAML document in it").in_place(file));
     }
     for (line, document) in documents {
         let resource = authority
             .admin()
             .create_resource(CreateResourceRequest { yaml: document, replace: args.force })
             .await
-            .map_err(|status| {
-                let error = CliError::from_status("create the resource", &status);
-                if line > 1 {
-                    CliError::new(format!(
-                        "in the document at line {line} (its lines count from 1): {}",
-                        status.message()
-                    ))
-                } else {
-                    error
-                }
-            })?
+            .map_err(|status| not_created(&status, &file, line))?
             .into_inner();
         ui::data(format!("{}/{} written, revision {}", resource.kind, resource.name, resource.revision))?;
     }
     Ok(())
+}
+
+/// Why a document was not written: which of which file.
+fn not_created(status: &tonic::Status, file: &str, line: usize) -> CliError {
+    let error = CliError::from_status("create the resource", status);
+    // Of other things that are in the way, such as a host of the name, --force does not dispose.
+    let is_there =
+        status.code() == tonic::Code::AlreadyExists && status.message().ends_with("exists already");
+    let error = match is_there {
+        true => error.hint(format!("sallyport admin create --force -f {file}  (replaces it)")),
+        false => error,
+    };
+    match line {
+        0 | 1 => error.in_place(file),
+        _ => error.in_place(format!("{file}, in the document at line {line} (its lines count from 1)")),
+    }
 }
 
 pub(super) async fn edit(authority: &Authority, args: &Edit) -> CliResult {
@@ -330,11 +359,8 @@ pub(super) async fn rm(authority: &Authority, args: &Rm) -> CliResult {
 }
 
 pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
-    let LockTarget { user, role, login, node, db } = &args.target;
-    let (what, value) = [("user", user), ("role", role), ("login", login), ("node", node), ("db", db)]
-        .into_iter()
-        .find_map(|(what, value)| value.as_ref().map(|value| (what, value)))
-        .ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;
+    let (what, value) =
+        args.target.chosen().ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;
     let name: String = format!("{what}-{value}")
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
@@ -352,8 +378,10 @@ pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
         .await
         .map_err(|status| CliError::from_status("lock", &status))?;
     ui::data(format!(
-        "Locked {what} {value} (lock/{}). Lift it with: sallyport admin rm lock/{}",
-        resource.name, resource.name
+        "Locked {} {value} (lock/{}). Lift it with: sallyport admin rm lock/{}",
+        what.replace('_', " "),
+        resource.name,
+        resource.name
     ))
 }
 
@@ -379,6 +407,42 @@ mod tests {
     fn yaml_streams_come_apart() {
         let documents = documents("# note\n---\nkind: role\n---\n\nkind: lock\n");
         assert_eq!(documents, vec![(3, "kind: role\n".to_owned()), (5, "\nkind: lock\n".to_owned())]);
+    }
+
+    #[test]
+    fn a_lock_is_for_one_target_of_every_kind() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            lock: Lock,
+        }
+        let line = |words: &[&str]| <Line as clap::Parser>::try_parse_from([&["lock"], words].concat());
+        for (switch, what) in [
+            ("--user", "user"),
+            ("--role", "role"),
+            ("--login", "login"),
+            ("--node", "node"),
+            ("--db", "db"),
+            ("--login-id", "login_id"),
+        ] {
+            let line = line(&[switch, "x"]).unwrap();
+            assert_eq!(line.lock.target.chosen(), Some((what, "x")));
+        }
+        assert!(line(&["--user", "a", "--login-id", "b"]).is_err() && line(&[]).is_err());
+    }
+
+    #[test]
+    fn a_document_that_is_not_written_is_named() {
+        let there = tonic::Status::already_exists("role/dev exists already");
+        let said = not_created(&there, "a.yaml", 1).to_string();
+        assert!(said.starts_with("error: a.yaml: role/dev exists already"), "{said}");
+        assert!(said.contains("try: sallyport admin create --force -f a.yaml"), "{said}");
+        let wrong = tonic::Status::invalid_argument("role:2:1: a; b\nrole:3:1: c; d");
+        let said = not_created(&wrong, "a.yaml", 9).to_string();
+        assert!(said.starts_with("error: a.yaml, in the document at line 9"), "{said}");
+        assert!(said.contains("\n  | role:3:1: c; d") && !said.contains("--force"), "{said}");
+        let host = tonic::Status::already_exists("db-1 is a proxy; give this one another name");
+        assert!(!not_created(&host, "a.yaml", 1).to_string().contains("--force"));
     }
 
     #[test]

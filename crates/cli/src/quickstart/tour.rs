@@ -392,7 +392,11 @@ impl Tour {
         }
         done(
             (),
-            format!("chain of {} events intact, {} signed checkpoints", report.records, report.checkpoints),
+            format!(
+                "chain of {} intact, {}",
+                ui::counted(report.records, "event"),
+                ui::counted(report.checkpoints, "signed checkpoint")
+            ),
         )
     }
 

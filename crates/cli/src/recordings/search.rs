@@ -66,19 +66,7 @@ pub(super) async fn run(global: &Global, args: Search) -> CliResult {
     if args.format == Format::Json {
         return ui::json(&found.iter().map(Found::as_json).collect::<Vec<_>>());
     }
-    let rows = found
-        .iter()
-        .map(|one| {
-            vec![
-                one.session.clone(),
-                one.time.clone(),
-                one.user.clone(),
-                format!("{}@{}", one.login, one.database),
-                one.outcome(),
-                shorten(&one.shown(&words), 80),
-            ]
-        })
-        .collect();
+    let rows = found.iter().map(|one| one.row(&words)).collect();
     ui::table(
         &["session", "time", "user", "target", "outcome", "statement"],
         rows,
@@ -128,6 +116,18 @@ impl Found {
         }
     }
 
+    /// For the table.
+    fn row(&self, words: &str) -> Vec<String> {
+        vec![
+            self.session.clone(),
+            ui::seconds(&self.time),
+            self.user.clone(),
+            format!("{}@{}", self.login, self.database),
+            self.outcome(),
+            shorten(&self.shown(words), 80),
+        ]
+    }
+
     /// On one line. Of several statements that share an event, those in whose text the words are.
     fn shown(&self, words: &str) -> String {
         let words = words.to_lowercase();
@@ -162,6 +162,8 @@ mod tests {
         assert_eq!(Found::of(&event(json!(3))).shown("orders delete"), "Delete from orders");
         assert_eq!(Found::of(&event(json!(3))).outcome(), "3 statements");
         assert_eq!(Found::of(&event(Value::Null)).shown("orders"), "select 1 Delete from orders select 2");
+        let timed = json!({"time": "2026-03-01T12:00:00.123456789Z"});
+        assert_eq!(Found::of(&timed).row("")[1], "2026-03-01T12:00:00Z");
         let failed = json!({"fields": {"statement": "x", "sqlstate": "42601", "tag": ""}});
         assert_eq!(Found::of(&failed).outcome(), "error 42601");
     }

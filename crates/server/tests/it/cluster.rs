@@ -527,7 +527,25 @@ async fn start_up_errors_say_what_to_do() {
     blocked.auth = Some(auth_section());
     blocked.proxy = Some(proxy_section());
     let error = sallyport_server::start(blocked).await.unwrap_err().to_string();
-    assert!(error.contains("create the directory") && error.contains("file/state"), "{error}");
+    let told = format!("{}: this is a file, and {0}/state has to be a directory", file.display());
+    assert!(error.starts_with(&told) && error.contains("data_dir"), "{error}");
+    let mut blocked = config(&file);
+    blocked.auth = Some(auth_section());
+    blocked.proxy = Some(proxy_section());
+    let error = sallyport_server::start(blocked).await.unwrap_err().to_string();
+    assert!(error.contains("this is a file") && error.contains("data_dir"), "{error}");
+
+    // A second start of the same configuration.
+    let cluster = Cluster::without_node().await;
+    let mut second = config(&cluster.data_dir());
+    second.auth = Some(auth_section());
+    second.proxy = Some(sallyport_server::config::ProxySection {
+        listen: cluster.running.addresses().proxy.unwrap(),
+        ..proxy_section()
+    });
+    let error = sallyport_server::start(second).await.unwrap_err().to_string();
+    assert!(error.contains("in use by another process") && !error.contains("port"), "{error}");
+    cluster.running.shutdown(false).await;
 
     // A host identity that was cut short.
     let cluster = Cluster::all_in_one().await;
