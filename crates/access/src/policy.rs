@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 use std::time::Duration;
 
 use cedar_policy::{
@@ -61,10 +61,31 @@ impl PolicyError {
 pub struct Policies {
     roles: BTreeMap<RoleName, Arc<CompiledRole>>,
     sessions: SessionPolicy,
-    types: Types,
+    types: &'static Types,
     /// Policy sets for the combinations of roles that users really have.
     combinations: RwLock<HashMap<Vec<RoleName>, Arc<Combination>>>,
 }
+
+/// Names are parsed by a machine that is made anew for each: once in a process, too.
+static TYPES: LazyLock<Result<Types, String>> = LazyLock::new(|| {
+    let name = |name| EntityTypeName::from_str(name).map_err(|error| error.to_string());
+    Ok(Types {
+        user: name("User")?,
+        role: name("Role")?,
+        node: name("Node")?,
+        database: name("Database")?,
+        resource: name("Resource")?,
+        action: name("Action")?,
+    })
+});
+
+/// Checks compiled roles against the schema. Roles are compiled at every change of one, and reading the schema takes longer than
+/// compiling several: a process reads it once, and one that has no roles never does.
+static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
+    let (schema, _) = Schema::from_cedarschema_str(include_str!("schema.cedarschema"))
+        .map_err(|error| error.to_string())?;
+    Ok(Validator::new(schema))
+});
 
 /// Combinations kept before all are dropped and made again as needed.
 const COMBINATIONS_KEPT: usize = 4096;
@@ -129,11 +150,9 @@ impl Policies {
     /// # Errors
     /// [`PolicyError`] for a role that does not compile.
     pub fn compile_with(roles: &[Role], sessions: SessionPolicy) -> Result<Self, PolicyError> {
-        let (schema, _) = Schema::from_cedarschema_str(include_str!("schema.cedarschema"))
-            .map_err(|error| PolicyError::internal(&error.to_string()))?;
-        let validator = Validator::new(schema);
         let mut compiled = BTreeMap::new();
         for role in roles {
+            let validator = VALIDATOR.as_ref().map_err(|problem| PolicyError::internal(problem))?;
             let one = compile(role)?;
             let set = PolicySet::from_policies(one.policies.iter().cloned())
                 .map_err(|error| PolicyError::internal(&error.to_string()))?;
@@ -143,16 +162,7 @@ impl Policies {
             }
             compiled.insert(role.name.clone(), Arc::new(one));
         }
-        let name =
-            |name| EntityTypeName::from_str(name).map_err(|error| PolicyError::internal(&error.to_string()));
-        let types = Types {
-            user: name("User")?,
-            role: name("Role")?,
-            node: name("Node")?,
-            database: name("Database")?,
-            resource: name("Resource")?,
-            action: name("Action")?,
-        };
+        let types = TYPES.as_ref().map_err(|problem| PolicyError::internal(problem))?;
         Ok(Self { roles: compiled, sessions, types, combinations: RwLock::default() })
     }
 
