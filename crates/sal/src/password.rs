@@ -5,7 +5,7 @@
 //! [`needs_rehash`] tells which to replace at the next login. Run these on a bounded pool of blocking threads: each
 //! call in flight holds its 19 MiB.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
@@ -18,6 +18,8 @@ pub const MEMORY_KIB: u32 = 19 * 1024;
 pub const PASSES: u32 = 2;
 /// Lanes.
 pub const LANES: u32 = 1;
+/// Memory in KiB, and passes, of what [`danger::hash_cheaply`] asks for.
+const CHEAP_COST: (u32, u32) = (64, 1);
 /// Length of the salt, in bytes (RFC 9106 §3.1 recommends 16).
 pub const SALT_BYTES: usize = 16;
 
@@ -52,11 +54,30 @@ pub fn verify(password: &[u8], stored: &str) -> Result<bool, SalError> {
 const NO_USERS: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c2FsdCBvZiBub2JvZHkhIQ$bm9ib2R5IGhhcyBhIHBhc3N3b3JkIHdpdGggdGhpcyE";
 
+/// As [`NO_USERS`], where [`danger::hash_cheaply`] was called.
+const NO_USERS_CHEAP: &str =
+    "$argon2id$v=19$m=64,t=1,p=1$c2FsdCBvZiBub2JvZHkhIQ$bm9ib2R5IGhhcyBhIHBhc3N3b3JkIHdpdGggdGhpcyE";
+
 /// Does the work of [`verify`] for an account that does not exist, so that the answer takes the same time. Always
 /// false.
 pub fn dummy_verify(password: &[u8]) -> bool {
-    let _ = verify(password, NO_USERS);
+    let stored = if CHEAP.load(Ordering::Relaxed) { NO_USERS_CHEAP } else { NO_USERS };
+    let _ = verify(password, stored);
     false
+}
+
+static CHEAP: AtomicBool = AtomicBool::new(false);
+
+/// What no program but a test may call.
+pub mod danger {
+    use super::{CHEAP, Ordering};
+
+    /// From now on this process makes hashes that cost next to nothing, or, with `false`, proper ones again: for tests in which
+    /// users only have to be there. Such a hash says how it was made, so that it is verified by any process, and
+    /// [`needs_rehash`](super::needs_rehash) tells it.
+    pub fn hash_cheaply(cheaply: bool) {
+        CHEAP.store(cheaply, Ordering::Relaxed);
+    }
 }
 
 static EVALUATIONS: AtomicU64 = AtomicU64::new(0);
@@ -83,7 +104,8 @@ pub fn needs_rehash(stored: &str) -> bool {
 
 /// Counts: each is used once.
 fn hasher() -> Result<Argon2<'static>, SalError> {
-    let params = Params::new(MEMORY_KIB, PASSES, LANES, None)
+    let (memory, passes) = if CHEAP.load(Ordering::Relaxed) { CHEAP_COST } else { (MEMORY_KIB, PASSES) };
+    let params = Params::new(memory, passes, LANES, None)
         .map_err(|_| SalError::Provider { operation: "set up argon2id" })?;
     EVALUATIONS.fetch_add(1, Ordering::Relaxed);
     Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
@@ -105,6 +127,14 @@ mod tests {
         assert!(!dummy_verify(b"nobody has this password"));
         assert!(!needs_rehash(NO_USERS) && !verify(b"", NO_USERS).unwrap(), "the same work as for a user");
         assert!(!needs_rehash(&stored));
+    }
+
+    #[test]
+    fn an_account_that_is_not_there_costs_what_one_costs_that_is() {
+        for (stored, (memory, passes)) in [(NO_USERS, (MEMORY_KIB, PASSES)), (NO_USERS_CHEAP, CHEAP_COST)] {
+            let cost = format!("$argon2id$v=19$m={memory},t={passes},p={LANES}$");
+            assert!(stored.starts_with(&cost) && PasswordHash::new(stored).is_ok(), "{stored}");
+        }
     }
 
     #[test]

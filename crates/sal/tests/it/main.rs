@@ -21,6 +21,7 @@ mod formats_interop;
 mod formats_vectors;
 mod kept;
 mod openssl_tls;
+mod password;
 mod programs;
 mod sealed;
 mod softhsm;

@@ -139,6 +139,8 @@ impl Cluster {
     }
 
     pub(crate) async fn start(adjust: impl FnOnce(&mut Config)) -> Self {
+        // Users only have to be there; what a hash costs is for the tests of passwords.
+        sallyport_sal::password::danger::hash_cheaply(true);
         let directory = place();
         private(directory.path());
         let mut config = config(&directory.path().join("cluster"));
