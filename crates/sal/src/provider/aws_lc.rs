@@ -38,7 +38,8 @@ impl Provider for AwsLc {
         aws_lc_rs::try_fips_mode().is_ok()
     }
 
-    /// It collects entropy from the jitter of the CPU first: 46 to 119 ms were measured.
+    /// Unless it is built without, as in a checkout, it collects entropy from the jitter of the CPU first: 46 to 119 ms were
+    /// measured.
     fn starts_slowly(&self) -> bool {
         true
     }
