@@ -107,11 +107,16 @@ enum Event {
     Wake { flow: usize },
 }
 
+/// What happens when, in the order in which it was said where that is the same.
+type Timed = (Instant, u64, Event);
+
 pub(super) struct Simulation {
     pub(super) link: Link,
     pub(super) now: Instant,
     pub(super) flows: Vec<Flow>,
-    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    wakes: BinaryHeap<Reverse<Timed>>,
+    /// Packets leave the link in their order: no heap has to sort them, which took a third of the time of these tests.
+    arrivals: VecDeque<Timed>,
     order: u64,
     free_at: Instant,
     last_arrival: Instant,
@@ -127,7 +132,8 @@ impl Simulation {
             link,
             now,
             flows: Vec::new(),
-            events: BinaryHeap::new(),
+            wakes: BinaryHeap::new(),
+            arrivals: VecDeque::new(),
             order: 0,
             free_at: now,
             last_arrival: now,
@@ -153,14 +159,34 @@ impl Simulation {
                 lost: 0,
                 sent: 0,
             });
-            simulation.at(starts, Event::Wake { flow: index });
+            simulation.wake_at(starts, index);
         }
         simulation
     }
 
-    fn at(&mut self, time: Instant, event: Event) {
+    fn wake_at(&mut self, time: Instant, flow: usize) {
         self.order += 1;
-        self.events.push(Reverse((time, self.order, event)));
+        self.wakes.push(Reverse((time, self.order, Event::Wake { flow })));
+    }
+
+    /// The next of all, where it comes no later.
+    fn next(&mut self, until: Instant) -> Option<(Instant, Event)> {
+        let arrival = self.arrivals.front().copied();
+        let wake = self.wakes.peek().map(|Reverse(wake)| *wake);
+        let arrives = match (arrival, wake) {
+            (Some(arrival), Some(wake)) => (arrival.0, arrival.1) < (wake.0, wake.1),
+            (arrival, _) => arrival.is_some(),
+        };
+        let (when, _, event) = if arrives { arrival? } else { wake? };
+        if when > until {
+            return None;
+        }
+        if arrives {
+            self.arrivals.pop_front();
+        } else {
+            self.wakes.pop();
+        }
+        Some((when, event))
     }
 
     fn chance(&mut self) -> u64 {
@@ -174,11 +200,7 @@ impl Simulation {
     pub(super) fn run(&mut self, time: Duration) -> Vec<u64> {
         let until = self.now + time;
         let before: Vec<u64> = self.flows.iter().map(|flow| flow.delivered).collect();
-        while let Some(Reverse((when, _, event))) = self.events.peek().copied() {
-            if when > until {
-                break;
-            }
-            self.events.pop();
+        while let Some((when, event)) = self.next(until) {
             self.now = when;
             match event {
                 Event::Acknowledged { flow, number } => self.acknowledged(flow, number),
@@ -275,7 +297,7 @@ impl Simulation {
         let flow = &mut self.flows[index];
         if flow.wakes.is_none_or(|wakes| when < wakes) {
             flow.wakes = Some(when);
-            self.at(when, Event::Wake { flow: index });
+            self.wake_at(when, index);
         }
     }
 
@@ -290,6 +312,7 @@ impl Simulation {
         let late = self.link.jitter.mul_f64(self.chance() as f64 / 1e6);
         let arrival = (self.free_at + self.link.round_trip + late).max(self.last_arrival);
         self.last_arrival = arrival;
-        self.at(arrival, Event::Acknowledged { flow, number });
+        self.order += 1;
+        self.arrivals.push_back((arrival, self.order, Event::Acknowledged { flow, number }));
     }
 }
