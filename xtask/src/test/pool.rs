@@ -15,8 +15,8 @@ use super::table::Tier;
 use super::turns::Turns;
 
 /// So much is under way for each processor, by what it took the last time: a little more than it can do, since nothing
-/// computes all the time.
-const LOAD_A_PROCESSOR: f64 = 1.25;
+/// computes all the time. With 1.25 two processors had nothing to do for a thirtieth of a run.
+const LOAD_A_PROCESSOR: f64 = 1.375;
 /// What a test counts that only waits: it is a process or several, and wants to be heard when it wakes.
 const LEAST_LOAD: f64 = 0.12;
 /// So many processes at once, however little they do.
