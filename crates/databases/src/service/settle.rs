@@ -19,6 +19,9 @@ use super::{Shared, Wanted, record};
 
 /// How often a process is terminated before the agent gives it up: with the pauses between, some ten minutes.
 const TRIES: u32 = 24;
+/// What is read of a server that does not stop to speak, each time that its end is waited for. One that has more to say
+/// waits for it to be read, in which it can be terminated as well.
+const MOST_WASTE_BYTES: usize = 16 << 20;
 /// Longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -46,8 +49,12 @@ impl Backend<'_> {
         false
     }
 
-    /// Goes on terminating the process until it is gone, or nothing is to be expected any more.
+    /// Goes on terminating the process until it is gone, or nothing is to be expected any more: of a server that has not said
+    /// which process it is, nothing is.
     pub(crate) async fn see_off(mut self) {
+        if self.process().is_none() {
+            return;
+        }
         let mut pause = self.shared.pace.terminated;
         for _ in 0..TRIES {
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
@@ -71,7 +78,13 @@ impl Backend<'_> {
         let stream = &mut self.stream;
         let closing = async {
             let mut waste = vec![0; 16 * 1024];
-            while stream.read(&mut waste).await.is_ok_and(|read| read > 0) {}
+            let mut left = MOST_WASTE_BYTES;
+            while let Ok(read @ 1..) = stream.read(&mut waste).await {
+                left = left.saturating_sub(read);
+                if left == 0 {
+                    std::future::pending::<()>().await;
+                }
+            }
         };
         timeout(within, closing).await.is_ok()
     }

@@ -1,6 +1,6 @@
 //! How a host joins: its token, the names that it may have, and what is stored of it.
 
-use sallyport_access::{HostId, HostRole, Labels, Lock, LockTarget};
+use sallyport_access::{ClusterName, HostId, HostRole, Labels, Lock, LockTarget};
 use sallyport_audit::{Code, Event};
 use sallyport_ca::{CaKind, CertificateKind, SKEW_ALLOWANCE};
 use sallyport_sal::constant_time_eq;
@@ -158,12 +158,13 @@ impl Inner {
         if cluster.is_empty() || cluster == self.config.cluster.as_str() {
             return Ok(());
         }
-        Err(Status::failed_precondition(format!(
+        let other = ClusterName::new(cluster)
+            .map_err(|error| Status::invalid_argument(format!("the cluster that the host means: {error}")))?;
+        Err(Status::invalid_argument(format!(
             "this is the authority of the cluster {own}, and the host is configured for the cluster {other}; put cluster: {own} \
              into its configuration and start it again with the same token, which is not spent, or give it the address, \
              token and pin of {other}",
             own = self.config.cluster,
-            other = shown(cluster),
         )))
     }
 
