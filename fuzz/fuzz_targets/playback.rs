@@ -30,4 +30,7 @@ fuzz_target!(|data: &[u8]| {
             let _ = look.frame(&frame);
         }
     }
+    for look in &mut looks {
+        let _ = look.finish();
+    }
 });

@@ -44,11 +44,11 @@ enum PlayFormat {
     Terminal,
     /// What was written, without timing and control codes.
     Text,
-    /// asciicast version 2, for asciinema and web players.
+    /// asciicast version 2, for asciinema and web players: what draws, and no code that makes a terminal answer or act.
     Asciicast,
     /// One JSON document a line, with everything that was recorded.
     Json,
-    /// Of a session with a database, a script of its statements.
+    /// Of a session with a database, a script for psql: the statements that the server completed; the rest in comments.
     Sql,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         PlayFormat::Asciicast => Look::Terminal,
         _ => Look::Plain,
     };
-    let mut transcript = None;
+    let (mut transcript, mut last) = (None, std::time::Duration::ZERO);
     while let Some(frame) = frames.next().await? {
         // The beginning of an asciicast says how large the terminal is, wherever playing begins.
         let begins = matches!(frame.body, Body::Start(_));
@@ -120,6 +120,16 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
                 ui::json_text(&sallyport_audit::recording::export::json(&frame))?;
             }
         }
+        last = frame.at;
+    }
+    let rest = transcript.map(|mut transcript| transcript.finish()).unwrap_or_default();
+    match format {
+        PlayFormat::Text | PlayFormat::Sql => ui::raw(rest.as_bytes())?,
+        PlayFormat::Asciicast => {
+            let output = Frame { at: last, body: Body::Output(rest.into()) };
+            cast.frame(&output).map_or(Ok(()), |line| ui::json_text(&line))?;
+        }
+        PlayFormat::Json | PlayFormat::Terminal => {}
     }
     Ok(())
 }
@@ -139,6 +149,7 @@ pub(crate) async fn text(client: &mut ClusterClient<Channel>, session: &str) -> 
             None => all.extend(text.frame(&frame)),
         }
     }
+    all.extend(transcript.map(|mut transcript| transcript.finish()).unwrap_or_default().into_bytes());
     Ok(String::from_utf8_lossy(&all).into_owned())
 }
 

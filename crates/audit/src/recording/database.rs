@@ -163,7 +163,9 @@ pub enum DatabaseFrame {
 /// A statement as far as it is on record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statement {
-    /// The text, as far as the roles have it kept.
+    /// The text, as far as the roles have it kept. Of a longer one the comments are dropped, and where that is not enough its
+    /// beginning and its end are here, with a mark between them that says how many bytes are left out. Before `dropped` and
+    /// `left_out` were recorded, it was the beginning.
     pub text: String,
     /// Bytes of the whole, where that is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,6 +173,18 @@ pub struct Statement {
     /// The SHA-256 of the whole in hexadecimal, where that is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// Bytes of comments and blanks that were dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Bytes that are left out at the mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u64>,
+    /// The encoding that the text was read from without a loss, where that is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
+    /// Where the text is not what the client has sent byte for byte: that, in base64; of a beginning and an end, two pieces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub base64: Vec<String>,
 }
 
 /// The value of a parameter.
@@ -198,7 +212,9 @@ impl DatabaseFrame {
             parameters.iter().flatten().map(|parameter| length(parameter) + 16).sum()
         };
         REST + match self {
-            Self::Query { statement, .. } | Self::Parse { statement, .. } => statement.text.len(),
+            Self::Query { statement, .. } | Self::Parse { statement, .. } => {
+                statement.text.len() + statement.base64.iter().map(String::len).sum::<usize>()
+            }
             Self::Bind { parameters, .. } | Self::FunctionCall { parameters, .. } => values(parameters),
             Self::Error { message, .. }
             | Self::Notice { message, .. }
@@ -248,9 +264,24 @@ mod tests {
             parameters: Some(parameters),
         };
         assert!(text(bind).contains(r#""parameters":["null",{"text":"a"},{"binary":"00ff"}]"#));
-        let long = Statement { text: "s".to_owned(), bytes: Some(9000), sha256: Some("ab".to_owned()) };
+        let long = Statement {
+            text: "s".to_owned(),
+            bytes: Some(9000),
+            sha256: Some("ab".to_owned()),
+            ..Statement::default()
+        };
         assert!(
             text(DatabaseFrame::Parse { number: 2, name: "s1".into(), statement: long }).contains("9000")
         );
+        let other = Statement {
+            text: "cafe".to_owned(),
+            encoding: Some("LATIN1".to_owned()),
+            base64: vec!["Y2Fm6Q==".to_owned()],
+            ..Statement::default()
+        };
+        // What a player of an earlier release reads of it is there as it always was.
+        assert!(text(DatabaseFrame::Query { number: 1, statement: other }).starts_with(
+            r#"{"at_us":7,"type":"database","data":{"what":"query","number":1,"text":"cafe","encoding":"LATIN1","base64":"#
+        ));
     }
 }

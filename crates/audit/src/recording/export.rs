@@ -3,14 +3,17 @@
 use sallyport_access::text;
 use serde_json::json;
 
-use super::codes::{Codes, Piece};
+use super::codes::{Codes, Piece, Screen};
 use super::frame::{Body, Direction, Exit, ForwardEnd, Frame};
 
-/// asciicast version 2: one JSON line for the head, one for each event.
+/// Largest size of a terminal, each way, that a player is asked for.
+const MOST_CELLS: u32 = 1000;
+
+/// asciicast version 2: one JSON line for the head, one for each event. Of the output it has what draws, as on the terminal of a
+/// person who plays it with us: players write it to theirs as it is.
 #[derive(Debug, Default)]
 pub struct Asciicast {
-    /// The end of the output so far when it is in the middle of a character.
-    tail: Vec<u8>,
+    screen: Screen,
 }
 
 impl Asciicast {
@@ -24,27 +27,31 @@ impl Asciicast {
     pub fn frame(&mut self, frame: &Frame) -> Option<String> {
         let at = frame.at.as_secs_f64();
         let line = |code: &str, text: &str| Some(json!([round(at), code, text]).to_string());
+        let cells = |count: u32| count.min(MOST_CELLS);
         match &frame.body {
             Body::Start(metadata) => {
                 let (width, height) = metadata.size.unwrap_or((80, 24));
                 let title = format!("{} as {} on {}", metadata.user, metadata.login, metadata.node);
+                let term = metadata.term.as_deref().unwrap_or("xterm");
                 let mut head = json!({
-                    "version": 2, "width": width, "height": height,
-                    "timestamp": metadata.started.unix_timestamp(), "title": title,
-                    "env": { "TERM": metadata.term.as_deref().unwrap_or("xterm") },
+                    "version": 2, "width": cells(width), "height": cells(height),
+                    "timestamp": metadata.started.unix_timestamp(), "title": printable(&title),
+                    "env": { "TERM": printable(term) },
                 });
                 if let (Some(command), Some(head)) = (&metadata.command, head.as_object_mut()) {
-                    head.insert("command".to_owned(), json!(command));
+                    head.insert("command".to_owned(), json!(printable(command)));
                 }
                 Some(head.to_string())
             }
             Body::Output(bytes) => {
-                let text = self.text(bytes);
+                let drawn = self.screen.output(bytes);
+                let text = String::from_utf8_lossy(&drawn);
                 if text.is_empty() { None } else { line("o", &text) }
             }
-            Body::Input(bytes) => line("i", &String::from_utf8_lossy(bytes)),
-            Body::Resize { cols, rows } => line("r", &format!("{cols}x{rows}")),
-            Body::Note { text } => line("m", text),
+            // Players do not show it; it is the person's text, and no less strange than output.
+            Body::Input(bytes) => line("i", &printable(&String::from_utf8_lossy(bytes))),
+            Body::Resize { cols, rows } => line("r", &format!("{}x{}", cells(*cols), cells(*rows))),
+            Body::Note { text } => line("m", &printable(text)),
             Body::Exec { .. }
             | Body::Sftp { .. }
             | Body::PortForward { .. }
@@ -52,32 +59,6 @@ impl Asciicast {
             | Body::Exit(_) => None,
         }
     }
-
-    /// Output as text, a character that is split between frames given whole with the later one.
-    fn text(&mut self, bytes: &[u8]) -> String {
-        self.tail.extend_from_slice(bytes);
-        let keep = incomplete_tail(&self.tail);
-        let tail = self.tail.split_off(self.tail.len() - keep);
-        let text = String::from_utf8_lossy(&self.tail).into_owned();
-        self.tail = tail;
-        text
-    }
-}
-
-/// How many bytes at the end begin a character without ending it.
-fn incomplete_tail(bytes: &[u8]) -> usize {
-    let last: Vec<u8> = bytes.iter().rev().take(3).copied().collect();
-    for (index, byte) in last.iter().enumerate() {
-        let needs = match byte {
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            0x80..=0xbf => continue,
-            _ => return 0,
-        };
-        return if index + 1 < needs { index + 1 } else { 0 };
-    }
-    0
 }
 
 fn round(at: f64) -> f64 {
@@ -118,7 +99,7 @@ impl Text {
                 let detail =
                     detail.as_deref().map(|detail| format!(" {}", printable(detail))).unwrap_or_default();
                 let outcome = if *success { "" } else { " (failed)" };
-                note(format!("sftp {operation} {}{detail}{outcome}", printable(path)))
+                note(format!("sftp {} {}{detail}{outcome}", printable(operation), printable(path)))
             }
             Body::PortForward { target, direction, end } => note(forward(target, *direction, end.as_ref())),
             Body::Note { text } => note(printable(text)),
@@ -179,6 +160,25 @@ mod tests {
         assert_eq!(cast.frame(&output(b"\xf0\x9f")), None);
         assert_eq!(cast.frame(&output(b"\x98\x80")).unwrap(), "[1.5,\"o\",\"😀\"]");
         assert_eq!(cast.frame(&output(b"\xff")).unwrap(), "[1.5,\"o\",\"\u{fffd}\"]");
+    }
+
+    #[test]
+    fn an_asciicast_has_what_draws_and_nothing_that_acts() {
+        let mut cast = Asciicast::new();
+        let mut all = String::new();
+        for piece in [
+            &b"\x1b[31mred\x1b[0m\x1b]52;c;cm0g"[..],
+            b"LXJmIH4=\x07\x1b]0;title\x07\x1bP$qm\x1b\\\x1b[6n",
+            b"\x1b[?1000h\xc2\x9d52;c;eA==\x07end",
+        ] {
+            all.extend(cast.frame(&output(piece)));
+        }
+        assert_eq!(all, r#"[1.5,"o","\u001b[31mred\u001b[0m"][1.5,"o","end"]"#);
+        let at = Duration::ZERO;
+        let resize = cast.frame(&Frame { at, body: Body::Resize { cols: u32::MAX, rows: 2 } });
+        assert_eq!(resize.unwrap(), r#"[0.0,"r","1000x2"]"#);
+        let note = cast.frame(&Frame { at, body: Body::Note { text: "a\u{202e}b\u{1b}".to_owned() } });
+        assert_eq!(note.unwrap(), "[0.0,\"m\",\"a\u{fffd}b\u{fffd}\"]");
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod format;
 mod frame;
 mod reader;
 mod recorder;
+mod script;
+pub mod sql;
 mod store;
 pub mod transcript;
 

@@ -1,10 +1,17 @@
 //! Sessions with databases as people read them: what was asked and how it went, as if psql had shown it.
 
-use std::collections::HashMap;
+mod following;
+
+use std::sync::Arc;
 use std::time::Duration;
+
+use sallyport_access::text;
 
 use super::database::{DatabaseFrame, Parameter, Statement};
 use super::frame::{Body, Exit, Frame, SessionMetadata};
+use super::script;
+use super::sql::{self, Change};
+use following::{Following, Said, Shown, Went, What, key};
 
 /// How a transcript looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,13 +20,12 @@ pub enum Look {
     Plain,
     /// The same with colours and with ends of lines as a raw terminal wants them.
     Terminal,
-    /// A script: statements, and everything else in comments.
+    /// A script: statements that the server has completed, and everything else in comments.
     Sql,
 }
 
-/// Most statements that are remembered by name or number. A session that has more forgets them, and what follows is shown
-/// by its name alone.
-const MOST_REMEMBERED: usize = 10_000;
+/// Statements of one pipeline that wait for its end, and lines below one, before they are written all the same.
+const MOST_HELD: usize = 10_000;
 
 const RED: &str = "31";
 const YELLOW: &str = "33";
@@ -31,41 +37,19 @@ pub struct Transcript {
     look: Look,
     /// The name of the database, for the prompt.
     name: String,
-    prepared: HashMap<String, Statement>,
-    bound: HashMap<String, Bound>,
-    /// What was sent and is shown only when it runs, or fails before that.
-    unseen: HashMap<u64, Shown>,
+    following: Following,
+    /// What was run of a pipeline whose end may undo it; a script waits for that.
+    held: Vec<Said>,
     /// The statement above.
     last: u64,
-}
-
-/// A portal.
-#[derive(Debug, Clone, Default)]
-struct Bound {
-    statement: String,
-    count: u16,
-    parameters: Option<Vec<Parameter>>,
-}
-
-/// A statement and what was put in.
-#[derive(Debug, Clone)]
-struct Shown {
-    statement: Statement,
-    remark: Option<String>,
 }
 
 impl Transcript {
     /// A fresh one.
     #[must_use]
     pub fn new(look: Look) -> Self {
-        Self {
-            look,
-            name: "db".to_owned(),
-            prepared: HashMap::new(),
-            bound: HashMap::new(),
-            unseen: HashMap::new(),
-            last: 0,
-        }
+        let following = Following::default();
+        Self { look, name: "db".to_owned(), following, held: Vec::new(), last: 0 }
     }
 
     /// Whether a recording that begins so is one of a session with a database.
@@ -74,18 +58,35 @@ impl Transcript {
         matches!(&frame.body, Body::Start(metadata) if metadata.kind == "db")
     }
 
-    /// The text of one frame; empty for what is not shown.
+    /// The text of one frame; empty for what is not shown, or not yet.
     pub fn frame(&mut self, frame: &Frame) -> String {
         let text = match &frame.body {
             Body::Start(metadata) => self.start(metadata),
             Body::Database(body) => self.body(body, frame.at),
-            Body::Note { text } => self.remark(YELLOW, &one_line(text)),
-            Body::Exit(Exit::Cut(why)) => {
-                self.remark(RED, &format!("cut off after {}: {}", seconds(frame.at), one_line(why)))
+            Body::Note { text } => self.below(YELLOW, one_line(text)),
+            Body::Exit(exit) => {
+                let mut text = self.rest();
+                text += &match exit {
+                    Exit::Cut(why) => {
+                        let line = format!("cut off after {}: {}", seconds(frame.at), one_line(why));
+                        self.remark(RED, &line)
+                    }
+                    _ => self.remark(DIM, &format!("ended after {}", seconds(frame.at))),
+                };
+                text
             }
-            Body::Exit(_) => self.remark(DIM, &format!("ended after {}", seconds(frame.at))),
             _ => String::new(),
         };
+        self.ends_of_lines(text)
+    }
+
+    /// What was not shown yet, when no more frames come.
+    pub fn finish(&mut self) -> String {
+        let text = self.rest();
+        self.ends_of_lines(text)
+    }
+
+    fn ends_of_lines(&self, text: String) -> String {
         if self.look == Look::Terminal { text.replace('\n', "\r\n") } else { text }
     }
 
@@ -109,144 +110,318 @@ impl Transcript {
     fn body(&mut self, body: &DatabaseFrame, at: Duration) -> String {
         match body {
             DatabaseFrame::Query { number, statement } => {
-                self.statement(*number, &Shown { statement: statement.clone(), remark: None }, at)
+                self.says(*number, at, What::Query(Arc::new(statement.clone())))
             }
             DatabaseFrame::Parse { number, name, statement } => {
-                make_room(&mut self.prepared);
-                self.prepared.insert(name.clone(), statement.clone());
-                self.sent(*number, Shown { statement: statement.clone(), remark: None });
-                String::new()
+                let statement = Arc::new(statement.clone());
+                self.says(*number, at, What::Parse { name: key(name), statement })
             }
             DatabaseFrame::Bind { number, portal, statement, count, parameters } => {
-                make_room(&mut self.bound);
-                let bound =
-                    Bound { statement: statement.clone(), count: *count, parameters: parameters.clone() };
-                self.bound.insert(portal.clone(), bound);
-                let shown = self.shown(portal);
-                self.sent(*number, shown);
-                String::new()
+                let shown = Shown {
+                    statement: None,
+                    name: statement.clone(),
+                    count: *count,
+                    parameters: parameters.as_deref().map(Arc::from),
+                };
+                self.says(*number, at, What::Bind { portal: key(portal), statement: key(statement), shown })
             }
             DatabaseFrame::Execute { number, portal, .. } => {
-                let shown = self.shown(portal);
-                self.unseen.clear();
-                self.statement(*number, &shown, at)
+                self.says(*number, at, What::Execute { portal: key(portal) })
+            }
+            DatabaseFrame::Describe { number, .. } => self.says(*number, at, What::Describe),
+            DatabaseFrame::Close { number, portal, name } => {
+                self.says(*number, at, What::Close { portal: *portal, name: key(name) })
             }
             DatabaseFrame::FunctionCall { number, function, count, parameters } => {
-                let remark = Some(values(*count, parameters.as_deref()));
                 let text = format!("-- function call {function}");
-                let statement = Statement { text, ..Statement::default() };
-                self.statement(*number, &Shown { statement, remark }, at)
+                let statement = Some(Arc::new(Statement { text, ..Statement::default() }));
+                let parameters = parameters.as_deref().map(Arc::from);
+                let shown = Shown { statement, name: String::new(), count: *count, parameters };
+                self.says(*number, at, What::Function(shown))
             }
             DatabaseFrame::Result { of, tag, rows, bytes, took_us } => {
-                let tag = if tag.is_empty() { "(more rows follow)".to_owned() } else { one_line(tag) };
+                let shown = if tag.is_empty() { "(more rows follow)".to_owned() } else { one_line(tag) };
                 let rows = match rows {
                     0 => String::new(),
                     1 => format!("1 row, {}, ", size(*bytes)),
                     rows => format!("{rows} rows, {}, ", size(*bytes)),
                 };
-                let line = format!("{}{tag} ({rows}{})", self.which(*of), milliseconds(*took_us));
-                self.remark(DIM, &line)
+                let line = format!("{shown} ({rows}{})", milliseconds(*took_us));
+                self.result(*of, tag, line)
             }
             DatabaseFrame::Copy { of, into, bytes } => {
                 let way = if *into { "into the database" } else { "out of the database" };
-                let line = format!("{}copied {} {way}", self.which(*of), size(*bytes));
-                self.remark(DIM, &line)
+                self.answer(*of, DIM, format!("copied {} {way}", size(*bytes)))
             }
             DatabaseFrame::Error { of, severity, sqlstate, message, took_us } => {
-                let shown = of.and_then(|of| self.unseen.remove(&of).map(|shown| (of, shown)));
-                let above = shown.map(|(of, shown)| self.statement(of, &shown, at)).unwrap_or_default();
-                let which = of.map(|of| self.which(of)).unwrap_or_default();
                 let line = format!(
-                    "{which}{}:  {} [{}] ({})",
+                    "{}:  {} [{}] ({})",
                     one_line(severity),
                     one_line(message),
                     one_line(sqlstate),
                     milliseconds(*took_us)
                 );
-                above + &self.remark(RED, &line)
+                match of {
+                    Some(of) => self.fails(*of, line),
+                    None => self.below(RED, line),
+                }
             }
             DatabaseFrame::Notice { severity, message, .. } => {
-                self.remark(YELLOW, &format!("{}:  {}", one_line(severity), one_line(message)))
+                self.below(YELLOW, format!("{}:  {}", one_line(severity), one_line(message)))
             }
             DatabaseFrame::Notify { process, channel, payload } => {
                 let payload =
                     if payload.is_empty() { String::new() } else { format!(" with {:?}", one_line(payload)) };
                 let line =
                     format!("notification on {}{payload} from server process {process}", one_line(channel));
-                self.remark(YELLOW, &line)
+                self.below(YELLOW, line)
             }
             DatabaseFrame::CopyFail { reason } => {
-                self.remark(RED, &format!("the client gave up the copy: {}", one_line(reason)))
+                self.below(RED, format!("the client gave up the copy: {}", one_line(reason)))
             }
             DatabaseFrame::Malformed { client, problem } => {
                 let who = if *client { "the client" } else { "the server" };
-                self.remark(RED, &format!("{who} sent what is not the protocol: {}", one_line(problem)))
+                self.below(RED, format!("{who} sent what is not the protocol: {}", one_line(problem)))
             }
             DatabaseFrame::Refused { sqlstate, message } => {
-                self.remark(RED, &format!("FATAL:  {} [{}]", one_line(message), one_line(sqlstate)))
-            }
-            DatabaseFrame::Describe { .. } => String::new(),
-            DatabaseFrame::Close { portal, name, .. } => {
-                if *portal {
-                    self.bound.remove(name);
-                } else {
-                    self.prepared.remove(name);
-                }
-                String::new()
+                self.below(RED, format!("FATAL:  {} [{}]", one_line(message), one_line(sqlstate)))
             }
         }
     }
 
-    fn sent(&mut self, number: u64, shown: Shown) {
-        make_room(&mut self.unseen);
-        self.unseen.insert(number, shown);
+    /// The client has said something.
+    fn says(&mut self, number: u64, at: Duration, what: What) -> String {
+        let unheard = self.following.says(number, at, what);
+        if let Some(unheard) = unheard {
+            return if unheard.what.runs() { self.done(unheard) } else { String::new() };
+        }
+        if self.look == Look::Sql || !self.following.is_certain() {
+            return String::new();
+        }
+        let shown = self.following.last_expected();
+        let Some(mut said) = self.following.said.pop_back() else { return String::new() };
+        said.shown = shown;
+        let text = self.written(&mut said);
+        self.following.said.push_back(said);
+        text
     }
 
-    /// What a portal runs.
-    fn shown(&self, portal: &str) -> Shown {
-        let bound = self.bound.get(portal).cloned().unwrap_or_default();
-        let statement = self.prepared.get(&bound.statement).cloned().unwrap_or_else(|| Statement {
-            text: format!(
-                "-- the statement {:?}, which was prepared out of sight",
-                one_line(&bound.statement)
-            ),
-            ..Statement::default()
-        });
-        let remark = (bound.count > 0).then(|| values(bound.count, bound.parameters.as_deref()));
-        Shown { statement, remark }
+    /// A line about the message that the server is at.
+    fn answer(&mut self, of: u64, colour: &'static str, line: String) -> String {
+        let mut text = self.settles(of);
+        match self.following.answered(of) {
+            Some(said) if self.look == Look::Sql => {
+                said.below.push((colour, line));
+                if said.below.len() > MOST_HELD { text + &self.overflows() } else { text }
+            }
+            Some(said) => {
+                if !std::mem::replace(&mut said.written, true) {
+                    let (number, at, shown) = (said.number, said.at, said.shown.clone());
+                    text += &self.statement(number, at, &shown, Went::Open, 0);
+                }
+                let which = self.which(of);
+                text + &self.remark(colour, &format!("{which}{line}"))
+            }
+            None => {
+                let which = self.which(of);
+                text + &self.below(colour, format!("{which}{line}"))
+            }
+        }
     }
 
-    fn statement(&mut self, number: u64, shown: &Shown, at: Duration) -> String {
+    fn result(&mut self, of: u64, tag: &str, line: String) -> String {
+        let mut text = self.answer(of, DIM, line);
+        let Some(said) = self.following.answered(of) else { return text };
+        if Change::is_told_by(tag) {
+            let statement = said.shown.statement.clone();
+            let whole = statement.as_deref().filter(|whole| whole.bytes.is_none() && is_exact(whole));
+            let change = Change::read(tag, whole.map(|statement| statement.text.as_str()), said.results);
+            self.following.changes(change);
+        }
+        let Some(said) = self.following.answered(of) else { return text };
+        said.results += 1;
+        said.rolled_back |= tag == "ROLLBACK";
+        match (tag, &said.what) {
+            ("", What::Execute { .. }) => said.went = Went::Suspended,
+            _ => said.went = Went::Well,
+        }
+        if matches!(said.what, What::Execute { .. }) {
+            for said in self.following.before(of + 1) {
+                text += &self.holds(said);
+            }
+            // What came before is there to stay, whatever becomes of the pipeline.
+            if matches!(tag, "COMMIT" | "ROLLBACK" | "PREPARE TRANSACTION" | "COMMIT PREPARED") {
+                text += &self.release(None);
+            }
+        }
+        text
+    }
+
+    fn fails(&mut self, of: u64, line: String) -> String {
+        let mut text = self.settles(of);
+        let Some((mut failed, over)) = self.following.fails(of) else {
+            // The Sync at the end of a pipeline.
+            let run = |said: &Said| said.number < of && matches!(said.what, What::Execute { .. });
+            if self.held.last().is_some_and(run) {
+                text += &self.release(Some(Went::Undone));
+            }
+            let which = self.which(of);
+            return text + &self.remark(RED, &format!("{which}{line}"));
+        };
+        let group = failed.group;
+        let undone = self.held.first().is_some_and(|said| said.group == group);
+        text += &self.release(undone.then_some(Went::Undone));
+        // The statement was shown when it was to be run.
+        let shown = over.iter().find(|said| said.written).map(|said| said.number);
+        match shown {
+            Some(number) => failed.number = number,
+            None if self.look != Look::Sql && !failed.written && failed.what.has_statement() => {
+                text += &self.written(&mut failed);
+            }
+            None => {}
+        }
+        if self.look == Look::Sql {
+            failed.written |= !failed.what.has_statement();
+            failed.below.push((RED, line));
+            let statement = failed.shown.statement.clone();
+            text += &self.done(failed);
+            return text + &self.passes_over(over, statement.as_ref());
+        }
+        let which = self.which(failed.number);
+        text += &self.remark(RED, &format!("{which}{line}"));
+        let statement = failed.shown.statement;
+        text + &self.passes_over(over, statement.as_ref())
+    }
+
+    /// What the server did not look at; the statement that failed is not told of once more.
+    fn passes_over(&mut self, over: Vec<Said>, failed: Option<&Arc<Statement>>) -> String {
+        let mut text = String::new();
+        for said in over {
+            let again = match (failed, &said.shown.statement) {
+                (Some(failed), Some(statement)) => Arc::ptr_eq(failed, statement),
+                _ => false,
+            };
+            if said.what.runs() && !said.written && !again {
+                text += &self.done(said);
+            }
+        }
+        text
+    }
+
+    /// What the server has answered before this message.
+    fn settles(&mut self, of: u64) -> String {
+        let mut text = String::new();
+        for said in self.following.before(of) {
+            text += &self.holds(said);
+        }
+        let group = self.following.said.front().filter(|said| said.number == of).map(|said| said.group);
+        if group.is_some_and(|group| self.held.first().is_some_and(|held| held.group != group)) {
+            text += &self.release(None);
+        }
+        text
+    }
+
+    /// A message that is done, unless the end of its pipeline undoes it.
+    fn holds(&mut self, said: Said) -> String {
+        if self.look != Look::Sql {
+            return self.done(said);
+        }
+        let mut text = String::new();
+        if self.held.first().is_some_and(|held| held.group != said.group) || self.held.len() >= MOST_HELD {
+            text += &self.release(None);
+        }
+        self.held.push(said);
+        text
+    }
+
+    fn release(&mut self, went: Option<Went>) -> String {
+        let mut text = String::new();
+        for mut said in std::mem::take(&mut self.held) {
+            said.went = went.unwrap_or(said.went);
+            text += &self.done(said);
+        }
+        text
+    }
+
+    /// Everything that waits.
+    fn rest(&mut self) -> String {
+        let mut text = self.release(None);
+        for said in self.following.rest() {
+            if said.what.runs() {
+                text += &self.done(said);
+            }
+        }
+        text
+    }
+
+    /// Too much belongs below a statement that is not done: it is written as it stands.
+    fn overflows(&mut self) -> String {
+        let Some(said) = self.following.said.front_mut() else { return String::new() };
+        let below = std::mem::take(&mut said.below);
+        let (number, at, shown) = (said.number, said.at, said.shown.clone());
+        let written = std::mem::replace(&mut said.written, true);
+        let mut text =
+            if written { String::new() } else { self.statement(number, at, &shown, Went::Open, 0) };
+        below.iter().for_each(|(colour, line)| text += &self.remark(colour, line));
+        text
+    }
+
+    /// A message that nothing more comes of.
+    fn done(&mut self, mut said: Said) -> String {
+        let mut text = if said.written { String::new() } else { self.written(&mut said) };
+        let below = std::mem::take(&mut said.below);
+        below.iter().for_each(|(colour, line)| text += &self.remark(colour, line));
+        text
+    }
+
+    fn written(&mut self, said: &mut Said) -> String {
+        said.written = true;
+        if self.look == Look::Sql && said.rolled_back {
+            said.shown.statement = said.shown.statement.take().map(rolled_back);
+        }
+        self.statement(said.number, said.at, &said.shown, said.went, said.results)
+    }
+
+    fn statement(&mut self, number: u64, at: Duration, shown: &Shown, went: Went, results: usize) -> String {
         self.last = number;
-        let Shown { statement, remark } = shown;
+        let unknown = || {
+            let text =
+                format!("-- the statement {:?}, which was prepared out of sight", one_line(&shown.name));
+            Arc::new(Statement { text, ..Statement::default() })
+        };
+        let statement = shown.statement.clone().unwrap_or_else(unknown);
         let text = lines(&statement.text);
-        let cut = statement.bytes.map(|bytes| {
-            let hash = statement.sha256.as_deref().map(|hash| format!(", SHA-256 {}", one_line(hash)));
-            format!("the first {} of {bytes} bytes{}", statement.text.len(), hash.unwrap_or_default())
-        });
+        let mut remarks = Vec::new();
+        if shown.count > 0 {
+            remarks.push(values(shown.count, shown.parameters.as_deref()));
+        }
+        remarks.extend(cut(&statement));
+        remarks.extend(read_from(&statement));
         let mut written = String::new();
-        match self.look {
-            Look::Sql => {
-                written.push_str(&format!("\n-- at {}\n", seconds(at)));
-                for remark in remark.iter().chain(&cut) {
-                    written.push_str(&format!("-- {remark}\n"));
-                }
-                if cut.is_some() {
-                    // Half a statement is not to be run.
-                    text.lines().for_each(|line| written.push_str(&format!("-- {line}\n")));
-                } else {
-                    written.push_str(&ended(&text));
-                }
+        if self.look == Look::Sql {
+            written.push_str(&format!("\n-- at {}\n", seconds(at)));
+            let live = live(&statement, shown, went, results);
+            remarks.extend(live.as_ref().err().cloned());
+            remarks.iter().for_each(|remark| written.push_str(&format!("-- {remark}\n")));
+            if !live.as_ref().is_ok_and(|script| !script.anew) {
+                text.lines().for_each(|line| written.push_str(&format!("-- {line}\n")));
             }
-            Look::Plain | Look::Terminal => {
-                let mut lines = text.lines();
-                let first = lines.next().unwrap_or_default();
-                written.push_str(&format!("{}=> {first}\n", self.name));
-                lines.for_each(|line| written.push_str(&format!("{}-> {line}\n", self.name)));
-                for more in remark.iter().chain(&cut) {
-                    written.push_str(&self.remark(DIM, &format!("-- {more}")));
-                }
+            if let Ok(script) = live {
+                written.push_str(&script.sql);
             }
+            return written;
+        }
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        written.push_str(&format!("{}=> {first}\n", self.name));
+        lines.for_each(|line| written.push_str(&format!("{}-> {line}\n", self.name)));
+        match went {
+            Went::PassedOver => remarks.push(PASSED_OVER.to_owned()),
+            Went::Undone => remarks.push(UNDONE.to_owned()),
+            _ => {}
+        }
+        for more in remarks {
+            written.push_str(&self.remark(DIM, &format!("-- {more}")));
         }
         written
     }
@@ -259,6 +434,21 @@ impl Transcript {
         format!("[message {of}] ")
     }
 
+    /// A line about no message, or about the one that the server is at.
+    fn below(&mut self, colour: &'static str, line: String) -> String {
+        if self.look == Look::Sql {
+            if let Some(said) = self.following.said.front_mut() {
+                said.below.push((colour, line));
+                return if said.below.len() > MOST_HELD { self.overflows() } else { String::new() };
+            }
+            if let Some(said) = self.held.last_mut().filter(|said| said.below.len() < MOST_HELD) {
+                said.below.push((colour, line));
+                return String::new();
+            }
+        }
+        self.remark(colour, &line)
+    }
+
     /// One line that is no statement.
     fn remark(&self, colour: &str, line: &str) -> String {
         match self.look {
@@ -269,9 +459,77 @@ impl Transcript {
     }
 }
 
-fn make_room<K, V>(map: &mut HashMap<K, V>) {
-    if map.len() >= MOST_REMEMBERED {
-        map.clear();
+const PASSED_OVER: &str = "not run: the server passed it over after an error before it";
+const UNDONE: &str = "undone by an error that followed before the pipeline's end";
+
+/// A `COMMIT` that the server made a `ROLLBACK` of, as there was an error before, is one in a script, which lacks that error.
+fn rolled_back(statement: Arc<Statement>) -> Arc<Statement> {
+    let first = sql::statements(&statement.text).ok().and_then(|statements| {
+        let [only] = statements.as_slice() else { return None };
+        only.first().map(|token| token.raw.to_ascii_lowercase())
+    });
+    match first.as_deref() {
+        Some("commit" | "end") => Arc::new(Statement { text: "rollback".to_owned(), ..Statement::default() }),
+        _ => statement,
+    }
+}
+
+/// What of a statement is on record, where that is not all.
+fn cut(statement: &Statement) -> Option<String> {
+    let bytes = statement.bytes?;
+    let hash = statement.sha256.as_deref().map(|hash| format!(", SHA-256 {}", one_line(hash)));
+    let mut parts = Vec::new();
+    if let Some(dropped) = statement.dropped {
+        parts.push(format!("{dropped} of comments and blanks dropped"));
+    }
+    if let Some(left_out) = statement.left_out {
+        parts.push(format!("{left_out} left out at the mark"));
+    }
+    let what = match parts.as_slice() {
+        [] => format!("the first {} of {bytes} bytes", statement.text.len()),
+        _ => format!("of {bytes} bytes {}", parts.join(", ")),
+    };
+    Some(format!("{what}{}", hash.unwrap_or_default()))
+}
+
+/// Whether the text is what the client meant, character for character.
+fn is_exact(statement: &Statement) -> bool {
+    statement.base64.is_empty() || statement.encoding.is_some()
+}
+
+/// What the text was read from, where it was not UTF-8.
+fn read_from(statement: &Statement) -> Option<String> {
+    match &statement.encoding {
+        Some(encoding) => Some(format!("sent in {}", one_line(encoding))),
+        None if statement.base64.is_empty() => None,
+        None => Some("sent in bytes that are no text; --format json has them".to_owned()),
+    }
+}
+
+/// A statement as part of a script; or why it is none.
+fn live(statement: &Statement, shown: &Shown, went: Went, results: usize) -> Result<script::Script, String> {
+    let not = |why: &str| Err(format!("not run here: {why}"));
+    match went {
+        Went::Well => {}
+        Went::Open => return not("the record has no end of it"),
+        Went::Suspended => return not("it was run in part"),
+        Went::Badly => return not("the server did not complete it"),
+        Went::PassedOver => return Err(PASSED_OVER.to_owned()),
+        Went::Undone => return Err(UNDONE.to_owned()),
+    }
+    if statement.bytes.is_some() {
+        return not("the record does not have all of it");
+    }
+    if !is_exact(statement) {
+        return not("its text is not known exactly");
+    }
+    match script::live(&statement.text, shown.count, shown.parameters.as_deref()) {
+        Err(why) => not(why),
+        Ok(script) if script.statements == 0 => not("it holds no statement"),
+        Ok(script) if script.statements != results => {
+            not(&format!("the server completed {results} of its {} statements", script.statements))
+        }
+        Ok(script) => Ok(script),
     }
 }
 
@@ -292,26 +550,17 @@ fn values(count: u16, parameters: Option<&[Parameter]>) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// A statement as part of a script.
-fn ended(text: &str) -> String {
-    let text = text.trim_end();
-    if text.ends_with(';') {
-        return format!("{text}\n");
-    }
-    // Behind a comment, the end of the statement would belong to it.
-    let commented = text.lines().next_back().is_some_and(|last| last.contains("--"));
-    if commented { format!("{text}\n;\n") } else { format!("{text};\n") }
+/// On one line, without characters that steer: what comes from a session must not act on the terminal, or the eyes, of a person who
+/// reads about it.
+fn one_line(said: &str) -> String {
+    said.chars().map(|c| if text::steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Without control characters: what comes from a session must not act on the terminal of whoever reads about it.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// The same, but lines stay lines.
-fn lines(text: &str) -> String {
-    let text = text.replace("\r\n", "\n");
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+/// The same, but lines stay lines: for the server, one ends at CR and at LF.
+pub(super) fn lines(said: &str) -> String {
+    let said = said.replace("\r\n", "\n").replace('\r', "\n");
+    let shown = |c| if text::steers(c) && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    said.chars().map(shown).collect()
 }
 
 fn seconds(at: Duration) -> String {
@@ -341,126 +590,4 @@ fn size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use sallyport_access::SessionId;
-    use time::macros::datetime;
-
-    use super::*;
-
-    fn statement(text: &str) -> Statement {
-        Statement { text: text.to_owned(), ..Statement::default() }
-    }
-
-    fn frames() -> Vec<Body> {
-        let metadata = SessionMetadata {
-            session_id: SessionId::new(),
-            cluster: "demo.test".into(),
-            user: "alice".into(),
-            login: "app".into(),
-            node: "prod".into(),
-            node_id: String::new(),
-            source: String::new(),
-            started: datetime!(2026-03-01 12:00:00.25 UTC),
-            kind: "db".into(),
-            command: Some("shop".into()),
-            term: None,
-            size: None,
-            application: Some("psql".into()),
-        };
-        let database = |frame| Body::Database(Box::new(frame));
-        let bind = DatabaseFrame::Bind {
-            number: 3,
-            portal: String::new(),
-            statement: "s1".into(),
-            count: 2,
-            parameters: Some(vec![Parameter::Text("it's".into()), Parameter::Null]),
-        };
-        let error = |of, message: &str| DatabaseFrame::Error {
-            of: Some(of),
-            severity: "ERROR".into(),
-            sqlstate: "42601".into(),
-            message: message.into(),
-            took_us: 1500,
-        };
-        let result = |of, tag: &str, rows| {
-            database(DatabaseFrame::Result { of, tag: tag.into(), rows, bytes: rows * 1000, took_us: 2250 })
-        };
-        vec![
-            Body::Start(Box::new(metadata)),
-            database(DatabaseFrame::Query {
-                number: 1,
-                statement: statement("select *\nfrom t -- all\u{1b}[2J"),
-            }),
-            result(1, "SELECT 3", 3),
-            database(DatabaseFrame::Parse {
-                number: 2,
-                name: "s1".into(),
-                statement: statement("select $1, $2;"),
-            }),
-            database(bind),
-            database(DatabaseFrame::Execute { number: 4, portal: String::new(), rows: 0 }),
-            result(4, "SELECT 1", 1),
-            database(DatabaseFrame::Parse { number: 5, name: String::new(), statement: statement("selec") }),
-            database(error(5, "syntax error\nat \"selec\"")),
-            database(DatabaseFrame::Query {
-                number: 6,
-                statement: Statement { text: "insert".into(), bytes: Some(9000), sha256: Some("ab".into()) },
-            }),
-            database(DatabaseFrame::Copy { of: 6, into: true, bytes: 5 << 20 }),
-            result(5, "INSERT 0 1", 0),
-            Body::Exit(Exit::Cut("locked".into())),
-        ]
-    }
-
-    fn transcript(look: Look) -> String {
-        let mut transcript = Transcript::new(look);
-        let at = Duration::from_millis(1500);
-        frames().into_iter().map(|body| transcript.frame(&Frame { at, body })).collect()
-    }
-
-    #[test]
-    fn it_reads_like_a_terminal() {
-        assert_eq!(
-            transcript(Look::Plain),
-            "alice as app on prod, database shop with psql, 2026-03-01T12:00:00Z\n\
-             shop=> select *\n\
-             shop-> from t -- all\u{fffd}[2J\n\
-             SELECT 3 (3 rows, 2.9 KiB, 2.250 ms)\n\
-             shop=> select $1, $2;\n\
-             -- $1 = 'it''s', $2 = NULL\n\
-             SELECT 1 (1 row, 1000 bytes, 2.250 ms)\n\
-             shop=> selec\n\
-             ERROR:  syntax error\u{fffd}at \"selec\" [42601] (1.500 ms)\n\
-             shop=> insert\n\
-             -- the first 6 of 9000 bytes, SHA-256 ab\n\
-             copied 5.0 MiB into the database\n\
-             [message 5] INSERT 0 1 (2.250 ms)\n\
-             cut off after 1.500 s: locked\n"
-        );
-        let terminal = transcript(Look::Terminal);
-        assert!(terminal.contains("\r\n\u{1b}[31mERROR:  syntax"), "{terminal:?}");
-        assert_eq!(terminal.matches('\n').count(), terminal.matches("\r\n").count());
-    }
-
-    #[test]
-    fn a_script_has_the_statements_and_the_rest_in_comments() {
-        let script = transcript(Look::Sql);
-        assert!(
-            script.contains("\n-- at 1.500 s\nselect *\nfrom t -- all\u{fffd}[2J\n;\n-- SELECT 3 ("),
-            "{script}"
-        );
-        assert!(script.contains("-- $1 = 'it''s', $2 = NULL\nselect $1, $2;\n"), "{script}");
-        assert!(script.contains("-- the first 6 of 9000 bytes, SHA-256 ab\n-- insert\n"), "{script}");
-        let run: Vec<&str> =
-            script.lines().filter(|line| !line.starts_with("--") && !line.is_empty()).collect();
-        assert_eq!(run, ["select *", "from t -- all\u{fffd}[2J", ";", "select $1, $2;", "selec;"]);
-    }
-
-    #[test]
-    fn only_sessions_with_databases_are_shown_so() {
-        let start = frames().into_iter().next().unwrap();
-        assert!(Transcript::is_for(&Frame { at: Duration::ZERO, body: start }));
-        let note = Body::Note { text: "gap".into() };
-        assert!(!Transcript::is_for(&Frame { at: Duration::ZERO, body: note }));
-    }
-}
+mod tests;

@@ -109,6 +109,8 @@ impl Player {
                 None => show(&mut screen, &frame)?,
             }
         }
+        let rest = transcript.map(|mut transcript| transcript.finish()).unwrap_or_default();
+        ui::raw(&screen.output(rest.as_bytes()))?;
         Ok(Next::End)
     }
 

@@ -141,7 +141,12 @@ impl Found {
             false => Vec::new(),
         };
         let text = if lines.is_empty() { self.statement.clone() } else { lines.join("; ") };
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> =
+            text.split(['\n', '\r']).map(words).filter(|line| !line.is_empty()).collect();
+        // On one line, what follows a comment would read as part of it.
+        let commented = lines.iter().any(|line| line.contains("--"));
+        lines.join(if commented { " \u{23ce} " } else { " " })
     }
 
     fn as_json(&self) -> Value {
@@ -164,6 +169,8 @@ mod tests {
         assert_eq!(Found::of(&event(Value::Null)).shown("orders"), "select 1 Delete from orders select 2");
         let timed = json!({"time": "2026-03-01T12:00:00.123456789Z"});
         assert_eq!(Found::of(&timed).row("")[1], "2026-03-01T12:00:00Z");
+        let hidden = json!({"fields": {"statement": "select 1 -- it\rdrop table t\n\nwhere"}});
+        assert_eq!(Found::of(&hidden).shown("drop"), "select 1 -- it \u{23ce} drop table t \u{23ce} where");
         let failed = json!({"fields": {"statement": "x", "sqlstate": "42601", "tag": ""}});
         assert_eq!(Found::of(&failed).outcome(), "error 42601");
     }

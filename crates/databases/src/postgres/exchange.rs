@@ -4,17 +4,22 @@
 //! (§53.2.3, §53.2.4). Each message that is answered waits in a queue, so that a result is told of with its statement and how
 //! long it took. After an error the server passes over what waits up to the next `Sync`, and so does the queue.
 
+mod told;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::encoding::Encoding;
 use super::frame::{Interest, Malformed, Reader};
 use super::message::{Fields, Frontend};
+pub(crate) use told::Told;
+use told::shown;
 
 /// Messages of a client that may wait for their answers. A server that answers at all has answered long before: it sends what
 /// it has when 8 KiB are together, and its shortest answer has 5 bytes.
 const MOST_WAITING: usize = 64 * 1024;
-/// Longest error message, and longest tag of a command, that is kept.
-const MOST_TEXT_BYTES: usize = 4096;
+/// Of an error, a notice or the like that is too long to be held, so much is read: what is long in them comes late.
+const MOST_READ_BYTES: usize = 16 * 1024;
 
 /// What happened, for the record. Numbers say which message of the client it is about, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,10 +65,16 @@ pub enum Happening {
         /// What it was told.
         payload: String,
     },
+    /// The client's text is in another encoding from here on.
+    Encoding(Encoding),
+    /// No transaction is open: portals are gone.
+    Idle,
     /// The server refused or gave up.
     Failed {
         /// The message; none when the server said so by itself.
         of: Option<u64>,
+        /// The last message that it passes over because of it, which is `of` itself where that is the only one; zero without.
+        through: u64,
         /// `ERROR`, `FATAL` or `PANIC`.
         severity: String,
         /// `SQLSTATE`.
@@ -138,12 +149,22 @@ pub struct Exchange {
     unclear: bool,
     /// The client has said goodbye.
     over: bool,
+    /// The client's encoding.
+    encoding: Encoding,
+    /// The beginning of a message of the server's that comes in parts.
+    long: Vec<u8>,
     /// What the server ended the session with.
     last_words: Option<String>,
     happened: Vec<Happening>,
 }
 
 impl Exchange {
+    /// With a client whose text is in this encoding.
+    #[must_use]
+    pub fn new(encoding: Encoding) -> Self {
+        Self { encoding, ..Self::default() }
+    }
+
     /// Tells the time, since any moment that stays the same.
     pub fn at(&mut self, now: Duration) {
         self.now = now;
@@ -254,7 +275,8 @@ impl Exchange {
         let (of, rows) = (waiting.number, std::mem::take(&mut self.rows));
         let bytes = std::mem::take(&mut self.row_bytes);
         let took = self.now.saturating_sub(waiting.since);
-        self.happened.push(Happening::Result { of, tag: shown(tag), rows, bytes, took });
+        let tag = shown(tag, self.encoding);
+        self.happened.push(Happening::Result { of, tag, rows, bytes, took });
     }
 
     /// A copy in has come to its good end: what stood among its data had no answer.
@@ -278,29 +300,35 @@ impl Exchange {
         }
         self.end_copy();
         (self.rows, self.row_bytes) = (0, 0);
-        let of = self.waiting.front().copied().filter(|waiting| waiting.asked != Asked::Sync);
-        let Told { severity, code, message } = Told::read(content);
-        if matches!(severity.as_str(), "FATAL" | "PANIC") {
+        let Told { severity, code, message } = Told::read(content, self.encoding);
+        let is_last = matches!(severity.as_str(), "FATAL" | "PANIC");
+        if is_last {
             self.last_words = Some(format!("{message} ({code})"));
         }
-        let took = of.map_or(Duration::ZERO, |of| self.now.saturating_sub(of.since));
-        self.happened.push(Happening::Failed { of: of.map(|of| of.number), severity, code, message, took });
+        // What a Sync fails with is the end of the pipeline before it, as a constraint that is looked at then.
+        let of = self.waiting.front().copied().filter(|waiting| waiting.asked != Asked::Sync || !is_last);
+        let mut through = of.map_or(0, |of| of.number);
         match of.map(|of| of.asked) {
-            // Both are followed by ReadyForQuery in any case.
-            Some(Asked::Query | Asked::FunctionCall) | None => {}
+            // They are followed by ReadyForQuery in any case.
+            Some(Asked::Query | Asked::FunctionCall | Asked::Sync) | None => {}
             Some(_) => {
-                self.pass_over();
+                through = self.pass_over().unwrap_or(through);
                 self.failed = self.waiting.is_empty();
                 self.unclear = was_copying && self.waiting.front().is_some_and(|sync| sync.doubtful);
             }
         }
+        let took = of.map_or(Duration::ZERO, |of| self.now.saturating_sub(of.since));
+        let of = of.map(|of| of.number);
+        self.happened.push(Happening::Failed { of, through, severity, code, message, took });
     }
 
     /// What the server passes over after an error.
-    fn pass_over(&mut self) {
+    fn pass_over(&mut self) -> Option<u64> {
+        let mut last = None;
         while self.waiting.front().is_some_and(|waiting| waiting.asked != Asked::Sync) {
-            self.waiting.pop_front();
+            last = self.waiting.pop_front().map(|waiting| waiting.number);
         }
+        last
     }
 
     /// The server is ready for the next query.
@@ -345,41 +373,6 @@ impl Exchange {
         let place = "after a Sync among data whose copy has failed";
         if lost { Err(Malformed::Place { kind, place }) } else { Ok(()) }
     }
-}
-
-/// What an `ErrorResponse` or a `NoticeResponse` says.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// Such as `ERROR`.
-    pub(crate) severity: String,
-    /// `SQLSTATE`.
-    pub(crate) code: String,
-    /// In the server's words.
-    pub(crate) message: String,
-}
-
-impl Told {
-    /// As far as it can be read.
-    pub(crate) fn read(content: &[u8]) -> Self {
-        let mut fields = Fields::new(content);
-        let mut told = Self::default();
-        while let Some(kind) = fields.u8().filter(|kind| *kind != 0) {
-            let text = fields.text().unwrap_or_default();
-            match kind {
-                // The first is in the server's language; since PostgreSQL 9.6 the other one is not.
-                b'S' if told.severity.is_empty() => told.severity = shown(text),
-                b'V' => told.severity = shown(text),
-                b'C' => told.code = shown(text),
-                b'M' => told.message = shown(text),
-                _ => {}
-            }
-        }
-        told
-    }
-}
-
-fn shown(text: &[u8]) -> String {
-    String::from_utf8_lossy(text.get(..text.len().min(MOST_TEXT_BYTES)).unwrap_or_default()).into_owned()
 }
 
 /// A message of the client's.
@@ -482,10 +475,9 @@ pub struct FromServer<'a> {
 
 impl Reader for FromServer<'_> {
     fn interest(&self, kind: u8, length: u32) -> Result<Interest, Malformed> {
-        // Errors and tags are short; a server that sends long ones is not read.
-        let short = length <= 16 * 1024;
         Ok(match kind {
-            b'C' | b'E' | b'N' | b'A' if short => Interest::Content,
+            b'C' | b'E' | b'N' | b'A' | b'S' => Interest::Content,
+            b'Z' if length == 1 => Interest::Content,
             _ => Interest::None,
         })
     }
@@ -526,14 +518,6 @@ impl Reader for FromServer<'_> {
             b'G' | b'W' => exchange.copies(true),
             b'H' => exchange.copies(false),
             b'Z' => exchange.ready(),
-            b'E' => exchange.fails(&[]),
-            b'C' => {
-                if let Some(waiting) = exchange.answers(&[Asked::Query]) {
-                    exchange.result(waiting, b"");
-                } else if let Some(waiting) = exchange.answered(&[Asked::Execute]) {
-                    exchange.result(waiting, b"");
-                }
-            }
             _ => {}
         }
     }
@@ -546,16 +530,33 @@ impl Reader for FromServer<'_> {
                 return exchange.is_clear(kind);
             }
             b'N' => {
-                let Told { severity, code, message } = Told::read(content);
+                let Told { severity, code, message } = Told::read(content, exchange.encoding);
                 exchange.happened.push(Happening::Notice { severity, code, message });
                 return Ok(());
             }
             b'A' => {
                 let mut fields = Fields::new(content);
                 let process = fields.u32().unwrap_or_default();
-                let mut text = || shown(fields.text().unwrap_or_default());
+                let mut text = || {
+                    let rest = fields.rest();
+                    shown(fields.text().unwrap_or(rest), exchange.encoding)
+                };
                 let (channel, payload) = (text(), text());
                 exchange.happened.push(Happening::Notified { process, channel, payload });
+                return Ok(());
+            }
+            b'S' => {
+                if let Some(encoding) = Encoding::reported(content) {
+                    exchange.encoding = encoding;
+                    exchange.happened.push(Happening::Encoding(encoding));
+                }
+                return Ok(());
+            }
+            b'Z' => {
+                exchange.ready();
+                if content == b"I" {
+                    exchange.happened.push(Happening::Idle);
+                }
                 return Ok(());
             }
             _ => {}
@@ -571,8 +572,18 @@ impl Reader for FromServer<'_> {
         Ok(())
     }
 
-    fn part(&mut self, _: u8, _: u32, _: u32, _: &[u8]) -> Result<(), Malformed> {
-        Ok(())
+    fn part(&mut self, kind: u8, length: u32, at: u32, content: &[u8]) -> Result<(), Malformed> {
+        let long = &mut self.exchange.long;
+        if at == 0 {
+            long.clear();
+        }
+        let room = MOST_READ_BYTES.saturating_sub(long.len()).min(content.len());
+        long.extend_from_slice(content.get(..room).unwrap_or_default());
+        if u64::from(at) + (content.len() as u64) < u64::from(length) {
+            return Ok(());
+        }
+        let long = std::mem::take(long);
+        self.whole(kind, &long)
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`Reader`](frame::Reader); the bytes go on as they came.
 
 pub mod boundary;
+pub mod encoding;
 pub mod error;
 pub mod exchange;
 pub mod frame;

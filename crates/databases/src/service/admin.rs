@@ -9,6 +9,7 @@ use tracing::Span;
 
 use super::connect::{self, ConnectError, Upstream, Wire};
 use super::{Shared, Wanted};
+use crate::postgres::encoding::Encoding;
 use crate::postgres::exchange::Told;
 use crate::postgres::message::{Fields, encode};
 use crate::postgres::startup::{CancelKey, Startup};
@@ -75,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Admin<S> {
             match kind {
                 b'D' if rows.len() < MOST_ROWS => rows.push(values(&content)),
                 b'E' => {
-                    let Told { code, message, .. } = Told::read(&content);
+                    let Told { code, message, .. } = Told::read(&content, Encoding::Utf8);
                     let fatal = Some(ConnectError::Server { code, message, bytes: encode(kind, &content) });
                     failed = failed.or(fatal);
                 }

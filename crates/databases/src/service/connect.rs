@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use super::read_ahead::ReadAhead;
 use super::{CredentialsError, Shared, Wanted};
+use crate::postgres::encoding::Encoding;
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::Told;
 use crate::postgres::frame::HEADER_BYTES;
@@ -292,7 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Login<S> {
             match kind {
                 b'R' if !self.authenticated => self.authenticate(&content, &mut password).await?,
                 b'E' => {
-                    let told = Told::read(&content);
+                    let told = Told::read(&content, Encoding::Utf8);
                     let (code, message) = (told.code, told.message);
                     return Err(ConnectError::Server { code, message, bytes: encode(kind, &content) });
                 }
@@ -376,7 +377,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Login<S> {
         match (kind, fields.u32()) {
             (b'R', Some(got)) if got == number => Ok(fields.rest().to_vec()),
             (b'E', _) => {
-                let told = Told::read(&content);
+                let told = Told::read(&content, Encoding::Utf8);
                 let (code, message) = (told.code, told.message);
                 Err(ConnectError::Server { code, message, bytes: encode(kind, &content) })
             }

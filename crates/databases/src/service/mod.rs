@@ -18,6 +18,7 @@ pub mod rehearsal;
 mod relay;
 mod session;
 mod settle;
+mod squeeze;
 mod tap;
 mod text;
 

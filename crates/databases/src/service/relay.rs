@@ -219,7 +219,7 @@ pub(crate) async fn run<S>(
     client: S,
     upstream: Upstream,
     (client_rest, server_rest): (BytesMut, BytesMut),
-    tap: Tap,
+    followed: (Exchange, Tap),
     control: Control<'_>,
     cancel: impl AsyncFnOnce(),
 ) -> (End, Carried, Upstream)
@@ -228,7 +228,7 @@ where
 {
     let (record, activity, pace) = (control.record, control.activity, control.shared.pace);
     let middle = Middle {
-        followed: Mutex::new((Exchange::default(), tap)),
+        followed: Mutex::new(followed),
         room: Notify::new(),
         gathering: Notify::new(),
         record,

@@ -22,7 +22,9 @@ use super::relay::{self, Carried, End};
 use super::settle::Backend;
 use super::tap::Tap;
 use super::{Asked, Came, Shared, Wanted, cancel};
+use crate::postgres::encoding::Encoding;
 use crate::postgres::error::{Refusal, SqlState};
+use crate::postgres::exchange::Exchange;
 use crate::postgres::options;
 use crate::postgres::startup::{self, First, NotFirst, Startup};
 
@@ -53,12 +55,13 @@ where
     let greeted = send(&mut client, &greeting).await;
     drop(opening);
     let (end, carried, stream) = if greeted {
+        let encoding = Encoding::greeted(&greeting);
         drop(greeting);
         let options = wanted.permit.options();
         let about = record.about.clone();
         let event = move |code| record::event(&about, code);
         let recorded = record.is_recorded().then(|| record.elapsed());
-        let tap = Tap::new(recorded, options.record_parameters, options.statement_bytes, event);
+        let tap = Tap::new(recorded, options.record_parameters, options.statement_bytes, encoding, event);
         let control = Control {
             shared,
             identity: &asked.identity,
@@ -72,7 +75,7 @@ where
                 tracing::debug!(%problem, "a statement could not be cancelled");
             }
         };
-        relay::run(client, stream, (rest, server_rest), tap, control, cancel).await
+        relay::run(client, stream, (rest, server_rest), (Exchange::new(encoding), tap), control, cancel).await
     } else {
         (End::ClientGone, Carried::default(), stream)
     };

@@ -3,19 +3,23 @@
 //! Which statement an `Execute` runs is known only when the server has answered what came before: a `Parse` that it refuses
 //! leaves an earlier statement of that name in place. So what the client says waits here for its answer, in order.
 
+mod said;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use sallyport_audit::recording::database::{self, DatabaseFrame};
+use sallyport_audit::recording::sql::Change;
 use sallyport_audit::recording::{Body, Frame};
 use sallyport_audit::{Code, Event};
 
 use super::folding::Folding;
-use super::text::{Long, MOST_NAME_BYTES, MOST_VALUE_BYTES, Text, shown};
-use crate::postgres::exchange::{Happening, Number, Said};
-use crate::postgres::message::{Frontend, Named, Parameter};
+use super::text::{Long, MOST_NAME_BYTES, MOST_VALUE_BYTES, Text};
+use crate::postgres::encoding::Encoding;
+use crate::postgres::exchange::{Happening, Number};
+use crate::postgres::message::Parameter;
 
 /// Most prepared statements, and most portals, of a session whose text is remembered. Executing others is on record without
 /// their text, which their `Parse` has in the recording.
@@ -26,9 +30,6 @@ const MOST_WAITING_BYTES: usize = 1 << 20;
 const MOST_PREPARED_BYTES: usize = 4 << 20;
 /// Most values of one message that are on record.
 const MOST_VALUES: usize = 1024;
-/// What the server tells names of statements and portals apart by: its own tables have no longer ones (`NAMEDATALEN` less
-/// one), so that two names that begin alike are one.
-const KEY_BYTES: usize = 63;
 /// Stands for an error's message that may quote values which are not on record.
 const WITHHELD: &str = "(withheld: it may quote values of parameters)";
 /// Unanswered statements that are told of one by one when a session ends.
@@ -54,6 +55,7 @@ enum Waiting {
     Parse { name: Box<[u8]>, text: Arc<Text> },
     Bind { portal: Box<[u8]>, statement: Box<[u8]>, values: bool },
     Execute { portal: Box<[u8]> },
+    Describe { portal: bool, name: Box<[u8]> },
     Close { portal: bool, name: Box<[u8]> },
     Function { function: u32, values: bool, outcome: Outcome },
 }
@@ -62,10 +64,20 @@ enum Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) tags: Vec<String>,
+    /// How many results there were.
+    results: usize,
     pub(super) rows: u64,
-    bytes: u64,
     pub(super) took_us: u64,
     sqlstate: Option<(String, String)>,
+}
+
+/// What the server passes over after an error: what it would have been, had it been run.
+#[derive(Default)]
+struct Over {
+    /// What failed; that is told of as that.
+    failed: Option<Arc<Text>>,
+    parsed: HashMap<Box<[u8]>, Option<Arc<Text>>>,
+    bound: HashMap<Box<[u8]>, Option<Arc<Text>>>,
 }
 
 /// A portal's statement.
@@ -87,6 +99,8 @@ pub(crate) struct Tap {
     parameters: bool,
     /// Longest part of a statement that is on record.
     cap: usize,
+    /// What the client's text is in.
+    encoding: Encoding,
     frames: Vec<Frame>,
     frame_bytes: usize,
     folding: Folding,
@@ -100,6 +114,7 @@ pub(crate) struct Tap {
     /// Values were put into some statement.
     values: bool,
     long: Option<Long>,
+    over: Over,
     /// Of the whole session.
     pub(crate) totals: Totals,
 }
@@ -117,6 +132,7 @@ impl Tap {
         recorded: Option<Duration>,
         parameters: bool,
         cap: usize,
+        encoding: Encoding,
         event: impl Fn(Code) -> Event + Send + 'static,
     ) -> Self {
         Self {
@@ -124,6 +140,7 @@ impl Tap {
             now: Duration::ZERO,
             parameters,
             cap,
+            encoding,
             frames: Vec::new(),
             frame_bytes: 0,
             folding: Folding::default(),
@@ -136,6 +153,7 @@ impl Tap {
             portals: HashMap::new(),
             values: false,
             long: None,
+            over: Over::default(),
             totals: Totals::default(),
         }
     }
@@ -178,10 +196,11 @@ impl Tap {
     /// The session ends: what has no answer yet, from the message `oldest` on, was tried all the same. What came before that the
     /// server has passed over.
     pub(crate) fn ends(&mut self, oldest: Option<u64>) {
-        let mut told = 0;
         while self.waiting.front().is_some_and(|(number, _)| oldest.is_none_or(|oldest| *number < oldest)) {
             self.next();
         }
+        self.over = Over::default();
+        let mut told = 0;
         while let Some((_, waiting)) = self.next() {
             if told == MOST_UNANSWERED {
                 let event = (self.event)(Code::DatabaseQuery);
@@ -189,30 +208,14 @@ impl Tap {
                 self.events.push(event.message(message).field("more", self.waiting.len() + 1));
                 break;
             }
-            match waiting {
-                Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
-                Waiting::Execute { portal } => {
-                    let text = self.portals.get(&portal).and_then(|bound| bound.text.clone());
-                    self.told(text.as_deref(), &portal, &Outcome::default(), false);
-                }
-                _ => continue,
-            }
-            told += 1;
+            told += usize::from(self.unanswered(waiting, true));
         }
         self.waiting.clear();
     }
 
     fn wait(&mut self, number: Number, waiting: Waiting) {
         if !number.answered {
-            // The server passes it over, as far as is known; it was tried all the same.
-            match waiting {
-                Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
-                Waiting::Execute { portal } => {
-                    let text = self.portals.get(&portal).and_then(|bound| bound.text.clone());
-                    self.told(text.as_deref(), &portal, &Outcome::default(), false);
-                }
-                _ => {}
-            }
+            self.unanswered(waiting, false);
             return;
         }
         let full = self.waiting_bytes > MOST_WAITING_BYTES;
@@ -225,6 +228,51 @@ impl Tap {
         };
         self.waiting_bytes += waiting.bytes();
         self.waiting.push_back((number.of, waiting));
+    }
+
+    /// It was tried and has no answer: the server passes it over, or the session has ended. Of those whose text is not known only
+    /// `all` are told of; what is told of already as what failed is not told of again.
+    fn unanswered(&mut self, waiting: Waiting, all: bool) -> bool {
+        let room = |count: usize| count < MOST_NAMES;
+        match waiting {
+            Waiting::Query { text, outcome } => self.told(Some(&text), b"", &outcome, false),
+            Waiting::Execute { portal } => {
+                let text = match self.over.bound.get(&portal) {
+                    Some(text) => text.clone(),
+                    None => self.portals.get(&portal).and_then(|bound| bound.text.clone()),
+                };
+                let again = match (&self.over.failed, &text) {
+                    (Some(failed), Some(text)) => Arc::ptr_eq(failed, text),
+                    _ => false,
+                };
+                if again || text.is_none() && !all {
+                    return false;
+                }
+                self.told(text.as_deref(), &portal, &Outcome::default(), false);
+            }
+            Waiting::Parse { name, text } if room(self.over.parsed.len()) => {
+                self.over.parsed.insert(name, Some(text));
+                return false;
+            }
+            Waiting::Bind { portal, statement, .. } if room(self.over.bound.len()) => {
+                let parsed = match self.over.parsed.get(&statement) {
+                    Some(parsed) => parsed.clone(),
+                    None => self.statements.get(&statement).cloned(),
+                };
+                self.over.bound.insert(portal, parsed);
+                return false;
+            }
+            Waiting::Close { portal: true, name } if room(self.over.bound.len()) => {
+                self.over.bound.insert(name, None);
+                return false;
+            }
+            Waiting::Close { portal: false, name } if room(self.over.parsed.len()) => {
+                self.over.parsed.insert(name, None);
+                return false;
+            }
+            _ => return false,
+        }
+        true
     }
 
     fn next(&mut self) -> Option<(u64, Waiting)> {
@@ -263,46 +311,47 @@ impl Tap {
     pub(crate) fn happened(&mut self, happening: Happening) {
         match happening {
             Happening::Holds { of } => self.holds(of),
-            Happening::Ended { of } => self.ended(of),
+            Happening::Ended { of } => {
+                // A simple query has no use for what has no name, and the server forgets it.
+                self.forget_statement(b"");
+                self.portals.remove(&b""[..]);
+                self.ended(of);
+            }
+            Happening::Encoding(encoding) => self.encoding = encoding,
+            Happening::Idle => self.portals.clear(),
             Happening::Result { of, tag, rows, bytes, took } => {
                 let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 self.totals.rows += rows;
                 self.frame(|| DatabaseFrame::Result { of, tag: tag.clone(), rows, bytes, took_us });
-                self.forgets(&tag);
+                if Change::is_told_by(&tag) {
+                    let change = self.change(of, &tag);
+                    self.changes(change);
+                }
+                let ends = matches!(tag.as_str(), "COMMIT" | "ROLLBACK" | "PREPARE TRANSACTION");
                 if let Some(outcome) = self.answering(of) {
                     outcome.rows += rows;
-                    outcome.bytes += bytes;
                     outcome.took_us = took_us;
+                    outcome.results += 1;
                     if outcome.tags.len() < MOST_UNANSWERED {
                         outcome.tags.push(tag);
                     }
                 } else if let Some(Waiting::Execute { portal }) = self.answered(of) {
-                    let outcome = Outcome { tags: vec![tag], rows, bytes, took_us, sqlstate: None };
+                    let outcome = Outcome { tags: vec![tag], results: 1, rows, took_us, sqlstate: None };
                     self.executed(&portal, &outcome);
                 }
+                if ends {
+                    // With the transaction; those from before a savepoint stay, and are known by name alone.
+                    self.portals.clear();
+                }
             }
-            Happening::Failed { of, severity, code, message, took } => {
+            Happening::Failed { of, through, severity, code, message, took } => {
                 let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 self.totals.errors += 1;
                 let message = if self.may_quote(of, &severity) { WITHHELD.to_owned() } else { message };
                 let (sqlstate, words) = (code.clone(), message.clone());
                 self.frame(|| DatabaseFrame::Error { of, severity, sqlstate, message: words, took_us });
-                let Some(of) = of else { return };
-                let failed = Some((code, message));
-                if let Some(outcome) = self.answering(of) {
-                    (outcome.sqlstate, outcome.took_us) = (failed, took_us);
-                    return;
-                }
-                let outcome = Outcome { sqlstate: failed, took_us, ..Outcome::default() };
-                match self.answered(of) {
-                    Some(Waiting::Execute { portal }) => self.executed(&portal, &outcome),
-                    // A statement that the server does not take was tried, too.
-                    Some(Waiting::Parse { name, text }) => self.told(Some(&text), &name, &outcome, true),
-                    Some(Waiting::Bind { statement, .. }) => {
-                        let text = self.statements.get(&statement).cloned();
-                        self.told(text.as_deref(), &statement, &outcome, true);
-                    }
-                    _ => {}
+                if let Some(of) = of {
+                    self.failed(of, through, (code, message), took_us);
                 }
             }
             Happening::Copied { of, into, bytes } => {
@@ -316,8 +365,91 @@ impl Tap {
                 self.frame(|| DatabaseFrame::Notice { severity, sqlstate: code, message });
             }
             Happening::Notified { process, channel, payload } => {
-                let (channel, payload) = (channel, shown(payload.as_bytes(), MOST_VALUE_BYTES));
+                let payload = Encoding::Utf8.beginning(payload.as_bytes(), MOST_VALUE_BYTES);
                 self.frame(|| DatabaseFrame::Notify { process, channel, payload });
+            }
+        }
+    }
+
+    /// The server refuses a message, and passes over those up to another one.
+    fn failed(&mut self, of: u64, through: u64, why: (String, String), took_us: u64) {
+        if let Some(outcome) = self.answering(of) {
+            (outcome.sqlstate, outcome.took_us) = (Some(why), took_us);
+            return;
+        }
+        let outcome = Outcome { sqlstate: Some(why), took_us, ..Outcome::default() };
+        let mut over = Over::default();
+        match self.answered(of) {
+            Some(Waiting::Execute { portal }) => {
+                over.failed = self.portals.get(&portal).and_then(|bound| bound.text.clone());
+                self.executed(&portal, &outcome);
+            }
+            // A statement that the server does not take was tried, too.
+            Some(Waiting::Parse { name, text }) => {
+                self.told(Some(&text), &name, &outcome, true);
+                if name.is_empty() {
+                    // The server has forgotten the one before by then.
+                    self.forget_statement(b"");
+                }
+                over.failed = Some(Arc::clone(&text));
+                over.parsed.insert(name, Some(text));
+            }
+            Some(Waiting::Bind { portal, statement, .. }) => {
+                let text = self.statements.get(&statement).cloned();
+                self.told(text.as_deref(), &statement, &outcome, true);
+                over.failed.clone_from(&text);
+                over.bound.insert(portal, text);
+            }
+            Some(Waiting::Describe { portal: true, name }) => {
+                over.failed = self.portals.get(&name).and_then(|bound| bound.text.clone());
+                self.executed(&name, &outcome);
+            }
+            Some(Waiting::Describe { portal: false, name }) => {
+                over.failed = self.statements.get(&name).cloned();
+                self.told(over.failed.clone().as_deref(), &name, &outcome, true);
+            }
+            Some(Waiting::Close { .. }) => {}
+            // The end of a pipeline.
+            Some(Waiting::Query { .. } | Waiting::Function { .. }) | None => {
+                let event = finished((self.event)(Code::DatabaseQuery), &outcome, true);
+                let message = "the end of a pipeline failed: what it did since the last Sync is undone";
+                self.events.push(event.message(message).field("undone", true));
+            }
+        }
+        self.over = over;
+        while self.waiting.front().is_some_and(|(number, _)| *number <= through) {
+            let Some((_, waiting)) = self.next() else { break };
+            self.unanswered(waiting, false);
+        }
+    }
+
+    /// What a result says of the names of statements and portals.
+    fn change(&self, of: u64, tag: &str) -> Change {
+        let waiting = self.waiting.iter().find(|(number, _)| *number == of);
+        let (text, result) = match waiting {
+            Some((_, Waiting::Query { text, outcome })) => (Some(text), outcome.results),
+            Some((_, Waiting::Execute { portal })) => {
+                (self.portals.get(portal).and_then(|bound| bound.text.as_deref()), 0)
+            }
+            _ => (None, 0),
+        };
+        let whole = text.and_then(Text::exact);
+        Change::read(tag, whole, result)
+    }
+
+    fn changes(&mut self, change: Change) {
+        match change {
+            Change::Prepared { name, text } => {
+                let text = Text::of(text.as_bytes(), self.cap, Encoding::Utf8);
+                self.prepares(name.into(), Arc::new(text));
+            }
+            Change::Deallocated(name) => self.forget_statement(&name),
+            Change::Portal(name) => drop(self.portals.remove(name.as_slice())),
+            Change::PortalsAll => self.portals.clear(),
+            Change::DeallocatedAll => self.forget_statements(),
+            Change::Discarded | Change::Unknown => {
+                self.forget_statements();
+                self.portals.clear();
             }
         }
     }
@@ -341,14 +473,7 @@ impl Tap {
     fn holds(&mut self, of: u64) {
         match self.answered(of) {
             Some(Waiting::Parse { name, text }) => {
-                let more = text.shown.len() + name.len();
-                self.forget_statement(&name);
-                if name.is_empty()
-                    || self.statements.len() < MOST_NAMES && self.statement_bytes + more < MOST_PREPARED_BYTES
-                {
-                    self.statement_bytes += more;
-                    self.statements.insert(name, text);
-                }
+                self.prepares(name, text);
             }
             Some(Waiting::Bind { portal, statement, values }) => {
                 self.portals.remove(&portal);
@@ -371,13 +496,21 @@ impl Tap {
         }
     }
 
-    /// SQL that gives prepared statements other meanings: what is remembered of them may be wrong from here on.
-    fn forgets(&mut self, tag: &str) {
-        if tag.starts_with("DEALLOCATE") || tag.starts_with("PREPARE") || tag == "DISCARD ALL" {
-            self.statements.retain(|name, _| name.is_empty());
-            self.statement_bytes =
-                self.statements.iter().map(|(name, text)| name.len() + text.shown.len()).sum();
+    fn prepares(&mut self, name: Box<[u8]>, text: Arc<Text>) {
+        let more = text.shown.len() + name.len();
+        self.forget_statement(&name);
+        if name.is_empty()
+            || self.statements.len() < MOST_NAMES && self.statement_bytes + more < MOST_PREPARED_BYTES
+        {
+            self.statement_bytes += more;
+            self.statements.insert(name, text);
         }
+    }
+
+    /// The one without a name is the protocol's alone, and SQL does not touch it.
+    fn forget_statements(&mut self) {
+        self.statements.retain(|name, _| name.is_empty());
+        self.statement_bytes = self.statements.iter().map(|(name, text)| name.len() + text.shown.len()).sum();
     }
 
     fn ended(&mut self, of: u64) {
@@ -424,10 +557,10 @@ impl Tap {
                     .message(text.shown.as_str())
                     .field("statement", text.shown.as_str())
                     .field("sha256", HEXLOWER.encode(&text.sha256));
-                if text.bytes > text.shown.len() as u64 { event.field("bytes", text.bytes) } else { event }
+                described(event, text)
             }
             None => {
-                let name = shown(name, MOST_NAME_BYTES);
+                let name = self.encoding.beginning(name, MOST_NAME_BYTES);
                 event.message(format!("{name:?}, whose text is not known here")).field("name", name)
             }
         };
@@ -435,13 +568,17 @@ impl Tap {
     }
 
     fn values(&self, parameters: &[Parameter<'_>]) -> Option<Vec<database::Parameter>> {
+        let binary = |bytes: &[u8]| {
+            let beginning = bytes.get(..MOST_VALUE_BYTES).unwrap_or(bytes);
+            database::Parameter::Binary(HEXLOWER.encode(beginning))
+        };
         let value = |parameter: &Parameter<'_>| match (parameter.value, parameter.binary) {
             (None, _) => database::Parameter::Null,
-            (Some(bytes), false) => database::Parameter::Text(shown(bytes, MOST_VALUE_BYTES)),
-            (Some(bytes), true) => {
-                let beginning = bytes.get(..MOST_VALUE_BYTES).unwrap_or(bytes);
-                database::Parameter::Binary(HEXLOWER.encode(beginning))
+            // Nothing of what is no text is lost.
+            (Some(bytes), false) if self.encoding.read(bytes).1 => {
+                database::Parameter::Text(self.encoding.beginning(bytes, MOST_VALUE_BYTES))
             }
+            (Some(bytes), _) => binary(bytes),
         };
         self.parameters.then(|| parameters.iter().take(MOST_VALUES).map(value).collect())
     }
@@ -453,151 +590,33 @@ impl Waiting {
             Self::Query { text, .. } => text.shown.len(),
             Self::Parse { name, text } => name.len() + text.shown.len(),
             Self::Bind { portal, statement, .. } => portal.len() + statement.len(),
-            Self::Execute { portal: name } | Self::Close { name, .. } => name.len(),
+            Self::Execute { portal: name } | Self::Close { name, .. } | Self::Describe { name, .. } => {
+                name.len()
+            }
             Self::Function { .. } => 0,
         }
     }
 }
 
-impl Said for Tap {
-    fn said(&mut self, number: Number, message: &Frontend<'_>) {
-        let cap = self.cap;
-        match message {
-            Frontend::Query { text } => {
-                let text = Text::of(text, cap);
-                self.frame(|| DatabaseFrame::Query { number: number.of, statement: text.recorded(cap) });
-                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
-            }
-            Frontend::Parse { name, text } => {
-                let text = Arc::new(Text::of(text, cap));
-                self.frame(|| DatabaseFrame::Parse {
-                    number: number.of,
-                    name: shown(name, MOST_NAME_BYTES),
-                    statement: text.recorded(cap),
-                });
-                self.wait(number, Waiting::Parse { name: key(name), text });
-            }
-            Frontend::Bind { portal, statement, parameters } => {
-                let values = self.values(parameters);
-                self.frame(|| DatabaseFrame::Bind {
-                    number: number.of,
-                    portal: shown(portal, MOST_NAME_BYTES),
-                    statement: shown(statement, MOST_NAME_BYTES),
-                    count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
-                    parameters: values,
-                });
-                let (portal, statement) = (key(portal), key(statement));
-                self.values |= !parameters.is_empty();
-                self.wait(number, Waiting::Bind { portal, statement, values: !parameters.is_empty() });
-            }
-            Frontend::Execute { portal, rows } => {
-                let name = shown(portal, MOST_NAME_BYTES);
-                self.frame(|| DatabaseFrame::Execute {
-                    number: number.of,
-                    portal: name,
-                    rows: u64::from(*rows),
-                });
-                self.wait(number, Waiting::Execute { portal: key(portal) });
-            }
-            Frontend::Describe(named) => {
-                let (portal, name) = which(*named);
-                self.frame(|| DatabaseFrame::Describe {
-                    number: number.of,
-                    portal,
-                    name: shown(name, MOST_NAME_BYTES),
-                });
-            }
-            Frontend::Close(named) => {
-                let (portal, name) = which(*named);
-                self.frame(|| DatabaseFrame::Close {
-                    number: number.of,
-                    portal,
-                    name: shown(name, MOST_NAME_BYTES),
-                });
-                self.wait(number, Waiting::Close { portal, name: key(name) });
-            }
-            Frontend::FunctionCall { function, parameters } => {
-                let values = self.values(parameters);
-                self.frame(|| DatabaseFrame::FunctionCall {
-                    number: number.of,
-                    function: *function,
-                    count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
-                    parameters: values,
-                });
-                let (values, outcome) = (!parameters.is_empty(), Outcome::default());
-                self.wait(number, Waiting::Function { function: *function, values, outcome });
-            }
-            Frontend::CopyFail { reason } => {
-                self.frame(|| DatabaseFrame::CopyFail { reason: shown(reason, MOST_NAME_BYTES) });
-            }
-            Frontend::Sync | Frontend::Flush | Frontend::CopyDone | Frontend::Terminate => {}
+/// How the text of a statement is to be read, where it is not all there is.
+fn described(mut event: Event, text: &Text) -> Event {
+    let Some(otherwise) = text.otherwise() else { return event };
+    if otherwise.is_cut() {
+        event = event.field("bytes", text.bytes);
+        if otherwise.dropped > 0 {
+            event = event.field("dropped", otherwise.dropped);
+        }
+        if otherwise.left_out > 0 {
+            event = event.field("left_out", otherwise.left_out);
         }
     }
-
-    fn long(&mut self, number: Number, kind: u8, length: u32, at: u32, part: &[u8]) {
-        if at == 0 {
-            self.long = Some(Long::new(kind));
-        }
-        let cap = self.cap;
-        let Some(long) = &mut self.long else { return };
-        long.take(part, cap);
-        if u64::from(at) + (part.len() as u64) < u64::from(length) {
-            return;
-        }
-        let Some(long) = self.long.take() else { return };
-        let number_of = number.of;
-        match kind {
-            b'Q' => {
-                let text = long.text(cap);
-                self.frame(|| DatabaseFrame::Query { number: number_of, statement: text.recorded(cap) });
-                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
-            }
-            b'P' => {
-                let (name, text) = (long.name.clone(), Arc::new(long.text(cap)));
-                self.frame(|| DatabaseFrame::Parse {
-                    number: number_of,
-                    name: shown(&name, MOST_NAME_BYTES),
-                    statement: text.recorded(cap),
-                });
-                self.wait(number, Waiting::Parse { name: key(&name), text });
-            }
-            b'B' => {
-                // The portal's name ends where the statement's begins; values of this length are not on record.
-                let (portal, statement) = (long.name, long.text);
-                self.frame(|| DatabaseFrame::Bind {
-                    number: number_of,
-                    portal: shown(&portal, MOST_NAME_BYTES),
-                    statement: shown(&statement, MOST_NAME_BYTES),
-                    count: 0,
-                    parameters: None,
-                });
-                let (portal, statement) = (key(&portal), key(&statement));
-                self.values = true;
-                self.wait(number, Waiting::Bind { portal, statement, values: true });
-            }
-            _ => {
-                let function = long.text.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-                self.frame(|| DatabaseFrame::FunctionCall {
-                    number: number_of,
-                    function,
-                    count: 0,
-                    parameters: None,
-                });
-                self.wait(number, Waiting::Function { function, values: true, outcome: Outcome::default() });
-            }
-        }
+    if let Some(encoding) = otherwise.encoding {
+        event = event.field("encoding", encoding);
     }
-}
-
-/// What the server looks a name up by.
-fn key(name: &[u8]) -> Box<[u8]> {
-    name.get(..KEY_BYTES).unwrap_or(name).into()
-}
-
-fn which(named: Named<'_>) -> (bool, &[u8]) {
-    match named {
-        Named::Portal(name) => (true, name),
-        Named::Statement(name) => (false, name),
+    match otherwise.base64.as_slice() {
+        [] => event,
+        [one] => event.field("base64", one.as_str()),
+        several => event.field("base64", several.to_vec()),
     }
 }
 
@@ -622,3 +641,6 @@ fn finished(event: Event, outcome: &Outcome, answered: bool) -> Event {
 pub(super) fn milliseconds(us: u64) -> f64 {
     us as f64 / 1000.0
 }
+
+#[cfg(test)]
+mod tests;

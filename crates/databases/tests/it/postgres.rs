@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,21 @@ impl Postgres {
         let out = self.psql("postgres", sql).output().unwrap();
         assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Feeds a script to psql as the superuser, with these settings around it.
+    pub(crate) fn feed(&self, script: &Path, settings: &[(&str, &str)]) -> Output {
+        let mut psql = Command::new(program("psql"));
+        psql.args([
+            "-h",
+            self.directory.path().to_str().unwrap(),
+            "-p",
+            &self.port.to_string(),
+            "-U",
+            "postgres",
+        ])
+        .args(["-X", "-Atq", "-f", script.to_str().unwrap(), "postgres"]);
+        psql.envs(settings.iter().copied()).stdin(Stdio::null()).output().unwrap()
     }
 
     /// Begins to run statements as this user, past the agent.

@@ -1,5 +1,6 @@
 use super::super::frame::{Flow, Limits};
 use super::super::message::encode;
+use super::told::MOST_TEXT_BYTES;
 use super::*;
 
 #[derive(Default)]
@@ -61,7 +62,12 @@ impl Session {
                 Happening::Notified { process, channel, payload } => {
                     format!("{process} {channel} {payload}")
                 }
-                Happening::Holds { .. } | Happening::Ended { .. } => return None,
+                Happening::Holds { .. }
+                | Happening::Ended { .. }
+                | Happening::Idle
+                | Happening::Encoding(_) => {
+                    return None;
+                }
             })
         });
         told.collect()
@@ -216,4 +222,38 @@ fn a_long_query_goes_on_in_parts_and_never_becomes_whole_when_it_is_malformed() 
     let reader = &mut FromClient { exchange: &mut session.exchange, said: &mut session.notes };
     let walked = session.client.walk(&bytes, reader);
     assert!(walked.failed.is_some() && walked.may_go < bytes.len());
+}
+
+#[test]
+fn an_error_of_any_length_says_what_it_is() {
+    for length in [10, 900, 5_000, 20_000, 200_000] {
+        let mut session = Session::new();
+        session.client(&[(b'Q', b"select\0")]);
+        let error = [b"SERROR\0C22012\0M".to_vec(), vec![b'x'; length], b"\0Hhint\0\0".to_vec()].concat();
+        let told = session.server(&[(b'E', &error), READY]);
+        assert!(told[0].starts_with("Some(1): 22012 xxxxxxxxxx"), "{length}");
+        assert_eq!(told[0].ends_with(" ... (cut)"), length > MOST_TEXT_BYTES, "{length}");
+        assert!(told[0].len() < MOST_TEXT_BYTES + 100 && !session.exchange.is_busy());
+    }
+}
+
+#[test]
+fn the_encoding_is_the_one_that_the_server_has_reported_last() {
+    let mut session = Session::new();
+    session.client(&[(b'Q', b"a\0"), (b'Q', b"b\0")]);
+    let error: (u8, &[u8]) = (b'E', b"SERROR\0C1\0Mcaf\xe9\0\0");
+    assert_eq!(session.server(&[error, READY]), ["Some(1): 1 caf\u{fffd}"]);
+    let told = session.server(&[(b'S', b"client_encoding\0LATIN1\0"), error, READY]);
+    assert_eq!(told, ["Some(2): 1 caf\u{e9}"]);
+}
+
+#[test]
+fn what_a_sync_fails_with_is_its_own() {
+    let mut session = Session::new();
+    session.client(&[PARSE, BIND, EXECUTE, SYNC, (b'Q', b"select\0")]);
+    let error: (u8, &[u8]) = (b'E', b"SERROR\0C23505\0Mtwice\0\0");
+    let told = session.server(&[(b'1', b""), (b'2', b""), (b'C', b"INSERT 0 1\0"), error, READY]);
+    assert_eq!(told, ["3: INSERT 0 1 (0) 0", "Some(4): 23505 twice"]);
+    assert_eq!(session.server(&[(b'C', b"SELECT 1\0"), READY]), ["5: SELECT 1 (0) 0"]);
+    assert!(!session.exchange.is_busy());
 }

@@ -78,12 +78,13 @@ async fn statements_are_run_and_put_on_record() {
             (text("statement"), text("tag"), text("sqlstate"))
         })
         .collect();
+    let kept = format!("{} [... 99945 bytes left out ...] {}", &long[..43], &long[long.len() - 21..]);
     let expected = [
         ("show work_mem", "SHOW", ""),
         ("select 1; select 2", "SELECT 1; SELECT 1", ""),
         ("selec", "", "42601"),
         ("do $$ begin raise notice 'hi'; end $$", "DO", ""),
-        (&long[..64], "SELECT 1", ""),
+        (&kept, "SELECT 1", ""),
         ("select 'not this'", "", "42P05"),
         ("insert into t values ($1, 'x')", "INSERT 0 1", ""),
         ("copy t from stdin", "COPY 2", ""),

@@ -1,0 +1,305 @@
+//! What the server was at while a session was recorded: which statement an answer is about, and what names stood for then.
+//!
+//! A recording has what the client said and what came of it, each with the number of its message. The server answers one message
+//! after the other; after an error in the extended query it passes over everything up to the next `Sync`. That is not in the
+//! recording, but it has a number, which is missing in the sequence.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::recording::database::{Parameter, Statement};
+use crate::recording::sql::Change;
+
+/// Most statements that are remembered by name, and most messages that wait for their answers.
+const MOST_REMEMBERED: usize = 10_000;
+/// What the server tells names apart by (`NAMEDATALEN` less one).
+const KEY_BYTES: usize = 63;
+
+/// A message of the client's.
+#[derive(Debug)]
+pub(super) enum What {
+    Query(Arc<Statement>),
+    Parse { name: Vec<u8>, statement: Arc<Statement> },
+    Bind { portal: Vec<u8>, statement: Vec<u8>, shown: Shown },
+    Execute { portal: Vec<u8> },
+    Close { portal: bool, name: Vec<u8> },
+    Function(Shown),
+    Describe,
+}
+
+impl What {
+    /// After whose error the server passes over what follows.
+    fn is_extended(&self) -> bool {
+        !matches!(self, Self::Query(_) | Self::Function(_))
+    }
+
+    /// Whether there is a statement that it is about.
+    pub(super) fn has_statement(&self) -> bool {
+        !matches!(self, Self::Close { .. } | Self::Describe)
+    }
+
+    /// Whether it is shown when it is done.
+    pub(super) fn runs(&self) -> bool {
+        matches!(self, Self::Query(_) | Self::Execute { .. } | Self::Function(_))
+    }
+}
+
+/// A statement and what was put in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shown {
+    /// None where it is not known here.
+    pub(super) statement: Option<Arc<Statement>>,
+    /// What it is called, for one that is not known.
+    pub(super) name: String,
+    /// Parameters.
+    pub(super) count: u16,
+    pub(super) parameters: Option<Arc<[Parameter]>>,
+}
+
+/// How a message went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Went {
+    /// It has no answer yet.
+    Open,
+    /// A portal was run in part.
+    Suspended,
+    Well,
+    Badly,
+    /// The server did not look at it, because of an error before.
+    PassedOver,
+    /// An error after it, before the server had made it last, has undone it.
+    Undone,
+}
+
+/// A message, and what came of it so far.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) number: u64,
+    pub(super) at: Duration,
+    pub(super) what: What,
+    pub(super) shown: Shown,
+    pub(super) went: Went,
+    /// Results so far: a query may have several statements.
+    pub(super) results: usize,
+    pub(super) written: bool,
+    /// Lines that belong below it.
+    pub(super) below: Vec<(&'static str, String)>,
+    /// What an error undoes together: a pipeline, up to a `Sync` or the end of a query.
+    pub(super) group: u64,
+    /// What an error has the server pass over: up to a `Sync`.
+    flight: u64,
+    /// The server answered that it has rolled back.
+    pub(super) rolled_back: bool,
+}
+
+/// Follows one session.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    pub(super) said: VecDeque<Said>,
+    prepared: HashMap<Vec<u8>, Arc<Statement>>,
+    bound: HashMap<Vec<u8>, Shown>,
+    last: u64,
+    group: u64,
+    flight: u64,
+    /// An error was answered, and no `Sync` has come since.
+    passing: bool,
+}
+
+impl Following {
+    /// The client has said something. Gives back what the server passes over, and what there is no room for.
+    pub(super) fn says(&mut self, number: u64, at: Duration, what: What) -> Option<Said> {
+        if number != self.last + 1 {
+            self.group += 1;
+            self.flight += 1;
+            self.passing = false;
+        }
+        self.last = number;
+        let shown = match &what {
+            What::Query(statement) | What::Parse { statement, .. } => {
+                Shown { statement: Some(Arc::clone(statement)), ..Shown::default() }
+            }
+            What::Bind { shown, .. } | What::Function(shown) => shown.clone(),
+            _ => Shown::default(),
+        };
+        let mut said = Said {
+            number,
+            at,
+            what,
+            shown,
+            went: Went::Open,
+            results: 0,
+            written: false,
+            below: Vec::new(),
+            group: self.group,
+            flight: self.flight,
+            rolled_back: false,
+        };
+        if self.passing {
+            (said.shown, said.went) = (self.expected(&said), Went::PassedOver);
+            return Some(said);
+        }
+        if !said.what.is_extended() {
+            // At its end what was done is there to stay.
+            self.group += 1;
+        }
+        self.said.push_back(said);
+        if self.said.len() > MOST_REMEMBERED { self.said.pop_front() } else { None }
+    }
+
+    /// Whether the last message can be shown before it is answered: what it runs is certain, if it runs at all.
+    pub(super) fn is_certain(&self) -> bool {
+        let Some(last) = self.said.back() else { return false };
+        match last.what {
+            What::Query(_) | What::Function(_) => true,
+            What::Execute { .. } => {
+                let alone = |said: &Said| {
+                    said.flight == last.flight && (said.number == last.number || !said.what.runs())
+                };
+                self.said.iter().all(alone)
+            }
+            _ => false,
+        }
+    }
+
+    /// What the last message will run, if it is run.
+    pub(super) fn last_expected(&self) -> Shown {
+        self.said.back().map(|last| self.expected(last)).unwrap_or_default()
+    }
+
+    /// What a message that waits will be about, if all before it goes well.
+    pub(super) fn expected(&self, said: &Said) -> Shown {
+        let before = |number: u64| self.said.iter().rev().filter(move |other| other.number < number);
+        let statement = |name: &[u8], number: u64| {
+            let parsed = before(number).find_map(|other| match &other.what {
+                What::Parse { name: parsed, statement } if parsed == name => Some(Arc::clone(statement)),
+                _ => None,
+            });
+            parsed.or_else(|| self.prepared.get(name).cloned())
+        };
+        match &said.what {
+            What::Bind { statement: name, shown, .. } => {
+                Shown { statement: statement(name, said.number), ..shown.clone() }
+            }
+            What::Execute { portal } => {
+                let bind = before(said.number).find_map(|other| match &other.what {
+                    What::Bind { portal: bound, statement: name, shown } if bound == portal => {
+                        Some(Shown { statement: statement(name, other.number), ..shown.clone() })
+                    }
+                    _ => None,
+                });
+                bind.or_else(|| self.bound.get(portal).cloned())
+                    .unwrap_or_else(|| Shown { name: text(portal), ..Shown::default() })
+            }
+            _ => said.shown.clone(),
+        }
+    }
+
+    /// Takes what was answered in silence before this message: it went well. Gives what is to be shown.
+    pub(super) fn before(&mut self, number: u64) -> Vec<Said> {
+        let mut shown = Vec::new();
+        while self.said.front().is_some_and(|said| said.number < number) {
+            let Some(mut said) = self.said.pop_front() else { break };
+            if !said.written && said.what.runs() {
+                said.shown = self.expected(&said);
+            }
+            match &said.what {
+                What::Parse { name, statement } => {
+                    make_room(&mut self.prepared);
+                    self.prepared.insert(name.clone(), Arc::clone(statement));
+                }
+                What::Bind { portal, statement, shown } => {
+                    make_room(&mut self.bound);
+                    let statement = self.prepared.get(statement).cloned();
+                    self.bound.insert(portal.clone(), Shown { statement, ..shown.clone() });
+                }
+                What::Close { portal: true, name } => drop(self.bound.remove(name)),
+                What::Close { portal: false, name } => drop(self.prepared.remove(name)),
+                What::Query(_) | What::Execute { .. } | What::Function(_) => shown.push(said),
+                What::Describe => {}
+            }
+        }
+        shown
+    }
+
+    /// The message that is answered now, when it is this one, with what it runs.
+    pub(super) fn answered(&mut self, number: u64) -> Option<&mut Said> {
+        let front = self.said.front().filter(|said| said.number == number)?;
+        let shown = if front.written { front.shown.clone() } else { self.expected(front) };
+        let front = self.said.front_mut()?;
+        front.shown = shown;
+        Some(front)
+    }
+
+    /// The server refuses the message that it was at. Gives that, and what it passes over because of it.
+    pub(super) fn fails(&mut self, number: u64) -> Option<(Said, Vec<Said>)> {
+        self.answered(number)?.went = Went::Badly;
+        let flight = self.said.front()?.flight;
+        let expected: Vec<Shown> = self
+            .said
+            .iter()
+            .skip(1)
+            .take_while(|said| said.flight == flight)
+            .map(|said| self.expected(said))
+            .collect();
+        let failed = self.said.pop_front()?;
+        let mut over = Vec::new();
+        if failed.what.is_extended() {
+            for shown in expected {
+                let Some(mut said) = self.said.pop_front() else { break };
+                (said.shown, said.went) = (shown, Went::PassedOver);
+                over.push(said);
+            }
+            // Without a message behind it, the Sync may have come or not; a gap in the numbers will say.
+            self.passing = self.said.is_empty();
+        }
+        Some((failed, over))
+    }
+
+    /// What has no answer when the session ends.
+    pub(super) fn rest(&mut self) -> Vec<Said> {
+        let expected: Vec<Shown> = self.said.iter().map(|said| self.expected(said)).collect();
+        let waiting = std::mem::take(&mut self.said).into_iter().zip(expected);
+        waiting
+            .map(|(mut said, shown)| {
+                said.shown = shown;
+                said
+            })
+            .collect()
+    }
+
+    /// A statement has changed what names stand for.
+    pub(super) fn changes(&mut self, change: Change) {
+        match change {
+            Change::Prepared { name, text } => {
+                make_room(&mut self.prepared);
+                self.prepared.insert(name, Arc::new(Statement { text, ..Statement::default() }));
+            }
+            Change::Deallocated(name) => drop(self.prepared.remove(&name)),
+            // The statement without a name is the protocol's alone.
+            Change::DeallocatedAll => self.prepared.retain(|name, _| name.is_empty()),
+            Change::Portal(name) => drop(self.bound.remove(&name)),
+            Change::PortalsAll => self.bound.clear(),
+            Change::Discarded | Change::Unknown => {
+                self.prepared.retain(|name, _| name.is_empty());
+                self.bound.clear();
+            }
+        }
+    }
+}
+
+/// What the server looks a name up by.
+pub(super) fn key(name: &str) -> Vec<u8> {
+    let name = name.as_bytes();
+    name.get(..KEY_BYTES).unwrap_or(name).to_vec()
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn make_room<K, V>(map: &mut HashMap<K, V>) {
+    if map.len() >= MOST_REMEMBERED {
+        map.clear();
+    }
+}

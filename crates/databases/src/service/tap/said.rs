@@ -1,0 +1,158 @@
+//! What the client says, as frames and as what waits for its answer.
+
+use std::sync::Arc;
+
+use sallyport_audit::recording::database::DatabaseFrame;
+
+use super::super::text::{Long, MOST_NAME_BYTES, Text};
+use super::{Outcome, Tap, Waiting};
+use crate::postgres::exchange::{Number, Said};
+use crate::postgres::message::{Frontend, Named};
+
+/// What the server tells names of statements and portals apart by: its own tables have no longer ones (`NAMEDATALEN` less
+/// one), so that two names that begin alike are one.
+const KEY_BYTES: usize = 63;
+impl Said for Tap {
+    fn said(&mut self, number: Number, message: &Frontend<'_>) {
+        let (cap, encoding) = (self.cap, self.encoding);
+        let shown = |text: &[u8], most| encoding.beginning(text, most);
+        match message {
+            Frontend::Query { text } => {
+                let text = Text::of(text, cap, encoding);
+                self.frame(|| DatabaseFrame::Query { number: number.of, statement: text.recorded() });
+                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
+            }
+            Frontend::Parse { name, text } => {
+                let text = Arc::new(Text::of(text, cap, encoding));
+                self.frame(|| DatabaseFrame::Parse {
+                    number: number.of,
+                    name: shown(name, MOST_NAME_BYTES),
+                    statement: text.recorded(),
+                });
+                self.wait(number, Waiting::Parse { name: key(name), text });
+            }
+            Frontend::Bind { portal, statement, parameters } => {
+                let values = self.values(parameters);
+                self.frame(|| DatabaseFrame::Bind {
+                    number: number.of,
+                    portal: shown(portal, MOST_NAME_BYTES),
+                    statement: shown(statement, MOST_NAME_BYTES),
+                    count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
+                    parameters: values,
+                });
+                let (portal, statement) = (key(portal), key(statement));
+                self.values |= !parameters.is_empty();
+                self.wait(number, Waiting::Bind { portal, statement, values: !parameters.is_empty() });
+            }
+            Frontend::Execute { portal, rows } => {
+                let name = shown(portal, MOST_NAME_BYTES);
+                self.frame(|| DatabaseFrame::Execute {
+                    number: number.of,
+                    portal: name,
+                    rows: u64::from(*rows),
+                });
+                self.wait(number, Waiting::Execute { portal: key(portal) });
+            }
+            Frontend::Describe(named) => {
+                let (portal, name) = which(*named);
+                self.frame(|| DatabaseFrame::Describe {
+                    number: number.of,
+                    portal,
+                    name: shown(name, MOST_NAME_BYTES),
+                });
+                self.wait(number, Waiting::Describe { portal, name: key(name) });
+            }
+            Frontend::Close(named) => {
+                let (portal, name) = which(*named);
+                self.frame(|| DatabaseFrame::Close {
+                    number: number.of,
+                    portal,
+                    name: shown(name, MOST_NAME_BYTES),
+                });
+                self.wait(number, Waiting::Close { portal, name: key(name) });
+            }
+            Frontend::FunctionCall { function, parameters } => {
+                let values = self.values(parameters);
+                self.frame(|| DatabaseFrame::FunctionCall {
+                    number: number.of,
+                    function: *function,
+                    count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
+                    parameters: values,
+                });
+                let (values, outcome) = (!parameters.is_empty(), Outcome::default());
+                self.wait(number, Waiting::Function { function: *function, values, outcome });
+            }
+            Frontend::CopyFail { reason } => {
+                self.frame(|| DatabaseFrame::CopyFail { reason: shown(reason, MOST_NAME_BYTES) });
+            }
+            Frontend::Sync | Frontend::Flush | Frontend::CopyDone | Frontend::Terminate => {}
+        }
+    }
+
+    fn long(&mut self, number: Number, kind: u8, length: u32, at: u32, part: &[u8]) {
+        if at == 0 {
+            self.long = Some(Long::new(kind));
+        }
+        let (cap, encoding) = (self.cap, self.encoding);
+        let shown = |text: &[u8], most| encoding.beginning(text, most);
+        let Some(long) = &mut self.long else { return };
+        long.take(part, cap);
+        if u64::from(at) + (part.len() as u64) < u64::from(length) {
+            return;
+        }
+        let Some(long) = self.long.take() else { return };
+        let number_of = number.of;
+        match kind {
+            b'Q' => {
+                let text = long.text(cap, encoding);
+                self.frame(|| DatabaseFrame::Query { number: number_of, statement: text.recorded() });
+                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
+            }
+            b'P' => {
+                let (name, text) = (long.name.clone(), Arc::new(long.text(cap, encoding)));
+                self.frame(|| DatabaseFrame::Parse {
+                    number: number_of,
+                    name: shown(&name, MOST_NAME_BYTES),
+                    statement: text.recorded(),
+                });
+                self.wait(number, Waiting::Parse { name: key(&name), text });
+            }
+            b'B' => {
+                // The portal's name ends where the statement's begins; values of this length are not on record.
+                let (portal, statement) = (long.name, long.text);
+                self.frame(|| DatabaseFrame::Bind {
+                    number: number_of,
+                    portal: shown(&portal, MOST_NAME_BYTES),
+                    statement: shown(&statement, MOST_NAME_BYTES),
+                    count: 0,
+                    parameters: None,
+                });
+                let (portal, statement) = (key(&portal), key(&statement));
+                self.values = true;
+                self.wait(number, Waiting::Bind { portal, statement, values: true });
+            }
+            _ => {
+                let function = long.text.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+                self.frame(|| DatabaseFrame::FunctionCall {
+                    number: number_of,
+                    function,
+                    count: 0,
+                    parameters: None,
+                });
+                self.wait(number, Waiting::Function { function, values: true, outcome: Outcome::default() });
+            }
+        }
+    }
+}
+
+/// What the server looks a name up by.
+fn key(name: &[u8]) -> Box<[u8]> {
+    name.get(..KEY_BYTES).unwrap_or(name).into()
+}
+
+fn which(named: Named<'_>) -> (bool, &[u8]) {
+    match named {
+        Named::Portal(name) => (true, name),
+        Named::Statement(name) => (false, name),
+    }
+}
