@@ -80,7 +80,11 @@ impl Squeeze {
                 let dash = self.at == At::Dash;
                 match (dash, byte) {
                     (true, b'-') => self.at = At::Line,
-                    (false, b'*') => self.at = At::Block(1, 0),
+                    (false, b'*') => {
+                        self.at = At::Block(1, 0);
+                        // Unlike one of a line, it stands between two texts, and not within one.
+                        self.escaped = (false, false);
+                    }
                     _ => {
                         self.at = At::Code;
                         self.code(if dash { b'-' } else { b'/' }, give);
@@ -241,6 +245,7 @@ mod tests {
             ("select 1 - -1 / 2*3 -", "select 1 - -1 / 2*3 -"),
             ("a/**/b--", "a b "),
             ("select E'a''b\\'--c'--", "select E'a''b\\'--c' "),
+            ("do language e'x'\n/**/'a\\' -- b", "do language e'x'\n'a\\' -- b"),
             // Nobody knows here what this is: all of it stays.
             ("select 'a\\' -- '; drop table t -- '", "select 'a\\' -- '; drop table t -- '"),
             ("select E'\u{3042}\\\\' /* '; drop */", "select E'\u{3042}\\\\' /* '; drop */"),
