@@ -52,7 +52,7 @@ impl Input for FromClient {
     async fn next(&mut self) -> Option<Incoming> {
         match self.inbox.next().await {
             // A lock takes the client away as well, and what it ends may not pass for what the client has left.
-            None => self.shared.denied().map(Incoming::Cut),
+            None => self.shared.ending().map(Incoming::Cut),
             incoming => incoming,
         }
     }

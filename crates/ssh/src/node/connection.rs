@@ -140,7 +140,7 @@ async fn hold<T, F: Future<Output = ()>>(
             }
             () = shared.wake.notified() => {
                 // A lock may have come while the login was decided.
-                if let Some(reason) = shared.cut_reason().or_else(|| shared.locked()) {
+                if let Some(reason) = shared.ending() {
                     break (reason, true);
                 }
             }

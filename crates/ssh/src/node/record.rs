@@ -182,8 +182,7 @@ impl Tap for Record {
             // How it ended is what the recording's end says.
             Happening::Input(_) | Happening::Exit(_) => Ok(()),
             Happening::Outlived => {
-                let message =
-                    "the server has not said that what the session ran has ended, after HUP, TERM and KILL";
+                let message = "the server has not said that what the session ran has ended";
                 self.sink.emit(self.event(Code::SessionOutlived).message(message));
                 Ok(())
             }

@@ -257,13 +257,14 @@ impl RemotePlace {
     }
 }
 
-/// Ends the session on the server when whoever runs it goes.
+/// Hangs up on the session on the server when it is no longer carried.
 struct HangUp(Option<SessionInput>);
 
 impl Drop for HangUp {
     fn drop(&mut self) {
         if let (Some(input), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move {
+                let _ = input.signal("HUP").await;
                 let _ = input.close().await;
             });
         }

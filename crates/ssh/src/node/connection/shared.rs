@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use russh::ChannelId;
 use sallyport_access::permit::Permit;
-use sallyport_access::{Identity, Login, Refusal};
+use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
@@ -327,37 +327,31 @@ impl Shared {
         message
     }
 
-    fn decision(&self, granted: &Granted) -> Result<Permit, Refusal> {
-        let Granted { identity, login, .. } = granted;
-        let directory = &self.server.directory;
-        let now = OffsetDateTime::now_utc();
-        directory.policies().decide(identity, &directory.node(), login, &directory.locks(), now)
-    }
-
-    /// Why the user may not go on, where the roles or a lock say so by now.
-    pub(in crate::node) fn denied(&self) -> Option<String> {
-        match self.access.get() {
-            Some(Access::Granted(granted)) => {
-                self.decision(granted).err().map(|refusal| refusal.public_message())
-            }
-            _ => None,
-        }
-    }
-
     /// Decides again: roles, locks and the certificate's end may have changed since.
     pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Word), String> {
         match self.access.get() {
-            Some(Access::Granted(granted)) => match self.decision(granted) {
-                Ok(permit) => Ok((granted.place.clone(), Word::Ours(permit))),
-                Err(refusal) => {
-                    let mut event = self.event(Code::SessionRefused).message(refusal.to_string());
-                    if let Some(rule) = refusal.rule() {
-                        event = event.field("rule", rule);
+            Some(Access::Granted(granted)) => {
+                let Granted { identity, login, place, .. } = granted.as_ref();
+                let directory = &self.server.directory;
+                let decision = directory.policies().decide(
+                    identity,
+                    &directory.node(),
+                    login,
+                    &directory.locks(),
+                    OffsetDateTime::now_utc(),
+                );
+                match decision {
+                    Ok(permit) => Ok((place.clone(), Word::Ours(permit))),
+                    Err(refusal) => {
+                        let mut event = self.event(Code::SessionRefused).message(refusal.to_string());
+                        if let Some(rule) = refusal.rule() {
+                            event = event.field("rule", rule);
+                        }
+                        self.refused(event);
+                        Err(refusal.public_message())
                     }
-                    self.refused(event);
-                    Err(refusal.public_message())
                 }
-            },
+            }
             Some(Access::Elsewhere(place)) => Ok((place.clone(), Word::Theirs)),
             Some(Access::Refused { message }) => Err(message.clone()),
             Some(Access::Joining(_)) => Err(format!(
@@ -366,6 +360,11 @@ impl Shared {
             )),
             None => Err("log in first".to_owned()),
         }
+    }
+
+    /// Why the connection ends, where it has been cut or the lock has come that will cut it.
+    pub(in crate::node) fn ending(&self) -> Option<String> {
+        self.cut_reason().or_else(|| self.locked())
     }
 
     /// The lock that keeps out whoever is on this connection, if one has come.

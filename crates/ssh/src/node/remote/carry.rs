@@ -1,12 +1,12 @@
 //! A session under way on a server elsewhere: input there, output back, and what the recording is told of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::again::again;
 use super::{HangUp, window};
@@ -44,6 +44,8 @@ struct Carrying<'a> {
     /// Where files are transferred: the content is not part of a recording, the operations are.
     observer: Option<Mutex<Observer>>,
     exit: OnceLock<Exit>,
+    /// The server runs nothing, and has said so.
+    refused: AtomicBool,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
 }
@@ -68,6 +70,7 @@ pub(super) async fn carry(
         tap: tap.as_ref(),
         observer: files.map(|files| Mutex::new(Observer::new(files.hashes))),
         exit: OnceLock::new(),
+        refused: AtomicBool::new(false),
         bytes_in: AtomicU64::new(0),
         bytes_out: AtomicU64::new(0),
     };
@@ -90,17 +93,15 @@ pub(super) async fn carry(
     };
     let mut cut = match early {
         Some(Early::Cut(reason)) => {
-            if !connection.is_native() {
+            let runs = carrying.exit.get().is_none() && !carrying.refused.load(Ordering::Relaxed);
+            if runs && !connection.is_native() {
                 hang_up.0 = None;
                 // The client is told at once.
                 tokio::spawn(end(to_server, from_server, told));
             }
             Some(reason)
         }
-        Some(Early::Gone) => {
-            let _ = to_server.signal("HUP").await;
-            None
-        }
+        Some(Early::Gone) => None,
         None => {
             // It has ended there.
             hang_up.0 = None;
@@ -122,28 +123,34 @@ pub(super) async fn carry(
 
 /// Ends what a session that was cut runs: closing the channel ends nothing that does not read or write.
 async fn end(to_server: SessionInput, mut from_server: SessionOutput, tap: Arc<dyn Tap>) {
-    let mut ended = false;
-    // What reads ends by this, also where sshd passes on no signals: to subsystems and forced commands.
-    let _ = to_server.eof().await;
-    for signal in CUT_SIGNALS {
-        let _ = to_server.signal(signal).await;
-        let exit = async {
-            loop {
-                match from_server.next().await {
-                    Some(client::Output::Exit(client::Exit::Status(_) | client::Exit::Signal { .. })) => {
-                        return true;
-                    }
-                    Some(client::Output::Exit(_)) | None => return false,
-                    Some(_) => {}
-                }
-            }
-        };
-        if let Ok(said) = timeout(CUT_GRACE, exit).await {
-            ended = said;
-            break;
+    let signals = async {
+        // What reads ends by this, also where sshd passes on no signals: to subsystems and forced commands.
+        let _ = to_server.eof().await;
+        for signal in CUT_SIGNALS {
+            let _ = to_server.signal(signal).await;
+            sleep(CUT_GRACE).await;
         }
-    }
-    let _ = to_server.close().await;
+        false
+    };
+    // Read meanwhile: what nobody takes keeps the connection from sending anything.
+    let exit = async {
+        while let Some(output) = from_server.next().await {
+            if let client::Output::Exit(exit) = output {
+                return matches!(exit, client::Exit::Status(_) | client::Exit::Signal { .. });
+            }
+        }
+        false
+    };
+    let ended = async {
+        tokio::select! {
+            said = exit => said,
+            said = signals => said,
+        }
+    };
+    // A server that takes nothing is not waited for.
+    let ended = timeout(CUT_GRACE * 4, ended).await.unwrap_or(false);
+    drop(from_server);
+    let _ = timeout(CUT_GRACE, to_server.close()).await;
     if !ended {
         let _ = tap.happened(Happening::Outlived).await;
     }
@@ -287,6 +294,7 @@ impl Carrying<'_> {
             // Natively its words have come as output.
             client::Exit::Refused if self.connection.is_native() => Exit::Status(REFUSED_STATUS),
             client::Exit::Refused => {
+                self.refused.store(true, Ordering::Relaxed);
                 return Err(Early::Cut(format!("{} refused to run this", self.name)));
             }
             client::Exit::Lost { reason } => {

@@ -180,6 +180,24 @@ async fn a_connection_ends_with_its_certificate_only_where_the_roles_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_after_its_certificate_has_ended_is_not_cut() {
+    let world = World::with("disconnect_expired_cert: false", |_| {}).await;
+    let mut card = world.card("bob");
+    card.issued -= time::Duration::seconds(56);
+    card.ttl = time::Duration::seconds(60);
+    let over = card.issued + card.ttl + time::Duration::seconds(1);
+    world.issue("short", &card);
+    let mut session = world.client("ssh", "short");
+    session.arg(world.destination()).arg("echo in; sleep 600");
+    let mut session = session.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    world.event(&Code::SessionStart).await;
+    until("the end of the certificate", || (OffsetDateTime::now_utc() > over).then_some(())).await;
+    session.kill().await.unwrap();
+    let ended = world.event(&Code::SessionEnd).await;
+    assert_eq!(ended.message, "the client went away");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_strict_session_without_a_recording_does_not_begin() {
     let world = World::with("record_session: strict", |config| config.out_of_reach = true).await;
     std::fs::remove_dir_all(world.path("recordings")).unwrap();

@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::openssh::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, openssh_config};
-use crate::world::{accounts, until};
+use crate::world::{accounts, stands_still, until};
 
 #[derive(Debug)]
 struct Known {
@@ -432,12 +432,21 @@ async fn a_lock_and_the_end_of_the_server_end_sessions_with_words() {
     assert_ne!(world.address.port(), 0);
 }
 
+/// Bytes that a process has written.
+fn written(process: &Path) -> u64 {
+    let counts = fs::read_to_string(process.join("io")).unwrap_or_default();
+    let wchar = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
+    wchar.and_then(|bytes| bytes.parse().ok()).unwrap_or_default()
+}
+
 /// An account that is gone when this is: sshd passes on no signals to sessions of root's.
 struct Account(String);
 
 impl Account {
     fn new() -> Self {
-        let login = format!("sp-cut-{}", std::process::id());
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let login = format!("sp-cut-{}-{next}", std::process::id());
         let made = accounts("useradd", &["-M", "-d", "/", "-s", "/bin/sh", "-p", "*", &login]);
         assert!(made.status.success(), "{}", text(&made.stderr));
         Self(login)
@@ -446,6 +455,8 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
+        // What a test that failed has left.
+        let _ = Command::new("pkill").args(["-KILL", "-u", &self.0]).status();
         accounts("userdel", &["-f", &self.0]);
     }
 }
@@ -481,6 +492,45 @@ async fn what_is_cut_ends_at_the_server() {
         assert!(text(&output.stderr).contains("enough"), "{}", text(&output.stderr));
         until("the end of what was run", || (!process.exists()).then_some(())).await;
         assert!(world.sink.events().iter().all(|event| event.kind != "session.outlived"), "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_nothing_keeps_no_cut_from_the_server() {
+    if !nix::unistd::getuid().is_root() {
+        eprintln!("left out: needs root, to make an account");
+        return;
+    }
+    let account = Account::new();
+    let room = tempfile::tempdir().unwrap();
+    fs::set_permissions(room.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    for locks in [true, false] {
+        let world =
+            World::with("", &SshdOptions::default(), |behind| behind.login.clone_from(&account.0)).await;
+        let file = room.path().join(locks.to_string());
+        // Output that stands, since nobody takes it, and input on and on.
+        let command = format!("yes & echo $! $$ > {}; cat > /dev/null", file.display());
+        let mut client = world.program("ssh");
+        client.args(["-T", "-l", &account.0, NODE, &command]);
+        client.stdin(fs::File::open("/dev/zero").unwrap()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = client.spawn().unwrap();
+        let (yes, process) = until("the command", || {
+            let said = fs::read_to_string(&file).ok()?;
+            let (yes, process) = said.strip_suffix('\n')?.split_once(' ')?;
+            Some((Path::new("/proc").join(yes), Path::new("/proc").join(process)))
+        })
+        .await;
+        // The pipe to the client is full, and what is in between with it.
+        stands_still("the output", || written(&yes)).await;
+        if locks {
+            world.lock();
+        } else {
+            client.kill().unwrap();
+        }
+        world.event("session.end", |event| event.user == "alice").await;
+        until("the end of what was run", || (!process.exists()).then_some(())).await;
+        let _ = client.kill();
+        client.wait().unwrap();
     }
 }
 
