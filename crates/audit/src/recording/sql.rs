@@ -1,7 +1,7 @@
 //! SQL as PostgreSQL's scanner takes it apart (`scan.l`), so that what was recorded can be told apart from what it quotes.
 //!
-//! What the scanners of the server and of psql, or of their versions, could take in two ways is an error here: nobody needs it to
-//! read a record, and a script must not hold it.
+//! What the scanners of the server and of psql, or of their versions, could take in two ways is an error here: a reader
+//! sees it in the record all the same, and a script must not hold it.
 
 use std::borrow::Cow;
 
@@ -364,7 +364,7 @@ pub enum Change {
     Portal(Vec<u8>),
     /// `CLOSE ALL`.
     PortalsAll,
-    /// One of these, and nobody can say what it was about.
+    /// One of these, of which the text that says what it was about is not known.
     Unknown,
 }
 

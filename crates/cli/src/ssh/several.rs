@@ -91,7 +91,7 @@ fn is_command(plan: &Plan) -> bool {
     plan.stdio.is_none() && matches!(plan.program, Some(Program::Exec(_) | Program::Subsystem(_)))
 }
 
-/// A stock OpenSSH server: nobody asks whether it is there before somebody goes there by its name.
+/// A stock OpenSSH server: the authority does not know whether it is there until a user goes to it by its name.
 fn is_registered(node: &NodeInfo) -> bool {
     node.kind == "openssh"
 }

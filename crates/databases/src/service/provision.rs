@@ -466,7 +466,7 @@ async fn is_active(admin: &mut Admin, user: &str) -> Result<bool, ConnectError> 
     Ok(!processes(admin, user).await?.is_empty())
 }
 
-/// The processes of its sessions, whoever they go through.
+/// The processes of its sessions, through any agent or past them.
 async fn processes(admin: &mut Admin, user: &str) -> Result<Vec<String>, ConnectError> {
     let active = format!("select pid from pg_stat_activity where usename = {} limit 1000", literal(user));
     Ok(admin.run(&active).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())

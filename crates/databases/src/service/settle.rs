@@ -73,7 +73,7 @@ impl Backend<'_> {
         self.entry.upstream.get().and_then(|running| running.key.as_ref()).map(|key| key.process)
     }
 
-    /// Whether the server closes the connection within this time. What it still says is for nobody.
+    /// Whether the server closes the connection within this time. What it still says is thrown away.
     async fn closes(&mut self, within: Duration) -> bool {
         let stream = &mut self.stream;
         let closing = async {

@@ -246,7 +246,7 @@ mod tests {
             ("a/**/b--", "a b "),
             ("select E'a''b\\'--c'--", "select E'a''b\\'--c' "),
             ("do language e'x'\n/**/'a\\' -- b", "do language e'x'\n'a\\' -- b"),
-            // Nobody knows here what this is: all of it stays.
+            // A setting of the server decides what this is: all of it stays.
             ("select 'a\\' -- '; drop table t -- '", "select 'a\\' -- '; drop table t -- '"),
             ("select E'\u{3042}\\\\' /* '; drop */", "select E'\u{3042}\\\\' /* '; drop */"),
         ] {
