@@ -112,7 +112,13 @@ pub enum ServerError {
 impl ServerError {
     /// Why a join failed to which the authority, or the way to it, gave this answer.
     pub(crate) fn of_join(what: &'static str, address: &HostPort, status: &Status) -> Self {
+        // What the authority itself says has no cause here; what the connection says has one.
+        let by_the_way = std::error::Error::source(status).is_some();
         match status.code() {
+            Code::Unavailable if !by_the_way => {
+                let problem = format!("the authority cannot let it join now: {}", status.message());
+                Self::Join { what, problem, fix: "try again when its log says that it can".to_owned() }
+            }
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => {
                 let problem = format!("the authority cannot be asked: {}", status.message());
                 Self::Join { what, problem, fix: check_way(address) }
@@ -150,4 +156,21 @@ impl ServerError {
 
 fn check_way(address: impl std::fmt::Display) -> String {
     format!("check that {address} is reachable and that the authority runs, then start again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_that_answers_can_be_asked() {
+        let address = HostPort { host: "proxy.example".to_owned(), port: 3080 };
+        let own = Status::unavailable("the authority cannot use its state; its log says why");
+        let said = ServerError::of_join("the node", &address, &own).to_string();
+        assert!(said.contains("cannot use its state") && !said.contains("cannot be asked"), "{said}");
+        let mut lost = Status::unavailable("transport error");
+        lost.set_source(std::sync::Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)));
+        let said = ServerError::of_join("the node", &address, &lost).to_string();
+        assert!(said.contains("cannot be asked") && said.contains("proxy.example:3080"), "{said}");
+    }
 }

@@ -42,7 +42,8 @@ pub(super) struct Add {
     /// Labels that a node may set itself, key=glob; `none` for none. Without, any; its databases have none.
     #[arg(long = "own-labels", value_name = "KEY=GLOB", value_delimiter = ',')]
     own_labels: Vec<String>,
-    /// Databases that a node may serve by its own configuration: a glob of their names. Without, none.
+    /// Databases that a node may serve by its own configuration: a glob of their names. Without, none, or with
+    /// --replace those that the replaced host may.
     #[arg(long = "databases", value_name = "GLOB", value_delimiter = ',')]
     databases: Vec<String>,
     /// The host, by name or id, whose name and place the one that joins takes. That one is removed and locked. Without --label,

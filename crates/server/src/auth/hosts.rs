@@ -61,14 +61,19 @@ impl Inner {
             ssh_public_key,
             tls_spki,
         };
+        self.takes_keys(ssh_public_key, tls_spki)?;
         let authorities = self.authorities();
-        check_accepted(authorities.suite(), ssh_public_key, tls_spki)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let mut ttl = self.config.lifetimes.bounds(CertificateKind::Host).default;
         if host.role == HostRole::Proxy {
             ttl = ttl.min(PROXY_TTL);
         }
         issue_host(authorities.signer(CaKind::Host)?, &request, now, ttl)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    /// Whether the cluster's suite accepts a host's keys.
+    pub(super) fn takes_keys(&self, ssh_public_key: &str, tls_spki: &[u8]) -> Result<(), Status> {
+        check_accepted(self.authorities().suite(), ssh_public_key, tls_spki)
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 

@@ -46,6 +46,14 @@ fn unreadable(error: &StoreError) -> JoinRefusal {
     refusal("state", storage(error))
 }
 
+/// What a token brings to a join that takes one of its uses.
+struct Spent<'a> {
+    token: TokenRecord,
+    reserved: Reserved<'a>,
+    /// For a stock server, what is to be registered of it.
+    server: Option<NodeRecord>,
+}
+
 /// A host that is about to be registered.
 pub(super) struct Joining {
     pub(super) host: HostRecord,
@@ -121,7 +129,7 @@ impl Inner {
         {
             wanted.id = registered.id;
         }
-        let (token, reserved) = match self.spend(request, &wanted, now).await {
+        let Spent { token, reserved, server } = match self.spend(request, &wanted, now).await {
             Ok(spent) => spent,
             Err(refusal) => {
                 if let Some(address) = caller.address() {
@@ -137,14 +145,6 @@ impl Inner {
             let stored = self.store.get::<HostRecord>(&id.to_string(), now).await;
             replaced = stored.map_err(|error| unreadable(&error))?.map(|stored| stored.value);
         }
-        let server = match role {
-            HostRole::OpenSsh => {
-                let labels: Labels = token.labels.into_iter().collect();
-                let server = self.joining_server(request, &host, labels, replaced.is_some(), now).await;
-                Some(server.map_err(|status| refusal("server", status))?)
-            }
-            _ => None,
-        };
         let joining = Joining { host, server, replaced };
         let answer = self.admit(caller, joining, request, now).await;
         let answer = answer.map_err(|status| refusal("certificates", status))?;
@@ -175,11 +175,12 @@ impl Inner {
         request: &v1::JoinRequest,
         wanted: &HostRecord,
         now: OffsetDateTime,
-    ) -> Result<(TokenRecord, Reserved<'_>), JoinRefusal> {
+    ) -> Result<Spent<'_>, JoinRefusal> {
         let refuse = |reason, text: &str| refusal(reason, Status::permission_denied(text.to_owned()));
         let next = make_one(wanted.role);
         let name: String = request.token.chars().take(TOKEN_NAME).collect();
         let mut reserved = None;
+        let mut server = None;
         for attempt in 0..JOIN_ATTEMPTS {
             if attempt > 0 {
                 // Of those that join at this moment one got ahead; they shall not all try again at once.
@@ -207,9 +208,17 @@ impl Inner {
             if token.uses_left == 0 {
                 return Err(refuse("spent token", &format!("this token has been used; {next}")));
             }
-            // Asked before the token is spent, so that a better name can be tried with it.
+            // Asked before the token is spent, so that what is wrong can be mended and tried again with it; and behind the
+            // token, so that nobody else is told what is registered.
             if let Some(problem) = self.beyond_token(&token, wanted) {
                 return Err(refuse("token for other names", &problem));
+            }
+            self.takes_keys(&request.ssh_public_key, &request.tls_public_key)
+                .map_err(|status| refusal("keys", status))?;
+            if wanted.role == HostRole::OpenSsh {
+                let labels: Labels = token.labels.clone().into_iter().collect();
+                let joins = self.joining_server(request, wanted, labels, token.replaces.is_some(), now).await;
+                server = Some(joins.map_err(|status| refusal("server", status))?);
             }
             if reserved.is_none() {
                 let claim = Claim::of(wanted, &self.config.cluster);
@@ -222,7 +231,7 @@ impl Inner {
             match self.store.update(&name, stored.revision, &token, stored.expires, now).await {
                 Ok(_) => {
                     let Some(reserved) = reserved.take() else { break };
-                    return Ok((token, reserved));
+                    return Ok(Spent { token, reserved, server });
                 }
                 Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(unreadable(&error)),

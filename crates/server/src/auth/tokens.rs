@@ -89,6 +89,12 @@ impl Inner {
             .field("role", host_role_name(role))
             .field("uses", uses)
             .field("ttl_seconds", ttl.as_secs());
+        if !record.labels.is_empty() {
+            event = event.field("labels", pairs(&record.labels));
+        }
+        if let Some(own) = &record.bounds.labels {
+            event = event.field("own_labels", pairs(own));
+        }
         if !record.bounds.names.is_empty() {
             event = event.field("names", record.bounds.names);
         }
@@ -159,6 +165,11 @@ impl Inner {
             ))),
         }
     }
+}
+
+/// Labels as the log has them: key=value each.
+fn pairs(labels: &BTreeMap<String, String>) -> Vec<String> {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
 /// What a token lets hosts be called and say of themselves.

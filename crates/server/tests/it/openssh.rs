@@ -30,7 +30,11 @@ impl Joining {
 
     async fn join(self, cluster: &Cluster) -> Result<Member, Status> {
         let mut admin = cluster.admin().await;
-        let (token, pin) = support::token(&mut admin, self.role).await;
+        let token = support::token(&mut admin, self.role).await;
+        self.join_with(cluster, token).await
+    }
+
+    async fn join_with(self, cluster: &Cluster, (token, pin): (String, String)) -> Result<Member, Status> {
         let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
         let request = v1::JoinRequest {
             token,
@@ -107,6 +111,34 @@ async fn a_token_is_not_the_right_to_another_servers_place() {
     let mut admin = cluster.admin().await;
     assert_eq!(events(&mut admin, "SP1300I").await.iter().filter(|e| e["node"] == "db-2").count(), 1);
     assert!(events(&mut admin, "SP1300W").await.len() >= 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_join_does_not_spend_its_token() {
+    let cluster = Cluster::without_node().await;
+    let pinned = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap().public_line().to_owned();
+    register(&cluster, "db-1", &format!("  host_key: {pinned}\n")).await;
+    let token = support::token(&mut cluster.admin().await, "openssh").await;
+
+    let weak = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC7".to_owned();
+    let of = |name, address| Joining::new("openssh", name, address);
+    let mistakes = [
+        (of("db-1", ""), "another host key"),
+        (Joining { key: pinned.clone(), ..of("db-1", "10.9.9.9:22") }, "registered at"),
+        (Joining { key: pinned.clone(), trust: "user", ..of("db-1", "") }, "registered with trust"),
+        (of("db-2", ""), "--address"),
+        (of("db-2", "127.0.0.1:22"), "only an administrator"),
+        (Joining { key: weak, ..of("db-2", "10.0.0.6:22") }, "key"),
+    ];
+    for (mistake, said) in mistakes {
+        let (_, text) = code(mistake.join_with(&cluster, token.clone()).await);
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    // Without a token that is known, nothing is told of what is registered.
+    let stranger = of("db-1", "").join_with(&cluster, ("no-token".to_owned(), token.1.clone())).await;
+    assert!(code(stranger).1.contains("this token is not known"));
+    let right = Joining { key: pinned, ..of("db-1", "") };
+    right.join_with(&cluster, token).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

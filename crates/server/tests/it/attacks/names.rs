@@ -199,6 +199,12 @@ async fn a_name_comes_back_only_by_a_token_that_replaces() {
     for kept in ["zone: secret", "own_labels: {}", "orders"] {
         assert!(yaml.contains(kept), "{kept}: {yaml}");
     }
+    // The log says what the new token gives, whether the request or the old one said so.
+    let made = events(&mut cluster.admin().await, "SP1220I").await;
+    let made = made.iter().find(|event| event["fields"]["name"] == token[..8]).unwrap();
+    assert_eq!(made["fields"]["labels"], serde_json::json!(["zone=secret"]), "{made}");
+    assert_eq!(made["fields"]["own_labels"], serde_json::json!([]), "{made}");
+    assert_eq!(made["fields"]["databases"], serde_json::json!(["orders"]), "{made}");
     let expires = yaml.lines().find(|line| line.contains("expires:")).unwrap();
     assert!(!expires.contains('.'), "a time for people has whole seconds: {expires}");
     let mut other = Joining::new("node", "db-1").replacing("db-1");
