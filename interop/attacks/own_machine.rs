@@ -112,11 +112,12 @@ fn is_let_in(port: u16) -> bool {
 }
 
 fn another_is_let_in(address: &str, port: u16) -> bool {
+    // A tunnel that lets a client in declines its TLS; one that does not says so at once.
     let script = "import socket,sys\ns=socket.create_connection((sys.argv[1],int(sys.argv[2])),30)\n\
-                  s.sendall(bytes([0,0,0,8,4,210,22,47]))\ntry: print(len(s.recv(1)))\nexcept OSError: print(0)";
+                  s.sendall(bytes([0,0,0,8,4,210,22,47]))\ntry: print(s.recv(1))\nexcept OSError: print(0)";
     let output =
         as_another("/usr/bin/python3").args(["-c", script, address, &port.to_string()]).output().unwrap();
-    stdout(&ok(output)).trim() == "1"
+    stdout(&ok(output)).trim() == "b'N'"
 }
 
 /// A cluster with a database that nothing serves, and alice, who may use it.
@@ -163,6 +164,12 @@ fn a_tunnel_to_a_database_is_its_users_alone() {
     assert!(is_let_in(tunnel.port()), "its user");
     assert!(!another_is_let_in("127.0.0.1", tunnel.port()), "another user came as alice");
     tunnel.wait_said("user 65534");
+    // The other user's program is told what is wrong, by stock psql.
+    let conninfo = format!("host=127.0.0.1 port={} sslmode=disable", tunnel.port());
+    let told = as_another("psql").args([&conninfo, "-c", "select 1"]).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("serves the programs of the user who started it alone"), "{told}");
+    assert!(told.contains("start your own"), "{told}");
     // The same by a socket of the other family.
     assert!(!another_is_let_in("::ffff:127.0.0.1", tunnel.port()), "another user came as alice by IPv6");
     drop(tunnel);
@@ -273,7 +280,10 @@ fn a_proxy_without_the_clusters_certificate_is_not_called_healthy() {
             }
         }
     });
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A port that is taken, on which nothing listens: a connection is refused there for as long as the socket is held.
+    let unheard = tokio::net::TcpSocket::new_v4().unwrap();
+    unheard.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let silent = unheard.local_addr().unwrap().port();
     let mute = mute.local_addr().unwrap().port();
     for (at, exact) in [(redirect(port_of(&other.proxy())), true), (mute, false), (silent, false)] {
         let file = profile(&alice).join("profile.json");

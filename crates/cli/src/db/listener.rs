@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sallyport_databases::postgres::error::{Refusal, SqlState};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -173,6 +174,16 @@ impl Accepted {
             Err(error) => Err(refused(&format!("whose it is cannot be learnt: {error}"))),
         }
     }
+
+    /// Tells the client that it is refused, in words that its user can act on. Nothing is read for that: another user's
+    /// program is to hold none of the places here.
+    async fn refuse(&mut self) {
+        let message = "this tunnel serves the programs of the user who started it alone";
+        let refusal = Refusal::new(SqlState::InvalidAuthorization, message)
+            .hint("start your own: sallyport proxy db --tunnel; or ask its user for --any-local-user");
+        let _ = self.stream.write_all(&refusal.to_bytes()).await;
+        let _ = self.stream.shutdown().await;
+    }
 }
 
 /// Removes a socket that nobody listens on any more.
@@ -224,12 +235,13 @@ pub(super) async fn serve(listener: Listener, way: Way, failed: impl Fn(&CliErro
 }
 
 impl Way {
-    async fn carry(&self, client: Accepted) -> CliResult {
+    async fn carry(&self, mut client: Accepted) -> CliResult {
         match self {
             Self::Relay { proxy } => relay(client.stream, proxy).await,
             Self::Tunnel { databases, database, pins, anybody } => {
-                if !anybody {
-                    client.check().await?;
+                if !anybody && let Err(error) = client.check().await {
+                    client.refuse().await;
+                    return Err(error);
                 }
                 tunnel(client.stream, databases, database, pins).await
             }

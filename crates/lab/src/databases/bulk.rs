@@ -141,10 +141,14 @@ fn transactions(said: &str) -> Option<f64> {
     line.split(' ').next()?.parse().ok()
 }
 
-/// pgbench that goes this way. It runs as whoever runs the server, who can read the files that are written for it.
+/// pgbench that goes this way. With a certificate it runs as the server's user, who can read the files that are written for
+/// it; through a tunnel as this program's, because the tunnel takes no other user's programs.
 fn libpq(postgres: &Postgres, way: &Way) -> Result<Command, LabError> {
     let program = PathBuf::from(postgres.program("pgbench").get_program());
-    let mut command = postgres.beside(&program);
+    let mut command = match way.kind {
+        Kind::Warm => Command::new(&program),
+        _ => postgres.beside(&program),
+    };
     command
         .current_dir("/")
         .env("PGHOST", HOST)
