@@ -27,7 +27,7 @@ use crate::seen::Seen;
 use crate::view::ClusterView;
 
 /// Sessions that are cut get this long to have their ends recorded.
-pub(crate) const CUT_PATIENCE: Duration = Duration::from_secs(6);
+pub(crate) use sallyport_ssh::node::CUT_PATIENCE;
 /// How often a drain looks whether the last connection has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -192,9 +192,9 @@ impl SshNode {
         self.connections()
     }
 
-    /// Cuts what is left, and waits for its records.
+    /// Cuts what is left, and waits for its records and until what it ran has ended, for at most [`CUT_PATIENCE`].
     pub(crate) async fn end_all(&self) {
-        let _ = tokio::time::timeout(CUT_PATIENCE, self.server.drain(Duration::ZERO)).await;
+        self.server.drain(Duration::ZERO).await;
     }
 
     /// The sessions that run.

@@ -130,6 +130,8 @@ struct State {
     /// The client has closed its channel: it is gone when the reader has all that came before.
     closed: bool,
     gone: bool,
+    /// The client has closed the channel itself.
+    hung_up: bool,
     refused: bool,
     cut: Option<String>,
 }
@@ -318,6 +320,17 @@ impl Inbox {
         self.arrived.notify_one();
         self.room.notify_one();
         self.changed.notify_waiters();
+    }
+
+    /// The client has closed the channel of a session, and with it all that waits.
+    pub(crate) fn hang_up(&self) {
+        self.state().hung_up = true;
+        self.leave();
+    }
+
+    /// Whether the client has closed the channel itself, on a connection that stands.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.state().hung_up
     }
 
     /// The channel does not come about after all.

@@ -42,19 +42,12 @@ pub(super) struct Wanted {
     pub(super) display: Option<DisplayAsked>,
 }
 
-pub(super) struct FromClient {
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) shared: Arc<Shared>,
-}
+pub(super) struct FromClient(pub(super) Arc<Inbox>);
 
 #[async_trait]
 impl Input for FromClient {
     async fn next(&mut self) -> Option<Incoming> {
-        match self.inbox.next().await {
-            // A lock takes the client away as well, and what it ends may not pass for what the client has left.
-            None => self.shared.ending().map(Incoming::Cut),
-            incoming => incoming,
-        }
+        self.0.next().await
     }
 }
 
@@ -149,7 +142,10 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let begun = tokio::select! {
         begun = place.begin(&asked) => begun,
         // Whoever is locked out meanwhile, or cannot be recorded any more, has nothing begun.
-        reason = door.inbox.over() => Err(reason.unwrap_or_else(|| "the client went away".to_owned())),
+        reason = door.inbox.over() => Err(match reason {
+            Some(reason) => reason,
+            None => door.cut_off().await.unwrap_or_else(|| "the client went away".to_owned()),
+        }),
         stop = record.broken() => Err(stop.to_string()),
     };
     let begun = match begun {
@@ -169,8 +165,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
 
     let began = Instant::now();
     let ended = {
-        let input: Box<dyn Input> =
-            Box::new(FromClient { inbox: door.inbox.clone(), shared: shared.clone() });
+        let input: Box<dyn Input> = Box::new(FromClient(door.inbox.clone()));
         let output: Arc<dyn Output> = Arc::new(door.clone());
         let (input, output) = match &hub {
             Some(hub) => hub.wrap(input, output),

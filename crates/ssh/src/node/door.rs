@@ -198,4 +198,8 @@ impl Output for Door {
     async fn finished(&self) -> Result<(), Gone> {
         self.eof().await
     }
+
+    async fn cut_off(&self) -> Option<String> {
+        self.shared.cut_off(&self.inbox).await
+    }
 }

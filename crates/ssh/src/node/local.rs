@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_access::permit::Permit;
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::TaskTracker;
 
 use super::agent::AgentSocket;
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
@@ -30,6 +31,8 @@ pub(super) struct Local {
     pub(super) pam_account: Option<String>,
     pub(super) pam_session: bool,
     pub(super) out_of_reach: bool,
+    /// What ends sessions that were cut.
+    pub(super) ends: TaskTracker,
     /// Where the person is.
     pub(super) from: Option<IpAddr>,
 }
@@ -44,6 +47,7 @@ struct LocalPlace {
     kill_orphans: bool,
     pam_session: bool,
     out_of_reach: bool,
+    ends: TaskTracker,
 }
 
 impl LocalPlace {
@@ -95,7 +99,14 @@ impl BackEnd for Local {
         match tokio::task::spawn_blocking(move || Account::find(&login)).await {
             Ok(Ok(account)) => {
                 let Self {
-                    ready, gateway_ports, login_records, kill_orphans, pam_session, out_of_reach, ..
+                    ready,
+                    gateway_ports,
+                    login_records,
+                    kill_orphans,
+                    pam_session,
+                    out_of_reach,
+                    ends,
+                    ..
                 } = self.clone();
                 if let Some(service) = &self.pam_account {
                     admission::ask(&account, ready.helper(), service, self.from).await?;
@@ -108,6 +119,7 @@ impl BackEnd for Local {
                     kill_orphans,
                     pam_session,
                     out_of_reach,
+                    ends,
                 }))
             }
             Ok(Err(error)) => Err(error.to_string()),
@@ -146,7 +158,7 @@ impl Place for LocalPlace {
         match running {
             Ok(running) => {
                 let _login = self.enter_login(&running, session.from).await;
-                session::run(running, input, output, tap).await
+                session::run(running, input, output, tap, &self.ends).await
             }
             Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error) },
         }

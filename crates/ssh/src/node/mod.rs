@@ -48,6 +48,7 @@ use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer};
 use ssh_key::{Certificate, PrivateKey};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
 
 pub use config::NodeConfig;
 pub use joining::{JOIN_LOGIN, Participant};
@@ -86,6 +87,10 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
     fn saw(&self, _: Sighting) {}
 }
+
+/// Longest time that a server which stops waits for what it has cut: longer than the ends of sessions take, here and at
+/// registered servers.
+pub const CUT_PATIENCE: Duration = Duration::from_secs(7);
 
 /// Where a host key is.
 #[derive(Debug, Clone)]
@@ -232,6 +237,8 @@ struct Inner {
     live: LiveSessions,
     next: AtomicU64,
     ended: Notify,
+    /// Sessions, and what ends those that were cut: both may last longer than their connection.
+    ends: TaskTracker,
 }
 
 /// What connections are begun with. Each keeps it to its end.
@@ -301,6 +308,7 @@ impl NodeServer {
             live,
             next: AtomicU64::new(0),
             ended: Notify::new(),
+            ends: TaskTracker::new(),
         }))
     }
 
@@ -349,6 +357,7 @@ impl NodeServer {
             pam_account: config.pam_account.clone(),
             pam_session: config.pam_session,
             out_of_reach: config.out_of_reach,
+            ends: self.0.ends.clone(),
             from: info.client_addr.map(|address| address.ip()),
         })
     }
@@ -368,7 +377,8 @@ impl NodeServer {
         stream: impl Stream + 'static,
         info: ConnectionInfo,
     ) -> BoxFuture<'_, ()> {
-        self.serve_before(Arc::new(Remote(upstream)), Box::new(stream), info)
+        let remote = Remote { upstream, ends: self.ends() };
+        self.serve_before(Arc::new(remote), Box::new(stream), info)
     }
 
     fn serve_before(
@@ -384,6 +394,11 @@ impl NodeServer {
             let (config, demand) = self.manner(&face);
             connection::serve(stream, shared, config, demand).await;
         })
+    }
+
+    /// Where tasks are counted for which [`NodeServer::drain`] waits.
+    fn ends(&self) -> TaskTracker {
+        self.0.ends.clone()
     }
 
     fn face(&self) -> Face {
@@ -418,17 +433,23 @@ impl NodeServer {
         self.connections().values().map(|shared| shared.sessions_running()).sum()
     }
 
-    /// Waits up to `grace` for the connections to end, then cuts those that are left and waits for their records. The
-    /// caller has stopped to bring new ones.
+    /// Waits up to `grace` for the connections to end, then cuts those that are left. Waits, at most [`CUT_PATIENCE`], for
+    /// the records of sessions and until what they ran has ended where they were cut. The caller has stopped to bring new
+    /// connections.
     pub async fn drain(&self, grace: Duration) {
-        if tokio::time::timeout(grace, self.empty()).await.is_ok() {
-            return;
+        if tokio::time::timeout(grace, self.empty()).await.is_err() {
+            for shared in self.connections().values() {
+                shared.cut("this node is stopping");
+            }
         }
-        for shared in self.connections().values() {
-            shared.cut("this node is stopping");
+        let over = async {
+            self.empty().await;
+            self.0.ends.close();
+            self.0.ends.wait().await;
+        };
+        if tokio::time::timeout(CUT_PATIENCE, over).await.is_err() {
+            tracing::warn!("what some sessions ran is not known to have ended");
         }
-        // Cut sessions have a few seconds to go; see session::run.
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.empty()).await;
     }
 
     async fn empty(&self) {

@@ -84,7 +84,8 @@ impl Relay {
     fn serve_boxed(&self, client: BoxedStream, node: BoxedStream, settings: Settings) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let login = settings.login.clone();
-            let onward = Onward { login, place: Arc::new(RemotePlace::native(node, settings)) };
+            let onward =
+                Onward { login, place: Arc::new(RemotePlace::native(node, settings, self.0.ends())) };
             let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
             let _cut = shared.line.clone().drop_guard();
             // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not
@@ -138,7 +139,7 @@ pub(super) async fn session(door: Door, wanted: Wanted, place: &dyn Place) {
     }
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let asked = Asked { kind, terminal, environment, hash_files: false, from: None, display };
-    let input = Box::new(FromClient { inbox: door.inbox.clone(), shared: door.shared.clone() });
+    let input = Box::new(FromClient(door.inbox.clone()));
     let ended = place.run(asked, None, input, Arc::new(door.clone()), Arc::new(Nobody)).await;
     drop(reaches);
     if let Some(reason) = &ended.cut {

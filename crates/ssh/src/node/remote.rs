@@ -19,6 +19,7 @@ use sallyport_ca::Trust;
 use ssh_key::{Certificate, HashAlg};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::forward::inward::Client;
@@ -120,7 +121,11 @@ pub trait Upstream: Send + Sync + fmt::Debug {
 
 /// The back end of one connection.
 #[derive(Debug)]
-pub(super) struct Remote(pub(super) Arc<dyn Upstream>);
+pub(super) struct Remote {
+    pub(super) upstream: Arc<dyn Upstream>,
+    /// What ends sessions that were cut.
+    pub(super) ends: TaskTracker,
+}
 
 #[async_trait]
 impl BackEnd for Remote {
@@ -134,13 +139,13 @@ impl BackEnd for Remote {
         let Proof::Ssh(certificate) = proof else {
             return Err(format!(
                 "{} is reached by SSH, and by nothing else; connect with SSH",
-                self.0.name()
+                self.upstream.name()
             ));
         };
         let place = RemotePlace {
-            name: self.0.name(),
+            name: self.upstream.name(),
             way: Some(Way {
-                upstream: self.0.clone(),
+                upstream: self.upstream.clone(),
                 identity: identity.clone(),
                 certificate: certificate.clone(),
                 login: permit.login().clone(),
@@ -148,8 +153,9 @@ impl BackEnd for Remote {
             connection: OnceCell::new(),
             agent: Arc::default(),
             display: Arc::default(),
+            ends: self.ends.clone(),
         };
-        match self.0.login_by() {
+        match self.upstream.login_by() {
             LoginBy::Itself => place.enter(None, false).await?,
             LoginBy::Agent(agent) => place.enter(Some(agent), false).await?,
             LoginBy::ForwardedAgent => {}
@@ -179,6 +185,7 @@ pub(super) struct RemotePlace {
     connection: OnceCell<Connection>,
     agent: Arc<Lent>,
     display: Arc<Lent>,
+    ends: TaskTracker,
 }
 
 /// How somebody is logged in on a server.
@@ -192,12 +199,12 @@ struct Way {
 
 impl RemotePlace {
     /// The place of a login on a node that speaks the native protocol, on a proven stream.
-    pub(super) fn native(stream: impl Stream + 'static, settings: Settings) -> Self {
+    pub(super) fn native(stream: impl Stream + 'static, settings: Settings, ends: TaskTracker) -> Self {
         let (name, agent) = (settings.host.clone(), Arc::<Lent>::default());
         let extras = NativeExtras { agent: Some(agent.clone()), one_of_many: true };
         let connection = client::connect_native_with(stream, settings, extras);
         let connection = OnceCell::new_with(Some(connection));
-        Self { name, way: None, connection, agent, display: Arc::default() }
+        Self { name, way: None, connection, agent, display: Arc::default(), ends }
     }
 
     /// Waits until the connection has ended, and says why.
@@ -258,15 +265,26 @@ impl RemotePlace {
 }
 
 /// Hangs up on the session on the server when it is no longer carried.
-struct HangUp(Option<SessionInput>);
+struct HangUp {
+    input: Option<SessionInput>,
+    /// The process has been told already.
+    told: bool,
+    ends: TaskTracker,
+}
 
 impl Drop for HangUp {
     fn drop(&mut self) {
-        if let (Some(input), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move {
-                let _ = input.signal("HUP").await;
-                let _ = input.close().await;
-            });
+        if let (Some(input), Ok(runtime)) = (self.input.take(), tokio::runtime::Handle::try_current()) {
+            let told = self.told;
+            self.ends.spawn_on(
+                async move {
+                    if !told {
+                        let _ = input.signal("HUP").await;
+                    }
+                    let _ = input.close().await;
+                },
+                &runtime,
+            );
         }
     }
 }
@@ -290,7 +308,10 @@ impl Place for RemotePlace {
         let observed = session.kind == Kind::Sftp && !connection.is_native();
         let files = observed.then_some(Files { hashes: session.hash_files });
         match connection.start(self.request(session)).await {
-            Ok(session) => carry(session, connection, files, &self.name, input, output, tap).await,
+            Ok(session) => {
+                let ends = &self.ends;
+                carry(session, connection, files, &self.name, ends, input, output, tap).await
+            }
             Err(error) => cut(describe(&error)),
         }
     }

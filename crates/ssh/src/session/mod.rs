@@ -120,6 +120,11 @@ pub trait Output: Send + Sync {
     async fn exited(&self, exit: &Exit) -> Result<(), Gone>;
     /// No more output will come.
     async fn finished(&self) -> Result<(), Gone>;
+    /// Why a client that has gone was cut off; none where it has left by itself. Asked once the session is hung up: it may take
+    /// a moment until the lock that has cut the client is heard of here. Default: it has left.
+    async fn cut_off(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What a session does, for the recording and the audit log.

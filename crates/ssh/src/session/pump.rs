@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::process::{End, Group, Running};
 use super::{Channel, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap};
@@ -18,7 +19,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(250);
 /// How long a terminal may go on after its shell has ended: others that held it have been hung up.
 const TERMINAL_LINGER: Duration = Duration::from_secs(2);
 /// How long processes have between the hang-up and the kill when a session was cut.
-const CUT_GRACE: Duration = Duration::from_secs(3);
+pub(crate) const CUT_GRACE: Duration = Duration::from_secs(3);
 /// Longest line of a report of the file service: two paths of 4096 bytes, escaped, and the rest.
 const MAX_REPORT_BYTES: usize = 64 * 1024;
 
@@ -60,8 +61,14 @@ struct Counts {
 }
 
 /// Runs a session to its end: until the process has ended and its output is delivered, the client goes, or the tap
-/// stops it. Dropping the future hangs the session up.
-pub async fn run<I: Input>(running: Running, input: I, output: Arc<dyn Output>, tap: Arc<dyn Tap>) -> Ended {
+/// stops it. Dropping the future hangs the session up. What is left to do when a session was cut is a task among `ends`.
+pub async fn run<I: Input>(
+    running: Running,
+    input: I,
+    output: Arc<dyn Output>,
+    tap: Arc<dyn Tap>,
+    ends: &TaskTracker,
+) -> Ended {
     let Running { mut child, mut group, stdin, stdout, stderr, reports, .. } = running;
     let counts = Counts::default();
     let terminal = stdout.terminal;
@@ -135,10 +142,13 @@ pub async fn run<I: Input>(running: Running, input: I, output: Arc<dyn Output>, 
         }
         Err(early) => {
             group.hang_up();
-            if let Early::Cut(reason) = early {
-                ended.cut = Some(reason);
+            ended.cut = match early {
+                Early::Cut(reason) => Some(reason),
+                Early::Gone => output.cut_off().await,
+            };
+            if ended.cut.is_some() {
                 // What ignores the hang-up may not outlive a cut.
-                tokio::spawn(async move {
+                ends.spawn(async move {
                     let ended = timeout(CUT_GRACE, child.wait()).await;
                     if ended.is_err() {
                         group.signal(super::Signal::KILL);

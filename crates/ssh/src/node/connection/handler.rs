@@ -135,7 +135,7 @@ impl Connection {
         self.shared.opening.reached(Phase::Program);
         let door = Door::ssh(write, session.handle(), inbox, self.shared.clone());
         let wanted = wishes.want(kind);
-        tokio::spawn(channel::session(door, wanted).in_current_span());
+        self.shared.server.ends.spawn(channel::session(door, wanted).in_current_span());
         Ok(())
     }
 
@@ -358,7 +358,7 @@ impl Handler for Connection {
         let carries = self.channels.remove(&id).is_some_and(|open| open.carries);
         match self.inbound.close(id) {
             Some(inbox) if carries => inbox.close(),
-            Some(inbox) => inbox.leave(),
+            Some(inbox) => inbox.hang_up(),
             None => {}
         }
         Ok(())

@@ -139,7 +139,7 @@ impl Taker for Taking {
         if self.carries {
             self.inbox.close();
         } else {
-            self.inbox.leave();
+            self.inbox.hang_up();
         }
     }
 
@@ -240,7 +240,7 @@ impl Face {
         let door = self.admit(id, false);
         door.started(lacks);
         shared.opening.reached(Phase::NativeProgram);
-        tokio::spawn(channel::session(door, wishes.want(kind)).in_current_span());
+        shared.server.ends.spawn(channel::session(door, wishes.want(kind)).in_current_span());
         Ok(())
     }
 

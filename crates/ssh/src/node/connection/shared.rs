@@ -11,6 +11,7 @@ use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -45,6 +46,9 @@ pub(in crate::node) enum Word {
     /// That of the node behind the place.
     Theirs,
 }
+
+/// How much later than a proxy this server may hear of a lock. A client that was cut off in between passes for one that left.
+const LATE_WORD: Duration = Duration::from_secs(1);
 
 /// Sessions on one connection of which another server has the say: for as long as memory is there.
 const MOST_SESSIONS_ELSEWHERE: usize = 1000;
@@ -363,8 +367,26 @@ impl Shared {
     }
 
     /// Why the connection ends, where it has been cut or the lock has come that will cut it.
-    pub(in crate::node) fn ending(&self) -> Option<String> {
+    pub(super) fn ending(&self) -> Option<String> {
         self.cut_reason().or_else(|| self.locked())
+    }
+
+    /// Why a client that has gone was cut off, if it was. The proxy may have heard of the lock, and cut the connection,
+    /// before this server has heard of it.
+    pub(in crate::node) async fn cut_off(&self, inbox: &Inbox) -> Option<String> {
+        let mut changes = self.server.directory.changes();
+        let heard = async {
+            loop {
+                if let Some(reason) = self.ending() {
+                    return Some(reason);
+                }
+                // A client that closes one channel, and keeps the connection, was cut by nobody.
+                if self.granted().is_none() || inbox.is_hung_up() || changes.changed().await.is_err() {
+                    return None;
+                }
+            }
+        };
+        timeout(LATE_WORD, heard).await.ok().flatten()
     }
 
     /// The lock that keeps out whoever is on this connection, if one has come.

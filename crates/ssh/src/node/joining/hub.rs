@@ -392,4 +392,8 @@ impl Output for Shown {
     async fn finished(&self) -> Result<(), Gone> {
         self.own.finished().await
     }
+
+    async fn cut_off(&self) -> Option<String> {
+        self.own.cut_off().await
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 
 use super::again::again;
 use super::{HangUp, window};
@@ -56,12 +57,13 @@ pub(super) async fn carry(
     connection: &Connection,
     files: Option<Files>,
     name: &str,
+    ends: &TaskTracker,
     input: Box<dyn Input>,
     output: Arc<dyn Output>,
     tap: Arc<dyn Tap>,
 ) -> Ended {
     let (to_server, mut from_server) = session.split();
-    let mut hang_up = HangUp(Some(to_server.clone()));
+    let mut hang_up = HangUp { input: Some(to_server.clone()), told: false, ends: ends.clone() };
     let told = Arc::clone(&tap);
     let carrying = Carrying {
         connection,
@@ -91,23 +93,32 @@ pub(super) async fn carry(
             }
         }
     };
+    let mut runs = carrying.exit.get().is_none() && !carrying.refused.load(Ordering::Relaxed);
     let mut cut = match early {
-        Some(Early::Cut(reason)) => {
-            let runs = carrying.exit.get().is_none() && !carrying.refused.load(Ordering::Relaxed);
-            if runs && !connection.is_native() {
-                hang_up.0 = None;
-                // The client is told at once.
-                tokio::spawn(end(to_server, from_server, told));
+        Some(Early::Cut(reason)) => Some(reason),
+        Some(Early::Gone) if runs => {
+            let cut_off = output.cut_off();
+            tokio::pin!(cut_off);
+            tokio::select! {
+                reason = &mut cut_off => reason,
+                ended = hung_up(&to_server, &mut from_server, &mut hang_up.told) => {
+                    runs = !ended;
+                    cut_off.await
+                }
             }
-            Some(reason)
         }
-        Some(Early::Gone) => None,
+        Some(Early::Gone) => output.cut_off().await,
         None => {
             // It has ended there.
-            hang_up.0 = None;
+            hang_up.input = None;
             None
         }
     };
+    if cut.is_some() && runs && !connection.is_native() {
+        hang_up.input = None;
+        // The client is told at once.
+        ends.spawn(end(to_server, from_server, told));
+    }
     for operation in carrying.unclosed() {
         if let Err(stop) = carrying.file(operation).await {
             cut.get_or_insert(stop.0);
@@ -121,6 +132,23 @@ pub(super) async fn carry(
     }
 }
 
+/// Tells what the session runs that its client has gone. Whether the server says that it has ended.
+async fn hung_up(to_server: &SessionInput, from_server: &mut SessionOutput, told: &mut bool) -> bool {
+    let tell = async { *told = to_server.signal("HUP").await.is_ok() };
+    tokio::join!(tell, exit_of(from_server)).1
+}
+
+/// Reads to the end what the server sends: what nobody takes keeps the connection from sending anything. Whether the server says
+/// how the process has ended.
+async fn exit_of(from_server: &mut SessionOutput) -> bool {
+    while let Some(output) = from_server.next().await {
+        if let client::Output::Exit(exit) = output {
+            return matches!(exit, client::Exit::Status(_) | client::Exit::Signal { .. });
+        }
+    }
+    false
+}
+
 /// Ends what a session that was cut runs: closing the channel ends nothing that does not read or write.
 async fn end(to_server: SessionInput, mut from_server: SessionOutput, tap: Arc<dyn Tap>) {
     let signals = async {
@@ -132,18 +160,9 @@ async fn end(to_server: SessionInput, mut from_server: SessionOutput, tap: Arc<d
         }
         false
     };
-    // Read meanwhile: what nobody takes keeps the connection from sending anything.
-    let exit = async {
-        while let Some(output) = from_server.next().await {
-            if let client::Output::Exit(exit) = output {
-                return matches!(exit, client::Exit::Status(_) | client::Exit::Signal { .. });
-            }
-        }
-        false
-    };
     let ended = async {
         tokio::select! {
-            said = exit => said,
+            said = exit_of(&mut from_server) => said,
             said = signals => said,
         }
     };

@@ -10,6 +10,7 @@ mod doors;
 mod exchange;
 mod files;
 mod forward;
+mod gone;
 mod joining;
 mod keys;
 pub(crate) mod limits;

@@ -5,6 +5,7 @@ mod attacks;
 mod client;
 mod copy;
 mod custody;
+mod cut;
 mod forwarded;
 mod jump;
 mod pipelined;

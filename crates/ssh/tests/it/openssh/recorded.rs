@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::openssh::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, openssh_config};
-use crate::world::{accounts, stands_still, until};
+use crate::world::until;
 
 #[derive(Debug)]
 struct Known {
@@ -62,7 +62,7 @@ pub(crate) struct Behind {
     pub(crate) proof: ServerProof,
     pub(crate) pair: Pair,
     /// As whom alice logs in.
-    login: String,
+    pub(crate) login: String,
     /// Who signs logins there.
     pub(crate) by: Box<dyn Fn() -> LoginBy + Send + Sync>,
     /// The logins that an agent has signed: the key's id, and whether the agent was forwarded.
@@ -104,6 +104,7 @@ impl Upstream for Behind {
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     sshd: Sshd,
+    pub(crate) server: NodeServer,
     known: Arc<Known>,
     pub(crate) sink: Arc<MemorySink>,
     address: std::net::SocketAddr,
@@ -178,10 +179,11 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let behind = Arc::new(behind);
+        let serving = server.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
-                let (server, behind) = (server.clone(), behind.clone());
+                let (server, behind) = (serving.clone(), behind.clone());
                 tokio::spawn(async move {
                     server
                         .serve_for(
@@ -199,7 +201,7 @@ impl World {
             address.port()
         );
         let config = openssh_config(&cluster, &user, &hosts);
-        Self { cluster, sshd, known, sink, address, config }
+        Self { cluster, sshd, server, known, sink, address, config }
     }
 
     pub(crate) fn program(&self, name: &str) -> Command {
@@ -219,7 +221,7 @@ impl World {
     }
 
     /// Locks alice out.
-    fn lock(&self) {
+    pub(crate) fn lock(&self) {
         let lock =
             "kind: lock\nversion: v1\nmetadata: {name: l}\nspec: {target: {user: alice}, message: enough}\n";
         *self.known.locks.lock().unwrap() = Arc::from([Lock::parse(lock).unwrap()]);
@@ -430,124 +432,6 @@ async fn a_lock_and_the_end_of_the_server_end_sessions_with_words() {
     assert_eq!(output.status.code(), Some(255));
     assert!(text(&output.stderr).contains("was lost"), "{}", text(&output.stderr));
     assert_ne!(world.address.port(), 0);
-}
-
-/// Bytes that a process has written.
-fn written(process: &Path) -> u64 {
-    let counts = fs::read_to_string(process.join("io")).unwrap_or_default();
-    let wchar = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
-    wchar.and_then(|bytes| bytes.parse().ok()).unwrap_or_default()
-}
-
-/// An account that is gone when this is: sshd passes on no signals to sessions of root's.
-struct Account(String);
-
-impl Account {
-    fn new() -> Self {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let login = format!("sp-cut-{}-{next}", std::process::id());
-        let made = accounts("useradd", &["-M", "-d", "/", "-s", "/bin/sh", "-p", "*", &login]);
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        Self(login)
-    }
-}
-
-impl Drop for Account {
-    fn drop(&mut self) {
-        // What a test that failed has left.
-        let _ = Command::new("pkill").args(["-KILL", "-u", &self.0]).status();
-        accounts("userdel", &["-f", &self.0]);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_cut_ends_at_the_server() {
-    if !nix::unistd::getuid().is_root() {
-        eprintln!("left out: needs root, to make an account");
-        return;
-    }
-    let account = Account::new();
-    let room = tempfile::tempdir().unwrap();
-    fs::set_permissions(room.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    // A command that waits, one that ignores what can be ignored, and the same in a terminal.
-    let stubborn = "trap '' HUP TERM; echo $$ > FILE; while :; do sleep 0.1; done";
-    let commands = [("-T", "echo $$ > FILE; exec sleep 600"), ("-T", stubborn), ("-tt", stubborn)];
-    for (number, (terminal, command)) in commands.into_iter().enumerate() {
-        let world =
-            World::with("", &SshdOptions::default(), |behind| behind.login.clone_from(&account.0)).await;
-        let file = room.path().join(number.to_string());
-        let mut program = world.program("ssh");
-        let command = command.replace("FILE", &file.display().to_string());
-        program.args([terminal, "-l", &account.0, NODE, &command]);
-        let locked = async {
-            let process: i32 =
-                until("the command", || fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
-            let process = Path::new("/proc").join(process.to_string());
-            assert!(process.exists());
-            world.lock();
-            process
-        };
-        let (output, process) = tokio::join!(world.run(program), locked);
-        assert!(text(&output.stderr).contains("enough"), "{}", text(&output.stderr));
-        until("the end of what was run", || (!process.exists()).then_some(())).await;
-        assert!(world.sink.events().iter().all(|event| event.kind != "session.outlived"), "{command}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_nothing_keeps_no_cut_from_the_server() {
-    if !nix::unistd::getuid().is_root() {
-        eprintln!("left out: needs root, to make an account");
-        return;
-    }
-    let account = Account::new();
-    let room = tempfile::tempdir().unwrap();
-    fs::set_permissions(room.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    for locks in [true, false] {
-        let world =
-            World::with("", &SshdOptions::default(), |behind| behind.login.clone_from(&account.0)).await;
-        let file = room.path().join(locks.to_string());
-        // Output that stands, since nobody takes it, and input on and on.
-        let command = format!("yes & echo $! $$ > {}; cat > /dev/null", file.display());
-        let mut client = world.program("ssh");
-        client.args(["-T", "-l", &account.0, NODE, &command]);
-        client.stdin(fs::File::open("/dev/zero").unwrap()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut client = client.spawn().unwrap();
-        let (yes, process) = until("the command", || {
-            let said = fs::read_to_string(&file).ok()?;
-            let (yes, process) = said.strip_suffix('\n')?.split_once(' ')?;
-            Some((Path::new("/proc").join(yes), Path::new("/proc").join(process)))
-        })
-        .await;
-        // The pipe to the client is full, and what is in between with it.
-        stands_still("the output", || written(&yes)).await;
-        if locks {
-            world.lock();
-        } else {
-            client.kill().unwrap();
-        }
-        world.event("session.end", |event| event.user == "alice").await;
-        until("the end of what was run", || (!process.exists()).then_some(())).await;
-        let _ = client.kill();
-        client.wait().unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_does_not_end_is_told_of() {
-    // sshd passes on no signals to a command that its own configuration forces.
-    let forced = SshdOptions { extra: "ForceCommand sleep 600\n", ..SshdOptions::default() };
-    let world = World::with("", &forced, |_| {}).await;
-    let mut program = world.program("ssh");
-    program.args([NODE, "true"]);
-    let locked = async {
-        world.event("session.exec", |_| true).await;
-        world.lock();
-    };
-    let (output, ()) = tokio::join!(world.run(program), locked);
-    assert!(text(&output.stderr).contains("enough"), "{}", text(&output.stderr));
-    world.event("session.outlived", |event| event.user == "alice").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

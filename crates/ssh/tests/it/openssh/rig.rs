@@ -175,6 +175,8 @@ pub(crate) struct Sshd {
 pub(crate) struct SshdOptions {
     /// No host certificate, only a key.
     pub(crate) plain: bool,
+    /// It serves no files.
+    pub(crate) no_files: bool,
     /// Lines for its configuration.
     pub(crate) extra: &'static str,
 }
@@ -216,10 +218,11 @@ impl Sshd {
         let users = file("user_ca", &trusted_user_ca_lines(&cluster.trust));
         let address = free_address();
         let shown = if options.plain { String::new() } else { format!("HostCertificate {certificate}\n") };
+        let files = if options.no_files { "" } else { "Subsystem sftp internal-sftp\n" };
         let text = format!(
             "ListenAddress {}\nPort {}\nHostKey {key}\n{shown}TrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n\
-             PermitRootLogin yes\nAcceptEnv GREETING\nSubsystem sftp internal-sftp\n{}\nMaxSessions 64\n",
+             PermitRootLogin yes\nAcceptEnv GREETING\n{files}{}\nMaxSessions 64\n",
             address.ip(),
             address.port(),
             options.extra,
