@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
-use russh::{Limits, Preferred, cipher, kex};
+use russh::{Limits, Preferred, cipher, kex, mac};
 use sallyport_sal::HybridKeyExchange;
 
 use crate::{capabilities, rsa_keys};
@@ -12,6 +12,10 @@ use crate::{capabilities, rsa_keys};
 /// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC, no
 /// plain CTR and no MAC that needs choosing, because every cipher here authenticates by itself.
 const CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
+
+/// None is used, since every cipher here authenticates by itself; but the list must not be empty for clients that look for a
+/// match all the same. They are those that authenticate what is encrypted (encrypt-then-MAC).
+const MACS: &[mac::Name] = &[mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM];
 
 /// Key types of hosts and users, as the authorities certify them, with the hash that RSA signs by (RFC 8332 §3): never
 /// SHA-1. A server offers those of its own key for the exchange, and takes all of them from users.
@@ -55,7 +59,13 @@ pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
         HybridKeyExchange::Preferred => Cow::Borrowed(KEX),
         HybridKeyExchange::Required => Cow::Borrowed(HYBRID_KEX),
     };
-    Preferred { kex, cipher: Cow::Borrowed(CIPHERS), key: Cow::Borrowed(KEYS), ..Preferred::DEFAULT }
+    Preferred {
+        kex,
+        cipher: Cow::Borrowed(CIPHERS),
+        mac: Cow::Borrowed(MACS),
+        key: Cow::Borrowed(KEYS),
+        ..Preferred::DEFAULT
+    }
 }
 
 /// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use russh::AlgorithmKind;
 
-pub(crate) use greeting::{Heard, IDENTIFICATION, hear_out};
+pub(crate) use greeting::{Heard, IDENTIFICATION, banner, hear_out};
 pub use tap::{Offered, Tap};
 
 /// Longest identification line, with its line end (RFC 4253 §4.2).
@@ -50,6 +50,14 @@ pub struct SshOffer {
     pub compression: Vec<String>,
     /// Entries of the list of key exchange methods that are no method, such as `kex-strict-s-v00@openssh.com`.
     pub flags: Vec<String>,
+}
+
+impl SshOffer {
+    /// Whether the peer knows OpenSSH's certificates: it takes those of hosts. One that does not may still show a user's.
+    #[must_use]
+    pub fn takes_certificates(&self) -> bool {
+        self.host_key_algorithms.iter().any(|name| name.ends_with("-cert-v01@openssh.com"))
+    }
 }
 
 /// Why the beginning of a stream says nothing.

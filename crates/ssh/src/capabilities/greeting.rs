@@ -73,6 +73,18 @@ pub(crate) async fn hear_out<S: Stream>(mut stream: S) -> io::Result<Heard<S>> {
     Ok(Heard::Fits(Greeted { ahead: ahead.freeze(), stream, said: IDENTIFICATION.len() + 2 }))
 }
 
+/// What a client reads before it logs in, where it does not say that it knows certificates (RFC 4252 §5.4).
+pub(crate) fn banner(offer: &SshOffer) -> Option<String> {
+    let name: String = offer.software.chars().take(80).collect();
+    (!offer.takes_certificates()).then(|| {
+        format!(
+            "sallyport: people and hosts prove themselves here by OpenSSH certificates, which {name} does not say it knows.\r\n\
+             sallyport: If it is refused, use OpenSSH (sallyport config writes its settings), PuTTY 0.78 or newer, or: sallyport \
+             ssh\r\n"
+        )
+    })
+}
+
 /// Reads until the client's offer is there, or there is no need to know it.
 async fn offer<S: Stream>(stream: &mut S, ahead: &mut BytesMut) -> io::Result<Option<SshOffer>> {
     let mut reader = Reader::default();

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info, warn};
 
 use super::{Dial, JumpConfig, JumpError};
-use crate::capabilities::{Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
+use crate::capabilities::{self, Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
 use crate::{BoxedStream, Stream};
@@ -310,6 +310,10 @@ fn prohibited(reason: impl Into<String>) -> ChannelOpenFailure {
 
 impl Handler for Client {
     type Error = JumpError;
+
+    async fn authentication_banner(&mut self) -> Result<Option<String>, JumpError> {
+        Ok(self.shared.offered.offer().and_then(capabilities::banner))
+    }
 
     async fn auth_openssh_certificate(
         &mut self,

@@ -35,6 +35,8 @@ pub(super) struct Wanted {
     pub(super) kind: Kind,
     pub(super) terminal: Option<Terminal>,
     pub(super) variables: Vec<(String, String)>,
+    /// What the person is told before it starts.
+    pub(super) notice: Option<String>,
     /// The agent is to be reached from the session.
     pub(super) agent: bool,
     /// The client has an agent for whoever needs it on the way.
@@ -131,6 +133,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         server.live.enter(Entry::new(about, owner, record.place(), inbox, hub.clone()))
     });
 
+    notify(&door, wanted.notice).await;
     let mut environment = variables(&door, &record, wanted.variables);
     let mut display = wanted.display;
     let reaches = reaches(&door, place, &record, wanted.agent, &mut display).await;
@@ -192,6 +195,15 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     door.close().await;
     record.finish(&ended).await;
     server.sink.emit(end_event(&record, &ended, began));
+}
+
+/// Tells the person what of their wishes is left out.
+pub(super) async fn notify(door: &Door, notice: Option<String>) {
+    if let Some(notice) = notice {
+        let text = format!("sallyport: {notice}\r\n");
+        // A client that takes nothing is not waited for.
+        let _ = timeout(GOODBYE, door.send(Channel::Stderr, Bytes::from(text))).await;
+    }
 }
 
 /// The session's own variables.

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::backend::{Asked, BackEnd, Place, Proof};
-use super::channel::{FromClient, GOODBYE, Wanted};
+use super::channel::{FromClient, GOODBYE, Wanted, notify};
 use super::door::Door;
 use super::opening::Phase;
 use super::remote::{AGENT_VARIABLE, RemotePlace};
@@ -124,7 +124,8 @@ impl BackEnd for Onward {
 
 /// Hands a session on, and its end back.
 pub(super) async fn session(door: Door, wanted: Wanted, place: &dyn Place) {
-    let Wanted { kind, terminal, variables: mut environment, agent, mut display, .. } = wanted;
+    let Wanted { kind, terminal, variables: mut environment, notice, agent, mut display, .. } = wanted;
+    notify(&door, notice).await;
     // That would ask for the agent; see `RemotePlace::agent`.
     environment.retain(|(name, _)| name != AGENT_VARIABLE);
     let mut reaches = Vec::new();

@@ -12,6 +12,7 @@ use tracing::Instrument;
 use super::login::authorise;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
+use crate::capabilities;
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel;
@@ -165,6 +166,12 @@ impl Connection {
 
 impl Handler for Connection {
     type Error = russh::Error;
+
+    async fn authentication_banner(&mut self) -> Result<Option<String>, Self::Error> {
+        // A relay goes by other proofs.
+        let offer = self.shared.offered.offer().filter(|_| self.shared.back_end.is_decided_here());
+        Ok(offer.and_then(capabilities::banner))
+    }
 
     async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
         Ok(self.undecided(user))
@@ -395,9 +402,8 @@ impl Handler for Connection {
         value: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        let config = &self.shared.server.config;
         let open = self.channels.get_mut(&id);
-        if open.is_some_and(|open| open.wishes.variable(config, name, value)) {
+        if open.is_some_and(|open| open.wishes.variable(&self.shared, name, value)) {
             session.channel_success(id)
         } else {
             session.channel_failure(id)

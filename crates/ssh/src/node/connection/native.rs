@@ -235,7 +235,7 @@ impl Face {
             }),
         };
         for (name, value) in &variables {
-            wishes.variable(&shared.server.config, name, value);
+            wishes.variable(shared, name, value);
         }
         let door = self.admit(id, false);
         door.started(lacks);

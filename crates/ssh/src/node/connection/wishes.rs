@@ -3,14 +3,25 @@
 use sallyport_audit::Code;
 
 use super::shared::Shared;
-use crate::node::NodeConfig;
 use crate::node::backend::DisplayAsked;
 use crate::node::channel::Wanted;
 use crate::session::{Kind, Signal, Terminal};
 
-/// Variables that one session may set, and their bytes altogether.
-const MAX_VARIABLES: usize = 64;
-const MAX_VARIABLE_BYTES: usize = 32 * 1024;
+/// Bounds of the variables that one session may set.
+#[derive(Clone, Copy)]
+struct Bounds {
+    count: usize,
+    /// Of names and values altogether.
+    kibibytes: usize,
+}
+
+const BOUNDS: Bounds = Bounds { count: 64, kibibytes: 32 };
+/// Where another server has the say, it says which it takes: for as long as memory is there.
+const BOUNDS_ELSEWHERE: Bounds = Bounds { count: 1024, kibibytes: 256 };
+/// Names of variables past those bounds that are told.
+const MOST_NAMED: usize = 3;
+/// Longest of these names that is told whole.
+const MOST_NAME_CHARS: usize = 40;
 /// Longest name of a terminal.
 const MAX_TERM_BYTES: usize = 256;
 
@@ -19,6 +30,7 @@ const MAX_TERM_BYTES: usize = 256;
 pub(super) struct Wishes {
     variables: Vec<(String, String)>,
     variable_bytes: usize,
+    left_out: LeftOut,
     terminal: Option<Terminal>,
     agent: bool,
     lends_agent: bool,
@@ -34,15 +46,23 @@ impl Wishes {
         fine
     }
 
-    pub(super) fn variable(&mut self, config: &NodeConfig, name: &str, value: &str) -> bool {
-        let accepted = config.accepts(name) && !value.contains('\0') && !name.contains(['\0', '=']);
-        let fits =
-            self.variables.len() < MAX_VARIABLES && self.variable_bytes + value.len() <= MAX_VARIABLE_BYTES;
+    pub(super) fn variable(&mut self, shared: &Shared, name: &str, value: &str) -> bool {
+        let accepted =
+            shared.server.config.accepts(name) && !value.contains('\0') && !name.contains(['\0', '=']);
+        let bytes = self.variable_bytes + name.len() + value.len();
+        let bounds = if shared.is_decided_elsewhere() { BOUNDS_ELSEWHERE } else { BOUNDS };
+        let fits = self.variables.len() < bounds.count && bytes <= bounds.kibibytes * 1024;
         if accepted && fits {
-            self.variable_bytes += value.len();
+            self.variable_bytes = bytes;
             self.variables.push((name.to_owned(), value.to_owned()));
+            return true;
         }
-        accepted && fits
+        // As sshd does, what the setting does not name is left out without a word to the person: clients send what they have.
+        tracing::debug!(name, accepted, fits, "a variable is left out");
+        if accepted {
+            self.left_out.add(name, bounds);
+        }
+        false
     }
 
     /// `early` is true before the program was started.
@@ -77,8 +97,42 @@ impl Wishes {
 
     /// The session, with what it runs.
     pub(super) fn want(self, kind: Kind) -> Wanted {
-        let Self { variables, terminal, agent, lends_agent, display, .. } = self;
-        Wanted { kind, terminal, variables, agent, lends_agent, display }
+        let Self { variables, left_out, terminal, agent, lends_agent, display, .. } = self;
+        let notice = left_out.notice();
+        Wanted { kind, terminal, variables, notice, agent, lends_agent, display }
+    }
+}
+
+/// Variables that a session may set, and that are too many or too long.
+#[derive(Default)]
+struct LeftOut {
+    names: Vec<String>,
+    count: usize,
+    bounds: Option<Bounds>,
+}
+
+impl LeftOut {
+    fn add(&mut self, name: &str, bounds: Bounds) {
+        self.bounds = Some(bounds);
+        self.count += 1;
+        if self.names.len() < MOST_NAMED {
+            self.names.push(name.chars().take(MOST_NAME_CHARS).collect());
+        }
+    }
+
+    /// What the person reads.
+    fn notice(self) -> Option<String> {
+        let Self { names, count, bounds } = self;
+        let Bounds { count: most, kibibytes } = bounds?;
+        let more = match count.checked_sub(names.len()) {
+            None | Some(0) => String::new(),
+            Some(more) => format!(" and {more} more"),
+        };
+        Some(format!(
+            "a session takes {most} variables of {kibibytes} KiB altogether, so these of yours are not set: {}{more}; send fewer \
+             (SendEnv)",
+            names.join(", "),
+        ))
     }
 }
 

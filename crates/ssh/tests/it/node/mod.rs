@@ -4,6 +4,7 @@
 //! Logins are to the account that runs the tests. What needs root to become somebody else says so, and says when it was
 //! left out.
 
+mod at_once;
 mod custody;
 mod denied;
 mod doors;
@@ -20,4 +21,5 @@ pub(crate) mod pam_session;
 mod ready;
 mod relay;
 mod running;
+mod told;
 mod x11;

@@ -185,6 +185,17 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
+async fn a_client_that_does_not_say_it_knows_certificates_reads_what_to_do() {
+    let stand = Stand::new(JumpConfig::default()).await;
+    let user = stand.cluster.user();
+    let plain = ["-oHostKeyAlgorithms=ssh-ed25519", "-oStrictHostKeyChecking=no", "jump", "true"];
+    let told = text(&stand.ssh(&user, &plain, b"").await.stderr);
+    assert!(told.contains("by OpenSSH certificates, which OpenSSH_"), "{told}");
+    let told = text(&stand.ssh(&user, &["-J", "jump", NODE, "true"], b"").await.stderr);
+    assert!(!told.contains("by OpenSSH certificates"), "{told}");
+}
+
+#[tokio::test]
 async fn stock_ssh_jumps_to_a_node() {
     let stand = Stand::new(JumpConfig::default()).await;
     let user = stand.cluster.user();
