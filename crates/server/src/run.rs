@@ -44,6 +44,12 @@ pub struct Addresses {
     pub diag: Option<SocketAddr>,
 }
 
+impl Addresses {
+    fn ports(&self) -> Vec<u16> {
+        [self.proxy, self.auth, self.diag].into_iter().flatten().map(|address| address.port()).collect()
+    }
+}
+
 /// What works by now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {
@@ -467,6 +473,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
             section,
             directory: config.data_dir.join("node"),
             proxy,
+            listening: addresses.ports(),
             authority: here,
             health: running.health.clone(),
             drain: running.drain.clone(),

@@ -57,6 +57,8 @@ pub(crate) struct Start {
     pub(crate) directory: PathBuf,
     /// The proxy's public address.
     pub(crate) proxy: HostPort,
+    /// Ports that this process listens on.
+    pub(crate) listening: Vec<u16>,
     /// For an agent in the authority's process, which needs no token.
     pub(crate) authority: Option<LocalAuthority>,
     pub(crate) health: Health,
@@ -116,7 +118,8 @@ impl Service {
 
 /// Starts the node service.
 pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
-    let Start { cluster, section, directory, proxy, authority, health, drain, stop, tasks } = start;
+    let Start { cluster, section, directory, proxy, listening, authority, health, drain, stop, tasks } =
+        start;
     let claim = files::claim(&directory)?;
     health.waiting(tunnel::PART, "has no tunnel to the proxy yet");
     health.waiting(POLICY_PART, "has not heard from the authority yet");
@@ -179,6 +182,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let node = SshNode::start(node::Start {
         own,
         section: &section,
+        proxy: &proxy,
+        listening,
         directory: &directory,
         credentials: credentials.clone(),
         view: Arc::clone(&view),

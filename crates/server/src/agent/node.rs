@@ -11,15 +11,15 @@ use sallyport_audit::recording::Recorders;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_ssh::door::Early;
 use sallyport_ssh::helper::pam_session;
-use sallyport_ssh::node::{HostIdentity, LiveSessions, NodeConfig, NodeServer};
-use sallyport_ssh::session::{Helper, LoginRecords};
+use sallyport_ssh::node::{Apart, HostIdentity, LiveSessions, NodeConfig, NodeServer};
+use sallyport_ssh::session::{Helper, LoginRecords, ShadowFile};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::doors::{Doors, Native};
 use super::tunnel::ServeStream;
 use crate::ServerError;
-use crate::config::NodeSection;
+use crate::config::{HostPort, NodeSection};
 use crate::directory::Known;
 use crate::files;
 use crate::host::{Credentials, certificates};
@@ -36,6 +36,9 @@ pub(crate) struct Start<'a> {
     /// This node by its own configuration.
     pub(crate) own: Node,
     pub(crate) section: &'a NodeSection,
+    pub(crate) proxy: &'a HostPort,
+    /// Ports that this process listens on.
+    pub(crate) listening: Vec<u16>,
     pub(crate) directory: &'a Path,
     pub(crate) credentials: Credentials,
     pub(crate) view: Arc<ClusterView>,
@@ -127,6 +130,17 @@ impl SshNode {
             kill_orphans: start.section.kill_orphans,
             pam_account: start.section.pam_account.clone(),
             pam_session: start.section.pam_session,
+            shadow: ShadowFile {
+                refuse_locked: start.section.refuse_locked_accounts,
+                ..ShadowFile::default()
+            },
+            apart: match start.section.forwards_to_cluster {
+                true => Apart::default(),
+                false => Apart {
+                    named: vec![(start.proxy.host.clone(), start.proxy.port)],
+                    own_ports: start.listening,
+                },
+            },
             ..NodeConfig::default()
         };
         if let Some(program) = &start.section.helper {

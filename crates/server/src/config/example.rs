@@ -133,8 +133,12 @@ node:
   # kill_orphans: false
   # Ask PAM whether the account may be used, by a file of /etc/pam.d, such as sallyport. For builds with the feature pam.
   # pam_account: off
+  # Refuse accounts whose password is locked (passwd -l), as sshd does without PAM. Expired ones are refused anyway: docs/node.md.
+  # refuse_locked_accounts: false
   # Open a PAM session around each session, by runuser(1) and /etc/pam.d/runuser: docs/node.md.
   # pam_session: false
+  # Connect for ssh -L to the proxy's address and to what this process listens on.
+  # forwards_to_cluster: true
   # Databases that this agent serves, besides those that administrators name it for: docs/databases.md.
   # databases:
   #   - name: prod

@@ -331,8 +331,12 @@ pub struct NodeSection {
     pub kill_orphans: bool,
     /// Ask PAM about the account of each connection, by this service. Default: PAM is not asked.
     pub pam_account: Option<String>,
+    /// Refuse accounts whose password is locked (`!` in the shadow file), where PAM is not asked. Default: no.
+    pub refuse_locked_accounts: bool,
     /// Open a PAM session around each session, by runuser(1). Default: no.
     pub pam_session: bool,
+    /// Connect for clients (`ssh -L`) to the proxy's address and to what this process listens on. Default: yes.
+    pub forwards_to_cluster: bool,
     /// Disk that recordings and events waiting for the authority may fill, in MiB, 16 to 1,048,576. Default 2,048.
     pub spool_limit_mib: usize,
     /// Databases that this agent serves, besides those that administrators name it for. Default: none.
@@ -361,7 +365,9 @@ impl Default for NodeSection {
             login_records: true,
             kill_orphans: false,
             pam_account: None,
+            refuse_locked_accounts: false,
             pam_session: false,
+            forwards_to_cluster: true,
             spool_limit_mib: 2_048,
             databases: Vec::new(),
             pgpass: None,

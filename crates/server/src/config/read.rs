@@ -54,7 +54,9 @@ const NODE: &[&str] = &[
     "login_records",
     "kill_orphans",
     "pam_account",
+    "refuse_locked_accounts",
     "pam_session",
+    "forwards_to_cluster",
     "spool_limit_mib",
     "databases",
     "pgpass",
@@ -322,7 +324,13 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         login_records: section.boolean("login_records", problems).unwrap_or(default.login_records),
         kill_orphans: section.boolean("kill_orphans", problems).unwrap_or(default.kill_orphans),
         pam_account: pam_service(section, problems),
+        refuse_locked_accounts: section
+            .boolean("refuse_locked_accounts", problems)
+            .unwrap_or(default.refuse_locked_accounts),
         pam_session: section.boolean("pam_session", problems).unwrap_or(default.pam_session),
+        forwards_to_cluster: section
+            .boolean("forwards_to_cluster", problems)
+            .unwrap_or(default.forwards_to_cluster),
         gateway_ports: section.boolean("gateway_ports", problems).unwrap_or(default.gateway_ports),
         spool_limit_mib: section
             .count("spool_limit_mib", 16, 1_048_576, problems)

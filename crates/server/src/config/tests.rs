@@ -117,12 +117,14 @@ fn pam_is_asked_where_the_build_can() {
     let text = |value: &str| {
         format!(
             "version: v1\ncluster: c\nproxy: {{ enabled: true }}\nauth: {{ enabled: true }}\nnode:\n  enabled: true\n  \
-             kill_orphans: true\n  native_door: false\n  early_data: false\n  pam_session: true\n  pam_account: {value}\n"
+             kill_orphans: true\n  native_door: false\n  early_data: false\n  pam_session: true\n  \
+             refuse_locked_accounts: true\n  forwards_to_cluster: false\n  pam_account: {value}\n"
         )
     };
     let node = Config::parse("f", &text("off")).unwrap().node.unwrap();
     assert!(node.kill_orphans && node.pam_session && node.pam_account.is_none());
     assert!(!node.native_door && !node.early_data);
+    assert!(node.refuse_locked_accounts && !node.forwards_to_cluster);
     assert!(refused(&text("../shadow"))[0].contains("node.pam_account"));
     if sallyport_ssh::HAS_PAM {
         let node = Config::parse("f", &text("sallyport")).unwrap().node.unwrap();

@@ -7,10 +7,11 @@ use russh::{MethodKind, MethodSet, SshId};
 use sallyport_sal::HybridKeyExchange;
 
 use super::HostIdentity;
+use super::apart::Apart;
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::inbound;
-use crate::session::{Helper, LoginRecords};
+use crate::session::{Helper, LoginRecords, ShadowFile};
 
 /// Settings of a node's SSH server.
 #[derive(Debug, Clone)]
@@ -44,6 +45,10 @@ pub struct NodeConfig {
     /// Ask PAM's account management about the account of each connection, by this service (a file in `/etc/pam.d`). Works
     /// in a build with the feature `pam`; in another, everybody is refused. Default: PAM is not asked.
     pub pam_account: Option<String>,
+    /// What of the shadow file closes an account, where PAM is not asked. Default: its day of expiry.
+    pub shadow: ShadowFile,
+    /// Where clients may not have the node connect to (`ssh -L`). Default: none is apart.
+    pub apart: Apart,
     /// Open a session of PAM's around each session, by runuser(1) and the service of that name. For a node that is root.
     /// Costs three more processes for each session. Default: no.
     pub pam_session: bool,
@@ -69,6 +74,8 @@ impl Default for NodeConfig {
             login_records: Some(LoginRecords::default()),
             kill_orphans: false,
             pam_account: None,
+            shadow: ShadowFile::default(),
+            apart: Apart::default(),
             pam_session: false,
             out_of_reach: nix::unistd::geteuid().is_root(),
         }

@@ -8,16 +8,20 @@ use std::task::Poll;
 use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_access::permit::Permit;
-use tokio::net::{TcpListener, TcpStream};
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use super::agent::AgentSocket;
+use super::apart::Apart;
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::forward::inward::Client;
 use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};
-use crate::session::{self, Account, Ended, Input, Output, Ready, Request, Running, Tap, admission, socket};
+use crate::session::{
+    self, Account, Ended, Input, Output, Ready, Request, Running, ShadowFile, Tap, admission, socket,
+};
 
 /// This machine and its accounts.
 #[derive(Debug, Clone)]
@@ -29,6 +33,8 @@ pub(super) struct Local {
     pub(super) kill_orphans: bool,
     /// The service that PAM is asked by about accounts.
     pub(super) pam_account: Option<String>,
+    pub(super) shadow: ShadowFile,
+    pub(super) apart: Apart,
     pub(super) pam_session: bool,
     pub(super) out_of_reach: bool,
     /// What ends sessions that were cut.
@@ -47,6 +53,7 @@ struct LocalPlace {
     kill_orphans: bool,
     pam_session: bool,
     out_of_reach: bool,
+    apart: Apart,
     ends: TaskTracker,
 }
 
@@ -96,7 +103,16 @@ const FIRST_FREE_PORT: u16 = 1024;
 impl BackEnd for Local {
     async fn enter(&self, _: &Identity, _: Proof<'_>, permit: &Permit) -> Result<Arc<dyn Place>, String> {
         let login = permit.login().to_string();
-        match tokio::task::spawn_blocking(move || Account::find(&login)).await {
+        // PAM knows what the file says, and more.
+        let shadow = self.pam_account.is_none().then(|| self.shadow.clone());
+        let find = move || {
+            let account = Account::find(&login).map_err(|error| error.to_string())?;
+            if let Some(shadow) = shadow {
+                shadow.admit(&account.name, OffsetDateTime::now_utc())?;
+            }
+            Ok(account)
+        };
+        match tokio::task::spawn_blocking(find).await {
             Ok(Ok(account)) => {
                 let Self {
                     ready,
@@ -105,6 +121,7 @@ impl BackEnd for Local {
                     kill_orphans,
                     pam_session,
                     out_of_reach,
+                    apart,
                     ends,
                     ..
                 } = self.clone();
@@ -119,10 +136,11 @@ impl BackEnd for Local {
                     kill_orphans,
                     pam_session,
                     out_of_reach,
+                    apart,
                     ends,
                 }))
             }
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(refusal)) => Err(refusal),
             Err(error) => {
                 tracing::error!(%error, "cannot look up an account");
                 Err("this node is stopping".to_owned())
@@ -179,7 +197,7 @@ impl Place for LocalPlace {
     async fn connect(&self, target: &Target) -> io::Result<Connected> {
         match target {
             Target::Port { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let stream = self.apart.connect(host, *port).await?;
                 let _ = stream.set_nodelay(true);
                 let peer = stream.peer_addr().ok().map(|peer| peer.to_string());
                 Ok(Connected { stream: Box::new(stream), peer })
@@ -291,6 +309,8 @@ impl Listener for Socket {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
 
     #[test]

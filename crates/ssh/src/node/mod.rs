@@ -14,6 +14,7 @@
 
 mod account_directory;
 mod agent;
+mod apart;
 mod backend;
 mod channel;
 mod config;
@@ -50,6 +51,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
+pub use apart::Apart;
 pub use config::NodeConfig;
 pub use joining::{JOIN_LOGIN, Participant};
 pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
@@ -355,6 +357,8 @@ impl NodeServer {
             login_records: config.login_records.clone(),
             kill_orphans: config.kill_orphans,
             pam_account: config.pam_account.clone(),
+            shadow: config.shadow.clone(),
+            apart: config.apart.clone(),
             pam_session: config.pam_session,
             out_of_reach: config.out_of_reach,
             ends: self.0.ends.clone(),

@@ -15,6 +15,7 @@ mod opening;
 mod process;
 mod pump;
 mod ready;
+mod shadow;
 pub(crate) mod socket;
 mod terminal;
 
@@ -33,6 +34,7 @@ pub(crate) use pump::Early;
 pub use pump::{Ended, run};
 pub use ready::Ready;
 pub use rustix::process::Signal;
+pub use shadow::ShadowFile;
 pub use terminal::{Size, Terminal};
 
 /// What to run.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use sallyport_audit::Code;
 use sallyport_ssh::capabilities::Whose;
+use sallyport_ssh::node::Apart;
+use sallyport_ssh::session::ShadowFile;
 use time::OffsetDateTime;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
@@ -232,4 +234,39 @@ async fn a_client_that_never_logs_in_is_dropped() {
     let read = tokio::time::timeout(Duration::from_secs(10), half.read_to_end(&mut greeting)).await;
     assert!(read.is_ok(), "still there");
     until("the end of the connections", || (world.server.connections_open() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_has_expired_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, refuse_locked) = (directory.path().join("shadow"), true);
+    let shadow = ShadowFile { path: path.clone(), refuse_locked };
+    let world = World::with("", |config| config.shadow = shadow).await;
+    for (fields, why) in
+        [("*:1:::::1:", "it has expired (1970-01-02)"), ("!$6$x:1::::::", "its password is locked")]
+    {
+        std::fs::write(&path, format!("{}:{fields}\n", world.own.name)).unwrap();
+        let refused = output(world.ssh(&[], &["echo in"])).await;
+        assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(255), ""));
+        assert!(text(&refused.stderr).contains(why), "{}", text(&refused.stderr));
+        assert!(world.event(&Code::SessionRefused).await.message.contains(why));
+        let forwarded = output(world.ssh(&["-W", &world.address.to_string()], &[] as &[&str])).await;
+        assert!(!forwarded.status.success());
+    }
+    std::fs::write(&path, format!("{}:*:1::::::\n", world.own.name)).unwrap();
+    assert_eq!(ok(&output(world.ssh(&[], &["echo in"])).await), "in\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_apart_is_not_connected_to() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let apart = Apart { named: Vec::new(), own_ports: vec![port] };
+    let world = World::with("", |config| config.apart = apart).await;
+    let refused = output(world.ssh(&["-W", &format!("localhost:{port}")], &[] as &[&str])).await;
+    assert!(!refused.status.success());
+    let told = world.event(&Code::SessionPortForward).await;
+    assert!(told.message.contains("the cluster's own listeners are not forwarded to"), "{}", told.message);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err());
 }
