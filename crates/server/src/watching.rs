@@ -8,6 +8,7 @@ use metrics::counter;
 use sallyport_wire::v1;
 use sallyport_wire::v1::watch_event::Event as Change;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -20,6 +21,8 @@ use crate::view::{self, ClusterView, Held};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How often it is said again that the authority is out of touch.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
 /// A snapshot of 10,000 nodes takes a fraction of this.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Changes come in bursts; the cache is written once for each.
@@ -89,20 +92,27 @@ impl Watching {
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let span = info_span!("watch", part = self.part);
         let follow = async {
-            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let (mut backoff, mut said) = (Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), None);
             loop {
                 let ended = self.follow(&mut backoff).await;
                 counter!("sallyport_authority_calls_total", "method" => "Watch", "result" => if ended.is_ok() { "ok" } else { "error" })
                     .increment(1);
-                match ended {
+                match &ended {
                     Ok(()) => debug!("the watch ended; starting again"),
-                    Err(status) => warn!(
-                        message = status.message(),
-                        code = ?status.code(),
-                        "not in touch with the authority; carrying on with what is known"
-                    ),
+                    Err(status) if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) => {
+                        said = Some(Instant::now());
+                        warn!(
+                            message = status.message(),
+                            code = ?status.code(),
+                            "not in touch with the authority; carrying on with what is known"
+                        );
+                    }
+                    Err(status) => debug!(message = status.message(), "not in touch with the authority"),
                 }
-                backoff.wait().await;
+                match ended {
+                    Ok(()) => backoff.wait().await,
+                    Err(status) => backoff.wait_after(&status).await,
+                }
             }
         };
         tokio::select! {

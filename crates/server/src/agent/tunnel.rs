@@ -38,7 +38,9 @@ use crate::view::ClusterView;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A tunnel that lived this long was a good one: the next failure starts with short pauses again.
-const GOOD_LIFE: Duration = Duration::from_secs(30);
+const GOOD_LIFE: Duration = Duration::from_secs(5);
+/// How often it is said again that the proxy cannot be reached.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
 /// A tunnel whose proxy is leaving, or whose certificate was renewed, keeps its sessions for at most this long.
 const RETIRED_LIFE: Duration = Duration::from_secs(24 * 3600);
 
@@ -126,11 +128,12 @@ impl Dialling {
     }
 
     async fn forever(self: Arc<Self>) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let (mut backoff, mut said) = (Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), None);
         loop {
-            let began = Instant::now();
+            let (began, mut failed) = (Instant::now(), None);
             match self.connect().await {
                 Ok(mut tunnel) => {
+                    said = None;
                     info!("connected to the proxy");
                     self.health.ready(PART);
                     let ended = loop {
@@ -153,14 +156,23 @@ impl Dialling {
                 }
                 Err(error) => {
                     self.health.waiting(PART, format!("cannot reach the proxy {}: {error}", self.proxy));
-                    warn!(%error, "cannot reach the proxy; trying again");
+                    if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) {
+                        said = Some(Instant::now());
+                        warn!(%error, "cannot reach the proxy; trying again");
+                    } else {
+                        debug!(%error, "cannot reach the proxy; trying again");
+                    }
+                    failed = Some(error);
                 }
             }
             if self.drain.is_cancelled() {
                 // Sessions that live on do so in their own tasks.
                 std::future::pending::<()>().await;
             }
-            backoff.wait().await;
+            match failed {
+                Some(error) => backoff.wait_after(&error).await,
+                None => backoff.wait().await,
+            }
         }
     }
 

@@ -156,9 +156,11 @@ fn come_back(count: usize) {
     runtime.block_on(async {
         outage(count, SHORT).await;
         let came = outage(count, LONG).await;
-        // The middle eight tenths take some four seconds where nobody waits for a processor, which makes it longer. All at
-        // once would be half a second for two hundred.
+        // A second, and their handshakes on a machine that is busy.
+        let most = Duration::from_secs(1) + Duration::from_millis(20) * u32::try_from(count).unwrap();
+        assert!(tenth(&came, 10) < most, "{:?}", tenth(&came, 10));
+        // The middle eight tenths take some six tenths of a second where nobody waits for a processor, which makes it longer.
         let spread = tenth(&came, 9) - tenth(&came, 1);
-        assert!(spread > Duration::from_millis(1_500), "{spread:?}");
+        assert!(spread > Duration::from_millis(300), "{spread:?}");
     });
 }
