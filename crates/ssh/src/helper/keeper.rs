@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -30,6 +30,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, Wa
 
 use super::ends::Ends;
 use super::{ARGUMENT, SPEC, Spec, pam_session};
+use crate::processes::Process;
 use crate::session::Account;
 
 /// The session is over, whether its process has ended or not. Nobody else has a use for this signal.
@@ -304,50 +305,6 @@ impl Keeper {
     }
 }
 
-/// One process, which its number alone does not tell from a later one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Process {
-    pid: Pid,
-    parent: i32,
-    /// Since the start of the machine.
-    started: u64,
-}
-
-impl Process {
-    /// proc_pid_stat(5).
-    fn read(pid: i32) -> Option<Self> {
-        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        // The name in parentheses may contain anything.
-        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
-        let parent = fields.nth(1)?.parse().ok()?;
-        let started = fields.nth(17)?.parse().ok()?;
-        Some(Self { pid: Pid::from_raw(pid)?, parent, started })
-    }
-
-    fn all() -> impl Iterator<Item = Self> {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Self::read)
-    }
-
-    fn is_there(&self) -> bool {
-        Self::read(self.pid.as_raw_pid()).is_some_and(|now| now.started == self.started)
-    }
-
-    fn send(&self, signal: Signal) {
-        match rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) {
-            Ok(process) => {
-                if self.is_there() {
-                    let _ = rustix::process::pidfd_send_signal(process.as_fd(), signal);
-                }
-            }
-            // Linux before 5.3.
-            Err(Errno::NOSYS) => drop(rustix::process::kill_process(self.pid, signal)),
-            Err(_) => {}
-        }
-    }
-}
-
 /// Who stands directly below a process now.
 pub(super) fn children(of: Pid) -> Vec<Process> {
     Process::all().filter(|process| process.parent == of.as_raw_pid()).collect()
@@ -441,7 +398,7 @@ mod tests {
         let found = descendants(own, None).into_iter().find(|process| process.pid.as_raw_pid() == pid);
         let found = found.expect("the child is missing");
         assert_eq!(found.parent, own.as_raw_pid());
-        let other = Process { started: found.started + 1, ..found };
+        let other = found.of_later();
         other.send(Signal::KILL);
         std::thread::sleep(Duration::from_millis(50));
         assert!(child.try_wait().unwrap().is_none(), "an earlier process of that number was meant");

@@ -27,8 +27,8 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::ends::{self, Ends};
-use super::keeper::Process;
 use super::{ARGUMENT, Spec, keeper, surroundings};
+use crate::processes::Process;
 
 /// The file in `/etc/pam.d` that says what a session is; runuser has no other.
 pub const SERVICE: &str = "runuser";

@@ -21,7 +21,7 @@ use super::record::{How, Record};
 use super::relay;
 use crate::helper::printable;
 use crate::inbound::Inbox;
-use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Terminal};
+use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Terminal, left};
 
 /// How long a client has to take the reason for the end of its session.
 pub(super) const GOODBYE: Duration = Duration::from_secs(1);
@@ -209,7 +209,7 @@ pub(super) async fn notify(door: &Door, notice: Option<String>) {
 /// The session's own variables.
 fn variables(door: &Door, record: &Record, mut variables: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
-    set("SALLYPORT_SESSION", record.about().session_id.to_string());
+    set(left::SESSION, record.about().session_id.to_string());
     set("SALLYPORT_USER", record.about().user.clone());
     if let Some(client) = door.shared.info.client_addr {
         // As sshd's; in a tunnel the node has no address of its own to name.

@@ -186,6 +186,12 @@ impl Tap for Record {
                 self.sink.emit(self.event(Code::SessionOutlived).message(message));
                 Ok(())
             }
+            Happening::Left(processes) => {
+                let message = format!("what the session ran goes on: {}", processes.join(", "));
+                let event = self.event(Code::SessionOutlived).message(message);
+                self.sink.emit(event.field("processes", processes));
+                Ok(())
+            }
             Happening::Resize(size) => self.note(Body::Resize { cols: size.columns, rows: size.rows }).await,
             Happening::File(operation) => {
                 self.sink.emit(file_event(self.event(Code::SessionSftp), &operation));

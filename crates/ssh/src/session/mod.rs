@@ -10,6 +10,7 @@
 
 mod account;
 pub(crate) mod admission;
+pub(crate) mod left;
 pub(crate) mod logins;
 mod opening;
 mod process;
@@ -144,6 +145,8 @@ pub enum Happening {
     Exit(Exit),
     /// The session was cut, and the server that it ran on has not said that its process ended.
     Outlived,
+    /// The session was cut or its client has gone, and these processes of it go on: each as its number and its program.
+    Left(Vec<String>),
 }
 
 /// The tap wants the session to end, for this reason.

@@ -17,8 +17,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::left::{SESSION, Traces};
 use super::opening::{Door, Sides};
-use super::{Kind, Ready, Request, StartError, terminal};
+use super::{Kind, Ready, Request, StartError, left, terminal};
 use crate::helper::ends::Ends;
 use crate::helper::{self, Spec, Work, keeper};
 
@@ -89,6 +90,7 @@ pub(super) struct Group {
     leader: Option<Pid>,
     /// The process is a keeper, which hands signals on.
     kept: bool,
+    traces: Traces,
 }
 
 impl Group {
@@ -109,12 +111,19 @@ impl Group {
     }
 
     /// What a terminal does when its line drops. A stopped process has to wake to notice.
-    pub(super) fn hang_up(&self) {
+    pub(super) fn hang_up(&mut self) {
         if self.kept {
+            // While it is there, its session is known by it.
+            self.traces.number = self.leader.and_then(left::below);
             return self.signal(keeper::OVER);
         }
         self.signal(Signal::HUP);
         self.signal(Signal::CONT);
+    }
+
+    /// How what the session leaves is known.
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// The group is empty, or its number may belong to somebody else from now on.
@@ -205,6 +214,7 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
         (_, Some(wanted)) => Some(terminal::open(wanted, owner).map_err(StartError::Terminal)?),
     };
 
+    let id = request.environment.iter().find(|(name, _)| name == SESSION).map(|(_, id)| id.clone());
     let mut environment = request.environment.clone();
     if let (Some(pair), Some(wanted)) = (&pair, &request.terminal) {
         environment.push(("TERM".to_owned(), wanted.term.clone()));
@@ -241,9 +251,10 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
         None => spawn(helper, &spec, line, theirs).map_err(spawn_failed)?,
     };
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let traces = Traces { number: leader.filter(|_| !kept), id, owner: request.account.uid };
     Ok(Running {
         child,
-        group: Group { leader, kept },
+        group: Group { leader, kept, traces },
         stdin: Some(stdin),
         stdout,
         stderr,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::process::{End, Group, Running};
-use super::{Channel, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap};
+use super::{Channel, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap, left};
 
 /// How long the end of a process waits for its last output to be delivered before the client is told.
 const LAST_OUTPUT: Duration = Duration::from_millis(250);
@@ -146,20 +146,8 @@ pub async fn run<I: Input>(
                 Early::Cut(reason) => Some(reason),
                 Early::Gone => output.cut_off().await,
             };
-            if ended.cut.is_some() {
-                // What ignores the hang-up may not outlive a cut.
-                ends.spawn(async move {
-                    let ended = timeout(CUT_GRACE, child.wait()).await;
-                    if ended.is_err() {
-                        group.signal(super::Signal::KILL);
-                        let _ = child.wait().await;
-                    }
-                    group.forget();
-                });
-            } else {
-                // The runtime reaps the child when it ends; its number is its own until then.
-                group.forget();
-            }
+            // What ignores the hang-up may not outlive a cut, and what does all the same is told of.
+            ends.spawn(left::see_out(child, group, ended.cut.is_some(), CUT_GRACE, tap));
         }
     }
     ended

@@ -14,6 +14,7 @@ mod forward;
 mod gone;
 mod joining;
 mod keys;
+mod left;
 pub(crate) mod limits;
 mod native;
 mod orphans;

@@ -72,6 +72,10 @@ async fn without_the_option_they_go_on() {
     ok(&output(world.ssh(&[], &["true"])).await);
     until("its end", || (world.events(&Code::SessionEnd).len() == 2).then_some(())).await;
     assert!(alive(pid));
+    assert!(
+        world.events(&Code::SessionOutlived).is_empty(),
+        "it was put there by a session that has ended by itself"
+    );
     std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
 }
 

@@ -299,16 +299,22 @@ async fn a_client_that_goes_ends_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_ends_what_does_not_listen() {
-    let Some(ground) = Ground::new(RULES, false).await else { return };
-    let mut client = started(ground.ssh(&[], &["echo $$; trap '' HUP TERM; while :; do sleep 0.1; done"]));
-    let pid = number(&mut client).await;
-    ground
-        .world
-        .set_locks(&["kind: lock\nversion: v1\nmetadata: { name: out }\nspec: { target: { user: alice } }"]);
-    assert_eq!(client.wait().await.unwrap().code(), Some(255));
-    until("its end", || (!alive(pid)).then_some(())).await;
-    ground.closed().await;
-    ground.nothing_left().await;
+    // The command itself, and a child of one that does listen.
+    let scripts = [
+        "echo $$; trap '' HUP TERM; while :; do sleep 0.1; done",
+        "sh -c 'trap \"\" HUP TERM; echo $$; exec sleep 1000' & wait",
+    ];
+    for script in scripts {
+        let Some(ground) = Ground::new(RULES, false).await else { return };
+        let mut client = started(ground.ssh(&[], &[script]));
+        let pid = number(&mut client).await;
+        let lock = "kind: lock\nversion: v1\nmetadata: { name: out }\nspec: { target: { user: alice } }";
+        ground.world.set_locks(&[lock]);
+        assert_eq!(client.wait().await.unwrap().code(), Some(255));
+        until("its end", || (!alive(pid)).then_some(())).await;
+        ground.closed().await;
+        ground.nothing_left().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
