@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sallyport_ssh::client::{Exit as Ended, Output, Session, SessionInput};
+use sallyport_ssh::client::{Exit as Ended, Output, Session, SessionInput, SessionOutput};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -86,29 +86,13 @@ pub(super) async fn run(
     let mut sending = tokio::spawn(send_input(input.clone(), typed, commands_in));
     let mut resized = signal(SignalKind::window_change()).doing("watch the window's size")?;
     let mut deaths = Deaths::watch()?;
-    let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
+    let mut stderr = tokio::io::stderr();
+    let mut delivered = Box::pin(deliver(&input, &mut output, &raw));
 
+    // Whoever reads the output may stop: the person and the system are heard all the same.
     let ended = loop {
         tokio::select! {
-            out = output.next() => match out {
-                Some(Output::Stdout(data)) => {
-                    if stdout.write_all(&data).await.is_err() || stdout.flush().await.is_err() {
-                        // The reader has gone away, as in `… | head`: so does the session.
-                        let _ = input.close().await;
-                        break Ended::Unknown;
-                    }
-                }
-                Some(Output::Stderr(data)) => {
-                    let _ = stderr.write_all(&data).await;
-                    let _ = stderr.flush().await;
-                }
-                Some(Output::Started) => {}
-                Some(Output::TerminalRefused) => say_raw(&raw, "the node gives no terminal"),
-                Some(Output::AgentRefused) => say_raw(&raw, "the node takes no forwarded agent: your role does not allow it"),
-                Some(Output::DisplayRefused) => say_raw(&raw, "the node takes no display: your role does not allow it (permit_x11_forwarding)"),
-                Some(Output::Exit(ended)) => break ended,
-                None => break Ended::Unknown,
-            },
+            ended = &mut delivered => break ended,
             _ = resized.recv(), if with_terminal => {
                 // A lost connection is told by the output.
                 let _ = input.resize(terminal::window_size()).await;
@@ -136,11 +120,45 @@ pub(super) async fn run(
             }
         }
     };
+    drop(delivered);
     sending.abort();
     let _ = (&mut sending).await;
     let was_raw = raw.is_some();
     drop(raw);
     conclude(link, ended, was_raw && !options.quiet, options.quiet)
+}
+
+/// Writes what the session says, and gives how it ended.
+async fn deliver(input: &SessionInput, output: &mut SessionOutput, raw: &Option<Raw>) -> Ended {
+    let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
+    while let Some(out) = output.next().await {
+        match out {
+            Output::Stdout(data) => {
+                if stdout.write_all(&data).await.is_err() || stdout.flush().await.is_err() {
+                    // The reader has gone away, as in `… | head`: so does the session.
+                    let _ = input.close().await;
+                    break;
+                }
+            }
+            Output::Stderr(data) => {
+                let _ = stderr.write_all(&data).await;
+                let _ = stderr.flush().await;
+            }
+            Output::Started => {}
+            Output::TerminalRefused => say_raw(raw, "the node gives no terminal"),
+            Output::AgentRefused => {
+                say_raw(raw, "the node takes no forwarded agent: your role does not allow it");
+            }
+            Output::DisplayRefused => {
+                say_raw(
+                    raw,
+                    "the node takes no display: your role does not allow it (permit_x11_forwarding)",
+                );
+            }
+            Output::Exit(ended) => return ended,
+        }
+    }
+    Ended::Unknown
 }
 
 /// A line on stderr while the terminal may be raw.
