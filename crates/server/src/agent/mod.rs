@@ -94,20 +94,21 @@ impl Service {
         self.spool.clone()
     }
 
-    /// SSH connections that are open.
+    /// SSH connections that are open, and sessions with databases.
     pub(crate) fn connections(&self) -> usize {
-        self.node.connections()
+        self.node.connections() + self.databases.sessions()
     }
 
-    /// Waits for open connections to end; gives how many are left.
+    /// Waits for them to end; gives how many are left.
     pub(crate) async fn drained(&self, patience: Duration) -> usize {
-        self.node.drained(patience).await
+        let (node, databases) = tokio::join!(self.node.drained(patience), self.databases.drained(patience));
+        node + databases
     }
 
     /// Ends what is still open and hands what it left behind to the authority. What cannot be handed over waits on
     /// disk for the next start.
     pub(crate) async fn finish(&self) {
-        tokio::join!(self.node.end_all(), self.databases.end_all(node::CUT_PATIENCE));
+        tokio::join!(self.node.end_all(), self.databases.end_all());
         let (events, recordings) =
             tokio::join!(self.spool.flush(FLUSH_PATIENCE), self.uploader.drained(FLUSH_PATIENCE));
         if !(events && recordings) {

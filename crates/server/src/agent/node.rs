@@ -26,8 +26,6 @@ use crate::host::{Credentials, certificates};
 use crate::seen::Seen;
 use crate::view::ClusterView;
 
-/// Sessions that are cut get this long to have their ends recorded.
-pub(crate) use sallyport_ssh::node::CUT_PATIENCE;
 /// How often a drain looks whether the last connection has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -206,7 +204,7 @@ impl SshNode {
         self.connections()
     }
 
-    /// Cuts what is left, and waits for its records and until what it ran has ended, for at most [`CUT_PATIENCE`].
+    /// Cuts what is left, and waits for its records and until what it ran has ended, for at most [`sallyport_ssh::node::CUT_PATIENCE`].
     pub(crate) async fn end_all(&self) {
         self.server.drain(Duration::ZERO).await;
     }

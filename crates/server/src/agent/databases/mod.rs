@@ -40,6 +40,8 @@ use crate::view::ClusterView;
 
 /// How long a database may take to be reached and to let somebody in.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How often a drain looks whether the last session has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What the service of databases starts from.
 pub(crate) struct Start<'a> {
@@ -208,9 +210,26 @@ impl AgentDatabases {
         }
     }
 
-    /// Ends what is open, and waits for its records.
-    pub(crate) async fn end_all(&self, patience: Duration) {
-        self.service.drain(patience).await;
+    /// Sessions that go on.
+    pub(crate) fn sessions(&self) -> usize {
+        self.service.sessions()
+    }
+
+    /// Waits for open sessions to end; gives how many are left.
+    pub(crate) async fn drained(&self, patience: Duration) -> usize {
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        let ended = async {
+            while self.sessions() > 0 {
+                look.tick().await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, ended).await;
+        self.sessions()
+    }
+
+    /// Cuts what is left, and waits for its records and until the database has ended it.
+    pub(crate) async fn end_all(&self) {
+        self.service.drain(Duration::ZERO).await;
     }
 
     /// The databases that this agent serves.
