@@ -20,6 +20,7 @@ mod authority_disk;
 mod certificates;
 mod custody;
 mod databases;
+mod ends;
 mod faults;
 mod faults_load;
 mod fips;

@@ -9,12 +9,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+mod account;
 pub mod postgres;
 mod process;
 pub mod wires;
 
 use tempfile::TempDir;
 
+pub use self::account::Account;
 pub use self::process::{Clock, Disk, Process, at_another_time};
 pub use self::wires::{Wire, Wired};
 pub use crate::PROGRAM;
