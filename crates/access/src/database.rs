@@ -159,6 +159,10 @@ pub struct DatabaseOptions {
     pub user_mode: DatabaseUserMode,
     /// Whether the session has to be TLS from the user's own program to the agent.
     pub end_to_end: bool,
+    /// Whether the session is refused where its database user may run what is not in the record.
+    pub refuse_unseen: bool,
+    /// Sessions of the user with the database at a time, through one agent. Default 30.
+    pub max_sessions: usize,
 }
 
 /// The proof that one user of the cluster may use one database as one database user under one database name. Only

@@ -50,6 +50,10 @@ pub struct Options {
     pub db_statement_bytes: Option<usize>,
     /// Whether sessions with databases have to be TLS from the user's own program to the agent. Default no.
     pub db_end_to_end: Option<EndToEnd>,
+    /// Sessions of one user with one database at a time, through one agent. Default 30.
+    pub max_db_sessions: Option<usize>,
+    /// Whether a database user may be used who may run what is not in the record. Default yes.
+    pub db_unseen_sql: Option<UnseenSql>,
     /// Whether a proxy gets a certificate for a login at a registered server only by the user's own word. Default no.
     pub require_login_word: Option<bool>,
 }
@@ -76,8 +80,29 @@ impl EndToEnd {
     }
 }
 
+/// Whether sessions are let in as a database user who may run what their record does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum UnseenSql {
+    /// They are.
+    #[default]
+    Allowed,
+    /// The server is asked what the user may do, and they are not.
+    Refused,
+}
+
+impl UnseenSql {
+    /// How roles write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 19] = [
+pub(crate) const KEYS: [&str; 21] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -96,6 +121,8 @@ pub(crate) const KEYS: [&str; 19] = [
     "record_db_parameters",
     "db_statement_bytes",
     "db_end_to_end",
+    "max_db_sessions",
+    "db_unseen_sql",
     "require_login_word",
 ];
 
@@ -103,6 +130,9 @@ pub(crate) const KEYS: [&str; 19] = [
 const STATEMENT_RANGE: (usize, usize) = (64, 65_536);
 /// Longest part of a statement that is on record where nothing else is said, in bytes.
 const DEFAULT_STATEMENT_BYTES: usize = 4096;
+/// Sessions of one user with one database at a time where nothing else is said: more than the pool of a program has, and less
+/// than a third of the 97 that a PostgreSQL takes as it comes.
+const DEFAULT_MAX_DB_SESSIONS: usize = 30;
 
 const MODES: [(&str, RecordingMode); 5] = [
     ("off", RecordingMode { at: RecordAt::Off, sync: false }),
@@ -154,6 +184,12 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
             &[EndToEnd::Optional, EndToEnd::Required].map(|one| (one.as_str(), one)),
             problems,
         ),
+        max_db_sessions: side.count("max_db_sessions", 1, 10_000, problems),
+        db_unseen_sql: side.choice(
+            "db_unseen_sql",
+            &[UnseenSql::Allowed, UnseenSql::Refused].map(|one| (one.as_str(), one)),
+            problems,
+        ),
         require_login_word: side.boolean("require_login_word", problems),
     }
 }
@@ -195,6 +231,8 @@ impl Options {
             self.record_db_parameters.map(Into::into),
             self.db_statement_bytes.map(Into::into),
             self.db_end_to_end.map(|one| one.as_str().into()),
+            self.max_db_sessions.map(Into::into),
+            self.db_unseen_sql.map(|one| one.as_str().into()),
             self.require_login_word.map(Into::into),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
@@ -223,6 +261,8 @@ impl Options {
             record_db_parameters: Some(databases.record_parameters),
             db_statement_bytes: Some(databases.statement_bytes),
             db_end_to_end: databases.end_to_end.then_some(EndToEnd::Required),
+            max_db_sessions: Some(databases.max_sessions),
+            db_unseen_sql: databases.refuse_unseen.then_some(UnseenSql::Refused),
             ..Self::default()
         };
         // Nothing in which the others are stricter changes them.
@@ -265,6 +305,8 @@ impl Options {
         self.record_db_parameters = self.record_db_parameters.max(other.record_db_parameters);
         self.db_statement_bytes = self.db_statement_bytes.max(other.db_statement_bytes);
         self.db_end_to_end = self.db_end_to_end.max(other.db_end_to_end);
+        self.db_unseen_sql = self.db_unseen_sql.max(other.db_unseen_sql);
+        self.max_db_sessions = [self.max_db_sessions, other.max_db_sessions].into_iter().flatten().min();
         self.require_login_word = self.require_login_word.max(other.require_login_word);
     }
 }
@@ -296,6 +338,8 @@ pub(crate) fn merge_database<'o>(
             .unwrap_or(false),
         user_mode: said.create_db_user_mode.or(cluster.create_db_user_mode).unwrap_or_default(),
         end_to_end: said.db_end_to_end.or(cluster.db_end_to_end).unwrap_or_default() == EndToEnd::Required,
+        refuse_unseen: said.db_unseen_sql.or(cluster.db_unseen_sql).unwrap_or_default() == UnseenSql::Refused,
+        max_sessions: said.max_db_sessions.or(cluster.max_db_sessions).unwrap_or(DEFAULT_MAX_DB_SESSIONS),
     }
 }
 

@@ -109,7 +109,7 @@ impl Cluster {
         };
         // The default limits, but for those that one client on one address would run into.
         let limits = "  limits:\n    connections: 40000\n    connections_per_address: 40000\n    \
-                      sessions_per_user: 40000\n";
+                      connections_per_user: 40000\n    sessions_per_user: 40000\n";
         let mut proxy = start(
             "proxy",
             &sites.proxy,
@@ -241,8 +241,8 @@ impl Cluster {
         write_private(
             &role,
             &format!(
-                "kind: role\nversion: v1\nmetadata:\n  name: {USER}\nspec:\n  options:\n    max_sessions: 1000\n  \
-                 allow:\n{allow}    logins: [{login}]\n    node_labels:\n      '*': '*'\n    rules:\n      - resources: \
+                "kind: role\nversion: v1\nmetadata:\n  name: {USER}\nspec:\n  options:\n    max_sessions: 1000\n    \
+                 max_db_sessions: 10000\n  allow:\n{allow}    logins: [{login}]\n    node_labels:\n      '*': '*'\n    rules:\n      - resources: \
                  [node]\n        verbs: [list, read]\n",
                 allow = shape.allow,
             ),

@@ -377,6 +377,8 @@ fn show_options(options: &DatabaseOptions) -> String {
         format!("max_session_duration {}", span(options.max_session_duration)),
         format!("disconnect_expired_cert {}", options.disconnect_expired_cert),
         format!("db_end_to_end {}", if options.end_to_end { "required" } else { "optional" }),
+        format!("max_db_sessions {}", options.max_sessions),
+        format!("db_unseen_sql {}", if options.refuse_unseen { "refused" } else { "allowed" }),
     ]
     .join(", ")
 }

@@ -284,6 +284,8 @@ fn an_explanation_says_what_every_role_said() {
         "role \"web\" does not allow it: it grants no database",
         "role \"gone\" does not exist",
         "db_statement_bytes 4096",
+        "max_db_sessions 30",
+        "db_unseen_sql allowed",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -296,15 +298,20 @@ fn a_role_with_databases_survives_being_written() {
     let text = "kind: role\nversion: v1\nmetadata: {name: dba}\nspec:\n  allow:\n    db_labels: {env: [prod, 'x-*']}\n    \
                 db_names: ['*']\n    db_users: [postgres, '{{external.u}}']\n    db_roles: [reader]\n  deny:\n    \
                 db_roles: ['*']\n    db_users: ['*']\n  options:\n    create_db_user_mode: best_effort_drop\n    \
-                record_db_parameters: true\n    db_statement_bytes: 1024\n";
+                record_db_parameters: true\n    db_statement_bytes: 1024\n    max_db_sessions: 7\n    \
+                db_unseen_sql: refused\n";
     let role = Role::parse(text).unwrap();
     assert_eq!(Role::parse(&role.to_yaml()).unwrap(), role);
     let wrong = "kind: role\nversion: v1\nmetadata: {name: dba}\nspec:\n  allow:\n    db_roles: ['*']\n    db_users: \
-                 ['a{{external.x}}']\n  options:\n    create_db_user_mode: sometimes\n    db_statement_bytes: 1\n";
+                 ['a{{external.x}}']\n  options:\n    create_db_user_mode: sometimes\n    db_statement_bytes: 1\n    max_db_sessions: 0\n";
     let told = Role::parse(wrong).unwrap_err().to_string();
-    for part in
-        ["nobody can be given every role", "is not a whole template", "best_effort_drop", "from 64 to 65536"]
-    {
+    for part in [
+        "nobody can be given every role",
+        "is not a whole template",
+        "best_effort_drop",
+        "from 64 to 65536",
+        "from 1 to 10000",
+    ] {
         assert!(told.contains(part), "{part}: {told}");
     }
 }

@@ -467,7 +467,8 @@ impl<S: Said> Reader for FromClient<'_, S> {
     }
 }
 
-/// The server's direction. What it sends is taken as it is: nothing of it is refused but what is no message at all.
+/// The server's direction. What it sends is taken as it is, but for what is no message, and for what has its place before the
+/// session is ready: a client must not be asked for a password, or told another key to cancel with, in the middle of it.
 pub struct FromServer<'a> {
     /// What goes on.
     pub exchange: &'a mut Exchange,
@@ -475,11 +476,14 @@ pub struct FromServer<'a> {
 
 impl Reader for FromServer<'_> {
     fn interest(&self, kind: u8, length: u32) -> Result<Interest, Malformed> {
-        Ok(match kind {
-            b'C' | b'E' | b'N' | b'A' | b'S' => Interest::Content,
-            b'Z' if length == 1 => Interest::Content,
-            _ => Interest::None,
-        })
+        match kind {
+            b'C' | b'E' | b'N' | b'A' | b'S' => Ok(Interest::Content),
+            b'Z' if length == 1 => Ok(Interest::Content),
+            b'1' | b'2' | b'3' | b'D' | b'G' | b'H' | b'I' | b'T' | b'V' | b'W' | b'Z' | b'c' | b'd'
+            | b'n' | b's' | b't' => Ok(Interest::None),
+            b'R' | b'K' | b'v' => Err(Malformed::Place { kind, place: "after the authentication" }),
+            other => Err(Malformed::Kind(other)),
+        }
     }
 
     fn passes(&mut self, kind: u8, length: u32) {

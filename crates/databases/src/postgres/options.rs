@@ -12,8 +12,13 @@ pub fn database(startup: &Startup) -> Option<String> {
     split(startup.parameter("options")?).into_iter().rev().find_map(|part| part.database)
 }
 
-/// Takes out what only the cluster understands, before the message goes to a server.
+/// A keyword of libpq's that is no setting of a server. The services that `sallyport db login` writes have it, and drivers that
+/// read them without knowing it (pgx of Go) send it along, for which a server refuses the session.
+const CLIENTS_OWN: &str = "gssencmode";
+
+/// Takes out what a server does not understand, before the message goes to it.
 pub fn take_out(startup: &mut Startup) {
+    startup.parameters.retain(|(name, _)| name != CLIENTS_OWN);
     let Some(options) = startup.parameter("options") else { return };
     let parts = split(options);
     if parts.iter().all(|part| part.database.is_none()) {
@@ -80,7 +85,7 @@ mod tests {
     use super::*;
 
     fn startup(options: &str) -> Startup {
-        let parameters = [("user", "app"), ("options", options)];
+        let parameters = [("user", "app"), ("options", options), ("gssencmode", "disable")];
         Startup { minor: 0, parameters: parameters.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec() }
     }
 
@@ -105,10 +110,12 @@ mod tests {
             ("-c", None, Some("-c")),
             ("", None, Some("")),
         ] {
+            // What libpq keeps to itself goes to no server.
             let mut startup = startup(options);
             assert_eq!(database(&startup).as_deref(), wanted, "{options:?}");
             take_out(&mut startup);
             assert_eq!(startup.parameter("options"), left, "{options:?}");
+            assert_eq!(startup.parameter("gssencmode"), None, "{options:?}");
         }
     }
 }

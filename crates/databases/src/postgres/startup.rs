@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::message::Fields;
+use super::message::{Fields, encode};
 
 /// Longest first packet, as PostgreSQL's own limit (`MAX_STARTUP_PACKET_LENGTH`).
 pub const MOST_BYTES: usize = 10_000;
@@ -19,6 +19,11 @@ const GSSAPI: u32 = 80_877_104;
 
 /// The major version that this speaks; a minor one that a server does not have is negotiated (`NegotiateProtocolVersion`).
 pub const MAJOR: u16 = 3;
+
+/// The newest minor version that is understood here.
+pub const MINOR: u16 = 2;
+/// How parameters begin that change the protocol (§53.2.1). None is understood here.
+const EXTENSION: &str = "_pq_.";
 
 /// The first packet of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +86,19 @@ impl Startup {
         self.parameter("database").filter(|name| !name.is_empty()).or_else(|| self.user())
     }
 
+    /// Takes the version down to what is understood here, and takes out what would change the protocol to something that is not:
+    /// a newer server might agree to it. None where there is nothing of that; else what the client has to be told.
+    #[must_use]
+    pub fn lower(&mut self) -> Option<Lowered> {
+        let is_unknown = |(name, _): &(String, String)| name.starts_with(EXTENSION);
+        let unknown: Vec<String> =
+            self.parameters.iter().filter(|one| is_unknown(one)).map(|(name, _)| name.clone()).collect();
+        self.parameters.retain(|one| !is_unknown(one));
+        let wanted = self.minor;
+        self.minor = wanted.min(MINOR);
+        (wanted > MINOR || !unknown.is_empty()).then_some(Lowered { minor: self.minor, unknown })
+    }
+
     /// The packet, as it goes to a server.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -96,6 +114,47 @@ impl Startup {
         body.push(0);
         with_length(&body)
     }
+}
+
+/// What a client wanted of the protocol and does not get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lowered {
+    minor: u16,
+    unknown: Vec<String>,
+}
+
+impl Lowered {
+    /// A server's greeting with that said before all else (`NegotiateProtocolVersion`, §53.7), together with what the server
+    /// itself does not know.
+    #[must_use]
+    pub fn told(&self, greeting: Vec<u8>) -> Vec<u8> {
+        let ours = version(self.minor);
+        let (theirs, rest) = match server_lowers(&greeting) {
+            Some((newest, rest)) => (ours.min(newest), rest),
+            None => (ours, greeting.as_slice()),
+        };
+        // What the server was asked for has none of the names, so that there are none of its own.
+        let mut content = theirs.to_be_bytes().to_vec();
+        content.extend_from_slice(&u32::try_from(self.unknown.len()).unwrap_or(u32::MAX).to_be_bytes());
+        for name in &self.unknown {
+            content.extend_from_slice(name.as_bytes());
+            content.push(0);
+        }
+        [encode(b'v', &content).as_slice(), rest].concat()
+    }
+}
+
+fn version(minor: u16) -> u32 {
+    u32::from(MAJOR) << 16 | u32::from(minor)
+}
+
+/// The newest version that a server has, where its greeting begins with that, and what follows.
+fn server_lowers(greeting: &[u8]) -> Option<(u32, &[u8])> {
+    let mut fields = Fields::new(greeting);
+    (fields.u8()? == b'v').then_some(())?;
+    let length = usize::try_from(fields.u32()?).ok()?.checked_sub(4)?;
+    let newest = Fields::new(fields.bytes(length)?).u32()?;
+    Some((newest, fields.rest()))
 }
 
 /// The packet that asks a server for TLS.
@@ -268,6 +327,31 @@ mod tests {
         let twice = startup(&[("user", "one"), ("user", "two")]).to_bytes();
         let Some((First::Startup(read), _)) = read(&twice).unwrap() else { panic!() };
         assert_eq!((read.user(), read.parameters.len()), (Some("two"), 1));
+    }
+
+    #[test]
+    fn what_would_change_the_protocol_is_lowered_and_told() {
+        let plain = startup(&[("user", "app"), ("application_name", "_pq_.x")]);
+        for minor in 0..=MINOR {
+            let mut asked = Startup { minor, ..plain.clone() };
+            assert_eq!((asked.lower(), asked.minor, asked.parameters.len()), (None, minor, 2));
+        }
+        let mut newer =
+            Startup { minor: 9, ..startup(&[("user", "app"), ("_pq_.far", "on"), ("_pq_.near", "")]) };
+        let lowered = newer.lower().unwrap();
+        assert_eq!(newer, Startup { minor: 2, ..startup(&[("user", "app")]) });
+        let said = |version: &[u8; 4]| {
+            let content = [&version[..], b"\0\0\0\x02_pq_.far\0_pq_.near\0"].concat();
+            [encode(b'v', &content), b"R\0\0\0\x08\0\0\0\0".to_vec()].concat()
+        };
+        let greeting = b"R\0\0\0\x08\0\0\0\0".to_vec();
+        assert_eq!(lowered.told(greeting.clone()), said(&[0, 3, 0, 2]));
+        // A server that has less says so, and it is said once.
+        let older = [encode(b'v', &[0, 3, 0, 0, 0, 0, 0, 0]), greeting].concat();
+        assert_eq!(lowered.told(older), said(&[0, 3, 0, 0]));
+        let mut minor_alone = Startup { minor: 3, ..plain };
+        let told = minor_alone.lower().unwrap().told(Vec::new());
+        assert_eq!(told, encode(b'v', &[0, 3, 0, 2, 0, 0, 0, 0]));
     }
 
     proptest! {

@@ -50,6 +50,8 @@ pub(crate) async fn forward(shared: &Shared, entry: &Entry) -> Result<(), String
         stream.flush().await?;
         // The server answers by closing, once it has signalled the process.
         let _ = stream.read(&mut [0; 16]).await;
+        // As libpq does: with close_notify, and not before, so that nothing unread is in the server's way.
+        let _ = stream.shutdown().await;
         std::io::Result::Ok(())
     });
     match sent.await {

@@ -63,6 +63,9 @@ pub(crate) enum ConnectError {
     /// The session may not be, for now or with this user.
     #[error("{message}")]
     Denied { message: String, hint: &'static str },
+    /// The database user may run what is not in the record, and the roles want no such.
+    #[error("the database user {user} may run what is not in the record (db_unseen_sql: refused): {why}")]
+    Unseen { user: String, why: String },
     #[error("the database at {address} does not keep to the protocol: {what}")]
     Protocol { address: String, what: String },
 }
@@ -80,6 +83,7 @@ impl ConnectError {
             Self::Provision(_) => "provision",
             Self::Late(_) => "late",
             Self::Denied { .. } => "denied",
+            Self::Unseen { .. } => "unseen_sql",
             Self::Protocol { .. } => "protocol",
         }
     }
@@ -135,6 +139,10 @@ impl ConnectError {
                 "try again; if it stays so, the database is overloaded, or somebody holds its locks",
             ),
             Self::Denied { hint, .. } => refusal(SqlState::InvalidAuthorization, hint),
+            Self::Unseen { .. } => refusal(
+                SqlState::InvalidAuthorization,
+                "log in as a database user without that right (-U), or have it taken away at the database",
+            ),
             Self::Protocol { .. } => refusal(SqlState::ConnectionFailure, ""),
         }
     }
@@ -178,8 +186,13 @@ pub(crate) async fn dial(
     .await
     .map_err(|_| late())?
     .map_err(unreachable)?;
-    if answer != [startup::ACCEPTED] {
-        return Err(ConnectError::NoTls { address: address.to_owned() });
+    match answer {
+        [startup::ACCEPTED] => {}
+        [startup::DECLINED] => return Err(ConnectError::NoTls { address: address.to_owned() }),
+        _ => {
+            let what = "it is no PostgreSQL by its answer to the request for TLS".to_owned();
+            return Err(ConnectError::Protocol { address: address.to_owned(), what });
+        }
     }
     let failed = |problem: String| ConnectError::Tls { address: address.to_owned(), problem };
     let name = server_name(database).map_err(failed)?;
@@ -309,7 +322,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Login<S> {
                     self.greet(kind, &content)?;
                     return Ok(());
                 }
-                b'S' | b'N' | b'v' => self.greet(kind, &content)?,
+                b'S' | b'N' => self.greet(kind, &content)?,
+                // §53.2.1: before all else.
+                b'v' if self.greeting.is_empty() => self.greet(kind, &content)?,
                 other => {
                     let what = format!("a message of kind {:?} during the login", char::from(other));
                     return Err(self.wire.wrong(&what));

@@ -143,7 +143,8 @@ impl Control<'_> {
     }
 }
 
-fn words(time: Duration) -> String {
+/// A time as people say it.
+pub(super) fn words(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds >= 3600 && seconds % 3600 == 0 => format!("{} h", seconds / 3600),
         seconds if seconds >= 60 && seconds % 60 == 0 => format!("{} min", seconds / 60),

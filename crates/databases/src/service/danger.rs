@@ -24,11 +24,15 @@ pub struct Pace {
     pub again: Duration,
     /// How long the server may take to close after the client has said goodbye. Default 5 s.
     pub goodbye: Duration,
+    /// How long the statement may run on in whose middle the client has said goodbye. Default 1 h.
+    pub finishes: Duration,
     /// How long the server may take to close once the session is over, before its process is terminated. Default 2 s.
     pub cancelled: Duration,
     /// How long a terminated process may take to end before an event says that it has not, and it is terminated again, after
     /// twice the time each. Default 1 s.
     pub terminated: Duration,
+    /// How long it is tried to end a process that outlives its session, and to close the user of such a one. Default 10 min.
+    pub gives_up: Duration,
     /// How long a client that is cut off may take for the rest of a message and the reason. Default 2 s.
     pub last_words: Duration,
 }
@@ -44,8 +48,10 @@ impl Pace {
             user: patience.saturating_mul(2),
             again: patience,
             goodbye: Duration::from_secs(5),
+            finishes: Duration::from_secs(3600),
             cancelled: Duration::from_secs(2),
             terminated: Duration::from_secs(1),
+            gives_up: Duration::from_secs(600),
             last_words: Duration::from_secs(2),
         }
     }

@@ -66,12 +66,20 @@ impl Table {
         work(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn add(&self, about: SessionMetadata, cancel: CancelKey) -> Listed<'_> {
+    /// Takes a place for one more session of its user with its database, unless they have so many. It is free again when the
+    /// process at the server is gone.
+    pub(crate) fn add(&self, about: SessionMetadata, cancel: CancelKey, most: usize) -> Option<Listed<'_>> {
         let id = about.session_id;
         let stop = watch::channel(None).0;
         let entry = Arc::new(Entry { about, cancel, stop, upstream: OnceLock::new() });
-        self.with(|entries| entries.insert(id, Arc::clone(&entry)));
-        Listed { table: self, entry }
+        self.with(|entries| {
+            let about = &entry.about;
+            let alike =
+                |other: &&Arc<Entry>| other.about.user == about.user && other.about.node == about.node;
+            let has_room = entries.values().filter(alike).count() < most;
+            has_room.then(|| entries.insert(id, Arc::clone(&entry)))
+        })?;
+        Some(Listed { table: self, entry })
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -11,6 +11,7 @@ pub mod danger;
 mod folding;
 mod live;
 mod notes;
+mod probe;
 mod provision;
 mod read_ahead;
 mod record;
@@ -21,6 +22,7 @@ mod settle;
 mod squeeze;
 mod tap;
 mod text;
+mod unseen;
 
 use std::fmt;
 use std::pin::Pin;
@@ -42,6 +44,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use self::danger::Pace;
+pub use self::probe::probe;
 pub use self::session::not_end_to_end;
 use crate::postgres::startup::CancelKey;
 

@@ -10,7 +10,7 @@ use sallyport_access::{DatabaseName, DatabaseUserMode};
 use sallyport_audit::Code;
 use sallyport_audit::recording::SessionMetadata;
 use tokio::sync::Mutex as Turn;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::admin::{Admin, identifier, literal};
 use super::connect::ConnectError;
@@ -20,8 +20,6 @@ use super::{Shared, Wanted, record};
 const MARK: &str = "sallyport_auto_user";
 /// What agents lock while they change users: any number, the same for all.
 const LOCK: &str = "select pg_advisory_xact_lock(7237125411902861)";
-/// How often it is tried again to close a user that is in use, or that could not be closed.
-const TRIES: u32 = 60;
 
 /// The users that have sessions here.
 #[derive(Default)]
@@ -213,9 +211,14 @@ impl Provisioned {
         let Whom { shared, user, about, wanted } = &self.whom;
         let permit = &wanted.permit;
         let mut admin = Admin::connect(shared, wanted).await.map_err(of_admin)?;
-        user.state().open = true;
+        {
+            let mut state = user.state();
+            // What it is given now it has to lose again.
+            (state.open, state.shut) = (true, false);
+        }
         self.unsure = true;
-        let done = open(&mut admin, permit.db_user(), permit.roles()).await;
+        let outlived = user.state().outlived.clone();
+        let done = open(&mut admin, permit.db_user(), permit.roles(), &outlived).await;
         // What a server has refused it has undone.
         self.unsure = !matches!(done, Ok(None) | Err(ConnectError::Provision(_) | ConnectError::Late(_)));
         admin.close().await;
@@ -230,12 +233,36 @@ impl Provisioned {
         Ok(true)
     }
 
-    /// The session has ended: closes the user when it was the last. `outlived` is its process at the server, where that goes on.
-    pub(crate) async fn leave(mut self, outlived: Option<u32>) {
+    /// The session has ended: closes the user when it was the last. `process` is its own at the server, where that goes on, which
+    /// it is known to do for as long as what this gives is kept.
+    pub(crate) async fn leave(mut self, process: Option<u32>) -> Option<Outlived> {
         let counted = std::mem::take(&mut self.counted);
-        self.whom.user.state().outlived.extend(outlived);
+        let outlived = process.map(|process| Outlived::new(&self.whom.user, process));
         self.unsure = false;
         self.whom.clone().leave(counted).await;
+        outlived
+    }
+}
+
+/// A process that goes on although its session is over. Another of the same number is not that one: servers use them again.
+pub(crate) struct Outlived {
+    user: Arc<User>,
+    process: u32,
+}
+
+impl Outlived {
+    fn new(user: &Arc<User>, process: u32) -> Self {
+        user.state().outlived.push(process);
+        Self { user: Arc::clone(user), process }
+    }
+}
+
+impl Drop for Outlived {
+    fn drop(&mut self) {
+        let mut state = self.user.state();
+        if let Some(place) = state.outlived.iter().position(|process| *process == self.process) {
+            state.outlived.swap_remove(place);
+        }
     }
 }
 
@@ -281,7 +308,8 @@ impl Whom {
             state.retry += 1;
             state.retry
         };
-        for _ in 0..TRIES {
+        let end = Instant::now() + self.shared.pace.gives_up;
+        while Instant::now() < end {
             sleep(self.shared.pace.again).await;
             if self.user.state().retry != number {
                 return;
@@ -364,7 +392,6 @@ impl Whom {
                 closed => {
                     let mut state = self.user.state();
                     (state.open, state.shut) = (false, false);
-                    state.outlived.clear();
                     drop(state);
                     return Ok(closed);
                 }
@@ -395,7 +422,12 @@ fn of_statement(error: ConnectError) -> ConnectError {
 }
 
 /// None where the user has sessions with other roles, which would lose theirs.
-async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Option<Done>, ConnectError> {
+async fn open(
+    admin: &mut Admin,
+    user: &str,
+    roles: &[String],
+    outlived: &[u32],
+) -> Result<Option<Done>, ConnectError> {
     let done = async {
         admin.run("begin").await?;
         admin.run(LOCK).await?;
@@ -410,7 +442,7 @@ async fn open(admin: &mut Admin, user: &str, roles: &[String]) -> Result<Option<
         let who = identifier(user);
         let others: Vec<String> = has.iter().filter(|role| *role != MARK).cloned().collect();
         let is_ours = others.len() < has.len();
-        if is_ours && !are_same(&others, roles) && is_active(admin, user).await? {
+        if is_ours && !are_same(&others, roles) && !only(outlived, &processes(admin, user).await?) {
             admin.run("rollback").await?;
             return Ok(None);
         }
@@ -459,11 +491,6 @@ enum Closed {
         /// Why it was not dropped, where it should have been.
         why: Option<String>,
     },
-}
-
-/// Whether it has a session, through whomever.
-async fn is_active(admin: &mut Admin, user: &str) -> Result<bool, ConnectError> {
-    Ok(!processes(admin, user).await?.is_empty())
 }
 
 /// The processes of its sessions, through any agent or past them.
@@ -523,4 +550,21 @@ async fn memberships(admin: &mut Admin, user: &str) -> Result<Vec<String>, Conne
         literal(user)
     );
     Ok(admin.run(&rows).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_forgotten_with_what_knows_that_it_goes_on() {
+        let user = Arc::new(User::default());
+        let (one, other) = (Outlived::new(&user, 7), Outlived::new(&user, 8));
+        assert!(only(&user.state().outlived, &["7".to_owned(), "8".to_owned()]));
+        drop(one);
+        // A session that begins now may have that number.
+        assert!(!only(&user.state().outlived, &["7".to_owned()]));
+        drop(other);
+        assert!(user.state().outlived.is_empty());
+    }
 }

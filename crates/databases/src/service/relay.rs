@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
-use super::control::{Activity, Control};
+use super::control::{Activity, Control, words};
 use super::danger::Pace;
 use super::notes::Notes;
 use super::record::Record;
@@ -159,6 +159,11 @@ impl<'a> Middle<'a> {
         }
     }
 
+    /// Whether the server owes an answer.
+    fn is_busy(&self) -> bool {
+        self.with(|exchange, _| exchange.is_busy())
+    }
+
     fn walk_client(&self, flow: &mut Flow, bytes: &[u8]) -> (Walked, bool) {
         self.with(|exchange, tap| {
             let now = self.activity.elapsed();
@@ -240,25 +245,48 @@ where
     let (server_read, server_write) = split(upstream);
     let mut up = Way::new(client_read, server_write, client_rest);
     let mut down = Way::new(server_read, client_write, server_rest);
-    let end = {
+    let mut cut = std::pin::pin!(control.ends());
+    let mut end = {
         let mut downward = std::pin::pin!(from_server(&mut down, &middle));
         let (end, is_down) = tokio::select! {
             biased;
-            why = control.ends() => (End::Cut(why), false),
+            why = &mut cut => (End::Cut(why), false),
             end = &mut downward => (end, true),
             end = from_client(&mut up, &middle) => (end, false),
             why = middle.gathered() => (End::Cut(why), false),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
-            let _ = timeout(pace.goodbye, up.to.shutdown()).await;
+            // A server that looks after its clients (client_connection_check_interval) would end the statement of one that is
+            // half gone.
+            if !(matches!(end, End::Goodbye) && middle.is_busy()) {
+                let _ = timeout(pace.goodbye, up.to.shutdown()).await;
+            }
             // What is on the way may still be wanted, and a server that has nothing to do closes at once. A client that
             // takes nothing any more has ended this direction itself.
-            if !is_down {
-                let _ = timeout(pace.goodbye, downward).await;
+            match is_down {
+                true => end,
+                false => tokio::select! {
+                    biased;
+                    why = &mut cut => End::Cut(why),
+                    _ = timeout(pace.goodbye, downward) => end,
+                },
             }
+        } else {
+            end
         }
-        end
     };
+    if matches!(end, End::Goodbye) && middle.is_busy() {
+        end = tokio::select! {
+            biased;
+            why = &mut cut => End::Cut(why),
+            end = hear_out(&mut down, &middle) => end,
+            why = middle.gathered() => End::Cut(why),
+            () = sleep(pace.finishes) => End::Cut(format!(
+                "the client has said goodbye, and its statement has run for {} since",
+                words(pace.finishes)
+            )),
+        };
+    }
     let (busy, said) =
         middle.with(|exchange, _| (exchange.is_busy(), exchange.last_words().map(str::to_owned)));
     // A server that has said why needs nobody to say it again.
@@ -363,6 +391,39 @@ where
         if let Some(error) = walked.failed {
             return End::Malformed { client: false, error };
         }
+    }
+}
+
+/// Has the server finish what it is in the middle of, for the record alone: a client has said goodbye and takes nothing more.
+/// PostgreSQL itself reads the goodbye after the statement, and commits that.
+async fn hear_out<S, W>(down: &mut Way<ReadHalf<S>, W>, middle: &Middle<'_>) -> End
+where
+    S: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    loop {
+        down.buffer.advance(std::mem::take(&mut down.go));
+        let in_order = match down.fill().await {
+            Ok(0) => true,
+            Ok(_) => {
+                let walked = middle.walk_server(&mut down.flow, &down.buffer, false);
+                down.go = walked.may_go;
+                if let Err(why) = middle.put(false).await {
+                    return End::Cut(why);
+                }
+                match walked.failed {
+                    Some(error) => return End::Malformed { client: false, error },
+                    None => continue,
+                }
+            }
+            Err(_) => false,
+        };
+        // A server that is stopped or dies has not finished it.
+        let (busy, told) = middle.with(|exchange, _| (exchange.is_busy(), exchange.last_words().is_some()));
+        return match busy && (told || !in_order) {
+            true => End::ServerGone { problem: None, busy },
+            false => End::Goodbye,
+        };
     }
 }
 

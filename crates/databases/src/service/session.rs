@@ -21,15 +21,18 @@ use super::record::{self, Record};
 use super::relay::{self, Carried, End};
 use super::settle::Backend;
 use super::tap::Tap;
-use super::{Asked, Came, Shared, Wanted, cancel};
+use super::{Asked, Came, Shared, Wanted, cancel, unseen};
 use crate::postgres::encoding::Encoding;
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::Exchange;
 use crate::postgres::options;
-use crate::postgres::startup::{self, First, NotFirst, Startup};
+use crate::postgres::startup::{self, First, Lowered, NotFirst, Startup};
 
 /// Most requests for encryption that a client may make before it says who it is.
 const MOST_REQUESTS: usize = 4;
+
+/// What the event of a session too many says for a reason.
+const TOO_MANY: &str = "too_many_sessions";
 
 /// A session whose database is ready.
 struct Ready<'a> {
@@ -80,14 +83,16 @@ where
         (End::ClientGone, Carried::default(), stream)
     };
     Box::pin(ends(&end, &carried, record, &activity)).await;
-    let mut backend = Backend { shared, wanted: &wanted, entry: &listed.entry, stream };
+    let mut backend = Backend { shared, wanted: &wanted, entry: &listed.entry, stream, failed: false };
     let gone = Box::pin(backend.goes()).await;
-    if let Some(provisioned) = provisioned {
-        Box::pin(provisioned.leave(backend.process().filter(|_| !gone))).await;
-    }
+    let outlived = match provisioned {
+        Some(provisioned) => Box::pin(provisioned.leave(backend.process().filter(|_| !gone))).await,
+        None => None,
+    };
     if !gone {
         Box::pin(backend.see_off()).await;
     }
+    drop(outlived);
     drop(listed);
     drop(entered);
 }
@@ -111,6 +116,8 @@ where
         Ok(Ok(Some((First::Startup(startup), rest)))) => (startup, rest),
         Ok(Ok(Some((First::Cancel(key), _)))) => {
             cancel::cancel(shared, &key, &asked.client).await;
+            // A client that asks inside TLS takes an end without close_notify for a request that was not heard.
+            let _ = timeout(patience, client.shutdown()).await;
             return None;
         }
         Ok(Ok(Some(_))) => return None,
@@ -125,7 +132,7 @@ where
     };
     let user = startup.user().unwrap_or_default().to_owned();
     let name = startup.database().unwrap_or_default().to_owned();
-    let (wanted, startup) = match decide(shared, asked, startup, &user, &name) {
+    let (wanted, startup, lowered) = match decide(shared, asked, startup, &user, &name) {
         Ok(decided) => decided,
         Err(refusal) => {
             opening.record("error.type", "refused");
@@ -138,6 +145,15 @@ where
     let about = about(shared, asked, &wanted.permit, &startup);
     let sink = Arc::clone(&shared.settings.sink);
     let options = wanted.permit.options();
+    // Before anything is asked of the server, and held until its process is gone.
+    let Some(listed) = shared.live.add(about.clone(), asked.cancel.clone(), options.max_sessions) else {
+        opening.record("error.type", TOO_MANY);
+        let refusal = too_many(&wanted);
+        let event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
+        shared.settings.sink.emit(event.field("reason", TOO_MANY).field("limit", options.max_sessions));
+        part(client, &refusal.to_bytes()).await;
+        return None;
+    };
     let preparing = info_span!(target: PHASE, parent: opening, "recording");
     let record = match Record::begin(about.clone(), &shared.settings.recorders, options, sink).await {
         Ok(record) => record,
@@ -150,13 +166,15 @@ where
         }
     };
     drop(preparing);
-    let listed = shared.live.add(about.clone(), asked.cancel.clone());
     let entry = Arc::clone(&listed.entry);
     let place = if record.is_recorded() { "node" } else { "off" };
     let end = Arc::new(move |reason: &str| entry.end(reason));
     let entered = shared.settings.live.enter(&about, &asked.identity, place, end);
     match open(shared, asked, &wanted, &startup, &listed, opening).await {
-        Ok((opened, provisioned)) => {
+        Ok((mut opened, provisioned)) => {
+            if let Some(lowered) = lowered {
+                opened.greeting = lowered.told(opened.greeting);
+            }
             let event = record.event(Code::DatabaseSessionStart);
             record.emit(described(event, shared, &wanted, &startup, place));
             Some(Ready { listed, entered, wanted, record, provisioned, opened, rest })
@@ -191,6 +209,9 @@ async fn open(
     let mut provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
     drop(provisioning);
     let opened = async {
+        if wanted.permit.options().refuse_unseen {
+            unseen::check(shared, wanted, tls.clone()).await?;
+        }
         let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await;
         if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &mut provisioned)
             && code == SqlState::InvalidAuthorization.code()
@@ -210,7 +231,7 @@ async fn open(
         }
         Err(error) => {
             if let Some(provisioned) = provisioned {
-                provisioned.leave(None).await;
+                let _ = provisioned.leave(None).await;
             }
             Err(error)
         }
@@ -250,7 +271,7 @@ fn decide(
     mut startup: Startup,
     user: &str,
     name: &str,
-) -> Result<(Wanted, Startup), Refusal> {
+) -> Result<(Wanted, Startup, Option<Lowered>), Refusal> {
     let settings = &shared.settings;
     if shared.draining.load(Ordering::Relaxed) {
         return Err(Refusal::new(SqlState::CannotConnectNow, super::STOPPING));
@@ -269,9 +290,11 @@ fn decide(
     if replicates
         .is_some_and(|value| !matches!(value.as_str(), "" | "0" | "off" | "no" | "false" | "f" | "n"))
     {
-        let message = "replication connections are not passed on";
-        return Err(Refusal::new(SqlState::FeatureNotSupported, message)
-            .hint("replicate over a connection of the database's own"));
+        let message = "replication connections (pg_basebackup, pg_receivewal, subscriptions) are not passed on: they \
+                       would carry all rows past the record";
+        return Err(Refusal::new(SqlState::FeatureNotSupported, message).hint(
+            "for a copy of one database: pg_dump; for backups and replicas connect to the server itself, past Sallyport",
+        ));
     }
     let now = OffsetDateTime::now_utc();
     let permit =
@@ -283,6 +306,8 @@ fn decide(
         return Err(not_end_to_end(&asked.database));
     }
     options::take_out(&mut startup);
+    // What the server does not know of the rest it negotiates with the agent.
+    let lowered = startup.lower();
     // Said for the server what it would have taken to be meant.
     startup.parameters.retain(|(parameter, _)| parameter != "database");
     startup.parameters.push(("database".to_owned(), name.to_owned()));
@@ -295,7 +320,21 @@ fn decide(
         came: asked.came,
         provisioning: false,
     };
-    Ok((wanted, startup))
+    Ok((wanted, startup, lowered))
+}
+
+/// What a user reads who has as many sessions with a database as the roles let one have.
+fn too_many(wanted: &Wanted) -> Refusal {
+    let (permit, database) = (&wanted.permit, &wanted.database.name);
+    let message = format!(
+        "{} has {} sessions with {database} through this agent, as many as one user may have (max_db_sessions)",
+        permit.user(),
+        permit.options().max_sessions
+    );
+    Refusal::new(SqlState::TooManyConnections, message).hint(
+        "close some, or use fewer in your program's pool; each counts until its process at the server has ended \
+         (sallyport sessions ls). An administrator may raise max_db_sessions in a role",
+    )
 }
 
 /// What a client reads whose TLS ends at a proxy where a role demands that it ends at the agent.
@@ -373,10 +412,10 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let code = match error {
-        ConnectError::Denied { .. } => Code::DatabaseSessionRefused,
+        ConnectError::Denied { .. } | ConnectError::Unseen { .. } => Code::DatabaseSessionRefused,
         _ => Code::DatabaseSessionLost,
     };
-    let mut event = record.event(code).message(error.to_string());
+    let mut event = record.event(code).message(error.to_string()).field("reason", error.name());
     if let ConnectError::Server { code, .. } = error {
         event = event.field("sqlstate", code.as_str());
     }

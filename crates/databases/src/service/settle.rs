@@ -5,20 +5,19 @@
 //! not come has the process terminated (`pg_terminate_backend`), again and again until it is gone. Until then the session is
 //! one in the list and in every count.
 
+use std::io;
 use std::time::Duration;
 
 use sallyport_access::DatabaseUserMode;
 use sallyport_audit::Code;
 use tokio::io::AsyncReadExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::admin::{Admin, literal};
 use super::connect::{self, ConnectError, Upstream};
 use super::live::{Entry, Running};
 use super::{Shared, Wanted, record};
 
-/// How often a process is terminated before the agent gives it up: with the pauses between, some ten minutes.
-const TRIES: u32 = 24;
 /// What is read of a server that does not stop to speak, each time that its end is waited for. One that has more to say
 /// waits for it to be read, in which it can be terminated as well.
 const MOST_WASTE_BYTES: usize = 16 << 20;
@@ -31,6 +30,16 @@ pub(crate) struct Backend<'a> {
     pub(crate) wanted: &'a Wanted,
     pub(crate) entry: &'a Entry,
     pub(crate) stream: Upstream,
+    /// The connection has failed in a way that says nothing of the process: nothing more is to be read of it.
+    pub(crate) failed: bool,
+}
+
+/// What a server says of a process that is to end.
+enum Told {
+    /// It was signalled.
+    Signalled,
+    /// There is none of this number that is this user's in this database.
+    Unknown,
 }
 
 impl Backend<'_> {
@@ -38,14 +47,20 @@ impl Backend<'_> {
     /// it does not. Whether it is gone; where it is not, an event says so.
     pub(crate) async fn goes(&mut self) -> bool {
         let pace = self.shared.pace;
-        if self.closes(pace.cancelled).await {
+        if self.closes(Instant::now() + pace.cancelled).await {
             return true;
         }
-        let failed = self.terminate().await.err();
-        if self.closes(pace.terminated).await {
+        let problem = match self.terminate().await {
+            // Of a connection that has failed this is the only news that there can be.
+            Ok(Told::Unknown) if self.failed => return true,
+            Ok(Told::Signalled) => None,
+            Ok(Told::Unknown) => Some(self.unknown()),
+            Err(problem) => Some(problem),
+        };
+        if self.closes(Instant::now() + pace.terminated).await {
             return true;
         }
-        self.left(failed);
+        self.left(problem);
         false
     }
 
@@ -56,16 +71,19 @@ impl Backend<'_> {
             return;
         }
         let mut pause = self.shared.pace.terminated;
-        for _ in 0..TRIES {
+        let end = Instant::now() + self.shared.pace.gives_up;
+        while Instant::now() < end {
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
-            if self.closes(pause).await {
+            if self.closes(end.min(Instant::now() + pause)).await {
                 return;
             }
-            if let Err(problem) = self.terminate().await {
-                tracing::debug!(problem, "a database's process could not be terminated");
+            match self.terminate().await {
+                Ok(Told::Unknown) if self.failed => return,
+                Ok(Told::Signalled) => {}
+                Ok(Told::Unknown) => tracing::debug!(problem = self.unknown(), "a database's process"),
+                Err(problem) => tracing::debug!(problem, "a database's process could not be terminated"),
             }
         }
-        let _ = self.closes(pause).await;
     }
 
     /// The process's number at the server.
@@ -73,24 +91,48 @@ impl Backend<'_> {
         self.entry.upstream.get().and_then(|running| running.key.as_ref()).map(|key| key.process)
     }
 
-    /// Whether the server closes the connection within this time. What it still says is thrown away.
-    async fn closes(&mut self, within: Duration) -> bool {
+    /// Whether the server closes the connection by then. What it still says is thrown away.
+    async fn closes(&mut self, by: Instant) -> bool {
+        if self.failed {
+            sleep_until(by).await;
+            return false;
+        }
         let stream = &mut self.stream;
         let closing = async {
             let mut waste = vec![0; 16 * 1024];
             let mut left = MOST_WASTE_BYTES;
-            while let Ok(read @ 1..) = stream.read(&mut waste).await {
-                left = left.saturating_sub(read);
+            loop {
+                match stream.read(&mut waste).await {
+                    Ok(0) => return true,
+                    Ok(read) => left = left.saturating_sub(read),
+                    Err(error) => return is_end(&error),
+                }
                 if left == 0 {
                     std::future::pending::<()>().await;
                 }
             }
         };
-        timeout(within, closing).await.is_ok()
+        match timeout_at(by, closing).await {
+            Ok(true) => true,
+            Ok(false) => {
+                self.failed = true;
+                sleep_until(by).await;
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn unknown(&self) -> String {
+        format!(
+            "the database has no process {} of the user {}: is a pooler between?",
+            self.process().unwrap_or_default(),
+            self.wanted.user()
+        )
     }
 
     /// Has the server terminate the session's process, as the user that it is of: each may end their own.
-    async fn terminate(&self) -> Result<(), String> {
+    async fn terminate(&self) -> Result<Told, String> {
         let Some(Running { tls, key: Some(key), .. }) = self.entry.upstream.get() else {
             return Err("the database has not said which process it is".to_owned());
         };
@@ -120,15 +162,11 @@ impl Backend<'_> {
             literal(wanted.user()),
             literal(name)
         );
-        let ended = timeout(self.shared.settings.patience, admin.run(&terminate)).await;
+        let ended = timeout_at(Instant::now() + self.shared.settings.patience, admin.run(&terminate)).await;
         admin.close().await;
         match ended {
-            Ok(Ok(rows)) if rows.is_empty() => Err(format!(
-                "the database has no process {} of the user {}: is a pooler between?",
-                key.process,
-                wanted.user()
-            )),
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(rows)) if rows.is_empty() => Ok(Told::Unknown),
+            Ok(Ok(_)) => Ok(Told::Signalled),
             Ok(Err(ConnectError::Server { code, message, .. })) => Err(format!("{message} ({code})")),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("the database has not answered".to_owned()),
@@ -144,5 +182,33 @@ impl Backend<'_> {
         }
         metrics::counter!("sallyport_database_backends_left_total").increment(1);
         self.shared.settings.sink.emit(event);
+    }
+}
+
+/// Whether a connection that fails so was ended by the server's machine, which does that when nothing has it open any more. What
+/// the network or TLS have against a connection (no route, a time that ran out, a record that does not fit) says nothing of the
+/// process at its other end.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_fails_is_no_process_that_has_ended() {
+        use io::ErrorKind;
+        for kind in [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset] {
+            assert!(is_end(&kind.into()), "{kind:?}");
+        }
+        for kind in [
+            ErrorKind::TimedOut,
+            ErrorKind::HostUnreachable,
+            ErrorKind::InvalidData,
+            ErrorKind::ConnectionAborted,
+        ] {
+            assert!(!is_end(&kind.into()), "{kind:?}");
+        }
     }
 }

@@ -257,3 +257,22 @@ fn what_a_sync_fails_with_is_its_own() {
     assert_eq!(session.server(&[(b'C', b"SELECT 1\0"), READY]), ["5: SELECT 1 (0) 0"]);
     assert!(!session.exchange.is_busy());
 }
+
+#[test]
+fn a_server_asks_for_no_password_once_the_session_is_ready() {
+    // AuthenticationCleartextPassword, another key to cancel with, another version, and kinds that no server sends.
+    for (kind, content) in [(b'R', &b"\0\0\0\x03"[..]), (b'K', b"\0\0\0\x01key1"), (b'v', &[0; 8])] {
+        let mut session = Session::new();
+        let before = encode(b'N', b"SNOTICE\0\0");
+        let bytes = [before.as_slice(), &encode(kind, content)].concat();
+        let walked = session.server.walk(&bytes, &mut FromServer { exchange: &mut session.exchange });
+        let place = "after the authentication";
+        assert_eq!((walked.may_go, walked.failed), (before.len(), Some(Malformed::Place { kind, place })));
+    }
+    for kind in [b'p', b'X', b'Q', b'!', 0] {
+        let mut session = Session::new();
+        let walked =
+            session.server.walk(&encode(kind, b""), &mut FromServer { exchange: &mut session.exchange });
+        assert_eq!((walked.may_go, walked.failed), (0, Some(Malformed::Kind(kind))));
+    }
+}

@@ -9,11 +9,14 @@
 )]
 
 mod beside;
+mod crowds;
 mod ends;
 mod exports;
+mod manners;
 mod records;
 mod refusals;
 mod settles;
+mod unseen;
 mod users;
 
 /// Statements of `app` that the server is in the middle of.

@@ -11,6 +11,9 @@ use crate::world::World;
 const STUBBORN: &[u8] =
     b"do $$ begin loop begin perform pg_sleep(0.05); exception when query_canceled then null; end; \
     insert into done values (1); commit; end loop; end $$\0";
+/// The same, which needs none of the rights that a user that was made loses.
+const ENDLESS: &[u8] =
+    b"do $$ begin loop begin perform pg_sleep(0.05); exception when query_canceled then null; end; end loop; end $$\0";
 /// Waits for [`STUBBORN`] to be on its way.
 const ROWS: &str = "select count(*) > 0 from done";
 
@@ -24,6 +27,14 @@ async fn stubborn(world: &World, user: &str) -> Client {
     assert_eq!(answers[0].0, b'R', "{}", crate::client::words(&answers));
     client.say(&[(b'Q', STUBBORN)]).await;
     world.postgres.until(ROWS, "t");
+    client
+}
+
+async fn endless(world: &World, user: &str) -> Client {
+    let mut client = Client::ready(world, user).await;
+    client.say(&[(b'Q', ENDLESS)]).await;
+    let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    world.postgres.until(sleeps, "1");
     client
 }
 
@@ -95,8 +106,7 @@ async fn a_user_that_was_made_loses_its_rights_before_its_last_process_ends() {
     world.quiet().await;
     world.event(Code::DatabaseUserDropped).await;
     assert_eq!(processes(&world, "alice"), "0");
-    world.postgres.sql("truncate done");
-    let client = stubborn(&world, "alice").await;
+    let client = endless(&world, "alice").await;
     // So that the agent cannot log in a second time to end it.
     world.postgres.sql("alter role alice connection limit 1");
     world.lock();
@@ -112,4 +122,118 @@ async fn a_user_that_was_made_loses_its_rights_before_its_last_process_ends() {
     world.quiet().await;
     world.postgres.until("select count(*) from pg_roles where rolname = 'alice'", "0");
     assert_eq!(world.of(&Code::DatabaseUserDropped).len(), 2);
+}
+
+/// Runs for as long as the table is empty, and commits then.
+const WAITS: &[u8] =
+    b"do $$ begin while not exists (select from go) loop perform pg_sleep(0.01); commit; end loop; \
+    insert into done values (1); end $$\0";
+const RUNS: &str = "select count(*) from pg_stat_activity where usename = 'app' and query like 'do %'";
+
+async fn says_goodbye_in_the_middle(world: &World) {
+    let mut client = Client::ready(world, "app").await;
+    client.say(&[(b'Q', WAITS)]).await;
+    world.postgres.until(RUNS, "1");
+    client.say(&[(b'X', b"")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_finishes_in_whose_middle_the_client_says_goodbye() {
+    let quick = Duration::from_millis(100);
+    let world = World::paced("max_db_sessions: 1", |pace| {
+        (pace.goodbye, pace.cancelled, pace.terminated) = (quick, quick, quick);
+    });
+    world.postgres.sql(
+        "create role app login; create table go (a int); create table done (a int); grant all on go, done to app",
+    );
+    says_goodbye_in_the_middle(&world).await;
+    // As long as it would have taken to be ended.
+    tokio::time::sleep(quick * 8).await;
+    assert_eq!((processes(&world, "app").as_str(), world.service.sessions()), ("1", 1));
+    let text = Client::hello(&world, &[("user", "app"), ("database", "postgres")]).await.end().await;
+    assert!(text.starts_with("E 53300"), "it keeps its place: {text}");
+    world.postgres.sql("insert into go values (1)");
+    world.quiet().await;
+    assert_eq!(world.postgres.sql("select count(*) from done"), "1");
+    let query = world.event(Code::DatabaseQuery).await;
+    assert_eq!(query.fields.get("unanswered"), None, "its answer is on record: {query:?}");
+    assert_eq!(world.event(Code::DatabaseSessionEnd).await.message, "the client said goodbye");
+    assert!(
+        world.of(&Code::DatabaseSessionCut).is_empty() && world.of(&Code::DatabaseBackendLeft).is_empty()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_after_a_goodbye_ends_with_a_lock_and_at_its_bound() {
+    let quick = Duration::from_millis(100);
+    let world = World::paced("", |pace| {
+        (pace.goodbye, pace.cancelled, pace.finishes) = (quick, quick, Duration::from_secs(1));
+    });
+    world.postgres.sql(
+        "create role app login; create table go (a int); create table done (a int); grant all on go, done to app",
+    );
+    says_goodbye_in_the_middle(&world).await;
+    world.quiet().await;
+    assert_eq!(processes(&world, "app"), "0");
+    let cut = world.event(Code::DatabaseSessionCut).await;
+    assert_eq!(cut.message, "the client has said goodbye, and its statement has run for 1 s since");
+    says_goodbye_in_the_middle(&world).await;
+    world.lock();
+    world.quiet().await;
+    assert_eq!(
+        (processes(&world, "app"), world.postgres.sql("select count(*) from done")),
+        ("0".into(), "0".into())
+    );
+    let cut = world.of(&Code::DatabaseSessionCut);
+    assert!(cut.len() == 2 && cut.iter().any(|event| event.message.contains("call security")), "{cut:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_ended_is_given_up_at_last() {
+    let quick = Duration::from_millis(100);
+    let world = World::paced("", |pace| {
+        (pace.cancelled, pace.terminated, pace.gives_up) = (quick, quick, Duration::from_millis(500));
+    });
+    world.postgres.sql("create role app login; create table done (a int); grant all on done to app");
+    let client = stubborn(&world, "app").await;
+    world.postgres.sql("alter role app nologin");
+    drop(client);
+    world.event(Code::DatabaseBackendLeft).await;
+    world.quiet().await;
+    assert_eq!(processes(&world, "app"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_comes_again_is_closed_again_while_an_old_process_goes_on() {
+    let quick = Duration::from_millis(100);
+    let world = World::paced("create_db_user_mode: keep", |pace| {
+        (pace.cancelled, pace.terminated, pace.again) = (quick, quick, quick);
+        pace.looks = 2;
+    });
+    world.postgres.sql(
+        "create role keeper login createrole; create role reader; \
+         revoke execute on function pg_terminate_backend from public",
+    );
+    let roles =
+        "select count(*) from pg_auth_members where member = 'alice'::regrole and roleid = 'reader'::regrole";
+    drop(endless(&world, "alice").await);
+    world.postgres.until(roles, "0");
+    let closed = async |times: usize| {
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while world.of(&Code::DatabaseUserDeactivated).len() < times {
+            assert!(std::time::Instant::now() < deadline, "it was not closed {times} times");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    closed(1).await;
+    let mut again = Client::ready(&world, "alice").await;
+    assert_eq!(world.postgres.sql(roles), "1");
+    again.say(&[(b'X', b"")]).await;
+    drop(again);
+    world.postgres.until(roles, "0");
+    closed(2).await;
+    assert_eq!(processes(&world, "alice"), "1", "it went on all the time");
+    world.postgres.sql("grant execute on function pg_terminate_backend to public");
+    world.postgres.sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'alice'");
+    world.quiet().await;
 }

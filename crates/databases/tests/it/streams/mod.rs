@@ -34,7 +34,7 @@ fn peak() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_any_length_and_many_statements_pass_through() {
     let _turn = TURN.lock().await;
-    let world = World::new("session_recording: off");
+    let world = World::new("session_recording: off, max_db_sessions: 1000");
     world.postgres.sql("create role app login");
     let mut client = Client::ready(&world, "app").await;
     assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
@@ -114,7 +114,7 @@ fn resident() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_session_takes_little_memory() {
     let _turn = TURN.lock().await;
-    let world = World::new("");
+    let world = World::new("max_db_sessions: 1000");
     world.postgres.sql("create role app login");
     let mut sessions = Vec::new();
     let mut open = async |count: usize| {
