@@ -64,7 +64,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
     let view = Arc::new(view);
     let limits = Limits::default();
     // Each proxy relays the connections of all its clients, so one address gets the whole.
-    let limiter = Limiter::new(limits.connections, limits.connections);
+    let limiter = Limiter::new(limits.connections, limits.connections, limits.connections_per_user);
     let gateway = Arc::new(Gateway {
         settings: TlsSettings::new(credentials.clone()),
         credentials: credentials.clone(),

@@ -63,6 +63,10 @@ pub trait Dial: Send + Sync + 'static {
     fn saw(&self, _: Sighting) {}
 }
 
+/// Is told who has proven themselves on a connection, once; the error is why the connection is not served, in words that they
+/// may read.
+pub type Admits = Arc<dyn Fn(&Identity) -> Result<(), String> + Send + Sync>;
+
 /// Limits of this face.
 #[derive(Debug, Clone)]
 pub struct JumpConfig {
@@ -114,6 +118,9 @@ pub enum JumpError {
     /// The proxy is shutting down.
     #[error("the proxy is shutting down")]
     Draining,
+    /// The client has proven who it is, and is not served for all that.
+    #[error("the client was sent away: {0}")]
+    SentAway(String),
     /// The client does not offer what the cluster requires; it was told.
     #[error("{software} was sent away: {reason}")]
     KeyExchange {
@@ -196,15 +203,26 @@ impl Jump {
         &self,
         stream: S,
         client: SocketAddr,
+        admits: Admits,
     ) -> BoxFuture<'_, Result<(), JumpError>> {
-        self.serve_boxed(Box::new(stream), client)
+        self.serve_boxed(Box::new(stream), client, admits)
     }
 
-    fn serve_boxed(&self, stream: BoxedStream, client: SocketAddr) -> BoxFuture<'_, Result<(), JumpError>> {
-        Box::pin(self.serve_to_the_end(stream, client))
+    fn serve_boxed(
+        &self,
+        stream: BoxedStream,
+        client: SocketAddr,
+        admits: Admits,
+    ) -> BoxFuture<'_, Result<(), JumpError>> {
+        Box::pin(self.serve_to_the_end(stream, client, admits))
     }
 
-    async fn serve_to_the_end(&self, stream: BoxedStream, client: SocketAddr) -> Result<(), JumpError> {
+    async fn serve_to_the_end(
+        &self,
+        stream: BoxedStream,
+        client: SocketAddr,
+        admits: Admits,
+    ) -> Result<(), JumpError> {
         if self.draining.is_cancelled() {
             return Err(JumpError::Draining);
         }
@@ -220,6 +238,7 @@ impl Jump {
             },
             demand,
             dial: Arc::clone(&self.dial),
+            admits,
             client,
             draining: self.draining.clone(),
             cut: self.cut.child_token(),

@@ -90,8 +90,9 @@ proxy:
   # limits:
   #   connections: 20000
   #   connections_per_address: 1000
+  #   connections_per_user: 250
   #   handshake_timeout: 15s
-  #   sessions_per_user: 1000
+  #   sessions_per_user: 200
   # A certificate that browsers trust, for the pages of the public address. Read again when the files change. Default:
   # the proxy's own certificate; under the suite pq-v1, which others cannot read, one that signs itself.
   # https: { certificate: /etc/sallyport/fullchain.pem, key: /etc/sallyport/privkey.pem }
@@ -148,6 +149,8 @@ node:
   #     # login: certificate                   # or password, from the file below
   # Passwords for databases that take no certificate, as libpq's password file has them.
   # pgpass: /etc/sallyport/pgpass
+  # How often each of the databases is asked whether it answers.
+  # database_check_interval: 1m
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

@@ -210,11 +210,15 @@ pub struct JoinConfig {
 pub struct Limits {
     /// Open connections in all, 1 to 1,000,000. Default 20,000.
     pub connections: usize,
-    /// Open connections of one address (IPv6: one /64), 1 to 1,000,000. Default 1,000.
+    /// Open connections of one address (IPv6: one /64) at whose other end nobody has proven who they are, 1 to 1,000,000.
+    /// Default 1,000.
     pub connections_per_address: usize,
+    /// Open connections of one user through this proxy, from wherever they come, 1 to 1,000,000. Default 250.
+    pub connections_per_user: usize,
     /// From accept to the end of the handshake, 100 ms to 5 m. Default 15 s.
     pub handshake_timeout: Duration,
-    /// SSH connections of one user through this proxy at a time, 1 to 1,000,000. Default 1,000.
+    /// Ways to nodes and databases of one user through this proxy at a time, 1 to 1,000,000. One connection may have many.
+    /// Default 200.
     pub sessions_per_user: usize,
 }
 
@@ -223,8 +227,9 @@ impl Default for Limits {
         Self {
             connections: 20_000,
             connections_per_address: 1_000,
+            connections_per_user: 250,
             handshake_timeout: Duration::from_secs(15),
-            sessions_per_user: 1_000,
+            sessions_per_user: 200,
         }
     }
 }
@@ -343,6 +348,8 @@ pub struct NodeSection {
     pub databases: Vec<Database>,
     /// Passwords for databases that take no certificate, in the format of libpq's password file. Default: none.
     pub pgpass: Option<PathBuf>,
+    /// How often each database that this agent serves is asked whether it answers, 1 s to 1 day. Default 1 min.
+    pub database_check_interval: Duration,
     /// What is done against its interest. Default: nothing.
     pub danger: Danger,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -371,6 +378,7 @@ impl Default for NodeSection {
             spool_limit_mib: 2_048,
             databases: Vec::new(),
             pgpass: None,
+            database_check_interval: Duration::from_secs(60),
             danger: Danger::default(),
             helper: None,
         }

@@ -35,7 +35,13 @@ const AUTH: &[&str] =
 const PROXY: &[&str] =
     &["enabled", "listen", "public_addr", "quic", "limits", "auth_server", "join", "https", "danger"];
 const HTTPS: &[&str] = &["certificate", "key"];
-const LIMITS: &[&str] = &["connections", "connections_per_address", "handshake_timeout", "sessions_per_user"];
+const LIMITS: &[&str] = &[
+    "connections",
+    "connections_per_address",
+    "connections_per_user",
+    "handshake_timeout",
+    "sessions_per_user",
+];
 const LABEL_COMMAND: &[&str] = &["name", "command", "period", "timeout"];
 /// Labels from commands of one node.
 const MOST_COMMANDS: usize = 64;
@@ -60,6 +66,7 @@ const NODE: &[&str] = &[
     "spool_limit_mib",
     "databases",
     "pgpass",
+    "database_check_interval",
     "danger",
 ];
 /// An item of `databases`: as a document of kind `db`, with the name and the labels beside the rest. Without the agents,
@@ -267,6 +274,9 @@ fn proxy(section: &Section<'_>, authority_here: bool, problems: &mut Problems) -
             connections_per_address: section
                 .count("connections_per_address", 1, 1_000_000, problems)
                 .unwrap_or(default.connections_per_address),
+            connections_per_user: section
+                .count("connections_per_user", 1, 1_000_000, problems)
+                .unwrap_or(default.connections_per_user),
             handshake_timeout: section
                 .duration("handshake_timeout", Duration::from_millis(100), Duration::from_secs(300), problems)
                 .unwrap_or(default.handshake_timeout),
@@ -340,6 +350,14 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         pgpass: section.parsed("pgpass", "write the path of a password file", problems, |text| {
             if text.is_empty() { Err("is empty") } else { Ok(PathBuf::from(text)) }
         }),
+        database_check_interval: section
+            .duration(
+                "database_check_interval",
+                Duration::from_secs(1),
+                Duration::from_secs(86_400),
+                problems,
+            )
+            .unwrap_or(default.database_check_interval),
         helper: None,
     }
 }

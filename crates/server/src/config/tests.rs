@@ -43,6 +43,7 @@ fn every_commented_default_in_the_example_is_what_the_code_does() {
             "sessions_per_user:",
             "allow_env:",
             "spool_limit_mib:",
+            "database_check_interval:",
         ];
         match uncommented {
             Some(plain) if keep.iter().any(|key| plain.trim_start().starts_with(key)) => {
@@ -57,7 +58,9 @@ fn every_commented_default_in_the_example_is_what_the_code_does() {
     assert_eq!(config.drain_timeout, Duration::from_secs(30));
     assert_eq!(config.data_dir, PathBuf::from("/var/lib/sallyport"));
     assert_eq!(config.proxy.unwrap().limits, Limits::default());
-    assert_eq!(config.node.unwrap().spool_limit_mib, NodeSection::default().spool_limit_mib);
+    let node = config.node.unwrap();
+    assert_eq!(node.spool_limit_mib, NodeSection::default().spool_limit_mib);
+    assert_eq!(node.database_check_interval, NodeSection::default().database_check_interval);
 }
 
 #[test]

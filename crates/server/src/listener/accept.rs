@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::tasks::Tasks;
@@ -45,7 +46,7 @@ pub(crate) struct Acceptance {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     /// Held for as long as the connection counts against the limits.
-    pub(crate) slot: Slot,
+    pub(crate) slot: Arc<Slot>,
 }
 
 /// Accepts until `stop`, handing each connection to `serve` in a task of `tasks`.
@@ -76,7 +77,7 @@ pub(crate) async fn accept_loop<F, Fut>(
                 };
                 prepare(&stream);
                 let span = info_span!("connection", %peer);
-                tasks.spawn(serve(Acceptance { stream, peer, slot }).instrument(span));
+                tasks.spawn(serve(Acceptance { stream, peer, slot: Arc::new(slot) }).instrument(span));
             }
             Err(error) if is_peer_fault(&error) => {}
             Err(error) => {

@@ -1,9 +1,15 @@
-//! How many connections may be open, in all and from one place.
+//! How many connections may be open: in all, from one place, and of one user.
+//!
+//! A connection counts for its address until it is known who is at its other end, and from then on for that user: what one
+//! user has takes nothing from others behind the same address, and their machines' agents come in beside them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use metrics::counter;
+use sallyport_access::UserName;
 
 use crate::places::{Bounded, Place, WIDER};
 
@@ -12,6 +18,8 @@ const FAULTS: usize = 300;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Places at fault that are remembered.
 const REMEMBERED: usize = 20_000;
+/// Connections of one user past the bound that are told so at a time. More are closed without a word.
+const TOLD: usize = 16;
 
 /// Why a connection was turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +83,54 @@ fn places(address: IpAddr) -> impl Iterator<Item = (Place, usize)> {
     std::iter::once((Place::of(address), 1)).chain(Place::around(address).map(|around| (around, WIDER)))
 }
 
+/// A user has as many connections as one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Crowded {
+    /// The bound.
+    pub(crate) bound: usize,
+    /// Whether the user may be told on this connection; it counts for as long as it is open.
+    pub(crate) tell: bool,
+}
+
+impl Crowded {
+    /// What the user reads.
+    pub(crate) fn message(self) -> String {
+        format!(
+            "you have {} connections to this proxy, as many as one user may have (proxy.limits.connections_per_user)",
+            self.bound
+        )
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     total: usize,
     /// Only places that have a connection: never more than twice the total.
     by_place: HashMap<Place, usize>,
+    /// Only users who have one.
+    by_user: HashMap<UserName, usize>,
+}
+
+impl Counts {
+    fn leave_places(&mut self, address: IpAddr) {
+        for (place, _) in places(address) {
+            if let Some(here) = self.by_place.get_mut(&place) {
+                *here = here.saturating_sub(1);
+                if *here == 0 {
+                    self.by_place.remove(&place);
+                }
+            }
+        }
+    }
+
+    fn leave_user(&mut self, user: &UserName) {
+        if let Some(theirs) = self.by_user.get_mut(user) {
+            *theirs = theirs.saturating_sub(1);
+            if *theirs == 0 {
+                self.by_user.remove(user);
+            }
+        }
+    }
 }
 
 /// Counts open connections.
@@ -89,16 +140,24 @@ pub(crate) struct Limiter {
     faults: Faults,
     total: usize,
     per_address: usize,
+    per_user: usize,
 }
 
 impl Limiter {
-    pub(crate) fn new(total: usize, per_address: usize) -> Self {
-        Self { counts: Arc::default(), faults: Faults::default(), total, per_address }
+    pub(crate) fn new(total: usize, per_address: usize, per_user: usize) -> Self {
+        Self { counts: Arc::default(), faults: Faults::default(), total, per_address, per_user }
     }
 
     /// Where handshakes that come to nothing are counted.
     pub(crate) fn faults(&self) -> Faults {
         self.faults.clone()
+    }
+
+    /// Connections of a user.
+    #[cfg(test)]
+    pub(crate) fn of_user(&self, user: &str) -> usize {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.by_user.iter().find(|(name, _)| name.as_str() == user).map_or(0, |(_, count)| *count)
     }
 
     /// Takes a slot, given back when the [`Slot`] is dropped.
@@ -120,28 +179,75 @@ impl Limiter {
             *counts.by_place.entry(place).or_insert(0) += 1;
         }
         counts.total += 1;
-        Ok(Slot { counts: Arc::clone(&self.counts), address })
+        let whose = Mutex::new(Whose::Address(address));
+        Ok(Slot { counts: Arc::clone(&self.counts), whose, per_user: self.per_user })
     }
+}
+
+/// For whom a connection counts beside the total.
+#[derive(Debug)]
+enum Whose {
+    /// Nobody has proven anything.
+    Address(IpAddr),
+    /// With what was said to that.
+    User(UserName, Result<(), Crowded>),
+    /// A host has a bound of its own for its tunnels.
+    Host,
 }
 
 /// One admitted connection.
 #[derive(Debug)]
 pub(crate) struct Slot {
     counts: Arc<Mutex<Counts>>,
-    address: IpAddr,
+    whose: Mutex<Whose>,
+    per_user: usize,
+}
+
+impl Slot {
+    /// This user is at the other end: the connection counts for the user from now on and no longer for its address, also
+    /// where it is one too many.
+    pub(crate) fn prove(&self, user: &UserName) -> Result<(), Crowded> {
+        let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = match *whose {
+            Whose::Address(address) => address,
+            Whose::User(_, said) => return said,
+            Whose::Host => return Ok(()),
+        };
+        counts.leave_places(address);
+        let theirs = counts.by_user.entry(user.clone()).or_insert(0);
+        let before = *theirs;
+        *theirs += 1;
+        let said = match before < self.per_user {
+            true => Ok(()),
+            false => {
+                counter!("sallyport_connections_refused_total", "reason" => "user").increment(1);
+                Err(Crowded { bound: self.per_user, tell: before < self.per_user.saturating_add(TOLD) })
+            }
+        };
+        *whose = Whose::User(user.clone(), said);
+        said
+    }
+
+    /// A host whose tunnel is served is at the other end: the connection counts no longer for its address.
+    pub(crate) fn prove_host(&self) {
+        let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Whose::Address(address) = *whose {
+            self.counts.lock().unwrap_or_else(PoisonError::into_inner).leave_places(address);
+            *whose = Whose::Host;
+        }
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let whose = self.whose.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.total = counts.total.saturating_sub(1);
-        for (place, _) in places(self.address) {
-            if let Some(here) = counts.by_place.get_mut(&place) {
-                *here = here.saturating_sub(1);
-                if *here == 0 {
-                    counts.by_place.remove(&place);
-                }
-            }
+        match whose {
+            Whose::Address(address) => counts.leave_places(*address),
+            Whose::User(user, _) => counts.leave_user(user),
+            Whose::Host => {}
         }
     }
 }
@@ -156,7 +262,7 @@ mod tests {
 
     #[test]
     fn slots_are_bounded_and_come_back() {
-        let limiter = Limiter::new(3, 2);
+        let limiter = Limiter::new(3, 2, 2);
         let one: IpAddr = "192.0.2.1".parse().unwrap();
         let two: IpAddr = "192.0.2.2".parse().unwrap();
         let first = limiter.admit(one).unwrap();
@@ -170,15 +276,49 @@ mod tests {
 
     #[test]
     fn nothing_is_remembered_of_addresses_that_left() {
-        let limiter = Limiter::new(10, 10);
+        let limiter = Limiter::new(10, 10, 10);
         drop(limiter.admit("192.0.2.1".parse().unwrap()).unwrap());
         drop(limiter.admit(ip("2001:db8::1")).unwrap());
-        assert!(limiter.counts.lock().unwrap().by_place.is_empty());
+        let proven = limiter.admit("192.0.2.1".parse().unwrap()).unwrap();
+        proven.prove(&UserName::new("alice").unwrap()).unwrap();
+        drop(proven);
+        let counts = limiter.counts.lock().unwrap();
+        assert!(counts.by_place.is_empty() && counts.by_user.is_empty());
+    }
+
+    #[test]
+    fn who_is_proven_counts_for_oneself_and_no_longer_for_the_address() {
+        let limiter = Limiter::new(1_000, 3, 5);
+        let (office, alice) = (ip("192.0.2.1"), UserName::new("alice").unwrap());
+        let prove = |user: &UserName| {
+            let slot = limiter.admit(office).unwrap();
+            let proven = slot.prove(user);
+            (slot, proven)
+        };
+        let mut hers: Vec<_> = (0..5).map(|_| prove(&alice)).collect();
+        assert!(hers.iter().all(|(_, proven)| proven.is_ok()));
+        // A few are told that they are too many, and those that follow are not; none of them is in the way of others.
+        hers.extend((0..TOLD + 1).map(|_| prove(&alice)));
+        let (last, told) = (hers.pop().unwrap(), hers.split_off(5));
+        assert!(told.iter().all(|(_, proven)| *proven == Err(Crowded { bound: 5, tell: true })));
+        assert_eq!(last.1, Err(Crowded { bound: 5, tell: false }));
+        assert!(prove(&UserName::new("bob").unwrap()).1.is_ok());
+        drop((last, told));
+        assert!(prove(&alice).1.is_err());
+        hers.pop();
+        assert!(prove(&alice).1.is_ok());
+        // Strangers have the address's part, and tunnels of hosts none of it.
+        let tunnels: Vec<_> =
+            (0..9).map(|_| limiter.admit(office).unwrap()).inspect(Slot::prove_host).collect();
+        let strangers: Vec<_> = (0..3).map(|_| limiter.admit(office).unwrap()).collect();
+        assert_eq!(limiter.admit(office).unwrap_err(), Full::Address);
+        drop((tunnels, strangers));
+        assert!(limiter.admit(office).is_ok());
     }
 
     #[test]
     fn a_site_of_ipv6_does_not_take_the_whole_listener() {
-        let limiter = Limiter::new(1_000, 10);
+        let limiter = Limiter::new(1_000, 10, 10);
         let mut slots = Vec::new();
         // Each from a subscriber of its own.
         let refused = loop {
@@ -195,7 +335,7 @@ mod tests {
 
     #[test]
     fn handshakes_that_come_to_nothing_have_a_bound() {
-        let limiter = Limiter::new(1_000, 1_000);
+        let limiter = Limiter::new(1_000, 1_000, 10);
         let (faults, now) = (limiter.faults(), Instant::now());
         for number in 0..FAULTS {
             assert!(limiter.admit(ip("2001:db8:1:2:ffff::1")).is_ok());

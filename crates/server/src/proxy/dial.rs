@@ -227,7 +227,8 @@ pub(crate) enum DialError {
     Refused(Refusal),
     /// The peer: too many at once.
     #[error(
-        "you have {0} connections through this proxy, which is the most allowed; close some and try again"
+        "you have {0} ways to nodes and databases through this proxy, as many as one user may have \
+         (proxy.limits.sessions_per_user); close some and try again, or ask an administrator to raise the limit"
     )]
     TooMany(usize),
     /// The operator: the node's agent is away.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::{counter, gauge};
@@ -29,12 +30,13 @@ use super::databases::{Databases, Guest as DatabaseGuest};
 use super::dial::Proof;
 use super::hosts::TurnedAway;
 use super::hub::Hub;
+use super::proving;
 use super::relay::{RelayHeader, read_header, write_header};
-use super::transport::Peer;
+use super::transport::{Peer, Unfit};
 use crate::authority_client::{BoxIo, Io, ServeAuthority, dial, handshake};
 use crate::config::HostPort;
 use crate::host::Credentials;
-use crate::listener::{Acceptance, Faults, First, Rewind, Wants, classify};
+use crate::listener::{Acceptance, Faults, First, Rewind, Slot, Wants, classify};
 use crate::routes::Routes;
 use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
@@ -60,6 +62,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Someone without a certificate only fetches a page.
 const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
+/// A user with too many connections only reads that.
+const CROWDED_LIFETIME: Duration = Duration::from_secs(5);
 /// Agents open no streams; a few are forgiven.
 const UNASKED_STREAMS: usize = 16;
 /// To tell an agent that it gets no tunnel.
@@ -70,7 +74,7 @@ const PLAIN_HTTP_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/
 
 /// Takes a plain SSH connection.
 pub(crate) type ServeSsh =
-    Arc<dyn Fn(Rewind<TcpStream>, SocketAddr) -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
+    Arc<dyn Fn(Rewind<TcpStream>, SocketAddr, Arc<Slot>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Where connections for the authority go.
 #[derive(Clone)]
@@ -120,14 +124,14 @@ impl Gateway {
         gauge!("sallyport_connections_open").increment(1);
         let stop = self.stop.clone();
         tokio::select! {
-            () = self.route(stream, peer) => {}
+            () = self.route(stream, peer, &slot) => {}
             () = stop.cancelled() => {}
         }
         gauge!("sallyport_connections_open").decrement(1);
         drop(slot);
     }
 
-    async fn route(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+    async fn route(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, slot: &Arc<Slot>) {
         let first = match tokio::time::timeout(self.handshake_timeout, classify(stream)).await {
             Err(_) => {
                 self.came_to_nothing(peer);
@@ -148,7 +152,7 @@ impl Gateway {
             First::Ssh(stream) => match &self.ssh {
                 Some(serve) => {
                     known("ssh");
-                    serve(stream, peer).instrument(info_span!("ssh")).await;
+                    serve(stream, peer, Arc::clone(slot)).instrument(info_span!("ssh")).await;
                 }
                 None => dropped("ssh_not_served"),
             },
@@ -166,7 +170,8 @@ impl Gateway {
             }
             First::Tls(Wants::Postgres, hello, stream) => {
                 known("postgres");
-                Box::pin(self.postgres(hello, stream, peer).instrument(info_span!("postgres"))).await;
+                let serving = self.postgres(hello, stream, peer, slot);
+                Box::pin(serving.instrument(info_span!("postgres"))).await;
             }
             First::Tls(Wants::Authority, _, stream) => {
                 known("authority");
@@ -176,7 +181,7 @@ impl Gateway {
             First::Tls(Wants::Tunnel, hello, stream) => {
                 known("tunnel");
                 let span = info_span!("tunnel", node = tracing::field::Empty);
-                Box::pin(self.tunnel(hello, stream, peer).instrument(span)).await;
+                Box::pin(self.tunnel(hello, stream, peer, slot).instrument(span)).await;
             }
             First::Tls(Wants::Relay, hello, stream) => {
                 known("relay");
@@ -184,7 +189,8 @@ impl Gateway {
             }
             First::Tls(Wants::Http, hello, stream) => {
                 known("http");
-                Box::pin(self.http(hello, stream, peer).instrument(info_span!("http"))).await;
+                let serving = self.http(hello, stream, peer, slot);
+                Box::pin(serving.instrument(info_span!("http"))).await;
             }
         }
     }
@@ -323,13 +329,13 @@ impl Gateway {
         }
     }
 
-    async fn tunnel(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
+    async fn tunnel(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr, slot: &Slot) {
         let Some(hub) = &self.hub else { return dropped("tunnel_not_served") };
         let stream = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
         let Some((tls, Some(identity))) = self.accept(&hello, stream, peer, Purpose::Tunnel).await else {
             return;
         };
-        self.serve_tunnel(hub, tls, identity, peer).await;
+        self.serve_tunnel(hub, tls, identity, peer, slot).await;
     }
 
     /// A tunnel of whoever has proved this identity.
@@ -339,6 +345,7 @@ impl Gateway {
         stream: impl Io + 'static,
         identity: Identity,
         peer: SocketAddr,
+        slot: &Slot,
     ) {
         let Principal::Host { id, name, role: HostRole::Node } = &identity.principal else {
             warn!(identity = %identity.display_name(), "only nodes may open tunnels");
@@ -370,6 +377,7 @@ impl Gateway {
             counter!("sallyport_tunnels_refused_total").increment(1);
             return warn!(%reason, "a node that is locked may not open a tunnel");
         }
+        slot.prove_host();
         let (handle, mut incoming) = Tunnel::server(stream, admitted.config.clone());
         if self.drain.is_cancelled() {
             handle.drain("the proxy is shutting down");
@@ -417,7 +425,7 @@ impl Gateway {
     }
 
     /// A database client with a TLS of its own.
-    async fn postgres(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
+    async fn postgres(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr, slot: &Slot) {
         let Some(databases) = &self.databases else { return dropped("postgres_not_served") };
         let accepted = Box::pin(self.accept(&hello, stream, peer, Purpose::Postgres)).await;
         let Some((tls, identity)) = accepted else { return };
@@ -435,6 +443,9 @@ impl Gateway {
                 return databases::refuse_stranger(tls).await;
             }
         };
+        if let Err(crowded) = proving::prove(slot, &guest.identity) {
+            return databases.refuse_crowded(guest, crowded, tls).await;
+        }
         let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
         if required && !is_hybrid(connection) {
             return databases::refuse_unfit(tls).await;
@@ -443,7 +454,7 @@ impl Gateway {
         databases.serve_native(guest, named, tls).await;
     }
 
-    async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr) {
+    async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr, slot: &Slot) {
         if self.routes.is_none() {
             return dropped("http_not_served");
         }
@@ -459,15 +470,23 @@ impl Gateway {
         let unfit = (required && !anonymous && !is_hybrid(tls.get_ref().1)).then(|| {
             guest.refused("it offers no hybrid key exchange, which the cluster's suite requires".to_owned());
             info!("a member of the cluster came with classical key exchange");
-            Arc::from(
-                "this cluster requires post-quantum key exchange (X25519MLKEM768), which your program did not offer; \
-                 update it: sallyport --version",
-            )
+            Unfit::KeyExchange
         });
         let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let proof = leaf.map(|leaf| Proof::tls(leaf));
         let peer = Peer { address: peer, identity: identity.map(Arc::new), proof, unfit };
-        self.serve_http(tls, peer, Some(guest)).await;
+        let Some(peer) = self.counted(slot, peer) else { return };
+        let reading = databases::no_database_client(tls, self.handshake_timeout);
+        let Some(stream) = Box::pin(reading).await else { return };
+        self.serve_http(stream, peer, Some(guest)).await;
+    }
+
+    /// Counts a connection for its user. None where the user has so many that this one is not even told so.
+    pub(super) fn counted(&self, slot: &Slot, peer: Peer) -> Option<Peer> {
+        let Some(identity) = &peer.identity else { return Some(peer) };
+        let Err(crowded) = proving::prove(slot, identity) else { return Some(peer) };
+        proving::refused(&*self.sink, identity, peer.address, crowded);
+        crowded.tell.then_some(Peer { unfit: Some(Unfit::Crowded(crowded)), ..peer })
     }
 
     /// HTTP with whoever it is. What its TLS offered is told of `guest`, when it is known.
@@ -476,6 +495,10 @@ impl Gateway {
             return dropped("http_not_served");
         };
         let anonymous = peer.identity.is_none();
+        let longest = match peer.unfit {
+            Some(Unfit::Crowded(_)) => Some(CROWDED_LIFETIME),
+            _ => anonymous.then_some(ANONYMOUS_LIFETIME),
+        };
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
             if let Some(guest) = &guest {
                 guest.asks(request.headers());
@@ -504,10 +527,9 @@ impl Gateway {
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let mut connection = std::pin::pin!(connection);
         let lifetime = async {
-            if anonymous {
-                tokio::time::sleep(ANONYMOUS_LIFETIME).await;
-            } else {
-                std::future::pending::<()>().await;
+            match longest {
+                Some(longest) => tokio::time::sleep(longest).await,
+                None => std::future::pending::<()>().await,
             }
         };
         let ended = tokio::select! {

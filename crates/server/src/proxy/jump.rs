@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use sallyport_access::Identity;
-use sallyport_audit::{Code, Event};
+use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::PHASE;
-use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
+use sallyport_ssh::jump::{Admits, Dial, Jump, JumpConfig};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use tracing::{info, info_span};
 
 use super::dial::{Dialled, Dialler, Proof, Traveller};
 use super::gateway::ServeSsh;
+use super::proving;
 use super::watcher::{Watched, Watcher};
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
@@ -182,11 +183,17 @@ pub(crate) fn face(
 }
 
 /// Serves connections with the face.
-pub(crate) fn serve(jump: Arc<Jump>) -> ServeSsh {
-    Arc::new(move |stream, client| {
-        let jump = Arc::clone(&jump);
+pub(crate) fn serve(jump: Arc<Jump>, sink: Arc<dyn Sink>) -> ServeSsh {
+    Arc::new(move |stream, client, slot| {
+        let (jump, sink) = (Arc::clone(&jump), Arc::clone(&sink));
         Box::pin(async move {
-            if let Err(error) = jump.serve(stream.prompt(LOGIN_READS), client).await {
+            let admits: Admits = Arc::new(move |identity| {
+                proving::prove(&slot, identity).map_err(|crowded| {
+                    proving::refused(&*sink, identity, client, crowded);
+                    crowded.message()
+                })
+            });
+            if let Err(error) = jump.serve(stream.prompt(LOGIN_READS), client, admits).await {
                 info!(%error, "SSH connection ended");
             }
         })

@@ -8,6 +8,7 @@ mod hosts;
 pub(crate) mod hub;
 pub(crate) mod jump;
 pub(crate) mod page;
+mod proving;
 mod public;
 mod quic;
 pub(crate) mod relay;
@@ -114,6 +115,9 @@ pub(crate) struct Service {
     /// The paths that it serves.
     #[cfg(test)]
     paths: Vec<&'static str>,
+    /// What counts its connections.
+    #[cfg(test)]
+    limiter: Limiter,
     hub: Hub,
     jump: Arc<Jump>,
     /// The certificate of the public pages.
@@ -254,7 +258,9 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         front,
         stopping: drain.clone(),
     };
-    let limiter = Limiter::new(section.limits.connections, section.limits.connections_per_address);
+    let limits = &section.limits;
+    let limiter =
+        Limiter::new(limits.connections, limits.connections_per_address, limits.connections_per_user);
     let jump = jump::face(dialler.clone(), seen.clone(), limiter.faults(), &credentials)?;
     jump::follow_renewals(&jump, &credentials);
     let confirming = Confirming {
@@ -291,7 +297,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         .service("/sallyport.v1.Transport/{*method}", transport);
     debug!(paths = ?routes.paths(), "the public address serves");
     #[cfg(test)]
-    let (known, paths) = (Arc::clone(&view), routes.paths().to_vec());
+    let (known, paths, counting) = (Arc::clone(&view), routes.paths().to_vec(), limiter.clone());
     let page = PublicPage::open(section.https.clone(), membership.public_names.clone())?;
     let page = Arc::new(page);
     tasks.spawn(Arc::clone(&page).follow(stop.clone()));
@@ -303,7 +309,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         relays: false,
         hub: Some(hub.clone()),
         routes: Some(routes),
-        ssh: Some(jump::serve(Arc::clone(&jump))),
+        ssh: Some(jump::serve(Arc::clone(&jump), Arc::new(spool.clone()))),
         databases: Some(databases),
         sink: Arc::new(spool.clone()),
         seen,
@@ -333,6 +339,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         view: known,
         #[cfg(test)]
         paths,
+        #[cfg(test)]
+        limiter: counting,
         hub,
         jump,
         page,

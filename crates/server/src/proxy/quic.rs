@@ -21,7 +21,7 @@ use super::transport::Peer;
 use crate::ServerError;
 use crate::files;
 use crate::host::certificates;
-use crate::listener::{Caller, HalfOpen};
+use crate::listener::{Caller, HalfOpen, Slot};
 
 /// Where the key is kept by which clients are told that this is no longer the process that they were connected with.
 const RESET_KEY: &str = "quic_reset_key";
@@ -89,7 +89,7 @@ impl Gateway {
             let peer = arriving.peer();
             let Some(accepted) = Box::pin(self.accept_quic(arriving)).await else { return };
             let Accepted { stream, identity, told, shaking } = accepted;
-            let routing = Box::pin(self.route_quic(stream, identity, told, peer));
+            let routing = Box::pin(self.route_quic(stream, identity, told, peer, &slot));
             tokio::select! {
                 () = routing => {}
                 () = self.unanswered(shaking, half_open) => {}
@@ -164,17 +164,25 @@ impl Gateway {
         dropped("handshake_timeout");
     }
 
-    async fn route_quic(&self, stream: Stream, identity: Identity, told: Told, peer: SocketAddr) {
+    async fn route_quic(
+        &self,
+        stream: Stream,
+        identity: Identity,
+        told: Told,
+        peer: SocketAddr,
+        slot: &Slot,
+    ) {
         if told.protocol == alpn::TUNNEL {
             let Some(hub) = &self.hub else { return dropped("tunnel_not_served") };
             known("quic_tunnel");
             let span = info_span!("tunnel", node = tracing::field::Empty);
-            return self.serve_tunnel(hub, stream, identity, peer).instrument(span).await;
+            return self.serve_tunnel(hub, stream, identity, peer, slot).instrument(span).await;
         }
         known("quic_http");
         let proof = told.certificates.first().map(|leaf| Proof::tls(leaf));
         // The suite's key exchange was all that was on offer, so nobody is unfit.
         let peer = Peer { address: peer, identity: Some(Arc::new(identity)), proof, unfit: None };
+        let Some(peer) = self.counted(slot, peer) else { return };
         self.serve_http(stream, peer, None).instrument(info_span!("http")).await;
     }
 }

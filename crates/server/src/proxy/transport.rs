@@ -29,6 +29,7 @@ use super::databases::{Answer, Databases, Grpc, Guest, connected};
 use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
 use super::watcher::{Watched, Watcher};
 use super::way::{Way, WayError};
+use crate::listener::Crowded;
 use crate::tasks;
 use crate::telemetry;
 use crate::view::Resolved;
@@ -49,7 +50,31 @@ pub(crate) struct Peer {
     /// The certificate.
     pub(crate) proof: Option<Proof>,
     /// Why this connection may carry nothing of the cluster's, whoever it is.
-    pub(crate) unfit: Option<Arc<str>>,
+    pub(crate) unfit: Option<Unfit>,
+}
+
+/// Why a connection may carry nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unfit {
+    /// Its key exchange is not what the suite requires.
+    KeyExchange,
+    /// Its user has as many as one may have.
+    Crowded(Crowded),
+}
+
+impl Unfit {
+    fn status(self) -> Status {
+        match self {
+            Self::KeyExchange => Status::failed_precondition(
+                "this cluster requires post-quantum key exchange (X25519MLKEM768), which your program did not offer; \
+                 update it: sallyport --version",
+            ),
+            Self::Crowded(crowded) => Status::resource_exhausted(format!(
+                "{}; end some of your programs, or ask an administrator to raise the limit",
+                crowded.message()
+            )),
+        }
+    }
 }
 
 /// Serves `ProxySsh`.
@@ -86,8 +111,8 @@ fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, Pr
     let Some(Peer { address, identity: Some(identity), proof: Some(proof), unfit }) = peer else {
         return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
     };
-    if let Some(reason) = unfit {
-        return Err(Status::failed_precondition(reason.as_ref()));
+    if let Some(unfit) = unfit {
+        return Err(unfit.status());
     }
     if identity.user().is_none() {
         return Err(Status::permission_denied("hosts do not open sessions; log in as a user"));

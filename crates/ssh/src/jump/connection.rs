@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info, warn};
 
-use super::{Dial, JumpConfig, JumpError};
+use super::{Admits, Dial, JumpConfig, JumpError};
 use crate::capabilities::{self, Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
@@ -52,6 +52,7 @@ pub(super) struct Settings {
     pub(super) ssh: Arc<russh::server::Config>,
     pub(super) demand: HybridKeyExchange,
     pub(super) dial: Arc<dyn Dial>,
+    pub(super) admits: Admits,
     pub(super) client: SocketAddr,
     pub(super) draining: CancellationToken,
     pub(super) cut: CancellationToken,
@@ -62,6 +63,8 @@ pub(super) struct Settings {
 struct Shared {
     /// Who is here, and the certificate that proved it.
     identity: OnceLock<(Identity, Arc<str>)>,
+    /// Why whoever is here is not served.
+    sent_away: OnceLock<String>,
     /// What the client says it can do.
     offered: Offered,
     channels: AtomicUsize,
@@ -153,12 +156,13 @@ async fn supervise<S: Stream + 'static>(
 
     let sent_away = Mutex::new(None);
     let watch = async {
-        let goodbye = |text: &'static str, reason: JumpError| {
+        let goodbye = |text: &str, reason: JumpError| {
+            let text = text.to_owned();
             let handle = handle.clone();
             let sent_away = &sent_away;
             async move {
                 *sent_away.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-                let farewell = handle.disconnect(Disconnect::ByApplication, text.to_owned(), String::new());
+                let farewell = handle.disconnect(Disconnect::ByApplication, text, String::new());
                 let _ = tokio::time::timeout(std::time::Duration::from_secs(1), farewell).await;
                 // Time for the words to leave before the cut.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -166,6 +170,9 @@ async fn supervise<S: Stream + 'static>(
         };
         loop {
             let changed = shared.changed.notified();
+            if let Some(why) = shared.sent_away.get() {
+                return goodbye(why, JumpError::SentAway(why.clone())).await;
+            }
             if shared.identity.get().is_none() {
                 tokio::select! {
                     () = changed => {}
@@ -328,6 +335,12 @@ impl Handler for Client {
                 if let Some(offer) = self.shared.offered.offer() {
                     let whose = Some(Whose::User(identity.display_name()));
                     self.settings.dial.saw(Sighting { offer: offer.clone(), whose, refused: None });
+                }
+                if let Err(why) = (self.settings.admits)(&identity) {
+                    // It learns why by the disconnection; what it says meanwhile has nobody's name.
+                    let _ = self.shared.sent_away.set(why);
+                    self.shared.changed.notify_one();
+                    return Ok(Auth::reject());
                 }
                 // The client may authenticate once; a second certificate cannot replace the first.
                 let line = certificate.to_openssh().unwrap_or_default();

@@ -190,7 +190,7 @@ fn make_room(slots: &mut HashMap<Key, Arc<Slot>>, trust: &Arc<Trust>, now: Offse
 }
 
 /// The TLS settings towards a database.
-fn settings(
+pub(super) fn settings(
     database: &Database,
     trust: &Trust,
     identity_pem: Option<(&str, &str)>,

@@ -3,21 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sallyport_access::{Database, DatabaseName, DatabaseTlsMode};
-use sallyport_databases::postgres::startup;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use sallyport_access::{Database, DatabaseName};
+use sallyport_ca::Trust;
+use sallyport_databases::service::probe;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::AgentDatabases;
-use crate::config::HostPort;
+use super::credentials::settings;
 
-/// How often each is asked.
-const INTERVAL: Duration = Duration::from_secs(20);
 /// How long each may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The first pause after something was found that is not well.
+const SOON: Duration = Duration::from_secs(5);
 /// How many are asked at a time.
 const AT_ONCE: usize = 16;
 
@@ -28,15 +27,18 @@ pub(crate) type Found = BTreeMap<DatabaseName, Option<String>>;
 pub(crate) async fn run(databases: AgentDatabases, found: watch::Sender<Found>, stop: CancellationToken) {
     let mut changes = databases.known.view.changes();
     let forever = async {
+        let mut pause = SOON;
         loop {
             let now = look(&databases).await;
-            found.send_if_modified(|found| {
+            let is_well = now.values().all(Option::is_none);
+            let has_changed = found.send_if_modified(|found| {
                 let changed = *found != now;
                 *found = now;
                 changed
             });
+            pause = next(pause, databases.check_interval, is_well, has_changed);
             tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
+                () = tokio::time::sleep(pause) => {}
                 // There may be another one to be asked.
                 changed = changes.changed() => if changed.is_err() { return },
             }
@@ -48,6 +50,15 @@ pub(crate) async fn run(databases: AgentDatabases, found: watch::Sender<Found>, 
     }
 }
 
+/// How long to wait: what is not well is asked again soon, and less and less often while it stays so.
+fn next(pause: Duration, interval: Duration, is_well: bool, has_changed: bool) -> Duration {
+    match (is_well, has_changed) {
+        (true, _) => interval,
+        (false, true) => SOON.min(interval),
+        (false, false) => pause.saturating_mul(2).min(interval),
+    }
+}
+
 async fn look(databases: &AgentDatabases) -> Found {
     let mut waiting = databases.served().into_iter();
     let mut asking = JoinSet::new();
@@ -56,7 +67,8 @@ async fn look(databases: &AgentDatabases) -> Found {
         while asking.len() < AT_ONCE
             && let Some(database) = waiting.next()
         {
-            asking.spawn(async move { (database.name.clone(), probe(&database).await.err()) });
+            let trust = databases.known.view.trust();
+            asking.spawn(async move { (database.name.clone(), ask(&database, &trust).await.err()) });
         }
         match asking.join_next().await {
             Some(Ok((name, problem))) => drop(found.insert(name, problem)),
@@ -66,26 +78,29 @@ async fn look(databases: &AgentDatabases) -> Found {
     }
 }
 
-/// Asks for TLS, as every session does, and goes away.
-async fn probe(database: &Database) -> Result<(), String> {
-    let asking = async {
-        let address: HostPort =
-            database.address.parse().map_err(|problem| format!("the address {problem}"))?;
-        let mut stream = TcpStream::connect((address.host.as_str(), address.port))
-            .await
-            .map_err(|error| error.to_string())?;
-        stream.write_all(&startup::ask_for_tls()).await.map_err(|error| error.to_string())?;
-        let answer =
-            stream.read_u8().await.map_err(|_| "it closed the connection without a word".to_owned())?;
-        match answer {
-            startup::ACCEPTED => Ok(()),
-            startup::DECLINED if database.tls.mode == DatabaseTlsMode::Disabled => Ok(()),
-            startup::DECLINED => Err("it does not speak TLS (ssl = off in its configuration)".to_owned()),
-            _ => Err("what answers there is not PostgreSQL".to_owned()),
+/// Makes a connection as every session does, and ends it in order before it says who it is: the agent has credentials for
+/// sessions of users alone.
+async fn ask(database: &Database, trust: &Trust) -> Result<(), String> {
+    let tls = settings(database, trust, None).map_err(|error| error.to_string())?;
+    probe(database, tls, PATIENCE).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_well_is_asked_again_soon_and_not_for_ever() {
+        let minute = Duration::from_secs(60);
+        let mut pause = next(minute, minute, false, true);
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            pauses.push(pause.as_secs());
+            pause = next(pause, minute, false, false);
         }
-    };
-    let answered = tokio::time::timeout(PATIENCE, asking).await;
-    answered
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
-        .map_err(|problem| format!("{}: {problem}", database.address))
+        assert_eq!(pauses, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(next(SOON, minute, true, true), minute);
+        let second = Duration::from_secs(1);
+        assert_eq!(next(second, second, false, true), second);
+    }
 }

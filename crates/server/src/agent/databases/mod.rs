@@ -67,6 +67,7 @@ pub(crate) struct AgentDatabases {
     sink: Arc<dyn Sink>,
     service: Service,
     door: Arc<Door>,
+    check_interval: Duration,
 }
 
 impl std::fmt::Debug for AgentDatabases {
@@ -95,7 +96,8 @@ impl AgentDatabases {
             agent_id: id.to_string(),
             patience: PATIENCE,
         });
-        Ok(Self { known, host, sink, service, door: Arc::default() })
+        let check_interval = section.database_check_interval;
+        Ok(Self { known, host, sink, service, door: Arc::default(), check_interval })
     }
 
     /// Serves one stream of a client to its end.

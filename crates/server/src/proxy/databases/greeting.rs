@@ -5,10 +5,13 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::startup::{self, First};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use sallyport_wire::detect::{Verdict, detect};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::server::TlsStream;
 use tonic::Status;
 
 use super::client::{Client, Native};
+use crate::listener::Rewind;
 
 /// Requests for encryption inside a connection that has it.
 const MOST_REQUESTS: usize = 3;
@@ -112,8 +115,44 @@ pub(crate) async fn refuse_unfit<T: AsyncRead + AsyncWrite + Send>(stream: T) {
     answer_startup(stream, &refusal).await;
 }
 
+/// Tells a database client that began with TLS and said in it by no ALPN what it speaks: PostgreSQL requires that, since a
+/// client could be led to another service otherwise (§53.2.10), and says so in these words. Gives back what is no such client.
+pub(crate) async fn no_database_client<T>(
+    mut stream: TlsStream<T>,
+    patience: Duration,
+) -> Option<Rewind<TlsStream<T>>>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let mut ahead = BytesMut::new();
+    if stream.get_ref().1.alpn_protocol().is_some() {
+        return Some(Rewind::new(Bytes::new(), stream));
+    }
+    let reading = async {
+        while detect(&ahead) == Verdict::NeedMore {
+            if stream.read_buf(&mut ahead).await? == 0 {
+                break;
+            }
+        }
+        std::io::Result::Ok(())
+    };
+    // Who leaves or says nothing is no database client, and HTTP has a patience of its own.
+    let _ = tokio::time::timeout(patience, reading).await;
+    let ahead = ahead.freeze();
+    if detect(&ahead) != Verdict::Postgres {
+        return Some(Rewind::new(ahead, stream));
+    }
+    let refusal = Refusal::new(
+        SqlState::ProtocolViolation,
+        "received direct SSL connection request without ALPN protocol negotiation extension",
+    )
+    .hint("sslnegotiation=direct takes a libpq of version 17 or later; leave it away, or use sslnegotiation=postgres");
+    answer_startup(Rewind::new(ahead, stream), &refusal).await;
+    None
+}
+
 /// A client reads an answer only after it has asked.
-async fn answer_startup<T: AsyncRead + AsyncWrite + Send>(stream: T, refusal: &Refusal) {
+pub(super) async fn answer_startup<T: AsyncRead + AsyncWrite + Send>(stream: T, refusal: &Refusal) {
     let mut client = Native::new(stream);
     let mut ahead = BytesMut::new();
     let asked = tokio::time::timeout(LAST_WORDS, first_packet(&mut client, &mut ahead)).await;

@@ -3,6 +3,7 @@
 
 mod cancels;
 mod client;
+mod crowded;
 mod fresh;
 mod greeting;
 mod relay;
@@ -32,9 +33,10 @@ use tracing::{Instrument, Span, info, info_span, warn};
 use self::cancels::{Cancels, Registered};
 pub(crate) use self::client::{Answer, Grpc, connected};
 use self::client::{Client, Native};
+use self::crowded::CROWDED_HINT;
 pub(crate) use self::fresh::FreshKeys;
 use self::greeting::{Denied, first_packet, say};
-pub(crate) use self::greeting::{refuse_plain, refuse_stranger, refuse_unfit};
+pub(crate) use self::greeting::{no_database_client, refuse_plain, refuse_stranger, refuse_unfit};
 use self::word::Words;
 use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
 use crate::ServerError;
@@ -166,7 +168,12 @@ impl Databases {
             }
         };
         let startup = match first {
-            First::Cancel(key) => return self.cancel(&key, guest.client),
+            First::Cancel(key) => {
+                self.cancel(&key, guest.client);
+                // A client that asks inside TLS takes an end without close_notify for a request that was not heard.
+                let _ = tokio::time::timeout(CUT_GRACE, client.finish()).await;
+                return;
+            }
             First::Startup(startup) => startup,
             // Answered on the way.
             First::Tls | First::Gssapi => return,
@@ -308,12 +315,13 @@ impl Databases {
         }
         let counted = self.dialler.sessions.begin(permit.user()).map_err(|too_many| {
             let text = format!(
-                "you have {} connections through this proxy, which is the most allowed",
+                "you have {} ways to nodes and databases through this proxy, as many as one user may have \
+                 (proxy.limits.sessions_per_user)",
                 too_many.bound
             );
             Denied::new(
                 "too_many_sessions",
-                Refusal::new(SqlState::TooManyConnections, text).hint("close some and try again"),
+                Refusal::new(SqlState::TooManyConnections, text).hint(CROWDED_HINT),
             )
         })?;
         drop(deciding);

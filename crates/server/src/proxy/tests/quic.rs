@@ -169,17 +169,38 @@ async fn a_lock_ends_what_goes_by_quic() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_carriers_count_against_one_limit() {
-    let rig = Rig::with(Limits { connections_per_address: 3, ..Limits::default() }).await;
-    let (_node, alice) = (rig.echo("web-1").await, rig.user("alice"));
+    let limits = Limits { connections_per_address: 3, connections_per_user: 2, ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    let (_node, alice, bob) = (rig.echo("web-1").await, rig.user("alice"), rig.user("bob"));
     let first = rig.quic(Some(&alice), GRPC).await.unwrap();
     let mut first = channel(first).await.map(|channel| open_echo(channel, "web-1")).unwrap().await;
-    let _second = rig.tls_to_proxy(Some(&alice), &[alpn::H2]).await.unwrap();
-    assert!(rig.quic(Some(&alice), GRPC).await.is_err(), "the tunnel, one by QUIC and one by TCP are three");
+    let _second = rig.channel(&alice).await;
+    let third = async || {
+        let stream = rig.quic(Some(&alice), GRPC).await.unwrap();
+        open(channel(stream).await.unwrap(), "web-1", "alice").await
+    };
+    let refused = third().await.err().unwrap();
+    assert_eq!(
+        refused.code(),
+        tonic::Code::ResourceExhausted,
+        "one by QUIC and one by TCP are two: {refused:?}"
+    );
     first.send("still here").await;
     assert_eq!(first.read(10).await, b"still here");
     drop(first);
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while rig.quic(Some(&alice), GRPC).await.is_err() {
+    while third().await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "a place comes free");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Whoever has not said who they are counts for the address, by TCP for those by QUIC as well.
+    let mut strangers = Vec::new();
+    while rig.quic(Some(&bob), GRPC).await.is_ok() {
+        assert!(tokio::time::Instant::now() < deadline, "the address has no bound");
+        strangers.push(tokio::net::TcpStream::connect(rig.address).await.unwrap());
+    }
+    drop(strangers);
+    while rig.quic(Some(&bob), GRPC).await.is_err() {
         assert!(tokio::time::Instant::now() < deadline, "a place comes free");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -157,7 +157,7 @@ impl Target {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
                 let serving = serving.clone();
-                tokio::spawn(async move { serving.serve(stream, peer).await });
+                tokio::spawn(async move { serving.serve(stream, peer, Arc::new(|_| Ok(()))).await });
             }
         });
         self.jump = Some(jump);

@@ -115,7 +115,7 @@ impl Stand {
                 let (stream, peer) = listener.accept().await.unwrap();
                 let (jump, endings) = (Arc::clone(&serving), Arc::clone(&endings));
                 tokio::spawn(async move {
-                    let outcome = jump.serve(stream, peer).await;
+                    let outcome = jump.serve(stream, peer, Arc::new(|_| Ok(()))).await;
                     endings.lock().unwrap().push(match outcome {
                         Ok(()) => "done".to_owned(),
                         Err(error) => error.to_string(),

@@ -1,0 +1,123 @@
+//! One user's connections are in nobody else's way.
+
+use sallyport_access::{HostId, HostRole};
+use sallyport_databases::postgres::startup::Startup;
+use sallyport_wire::alpn;
+use sallyport_wire::tunnel::{self, Tunnel};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tonic::Code;
+
+use super::rig::{Pair, Rig, rest, until};
+use crate::config::Limits;
+
+const FEW: usize = 3;
+/// `db.session.refused`.
+const DATABASE_REFUSED: &str = "SP2202W";
+
+async fn few() -> Rig {
+    let limits = Limits { connections_per_address: 4, connections_per_user: FEW, ..Limits::default() };
+    Rig::with(limits).await
+}
+
+/// A connection of a database client that has said nothing yet.
+async fn database(rig: &Rig, pair: &Pair) -> TlsStream<TcpStream> {
+    let stream = rig.tls_to_proxy(Some(pair), &[alpn::POSTGRESQL]).await;
+    stream.expect("the address has room")
+}
+
+/// What a database client reads to its hello, in words.
+async fn answer(mut stream: TlsStream<TcpStream>) -> String {
+    let parameters = vec![("user".to_owned(), "app".to_owned())];
+    stream.write_all(&Startup { minor: 0, parameters }.to_bytes()).await.unwrap();
+    String::from_utf8_lossy(&rest(&mut stream).await).into_owned()
+}
+
+/// Opens as many connections as a user may have, of all kinds.
+async fn fill(rig: &Rig, pair: &Pair) -> Vec<TlsStream<TcpStream>> {
+    let mut held = Vec::new();
+    for _ in 0..FEW {
+        held.push(database(rig, pair).await);
+    }
+    until("all to be counted", || rig.service.limiter.of_user("alice") == FEW).await;
+    held
+}
+
+#[tokio::test]
+async fn a_user_with_all_connections_that_one_may_have_leaves_the_address_to_others() {
+    let rig = few().await;
+    let (alice, bob) = (rig.user("alice"), rig.user("bob"));
+    let mut held = fill(&rig, &alice).await;
+    // More than the address may have in all.
+    for _ in 0..4 {
+        let said = answer(database(&rig, &alice).await).await;
+        assert!(said.contains("53300") && said.contains("3 connections to this proxy"), "{said}");
+        assert!(said.contains("proxy.limits.connections_per_user") && said.contains("pool"), "{said}");
+    }
+    let said = answer(database(&rig, &bob).await).await;
+    assert!(said.contains("3D000"), "bob is served: {said}");
+    until("all to be on record", || {
+        let crowded = rig.waiting_events().into_iter().filter(|event| {
+            (&event["code"], &event["user"]) == (&DATABASE_REFUSED.into(), &"alice".into())
+                && event["fields"]["reason"] == "too_many_connections"
+                && event["fields"]["sqlstate"] == "53300"
+        });
+        crowded.count() == 4
+    })
+    .await;
+    held.pop();
+    until("room for another", || rig.service.limiter.of_user("alice") < FEW).await;
+    let said = answer(database(&rig, &alice).await).await;
+    assert!(said.contains("3D000"), "{said}");
+}
+
+#[tokio::test]
+async fn other_clients_of_a_user_with_too_many_connections_are_told_so() {
+    use sallyport_ssh::client::{Credentials, Settings, connect_to_proxy};
+    let rig = few().await;
+    let (_, _tunnel) = rig.echo("web-1").await;
+    let alice = rig.user("alice");
+    let held = fill(&rig, &alice).await;
+    let status = rig.open(&alice, "web-1", "deploy").await.err().unwrap();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("proxy.limits.connections_per_user"), "{status:?}");
+    let tcp = TcpStream::connect(rig.address).await.unwrap();
+    let credentials = Credentials::from_openssh(&alice.ssh_key, &alice.ssh_certificate).unwrap();
+    let settings = || Settings {
+        login: "alice".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        trust: std::sync::Arc::new(rig.trust()),
+        keepalive: None,
+        agent: None,
+    };
+    assert!(connect_to_proxy(tcp, &credentials, settings()).await.is_err());
+    let told = |event: &serde_json::Value| event["fields"]["reason"] == "too_many_connections";
+    until("both to be on record", || rig.waiting_events().iter().filter(|event| told(event)).count() == 2)
+        .await;
+    drop(held);
+    until("room for another", || rig.service.limiter.of_user("alice") == 0).await;
+    let tcp = TcpStream::connect(rig.address).await.unwrap();
+    connect_to_proxy(tcp, &credentials, settings()).await.unwrap().disconnect().await;
+    assert!(rig.open(&alice, "web-1", "deploy").await.is_ok());
+}
+
+#[tokio::test]
+async fn tunnels_of_hosts_count_neither_for_users_nor_for_their_address() {
+    let rig = few().await;
+    let mut tunnels = Vec::new();
+    // More than the address may have.
+    for number in 0..6 {
+        let id = HostId::new();
+        let pair = rig.host(id, &format!("web-{number}"), HostRole::Node);
+        let tls = rig.tls_to_proxy(Some(&pair), &[alpn::TUNNEL]).await.unwrap();
+        tunnels.push(Tunnel::client(tls, tunnel::Config::default()));
+        until("the tunnel", || rig.service.hub.tunnels(&id) == 1).await;
+    }
+    let alice = rig.user("alice");
+    let held = fill(&rig, &alice).await;
+    let id = HostId::new();
+    let _tunnel = rig.tunnel(id, "web-9").await;
+    assert_eq!(rig.service.hub.tunnels(&id), 1);
+    drop(held);
+}
