@@ -109,6 +109,10 @@ fn databases_get_what_openssl_takes() {
     );
     assert!(said.contains(&format!("ssl_cert_file = '{server}.crt'")), "{said}");
     ok(sign(&["--format", "db-client", "--user", "app", "--out", &at("app"), "--algorithm", "ecdsa-p256"]));
+    // Not the ten minutes of one that an agent has made for a session.
+    let lasts =
+        Command::new("openssl").args(["x509", "-noout", "-checkend", "3000", "-in", &at("app.crt")]).output();
+    ok(lasts.unwrap());
     for name in ["server.key", "server.crt", "server.cas", "app.key"] {
         assert_eq!(fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
     }

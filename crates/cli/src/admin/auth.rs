@@ -69,7 +69,8 @@ pub(super) struct Sign {
 enum Kind {
     /// A database server: PATH.key, PATH.crt, and PATH.cas, the CA of those who log in to it.
     Db,
-    /// A client that logs in to a database: PATH.key, PATH.crt, and PATH.cas, the CA of database servers.
+    /// A client that logs in to a database: PATH.key, PATH.crt, and PATH.cas, the CA of database servers. As long as may be,
+    /// an hour where the configuration says nothing.
     DbClient,
     /// A stock OpenSSH server: PATH, PATH.pub, PATH-cert.pub, and PATH.cas for TrustedUserCAKeys.
     OpensshHost,
@@ -136,13 +137,18 @@ async fn sign(authority: &Authority, args: Sign) -> CliResult {
     let policy = certs::issuance(authority).await?;
     let policy = policy.kinds.into_iter().find(|policy| policy.kind == needs.kind).unwrap_or_default();
     let keys = Keys::prepare(&args, &needs, &policy)?;
+    let ttl = match (args.ttl, args.format) {
+        // The default is for agents, which have one made for each session; a program that finds a file comes later.
+        (None, Kind::DbClient) => policy.max,
+        (ttl, _) => ttl.map(convert::duration_to_proto),
+    };
     let request = SignCertificateRequest {
         kind: needs.kind.to_owned(),
         subject,
         names,
         ssh_public_key: keys.ssh_line.clone(),
         tls_public_key: keys.spki.clone().into(),
-        ttl: args.ttl.map(convert::duration_to_proto),
+        ttl,
     };
     let made = authority
         .certificates()
