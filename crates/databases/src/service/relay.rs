@@ -31,6 +31,9 @@ use crate::postgres::message::encode;
 const LEAST_BYTES: usize = 4 * 1024;
 const MOST_BYTES: usize = 64 * 1024;
 
+/// What a server may have to say to a client that has said goodbye. A server that cannot send its result ends the statement, too.
+const MOST_UNREAD_BYTES: u64 = 16 << 20;
+
 /// How long what is to be recorded waits for more of it.
 const GATHERED: Duration = Duration::from_millis(200);
 
@@ -401,8 +404,12 @@ where
     S: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
+    let before = down.carried;
     loop {
         down.buffer.advance(std::mem::take(&mut down.go));
+        if down.carried - before > MOST_UNREAD_BYTES {
+            return End::ClientGone;
+        }
         let in_order = match down.fill().await {
             Ok(0) => true,
             Ok(_) => {

@@ -164,6 +164,19 @@ async fn a_statement_finishes_in_whose_middle_the_client_says_goodbye() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_without_end_is_not_read_for_a_client_that_has_said_goodbye() {
+    let world = World::paced("", |pace| pace.goodbye = Duration::from_millis(100));
+    world.postgres.sql("create role app login");
+    let mut client = Client::ready(&world, "app").await;
+    let sql = b"select repeat('x', 1000) from generate_series(1, 1000000000)\0";
+    client.say(&[(b'Q', sql), (b'X', b"")]).await;
+    world.quiet().await;
+    assert_eq!(processes(&world, "app"), "0");
+    let query = world.event(Code::DatabaseQuery).await;
+    assert_eq!(query.fields["unanswered"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_after_a_goodbye_ends_with_a_lock_and_at_its_bound() {
     let quick = Duration::from_millis(100);
     let world = World::paced("", |pace| {
