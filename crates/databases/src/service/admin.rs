@@ -16,8 +16,11 @@ use crate::postgres::startup::{CancelKey, Startup};
 
 /// Roles belong to the whole server, and advisory locks to one of its databases: everybody who makes users meets in this one.
 pub(super) const MEETING: &str = "postgres";
-/// Most rows of an answer.
+/// Most rows of an answer, and most bytes of them: roles of a user and numbers of processes are few and short.
 const MOST_ROWS: usize = 4096;
+const MOST_ROW_BYTES: usize = 1 << 20;
+/// Most bytes of an answer with all that comes before its end, such as notices and rows beyond those.
+const MOST_ANSWER_BYTES: usize = 16 << 20;
 
 /// A connection of that account.
 pub(super) struct Admin<S = Upstream> {
@@ -67,14 +70,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Admin<S> {
     /// Runs one statement. The values of its rows are text.
     ///
     /// # Errors
-    /// [`ConnectError::Server`] when the server refuses it.
+    /// [`ConnectError::Server`] when the server refuses it; [`ConnectError::Protocol`] where it answers with more than is asked for,
+    /// after which the connection is of no use.
     pub(super) async fn run(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, ConnectError> {
         self.wire.send(&encode(b'Q', &[sql.as_bytes(), b"\0"].concat())).await?;
         let (mut rows, mut failed) = (Vec::new(), None);
+        let (mut kept, mut read) = (0, 0);
         loop {
             let (kind, content) = self.wire.message().await?;
+            read += content.len();
+            if read > MOST_ANSWER_BYTES {
+                return Err(self.wire.wrong("an answer that is longer than any that is asked for"));
+            }
             match kind {
-                b'D' if rows.len() < MOST_ROWS => rows.push(values(&content)),
+                b'D' => {
+                    let row = values(&content);
+                    let length = |value: &Option<String>| value.as_ref().map_or(0, String::len);
+                    kept += row.iter().map(|value| size_of_val(value) + length(value)).sum::<usize>();
+                    if rows.len() == MOST_ROWS || kept > MOST_ROW_BYTES {
+                        // What is decided by half of an answer is decided wrongly.
+                        return Err(self.wire.wrong("more rows than are asked for"));
+                    }
+                    rows.push(row);
+                }
                 b'E' => {
                     let Told { code, message, .. } = Told::read(&content, Encoding::Utf8);
                     let fatal = Some(ConnectError::Server { code, message, bytes: encode(kind, &content) });
@@ -115,6 +133,41 @@ pub(super) fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What comes of an answer with so many rows of so many bytes, and notices before them.
+    async fn answered(notices: usize, rows: usize, bytes: usize) -> Result<usize, ConnectError> {
+        let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        let server = async move {
+            let length = u32::try_from(bytes).unwrap().to_be_bytes();
+            let row = encode(b'D', &[&[0, 1][..], &length, &vec![b'x'; bytes]].concat());
+            let notice = encode(b'N', &vec![b'x'; 8000]);
+            for message in std::iter::repeat_n(&notice, notices).chain(std::iter::repeat_n(&row, rows)) {
+                // It is not read to its end where it is too long.
+                if theirs.write_all(message).await.is_err() {
+                    return;
+                }
+            }
+            let _ = theirs.write_all(&encode(b'Z', b"I")).await;
+        };
+        let client = async move { Admin::over(ours).run("select").await.map(|rows| rows.len()) };
+        tokio::join!(client, server).0
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_bounded_by_rows_and_by_bytes() {
+        assert_eq!(answered(1, 4096, 63).await.unwrap(), 4096);
+        for (notices, rows, bytes) in [(0, 4097, 63), (0, 4000, 8000), (0, 140, 8000), (3000, 1, 1)] {
+            let refused = answered(notices, rows, bytes).await.unwrap_err();
+            assert!(matches!(refused, ConnectError::Protocol { .. }), "{rows} of {bytes}: {refused}");
+        }
+        // A row of many values, which take more than their bytes.
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let row = encode(b'D', &[&4000_u16.to_be_bytes()[..], &[0xff; 16_000]].concat());
+        let rows = std::iter::repeat_n(row, 20).flatten().collect::<Vec<u8>>();
+        let end = encode(b'Z', b"I");
+        theirs.write_all(&[rows, end].concat()).await.unwrap();
+        assert!(Admin::over(ours).run("select").await.is_err());
+    }
 
     #[test]
     fn names_cannot_end_their_quotes() {

@@ -418,7 +418,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         (self.stream, self.buffer)
     }
 
-    fn wrong(&self, what: &str) -> ConnectError {
+    pub(super) fn wrong(&self, what: &str) -> ConnectError {
         ConnectError::Protocol { address: self.address.clone(), what: what.to_owned() }
     }
 
