@@ -43,6 +43,9 @@ pub enum DatabaseFrame {
         /// Their values, where the roles have them recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parameters: Option<Vec<Parameter>>,
+        /// As for [`Statement::doubtful`], of their texts.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        doubtful: bool,
     },
     /// What was bound is run.
     Execute {
@@ -126,6 +129,19 @@ pub enum DatabaseFrame {
         /// From the message to this, in microseconds.
         took_us: u64,
     },
+    /// The server is ready for the next message (`ReadyForQuery`). Recorded where this says something that the results before it
+    /// do not: what a pipeline did is there to stay, or the transaction is in another state.
+    Ready {
+        /// The `Query`, `FunctionCall` or `Sync` that is answered by this.
+        of: u64,
+        /// What the session is in.
+        transaction: Transaction,
+    },
+    /// The server reads what the client says in another encoding from here on.
+    Encoding {
+        /// As the server calls it.
+        name: String,
+    },
     /// The server remarked something.
     Notice {
         /// `WARNING`, `NOTICE`, `INFO`, ...
@@ -185,6 +201,22 @@ pub struct Statement {
     /// Where the text is not what the client has sent byte for byte: that, in base64; of a beginning and an end, two pieces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub base64: Vec<String>,
+    /// Whether the server may have read it in another encoding than it was read in here: it has other characters than those of ASCII,
+    /// and was sent before all that came before it was answered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubtful: bool,
+}
+
+/// The state of a session's transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transaction {
+    /// None is open.
+    None,
+    /// One is open.
+    Open,
+    /// An error has failed the one that is open.
+    Failed,
 }
 
 /// The value of a parameter.
@@ -262,6 +294,7 @@ mod tests {
             statement: "s1".to_owned(),
             count: 3,
             parameters: Some(parameters),
+            doubtful: false,
         };
         assert!(text(bind).contains(r#""parameters":["null",{"text":"a"},{"binary":"00ff"}]"#));
         let long = Statement {

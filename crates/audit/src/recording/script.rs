@@ -6,7 +6,7 @@
 //! a backslash or anything but plain characters are written as `E'...'`.
 
 use super::database::Parameter;
-use super::sql::{Blocks, Kind, Token, Tokens, Unclear};
+use super::sql::{Blocks, Kind, Token, Tokens, Unclear, statements};
 use std::borrow::Cow;
 
 /// A longer value of a parameter may have been cut.
@@ -34,6 +34,8 @@ pub(super) fn live(text: &str, count: u16, values: Option<&[Parameter]>) -> Resu
         (count, Some(values)) if values.len() == usize::from(count) => Some(values),
         _ => return Err("not all of its parameters are on record"),
     };
+    // What is unclear about its statements is so for each of them.
+    statements(text)?;
     let mut writer = Writer { values, ..Writer::default() };
     for token in Tokens::new(text) {
         writer.token(&token?)?;
@@ -157,10 +159,6 @@ impl Writer<'_> {
 
     fn plain(&mut self, token: &Token<'_>, quote: char) -> Result<(), Unclear> {
         let content = &token.content;
-        if content.contains('\\') {
-            // By a setting that is not followed here, the text goes on behind a quote.
-            return Err("a setting decides where its text with a backslash ends");
-        }
         if is_plain(content) {
             if matches!(content, Cow::Owned(_)) {
                 self.anew = true;
@@ -231,8 +229,7 @@ impl Writer<'_> {
 
     /// Texts of other kinds, which have no form for other characters.
     fn as_it_is(&mut self, token: &Token<'_>) -> Result<(), Unclear> {
-        let backslash = token.kind == Kind::National && token.content.contains('\\');
-        if backslash || !is_plain(token.raw) || matches!(token.content, Cow::Owned(_)) {
+        if !is_plain(token.raw) || matches!(token.content, Cow::Owned(_)) {
             return Err("it has a text whose form holds plain characters alone");
         }
         self.out.push_str(token.raw);

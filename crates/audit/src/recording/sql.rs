@@ -3,7 +3,15 @@
 //! What the scanners of the server and of psql, or of their versions, could take in two ways is an error here: a reader
 //! sees it in the record all the same, and a script must not hold it.
 
+mod names;
+mod statements;
+mod tags;
+
 use std::borrow::Cow;
+
+pub use names::{Change, changes};
+pub use statements::{Blocks, statements};
+pub use tags::{Answers, Ending, fits};
 
 /// Why a text cannot be taken apart.
 pub type Unclear = &'static str;
@@ -112,7 +120,7 @@ fn token(text: &str) -> Read<'_> {
         (b'\'', ..) => quoted(text, Kind::Plain, 1),
         (b'E' | b'e', b'\'', _) => quoted(text, Kind::Escaped, 2),
         (b'N' | b'n', b'\'', _) => quoted(text, Kind::National, 2),
-        (b'B' | b'b' | b'X' | b'x', b'\'', _) => quoted(text, Kind::Bits, 2),
+        (b'B' | b'b' | b'X' | b'x', b'\'', _) => bits(text),
         (b'U' | b'u', b'&', b'\'') => quoted(text, Kind::Unicode, 3),
         (b'"', ..) => name(text, Kind::Name, 1),
         (b'U' | b'u', b'&', b'"') => name(text, Kind::UnicodeName, 3),
@@ -243,6 +251,15 @@ fn goes_on(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
+/// In a string of bits two quotes are not one: a text begins with the second, whose end a setting decides.
+fn bits(text: &str) -> Read<'_> {
+    let read = quoted(text, Kind::Bits, 2)?;
+    match &read {
+        (_, _, Some(digits)) if digits.chars().all(|c| c.is_ascii_hexdigit()) => Ok(read),
+        _ => Err("a string of bits has other characters than digits"),
+    }
+}
+
 fn name(text: &str, kind: Kind, opening: usize) -> Read<'_> {
     const OPEN: Unclear = "it ends inside quotes";
     let bytes = text.as_bytes();
@@ -268,192 +285,6 @@ fn dollar(text: &str) -> Read<'_> {
     let length = inside.find(delimiter).ok_or("it ends inside quotes")?;
     let content = inside.get(..length).map(Cow::Borrowed);
     Ok((Kind::Dollar, opening + length + opening, content))
-}
-
-/// The statements of a text: what stands between semicolons, without what is empty, each with its tokens but for blanks and
-/// comments.
-///
-/// # Errors
-/// What is unclear about it.
-pub fn statements(text: &str) -> Result<Vec<Vec<Token<'_>>>, Unclear> {
-    let (mut all, mut one, mut blocks) = (Vec::new(), Vec::new(), Blocks::default());
-    for token in Tokens::new(text) {
-        let token = token?;
-        blocks.take(&token);
-        match token.kind {
-            Kind::Space | Kind::Comment => {}
-            Kind::Semicolon if blocks.is_outside() => {
-                if !one.is_empty() {
-                    all.push(std::mem::take(&mut one));
-                }
-                blocks = Blocks::default();
-            }
-            _ => one.push(token),
-        }
-    }
-    if !one.is_empty() {
-        all.push(one);
-    }
-    if blocks.is_outside() { Ok(all) } else { Err("it ends inside parentheses or a block") }
-}
-
-/// Where a semicolon ends a statement, as psql finds it: not between parentheses, nor in the body of a function
-/// (`CREATE FUNCTION ... BEGIN ATOMIC ... END`).
-#[derive(Debug, Default)]
-pub struct Blocks {
-    parentheses: u32,
-    begun: u32,
-    words: usize,
-    /// The first letters of the first words, as far as they are those of `CREATE OR REPLACE FUNCTION` or `PROCEDURE`.
-    first: [u8; 4],
-}
-
-impl Blocks {
-    /// The next token of a statement.
-    pub fn take(&mut self, token: &Token<'_>) {
-        match token.kind {
-            Kind::Open => self.parentheses += 1,
-            Kind::Close => self.parentheses = self.parentheses.saturating_sub(1),
-            Kind::Word if token.raw.is_ascii() => self.word(&token.raw.to_ascii_lowercase()),
-            _ => {}
-        }
-    }
-
-    fn word(&mut self, word: &str) {
-        if matches!(word, "create" | "function" | "procedure" | "or" | "replace")
-            && let (Some(place), Some(letter)) = (self.first.get_mut(self.words), word.bytes().next())
-        {
-            *place = letter;
-        }
-        self.words += 1;
-        let has_body = matches!(self.first, [b'c', b'f' | b'p', ..] | [b'c', b'o', b'r', b'f' | b'p']);
-        if has_body && self.parentheses == 0 {
-            match word {
-                "begin" => self.begun += 1,
-                "case" if self.begun > 0 => self.begun += 1,
-                "end" => self.begun = self.begun.saturating_sub(1),
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether a semicolon here ends the statement.
-    #[must_use]
-    pub fn is_outside(&self) -> bool {
-        self.parentheses == 0 && self.begun == 0
-    }
-}
-
-/// What a statement has changed about the statements and portals that messages of the protocol name, too.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// `PREPARE`: this name has this statement.
-    Prepared {
-        /// Without quotes, as the server has it.
-        name: Vec<u8>,
-        /// From behind `AS`.
-        text: String,
-    },
-    /// `DEALLOCATE` of one.
-    Deallocated(Vec<u8>),
-    /// `DEALLOCATE ALL`.
-    DeallocatedAll,
-    /// `DISCARD ALL`: portals, too.
-    Discarded,
-    /// `DECLARE` or `CLOSE` of a cursor: a portal of this name is another one now, or gone.
-    Portal(Vec<u8>),
-    /// `CLOSE ALL`.
-    PortalsAll,
-    /// One of these, of which the text that says what it was about is not known.
-    Unknown,
-}
-
-/// Longest name of a statement or portal that the server tells apart (`NAMEDATALEN` less one).
-const NAME_BYTES: usize = 63;
-
-impl Change {
-    /// Whether the server's tag of a result is that of such a statement.
-    #[must_use]
-    pub fn is_told_by(tag: &str) -> bool {
-        matches!(
-            tag,
-            "PREPARE"
-                | "DEALLOCATE"
-                | "DEALLOCATE ALL"
-                | "DISCARD ALL"
-                | "DECLARE CURSOR"
-                | "CLOSE CURSOR"
-                | "CLOSE CURSOR ALL"
-        )
-    }
-
-    /// By the server's tag, and the text of the message with the statement as its result of this number, counted from 0. Without
-    /// a whole text only what the tag says is known.
-    #[must_use]
-    pub fn read(tag: &str, text: Option<&str>, result: usize) -> Self {
-        match tag {
-            "DEALLOCATE ALL" => return Self::DeallocatedAll,
-            "DISCARD ALL" => return Self::Discarded,
-            "CLOSE CURSOR ALL" => return Self::PortalsAll,
-            _ => {}
-        }
-        let statements = text.and_then(|text| statements(text).ok());
-        let tokens = statements.as_ref().and_then(|statements| statements.get(result));
-        tokens.and_then(|tokens| Self::of(tag, tokens, text.unwrap_or_default())).unwrap_or(Self::Unknown)
-    }
-
-    fn of(tag: &str, tokens: &[Token<'_>], text: &str) -> Option<Self> {
-        let word = |index: usize, word: &str| {
-            tokens
-                .get(index)
-                .is_some_and(|token| token.kind == Kind::Word && token.raw.eq_ignore_ascii_case(word))
-        };
-        match tag {
-            "DECLARE CURSOR" if word(0, "declare") => Some(Self::Portal(named(tokens.get(1)?)?)),
-            "CLOSE CURSOR" if word(0, "close") => Some(Self::Portal(named(tokens.get(1)?)?)),
-            "DEALLOCATE" if word(0, "deallocate") => {
-                // A statement may be called `prepare`.
-                let with = word(1, "prepare") && tokens.len() > 2;
-                Some(Self::Deallocated(named(tokens.get(if with { 2 } else { 1 })?)?))
-            }
-            "PREPARE" if word(0, "prepare") => {
-                let name = named(tokens.get(1)?)?;
-                let mut depth = 0_usize;
-                let begin = tokens.iter().skip(2).position(|token| {
-                    match token.kind {
-                        Kind::Open => depth += 1,
-                        Kind::Close => depth = depth.saturating_sub(1),
-                        _ => {}
-                    }
-                    depth == 0 && token.kind == Kind::Word && token.raw.eq_ignore_ascii_case("as")
-                })?;
-                let first = offset(text, tokens.get(begin + 3)?.raw)?;
-                let last = tokens.last()?.raw;
-                let end = offset(text, last)? + last.len();
-                Some(Self::Prepared { name, text: text.get(first..end)?.to_owned() })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Where a part of a text is in it.
-fn offset(text: &str, part: &str) -> Option<usize> {
-    (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)
-}
-
-/// What the server calls what is named so.
-fn named(token: &Token<'_>) -> Option<Vec<u8>> {
-    let mut name = match token.kind {
-        Kind::Word => token.raw.to_ascii_lowercase(),
-        Kind::Name => token.content.replace("\"\"", "\""),
-        _ => return None,
-    };
-    if name.len() > NAME_BYTES {
-        let end = (0..=NAME_BYTES).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
-        name.truncate(end);
-    }
-    Some(name.into_bytes())
 }
 
 #[cfg(test)]
@@ -487,6 +318,7 @@ mod tests {
             ("--a\r'b'", vec![(Kind::Comment, "a"), (Kind::Plain, "b")]),
             ("+--a", vec![(Kind::Other, "+"), (Kind::Comment, "a")]),
             (r#"u&"d\0061" U&'x'"#, vec![(Kind::UnicodeName, r"d\0061"), (Kind::Unicode, "x")]),
+            ("b'01' X'f'\n'0'", vec![(Kind::Bits, "01"), (Kind::Bits, "f0")]),
             ("ne'a'", vec![(Kind::Word, "ne"), (Kind::Plain, "a")]),
             ("\"a\"\"b\"", vec![(Kind::Name, "a\"\"b")]),
             (
@@ -507,47 +339,10 @@ mod tests {
         }
         for unclear in [
             "'a", "E'a\\'", "/* /* */", "\"a", "$$a$", "a \\! b", "1e'a'", "1x", "$1a", "$1'a'", "1$$a$$",
-            "{", "\u{1}", "$ ",
+            "{", "\u{1}", "$ ", "b'1''0'", "x'g'",
         ] {
             assert!(Tokens::new(unclear).any(|token| token.is_err()), "{unclear:?}");
         }
-    }
-
-    #[test]
-    fn a_statement_ends_where_psql_ends_it() {
-        let count = |text| statements(text).map(|statements| statements.len());
-        assert_eq!(count(";; select 1; /* ; */ select ';';"), Ok(2));
-        assert_eq!(count("create rule r as on insert to t do (select 1; select 2); select 3"), Ok(2));
-        let body = "create or replace function f() returns int begin atomic select case when true then 1 end; select 2; end";
-        assert_eq!(count(body), Ok(1));
-        assert!(count("create function f() begin atomic select 1;").is_err());
-        assert!(count("select (1;").is_err());
-    }
-
-    #[test]
-    fn what_changes_names_is_read() {
-        let name = |name: &str| name.as_bytes().to_vec();
-        for (tag, text, result, change) in [
-            ("DEALLOCATE", "deallocate S1", 0, Change::Deallocated(name("s1"))),
-            ("DEALLOCATE", "select 1; deallocate prepare \"S\"\"1\"", 1, Change::Deallocated(name("S\"1"))),
-            ("DEALLOCATE", "deallocate prepare", 0, Change::Deallocated(name("prepare"))),
-            ("DEALLOCATE", "select 1; deallocate x", 0, Change::Unknown),
-            ("DEALLOCATE ALL", "whatever", 7, Change::DeallocatedAll),
-            (
-                "PREPARE",
-                "prepare p(int, text) as /* x */ select $1, 'as' ; ",
-                0,
-                Change::Prepared { name: name("p"), text: "select $1, 'as'".to_owned() },
-            ),
-            ("PREPARE", "prepare u&\"d\" as select 1", 0, Change::Unknown),
-            ("DECLARE CURSOR", "declare c cursor for select 1", 0, Change::Portal(name("c"))),
-            ("CLOSE CURSOR", "close c", 0, Change::Portal(name("c"))),
-        ] {
-            assert!(Change::is_told_by(tag));
-            assert_eq!(Change::read(tag, Some(text), result), change, "{text}");
-        }
-        assert_eq!(Change::read("PREPARE", None, 0), Change::Unknown);
-        assert!(!Change::is_told_by("SELECT 1"));
     }
 
     proptest! {

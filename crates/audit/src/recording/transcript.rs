@@ -1,6 +1,8 @@
 //! Sessions with databases as people read them: what was asked and how it went, as if psql had shown it.
 
 mod following;
+mod live;
+mod unit;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +11,9 @@ use sallyport_access::text;
 
 use super::database::{DatabaseFrame, Parameter, Statement};
 use super::frame::{Body, Exit, Frame, SessionMetadata};
-use super::script;
-use super::sql::{self, Change};
-use following::{Following, Said, Shown, Went, What, key};
+use super::sql::Answers;
+use following::{BEHIND, Following, Said, Shown, Went, What, key};
+use unit::{MOST_HELD, Released, Unit};
 
 /// How a transcript looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +26,6 @@ pub enum Look {
     Sql,
 }
 
-/// Statements of one pipeline that wait for its end, and lines below one, before they are written all the same.
-const MOST_HELD: usize = 10_000;
-
 const RED: &str = "31";
 const YELLOW: &str = "33";
 const DIM: &str = "2";
@@ -38,8 +37,8 @@ pub struct Transcript {
     /// The name of the database, for the prompt.
     name: String,
     following: Following,
-    /// What was run of a pipeline whose end may undo it; a script waits for that.
-    held: Vec<Said>,
+    /// What was run of a transaction whose end is not known; a script waits for that.
+    unit: Unit,
     /// The statement above.
     last: u64,
 }
@@ -49,7 +48,7 @@ impl Transcript {
     #[must_use]
     pub fn new(look: Look) -> Self {
         let following = Following::default();
-        Self { look, name: "db".to_owned(), following, held: Vec::new(), last: 0 }
+        Self { look, name: "db".to_owned(), following, unit: Unit::default(), last: 0 }
     }
 
     /// Whether a recording that begins so is one of a session with a database.
@@ -63,7 +62,12 @@ impl Transcript {
         let text = match &frame.body {
             Body::Start(metadata) => self.start(metadata),
             Body::Database(body) => self.body(body, frame.at),
-            Body::Note { text } => self.below(YELLOW, one_line(text)),
+            Body::Note { text } => {
+                self.following.gap();
+                let released = self.unit.gap();
+                let before = self.released(released);
+                before + &self.below(YELLOW, one_line(text))
+            }
             Body::Exit(exit) => {
                 let mut text = self.rest();
                 text += &match exit {
@@ -116,12 +120,13 @@ impl Transcript {
                 let statement = Arc::new(statement.clone());
                 self.says(*number, at, What::Parse { name: key(name), statement })
             }
-            DatabaseFrame::Bind { number, portal, statement, count, parameters } => {
+            DatabaseFrame::Bind { number, portal, statement, count, parameters, doubtful } => {
                 let shown = Shown {
-                    statement: None,
                     name: statement.clone(),
                     count: *count,
                     parameters: parameters.as_deref().map(Arc::from),
+                    doubt: doubtful.then_some(BEHIND),
+                    ..Shown::default()
                 };
                 self.says(*number, at, What::Bind { portal: key(portal), statement: key(statement), shown })
             }
@@ -136,7 +141,7 @@ impl Transcript {
                 let text = format!("-- function call {function}");
                 let statement = Some(Arc::new(Statement { text, ..Statement::default() }));
                 let parameters = parameters.as_deref().map(Arc::from);
-                let shown = Shown { statement, name: String::new(), count: *count, parameters };
+                let shown = Shown { statement, count: *count, parameters, ..Shown::default() };
                 self.says(*number, at, What::Function(shown))
             }
             DatabaseFrame::Result { of, tag, rows, bytes, took_us } => {
@@ -165,6 +170,15 @@ impl Transcript {
                     Some(of) => self.fails(*of, line),
                     None => self.below(RED, line),
                 }
+            }
+            DatabaseFrame::Ready { of, transaction } => {
+                let text = self.settles(of.saturating_add(1));
+                let released = self.unit.ready(*transaction);
+                text + &self.released(released)
+            }
+            DatabaseFrame::Encoding { name } => {
+                self.following.reads_otherwise();
+                self.below(YELLOW, format!("from here on text is read in {}", one_line(name)))
             }
             DatabaseFrame::Notice { severity, message, .. } => {
                 self.below(YELLOW, format!("{}:  {}", one_line(severity), one_line(message)))
@@ -217,7 +231,7 @@ impl Transcript {
             Some(said) => {
                 if !std::mem::replace(&mut said.written, true) {
                     let (number, at, shown) = (said.number, said.at, said.shown.clone());
-                    text += &self.statement(number, at, &shown, Went::Open, 0);
+                    text += &self.statement(number, at, &shown, Went::Open, &Answers::default());
                 }
                 let which = self.which(of);
                 text + &self.remark(colour, &format!("{which}{line}"))
@@ -232,26 +246,14 @@ impl Transcript {
     fn result(&mut self, of: u64, tag: &str, line: String) -> String {
         let mut text = self.answer(of, DIM, line);
         let Some(said) = self.following.answered(of) else { return text };
-        if Change::is_told_by(tag) {
-            let statement = said.shown.statement.clone();
-            let whole = statement.as_deref().filter(|whole| whole.bytes.is_none() && is_exact(whole));
-            let change = Change::read(tag, whole.map(|statement| statement.text.as_str()), said.results);
-            self.following.changes(change);
-        }
-        let Some(said) = self.following.answered(of) else { return text };
-        said.results += 1;
-        said.rolled_back |= tag == "ROLLBACK";
+        said.answers.push(tag);
         match (tag, &said.what) {
             ("", What::Execute { .. }) => said.went = Went::Suspended,
             _ => said.went = Went::Well,
         }
         if matches!(said.what, What::Execute { .. }) {
             for said in self.following.before(of + 1) {
-                text += &self.holds(said);
-            }
-            // What came before is there to stay, whatever becomes of the pipeline.
-            if matches!(tag, "COMMIT" | "ROLLBACK" | "PREPARE TRANSACTION" | "COMMIT PREPARED") {
-                text += &self.release(None);
+                text += &self.holds(said, false);
             }
         }
         text
@@ -261,16 +263,11 @@ impl Transcript {
         let mut text = self.settles(of);
         let Some((mut failed, over)) = self.following.fails(of) else {
             // The Sync at the end of a pipeline.
-            let run = |said: &Said| said.number < of && matches!(said.what, What::Execute { .. });
-            if self.held.last().is_some_and(run) {
-                text += &self.release(Some(Went::Undone));
-            }
+            let released = self.unit.sync_fails();
+            text += &self.released(released);
             let which = self.which(of);
             return text + &self.remark(RED, &format!("{which}{line}"));
         };
-        let group = failed.group;
-        let undone = self.held.first().is_some_and(|said| said.group == group);
-        text += &self.release(undone.then_some(Went::Undone));
         // The statement was shown when it was to be run.
         let shown = over.iter().find(|said| said.written).map(|said| said.number);
         match shown {
@@ -280,31 +277,17 @@ impl Transcript {
             }
             None => {}
         }
+        let statement = failed.shown.statement.clone();
+        let over = not_told(over, statement.as_ref());
         if self.look == Look::Sql {
             failed.written |= !failed.what.has_statement();
             failed.below.push((RED, line));
-            let statement = failed.shown.statement.clone();
-            text += &self.done(failed);
-            return text + &self.passes_over(over, statement.as_ref());
+            let released = self.unit.fails(failed, over);
+            return text + &self.released(released);
         }
         let which = self.which(failed.number);
         text += &self.remark(RED, &format!("{which}{line}"));
-        let statement = failed.shown.statement;
-        text + &self.passes_over(over, statement.as_ref())
-    }
-
-    /// What the server did not look at; the statement that failed is not told of once more.
-    fn passes_over(&mut self, over: Vec<Said>, failed: Option<&Arc<Statement>>) -> String {
-        let mut text = String::new();
-        for said in over {
-            let again = match (failed, &said.shown.statement) {
-                (Some(failed), Some(statement)) => Arc::ptr_eq(failed, statement),
-                _ => false,
-            };
-            if said.what.runs() && !said.written && !again {
-                text += &self.done(said);
-            }
-        }
+        over.into_iter().for_each(|said| text += &self.done(said));
         text
     }
 
@@ -312,46 +295,50 @@ impl Transcript {
     fn settles(&mut self, of: u64) -> String {
         let mut text = String::new();
         for said in self.following.before(of) {
-            text += &self.holds(said);
+            text += &self.holds(said, true);
         }
         let group = self.following.said.front().filter(|said| said.number == of).map(|said| said.group);
-        if group.is_some_and(|group| self.held.first().is_some_and(|held| held.group != group)) {
-            text += &self.release(None);
-        }
-        text
+        let released = group.map(|group| self.unit.reaches(group)).unwrap_or_default();
+        text + &self.released(released)
     }
 
-    /// A message that is done, unless the end of its pipeline undoes it.
-    fn holds(&mut self, said: Said) -> String {
+    /// A message that is done, unless the end of its transaction undoes it; `settled` where the server has gone on.
+    fn holds(&mut self, said: Said, settled: bool) -> String {
         if self.look != Look::Sql {
             return self.done(said);
         }
-        let mut text = String::new();
-        if self.held.first().is_some_and(|held| held.group != said.group) || self.held.len() >= MOST_HELD {
-            text += &self.release(None);
-        }
-        self.held.push(said);
+        let before = self.unit.reaches(said.group);
+        let mut text = self.released(before);
+        let released = self.unit.done(said, settled);
+        text += &self.released(released);
         text
     }
 
-    fn release(&mut self, went: Option<Went>) -> String {
+    fn released(&mut self, released: Vec<Released>) -> String {
         let mut text = String::new();
-        for mut said in std::mem::take(&mut self.held) {
-            said.went = went.unwrap_or(said.went);
-            text += &self.done(said);
+        for Released { said, begins } in released {
+            if begins {
+                text += "\n-- begun by the AND CHAIN before it\nbegin;\n";
+            }
+            said.into_iter().for_each(|said| text += &self.done(said));
         }
         text
     }
 
     /// Everything that waits.
     fn rest(&mut self) -> String {
-        let mut text = self.release(None);
+        let mut text = String::new();
         for said in self.following.rest() {
-            if said.what.runs() {
+            if said.what.runs() && said.went == Went::Well {
+                text += &self.holds(said, false);
+            } else if said.what.runs() {
+                let released = self.unit.rest();
+                text += &self.released(released);
                 text += &self.done(said);
             }
         }
-        text
+        let released = self.unit.rest();
+        text + &self.released(released)
     }
 
     /// Too much belongs below a statement that is not done: it is written as it stands.
@@ -360,8 +347,11 @@ impl Transcript {
         let below = std::mem::take(&mut said.below);
         let (number, at, shown) = (said.number, said.at, said.shown.clone());
         let written = std::mem::replace(&mut said.written, true);
-        let mut text =
-            if written { String::new() } else { self.statement(number, at, &shown, Went::Open, 0) };
+        let mut text = if written {
+            String::new()
+        } else {
+            self.statement(number, at, &shown, Went::Open, &Answers::default())
+        };
         below.iter().for_each(|(colour, line)| text += &self.remark(colour, line));
         text
     }
@@ -376,13 +366,17 @@ impl Transcript {
 
     fn written(&mut self, said: &mut Said) -> String {
         said.written = true;
-        if self.look == Look::Sql && said.rolled_back {
-            said.shown.statement = said.shown.statement.take().map(rolled_back);
-        }
-        self.statement(said.number, said.at, &said.shown, said.went, said.results)
+        self.statement(said.number, said.at, &said.shown, said.went, &said.answers)
     }
 
-    fn statement(&mut self, number: u64, at: Duration, shown: &Shown, went: Went, results: usize) -> String {
+    fn statement(
+        &mut self,
+        number: u64,
+        at: Duration,
+        shown: &Shown,
+        went: Went,
+        answers: &Answers,
+    ) -> String {
         self.last = number;
         let unknown = || {
             let text =
@@ -400,7 +394,7 @@ impl Transcript {
         let mut written = String::new();
         if self.look == Look::Sql {
             written.push_str(&format!("\n-- at {}\n", seconds(at)));
-            let live = live(&statement, shown, went, results);
+            let live = live::script(shown, went, answers);
             remarks.extend(live.as_ref().err().cloned());
             remarks.iter().for_each(|remark| written.push_str(&format!("-- {remark}\n")));
             if !live.as_ref().is_ok_and(|script| !script.anew) {
@@ -417,7 +411,7 @@ impl Transcript {
         lines.for_each(|line| written.push_str(&format!("{}-> {line}\n", self.name)));
         match went {
             Went::PassedOver => remarks.push(PASSED_OVER.to_owned()),
-            Went::Undone => remarks.push(UNDONE.to_owned()),
+            _ if shown.again => remarks.push(AGAIN.to_owned()),
             _ => {}
         }
         for more in remarks {
@@ -441,10 +435,10 @@ impl Transcript {
                 said.below.push((colour, line));
                 return if said.below.len() > MOST_HELD { self.overflows() } else { String::new() };
             }
-            if let Some(said) = self.held.last_mut().filter(|said| said.below.len() < MOST_HELD) {
-                said.below.push((colour, line));
-                return String::new();
-            }
+            return match self.unit.below(colour, line) {
+                Ok(released) => self.released(released),
+                Err(line) => self.remark(colour, &line),
+            };
         }
         self.remark(colour, &line)
     }
@@ -460,18 +454,15 @@ impl Transcript {
 }
 
 const PASSED_OVER: &str = "not run: the server passed it over after an error before it";
-const UNDONE: &str = "undone by an error that followed before the pipeline's end";
+const AGAIN: &str = "nothing was run: its portal had been run to its end before";
 
-/// A `COMMIT` that the server made a `ROLLBACK` of, as there was an error before, is one in a script, which lacks that error.
-fn rolled_back(statement: Arc<Statement>) -> Arc<Statement> {
-    let first = sql::statements(&statement.text).ok().and_then(|statements| {
-        let [only] = statements.as_slice() else { return None };
-        only.first().map(|token| token.raw.to_ascii_lowercase())
-    });
-    match first.as_deref() {
-        Some("commit" | "end") => Arc::new(Statement { text: "rollback".to_owned(), ..Statement::default() }),
-        _ => statement,
-    }
+/// What the server did not look at; the statement that failed is not told of once more.
+fn not_told(over: Vec<Said>, failed: Option<&Arc<Statement>>) -> Vec<Said> {
+    let again = |said: &Said| match (failed, &said.shown.statement) {
+        (Some(failed), Some(statement)) => Arc::ptr_eq(failed, statement),
+        _ => false,
+    };
+    over.into_iter().filter(|said| said.what.runs() && !said.written && !again(said)).collect()
 }
 
 /// What of a statement is on record, where that is not all.
@@ -503,33 +494,6 @@ fn read_from(statement: &Statement) -> Option<String> {
         Some(encoding) => Some(format!("sent in {}", one_line(encoding))),
         None if statement.base64.is_empty() => None,
         None => Some("sent in bytes that are no text; --format json has them".to_owned()),
-    }
-}
-
-/// A statement as part of a script; or why it is none.
-fn live(statement: &Statement, shown: &Shown, went: Went, results: usize) -> Result<script::Script, String> {
-    let not = |why: &str| Err(format!("not run here: {why}"));
-    match went {
-        Went::Well => {}
-        Went::Open => return not("the record has no end of it"),
-        Went::Suspended => return not("it was run in part"),
-        Went::Badly => return not("the server did not complete it"),
-        Went::PassedOver => return Err(PASSED_OVER.to_owned()),
-        Went::Undone => return Err(UNDONE.to_owned()),
-    }
-    if statement.bytes.is_some() {
-        return not("the record does not have all of it");
-    }
-    if !is_exact(statement) {
-        return not("its text is not known exactly");
-    }
-    match script::live(&statement.text, shown.count, shown.parameters.as_deref()) {
-        Err(why) => not(why),
-        Ok(script) if script.statements == 0 => not("it holds no statement"),
-        Ok(script) if script.statements != results => {
-            not(&format!("the server completed {results} of its {} statements", script.statements))
-        }
-        Ok(script) => Ok(script),
     }
 }
 

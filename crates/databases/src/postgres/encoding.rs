@@ -9,6 +9,9 @@ use super::message::Fields;
 /// The parameter of the session that says it; the server reports each change (`ParameterStatus`).
 pub const PARAMETER: &str = "client_encoding";
 
+/// The longest name of PostgreSQL's own is shorter.
+const MOST_NAME_BYTES: usize = 64;
+
 /// The encoding of a client's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
@@ -18,7 +21,9 @@ pub enum Encoding {
     Latin1,
     /// One that has a table, by its name.
     Named(&'static str, &'static Table),
-    /// One that has none here, or `SQL_ASCII`, which is none: text that is UTF-8 is taken for that.
+    /// One whose table has some characters otherwise than the server's: text is shown by it, and is not certain.
+    Like(&'static str, &'static Table),
+    /// One that has none here, or `SQL_ASCII`, which is none: text that is UTF-8 is shown as that, which it may not be.
     #[default]
     Unknown,
 }
@@ -68,7 +73,11 @@ impl Encoding {
             "GB18030" => ("GB18030", "gb18030"),
             _ => return Self::Unknown,
         };
-        Table::for_label(label.as_bytes()).map_or(Self::Unknown, |table| Self::Named(name, table))
+        let Some(table) = Table::for_label(label.as_bytes()) else { return Self::Unknown };
+        match name {
+            "LATIN5" | "KOI8U" | "EUC_CN" | "EUC_JP" | "BIG5" | "GB18030" => Self::Like(name, table),
+            _ => Self::Named(name, table),
+        }
     }
 
     /// What a server has said of it before its first `ReadyForQuery`.
@@ -84,19 +93,20 @@ impl Encoding {
             if *kind == b'S'
                 && let Some(now) = Self::reported(content)
             {
-                encoding = now;
+                encoding = Self::of(&now);
             }
             greeting = rest;
         }
         encoding
     }
 
-    /// What a `ParameterStatus` says of it.
+    /// The name that a `ParameterStatus` has for it.
     #[must_use]
-    pub fn reported(content: &[u8]) -> Option<Self> {
+    pub fn reported(content: &[u8]) -> Option<String> {
         let mut fields = Fields::new(content);
         let (name, value) = (fields.text()?, fields.text()?);
-        (name == PARAMETER.as_bytes()).then(|| Self::of(&String::from_utf8_lossy(value)))
+        let value = value.get(..MOST_NAME_BYTES).unwrap_or(value);
+        (name == PARAMETER.as_bytes()).then(|| String::from_utf8_lossy(value).into_owned())
     }
 
     /// Its name, for text that is not UTF-8.
@@ -104,7 +114,7 @@ impl Encoding {
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Latin1 => Some("LATIN1"),
-            Self::Named(name, _) => Some(name),
+            Self::Named(name, _) | Self::Like(name, _) => Some(name),
             Self::Utf8 | Self::Unknown => None,
         }
     }
@@ -119,9 +129,10 @@ impl Encoding {
                 let (text, lost) = table.decode_without_bom_handling(bytes);
                 (text, !lost)
             }
+            Self::Like(_, table) => (table.decode_without_bom_handling(bytes).0, false),
             Self::Utf8 | Self::Unknown => {
                 let text = String::from_utf8_lossy(bytes);
-                let whole = matches!(text, Cow::Borrowed(_));
+                let whole = matches!(text, Cow::Borrowed(_)) && self == Self::Utf8;
                 (text, whole)
             }
         }
@@ -171,14 +182,23 @@ mod tests {
             ("LATIN1", b"caf\xe9\x85", "caf\u{e9}\u{85}"),
             ("WIN1252", b"\x80", "\u{20ac}"),
             ("sjis", b"\x83\x5c'", "\u{30bd}'"),
-            ("EUC_JP", b"\xa4\xa2", "\u{3042}"),
+            ("EUC_KR", b"\xb0\xa1", "\u{ac00}"),
             ("KOI8R", b"\xc4\xc1", "\u{434}\u{430}"),
-            ("SQL_ASCII", b"caf\xc3\xa9", "caf\u{e9}"),
+            ("SQL_ASCII", b"cafe", "cafe"),
         ] {
             assert_eq!(Encoding::of(name).read(bytes), (Cow::Borrowed(text), true), "{name}");
         }
         assert!(!Encoding::of("UTF8").read(b"caf\xe9").1);
+        // What the server makes of it is not known here.
+        for name in ["SQL_ASCII", "SHIFT_JIS_2004", "JOHAB", "EUC_TW"] {
+            assert_eq!(
+                Encoding::of(name).read(b"caf\xc3\xa9"),
+                (Cow::Borrowed("caf\u{e9}"), false),
+                "{name}"
+            );
+        }
         assert!(!Encoding::of("SJIS").read(b"\x83").1);
+        assert_eq!(Encoding::of("BIG5").read(b"\xa4\x40"), (Cow::Borrowed("\u{4e00}"), false));
         assert_eq!(Encoding::of("MULE_INTERNAL"), Encoding::Unknown);
         let status = |name: &str, value: &str| encode(b'S', format!("{name}\0{value}\0").as_bytes());
         let greeting = [encode(b'R', &[0; 4]), status("a", "b"), status("client_encoding", "SJIS")].concat();

@@ -9,6 +9,8 @@ mod told;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use sallyport_audit::recording::database::Transaction;
+
 use super::encoding::Encoding;
 use super::frame::{Interest, Malformed, Reader};
 use super::message::{Fields, Frontend};
@@ -66,9 +68,19 @@ pub enum Happening {
         payload: String,
     },
     /// The client's text is in another encoding from here on.
-    Encoding(Encoding),
-    /// No transaction is open: portals are gone.
-    Idle,
+    Encoding {
+        /// As far as it can be read.
+        encoding: Encoding,
+        /// As the server calls it.
+        name: String,
+    },
+    /// The server is ready for the next query. Outside of a transaction portals are gone.
+    Ready {
+        /// The `Query`, `FunctionCall` or `Sync` that is answered by this, where it is known.
+        of: Option<u64>,
+        /// The state of the transaction.
+        transaction: Transaction,
+    },
     /// The server refused or gave up.
     Failed {
         /// The message; none when the server said so by itself.
@@ -331,14 +343,14 @@ impl Exchange {
         last
     }
 
-    /// The server is ready for the next query.
-    fn ready(&mut self) {
+    /// The server is ready for the next query, and says in which state.
+    fn ready(&mut self, state: &[u8]) {
         self.end_copy();
         (self.rows, self.row_bytes) = (0, 0);
         (self.failed, self.unclear) = (false, false);
         // Of a query it is the last answer, and the only one of Sync. After an error before its Sync came, that comes yet.
-        if let Some(waiting) = self.answers(&[Asked::Query, Asked::FunctionCall, Asked::Sync]) {
-            self.waiting.pop_front();
+        let waiting = self.answered(&[Asked::Query, Asked::FunctionCall, Asked::Sync]);
+        if let Some(waiting) = waiting {
             if waiting.asked == Asked::Sync {
                 // It may have been the answer to the next one.
                 let next = self.waiting.front_mut().filter(|next| next.asked == Asked::Sync);
@@ -347,6 +359,13 @@ impl Exchange {
                 self.happened.push(Happening::Ended { of: waiting.number });
             }
         }
+        let transaction = match state {
+            b"I" => Transaction::None,
+            b"T" => Transaction::Open,
+            b"E" => Transaction::Failed,
+            _ => return,
+        };
+        self.happened.push(Happening::Ready { of: waiting.map(|waiting| waiting.number), transaction });
     }
 
     fn copies(&mut self, into: bool) {
@@ -521,7 +540,7 @@ impl Reader for FromServer<'_> {
             }
             b'G' | b'W' => exchange.copies(true),
             b'H' => exchange.copies(false),
-            b'Z' => exchange.ready(),
+            b'Z' => exchange.ready(b""),
             _ => {}
         }
     }
@@ -550,17 +569,14 @@ impl Reader for FromServer<'_> {
                 return Ok(());
             }
             b'S' => {
-                if let Some(encoding) = Encoding::reported(content) {
-                    exchange.encoding = encoding;
-                    exchange.happened.push(Happening::Encoding(encoding));
+                if let Some(name) = Encoding::reported(content) {
+                    exchange.encoding = Encoding::of(&name);
+                    exchange.happened.push(Happening::Encoding { encoding: exchange.encoding, name });
                 }
                 return Ok(());
             }
             b'Z' => {
-                exchange.ready();
-                if content == b"I" {
-                    exchange.happened.push(Happening::Idle);
-                }
+                exchange.ready(content);
                 return Ok(());
             }
             _ => {}

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use sallyport_audit::Event;
+use serde_json::Value;
 
-use super::tap::{Outcome, milliseconds};
+use super::tap::{Outcome, about, milliseconds};
 use super::text::Text;
 
 /// Statements within [`WINDOW`] that have an event each.
@@ -45,6 +46,11 @@ pub(super) struct Folded {
     rows: Vec<u64>,
     durations_us: Vec<u64>,
     tags: Vec<String>,
+    /// Bytes of each text in `statements`.
+    lengths: Vec<usize>,
+    /// Of those that are not on record as they were said: what is told of such a statement, and which it is.
+    otherwise: Vec<Value>,
+    otherwise_bytes: usize,
 }
 
 impl Folded {
@@ -52,7 +58,14 @@ impl Folded {
         if !self.statements.is_empty() {
             self.statements.push('\n');
         }
+        let mut about = about(text);
+        if !about.is_empty() {
+            self.otherwise_bytes += text.held_bytes();
+            about.insert("index".to_owned(), self.rows.len().into());
+            self.otherwise.push(Value::Object(about));
+        }
         self.statements.push_str(&text.shown);
+        self.lengths.push(text.shown.len());
         self.sha256s.push(HEXLOWER.encode(&text.sha256));
         self.rows.push(outcome.rows);
         self.durations_us.push(outcome.took_us);
@@ -60,7 +73,7 @@ impl Folded {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.rows.len() >= MOST_FOLDED || self.statements.len() >= MOST_BYTES
+        self.rows.len() >= MOST_FOLDED || self.statements.len() + self.otherwise_bytes >= MOST_BYTES
     }
 
     pub(super) fn into_event(self, event: Event) -> Event {
@@ -71,7 +84,8 @@ impl Folded {
             .field("rows", self.rows.iter().sum::<u64>())
             .field("duration_ms", milliseconds(self.durations_us.iter().sum()));
         let event = event.field("sha256s", self.sha256s).field("rows_each", self.rows);
-        let event = event.field("durations_us", self.durations_us);
+        let event = event.field("durations_us", self.durations_us).field("lengths", self.lengths);
+        let event = if self.otherwise.is_empty() { event } else { event.field("otherwise", self.otherwise) };
         if let [first, rest @ ..] = self.tags.as_slice()
             && rest.iter().all(|tag| tag == first)
         {

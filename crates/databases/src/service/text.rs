@@ -32,6 +32,8 @@ pub(super) struct Text {
 pub(super) struct Otherwise {
     /// It is not all there, character for character.
     inexact: bool,
+    /// The server may have read it in another encoding.
+    pub(super) doubtful: bool,
     /// Bytes of comments and blanks that were dropped.
     pub(super) dropped: u64,
     /// Bytes that were left out in the middle.
@@ -60,7 +62,7 @@ impl Text {
 
     fn whole(text: &[u8], sha256: [u8; 32], encoding: Encoding) -> Self {
         let (shown, exact) = encoding.read(text);
-        let otherwise = (shown.as_bytes() != text).then(|| {
+        let otherwise = (!exact || shown.as_bytes() != text).then(|| {
             Box::new(Otherwise {
                 inexact: !exact,
                 encoding: encoding.name().filter(|_| exact),
@@ -71,10 +73,25 @@ impl Text {
         Self { bytes: text.len() as u64, sha256, otherwise, shown: shown.into_owned() }
     }
 
+    /// The server may read it in another encoding by then.
+    pub(super) fn doubted(&mut self) {
+        let foreign = !self.shown.is_ascii() || self.otherwise().is_some_and(|how| !how.base64.is_empty());
+        if foreign {
+            self.otherwise.get_or_insert_default().doubtful = true;
+        }
+    }
+
     /// All of it, where that is on record.
     pub(super) fn exact(&self) -> Option<&str> {
-        let exact = self.otherwise.as_ref().is_none_or(|otherwise| !otherwise.inexact && !otherwise.is_cut());
+        let is_exact = |how: &Otherwise| !how.inexact && !how.doubtful && !how.is_cut();
+        let exact = self.otherwise.as_deref().is_none_or(is_exact);
         exact.then_some(self.shown.as_str())
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        let bytes = self.otherwise().map_or(0, |how| how.base64.iter().map(String::len).sum::<usize>() + 128);
+        size_of::<Self>() + self.shown.len() + bytes
     }
 
     pub(super) fn otherwise(&self) -> Option<&Otherwise> {
@@ -92,6 +109,7 @@ impl Text {
             left_out: Some(otherwise.left_out).filter(|left_out| *left_out > 0),
             encoding: otherwise.encoding.map(str::to_owned),
             base64: otherwise.base64.clone(),
+            doubtful: otherwise.doubtful,
             ..plain
         }
     }
@@ -166,7 +184,7 @@ impl Collected {
         let ((begin, one), (ends, other)) = (encoding.read(head), encoding.read(end));
         let left_out = left - (head.len() + end.len()) as u64;
         let mut otherwise = Otherwise { dropped, left_out, ..Otherwise::default() };
-        if begin.as_bytes() != head || ends.as_bytes() != end {
+        if !(one && other) || begin.as_bytes() != head || ends.as_bytes() != end {
             otherwise.base64 = vec![BASE64.encode(head), BASE64.encode(end)];
             otherwise.encoding = encoding.name().filter(|_| one && other);
         }

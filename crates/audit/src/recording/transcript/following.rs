@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::recording::database::{Parameter, Statement};
-use crate::recording::sql::Change;
+use crate::recording::sql::{Answers, Change, changes};
 
 /// Most statements that are remembered by name, and most messages that wait for their answers.
 const MOST_REMEMBERED: usize = 10_000;
@@ -55,6 +55,26 @@ pub(super) struct Shown {
     /// Parameters.
     pub(super) count: u16,
     pub(super) parameters: Option<Arc<[Parameter]>>,
+    /// Why the server may have read it otherwise than it is here.
+    pub(super) doubt: Option<&'static str>,
+    /// The portal has been run to its end.
+    pub(super) again: bool,
+}
+
+pub(super) const BEHIND: &str = "it was sent when the encoding that the server reads it in may have changed";
+
+impl Shown {
+    /// Whether what the server reads depends on an encoding.
+    fn is_foreign(&self) -> bool {
+        let text = self.statement.as_ref().is_some_and(|one| !one.text.is_ascii() || !one.base64.is_empty());
+        let value = |value: &Parameter| matches!(value, Parameter::Text(text) if !text.is_ascii());
+        text || self.parameters.as_ref().is_some_and(|values| values.iter().any(value))
+    }
+
+    /// These parameters in this statement.
+    fn of(&self, statement: Self) -> Self {
+        Self { statement: statement.statement, doubt: self.doubt.or(statement.doubt), ..self.clone() }
+    }
 }
 
 /// How a message went.
@@ -68,8 +88,8 @@ pub(super) enum Went {
     Badly,
     /// The server did not look at it, because of an error before.
     PassedOver,
-    /// An error after it, before the server had made it last, has undone it.
-    Undone,
+    /// It was run, and is undone, or not known to be there to stay: why.
+    Undone(&'static str),
 }
 
 /// A message, and what came of it so far.
@@ -80,8 +100,8 @@ pub(super) struct Said {
     pub(super) what: What,
     pub(super) shown: Shown,
     pub(super) went: Went,
-    /// Results so far: a query may have several statements.
-    pub(super) results: usize,
+    /// Its results so far: a query may have several statements.
+    pub(super) answers: Answers,
     pub(super) written: bool,
     /// Lines that belong below it.
     pub(super) below: Vec<(&'static str, String)>,
@@ -89,15 +109,13 @@ pub(super) struct Said {
     pub(super) group: u64,
     /// What an error has the server pass over: up to a `Sync`.
     flight: u64,
-    /// The server answered that it has rolled back.
-    pub(super) rolled_back: bool,
 }
 
 /// Follows one session.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     pub(super) said: VecDeque<Said>,
-    prepared: HashMap<Vec<u8>, Arc<Statement>>,
+    prepared: HashMap<Vec<u8>, Shown>,
     bound: HashMap<Vec<u8>, Shown>,
     last: u64,
     group: u64,
@@ -116,9 +134,11 @@ impl Following {
         }
         self.last = number;
         let shown = match &what {
-            What::Query(statement) | What::Parse { statement, .. } => {
-                Shown { statement: Some(Arc::clone(statement)), ..Shown::default() }
-            }
+            What::Query(statement) | What::Parse { statement, .. } => Shown {
+                doubt: statement.doubtful.then_some(BEHIND),
+                statement: Some(Arc::clone(statement)),
+                ..Shown::default()
+            },
             What::Bind { shown, .. } | What::Function(shown) => shown.clone(),
             _ => Shown::default(),
         };
@@ -128,12 +148,11 @@ impl Following {
             what,
             shown,
             went: Went::Open,
-            results: 0,
+            answers: Answers::default(),
             written: false,
             below: Vec::new(),
             group: self.group,
             flight: self.flight,
-            rolled_back: false,
         };
         if self.passing {
             (said.shown, said.went) = (self.expected(&said), Went::PassedOver);
@@ -172,19 +191,17 @@ impl Following {
         let before = |number: u64| self.said.iter().rev().filter(move |other| other.number < number);
         let statement = |name: &[u8], number: u64| {
             let parsed = before(number).find_map(|other| match &other.what {
-                What::Parse { name: parsed, statement } if parsed == name => Some(Arc::clone(statement)),
+                What::Parse { name: parsed, .. } if parsed == name => Some(other.shown.clone()),
                 _ => None,
             });
-            parsed.or_else(|| self.prepared.get(name).cloned())
+            parsed.or_else(|| self.prepared.get(name).cloned()).unwrap_or_default()
         };
         match &said.what {
-            What::Bind { statement: name, shown, .. } => {
-                Shown { statement: statement(name, said.number), ..shown.clone() }
-            }
+            What::Bind { statement: name, .. } => said.shown.of(statement(name, said.number)),
             What::Execute { portal } => {
                 let bind = before(said.number).find_map(|other| match &other.what {
-                    What::Bind { portal: bound, statement: name, shown } if bound == portal => {
-                        Some(Shown { statement: statement(name, other.number), ..shown.clone() })
+                    What::Bind { portal: bound, statement: name, .. } if bound == portal => {
+                        Some(other.shown.of(statement(name, other.number)))
                     }
                     _ => None,
                 });
@@ -204,18 +221,21 @@ impl Following {
                 said.shown = self.expected(&said);
             }
             match &said.what {
-                What::Parse { name, statement } => {
+                What::Parse { name, .. } => {
                     make_room(&mut self.prepared);
-                    self.prepared.insert(name.clone(), Arc::clone(statement));
+                    self.prepared.insert(name.clone(), said.shown);
                 }
-                What::Bind { portal, statement, shown } => {
+                What::Bind { portal, statement, .. } => {
                     make_room(&mut self.bound);
-                    let statement = self.prepared.get(statement).cloned();
-                    self.bound.insert(portal.clone(), Shown { statement, ..shown.clone() });
+                    let statement = self.prepared.get(statement).cloned().unwrap_or_default();
+                    self.bound.insert(portal.clone(), said.shown.of(statement));
                 }
                 What::Close { portal: true, name } => drop(self.bound.remove(name)),
                 What::Close { portal: false, name } => drop(self.prepared.remove(name)),
-                What::Query(_) | What::Execute { .. } | What::Function(_) => shown.push(said),
+                What::Query(_) | What::Execute { .. } | What::Function(_) => {
+                    self.follows(&said, true);
+                    shown.push(said);
+                }
                 What::Describe => {}
             }
         }
@@ -243,6 +263,7 @@ impl Following {
             .map(|said| self.expected(said))
             .collect();
         let failed = self.said.pop_front()?;
+        self.follows(&failed, false);
         let mut over = Vec::new();
         if failed.what.is_extended() {
             for shown in expected {
@@ -268,12 +289,38 @@ impl Following {
             .collect()
     }
 
-    /// A statement has changed what names stand for.
-    pub(super) fn changes(&mut self, change: Change) {
+    /// What a message that was run has changed about names.
+    fn follows(&mut self, said: &Said, whole: bool) {
+        if let What::Execute { portal } = &said.what
+            && said.went == Went::Well
+            && let Some(bound) = self.bound.get_mut(portal)
+        {
+            bound.again = true;
+        }
+        let exact = |statement: &&Statement| statement.bytes.is_none() && super::is_exact(statement);
+        let statement = said.shown.statement.as_deref().filter(exact).filter(|_| said.shown.doubt.is_none());
+        let text = statement.map(|statement| statement.text.as_str());
+        changes(text, &said.answers, whole).into_iter().for_each(|change| self.changes(change));
+    }
+
+    /// The server reads the client's text in another encoding: since when is not certain.
+    pub(super) fn reads_otherwise(&mut self) {
+        let foreign = self.said.iter_mut().filter(|said| said.shown.is_foreign());
+        foreign.for_each(|said| said.shown.doubt = Some(BEHIND));
+    }
+
+    /// Part of the record is missing.
+    pub(super) fn gap(&mut self) {
+        self.prepared.clear();
+        self.bound.clear();
+    }
+
+    fn changes(&mut self, change: Change) {
         match change {
             Change::Prepared { name, text } => {
                 make_room(&mut self.prepared);
-                self.prepared.insert(name, Arc::new(Statement { text, ..Statement::default() }));
+                let statement = Some(Arc::new(Statement { text, ..Statement::default() }));
+                self.prepared.insert(name, Shown { statement, ..Shown::default() });
             }
             Change::Deallocated(name) => drop(self.prepared.remove(&name)),
             // The statement without a name is the protocol's alone.

@@ -2,6 +2,10 @@ use sallyport_access::SessionId;
 use time::macros::datetime;
 
 use super::*;
+use crate::recording::database::Transaction;
+
+mod ends;
+mod shown;
 
 fn statement(text: &str) -> Statement {
     Statement { text: text.to_owned(), ..Statement::default() }
@@ -30,6 +34,7 @@ fn frames() -> Vec<Body> {
         statement: "s1".into(),
         count: 2,
         parameters: Some(vec![Parameter::Text("it's".into()), Parameter::Null]),
+        doubtful: false,
     };
     let error = |of, message: &str| DatabaseFrame::Error {
         of: Some(of),
@@ -125,7 +130,7 @@ fn parse(number: u64, name: &str, text: &str) -> DatabaseFrame {
 
 fn bind(number: u64, name: &str) -> DatabaseFrame {
     let (portal, statement) = (String::new(), name.to_owned());
-    DatabaseFrame::Bind { number, portal, statement, count: 0, parameters: None }
+    DatabaseFrame::Bind { number, portal, statement, count: 0, parameters: None, doubtful: false }
 }
 
 fn execute(number: u64) -> DatabaseFrame {
@@ -139,6 +144,10 @@ fn result(of: u64, tag: &str) -> DatabaseFrame {
 fn error(of: u64) -> DatabaseFrame {
     let (severity, sqlstate) = ("ERROR".to_owned(), "42P05".to_owned());
     DatabaseFrame::Error { of: Some(of), severity, sqlstate, message: "no".into(), took_us: 0 }
+}
+
+fn ready(of: u64, transaction: Transaction) -> DatabaseFrame {
+    DatabaseFrame::Ready { of, transaction }
 }
 
 fn played(look: Look, frames: Vec<DatabaseFrame>) -> String {
@@ -169,6 +178,7 @@ fn a_parse_that_fails_leaves_the_name_to_the_statement_that_has_it() {
             execute(6),
             error(3),
             result(6, "SELECT 1"),
+            ready(7, Transaction::None),
         ]
     };
     assert_eq!(lives(frames()), ["select 'it';"]);
@@ -207,20 +217,26 @@ fn what_follows_an_error_up_to_the_sync_was_not_run() {
     let places: Vec<usize> = order.iter().map(|part| script.find(part).expect(part)).collect();
     assert!(places.is_sorted(), "{script}");
     // The rest of the pipeline may come after the error.
-    let late =
-        vec![parse(1, "", "selec"), error(1), bind(2, ""), execute(3), query(5, "select 4"), result(5, "X")];
+    let late = vec![
+        parse(1, "", "selec"),
+        error(1),
+        bind(2, ""),
+        execute(3),
+        query(5, "select 4"),
+        result(5, "SELECT 1"),
+    ];
     assert_eq!(lives(late), ["select 4;"]);
     // An error at the Sync, as of a deferred constraint.
     let late = vec![
         parse(1, "", "select 1"),
         bind(2, ""),
         execute(3),
-        result(3, "X"),
+        result(3, "SELECT 1"),
         error(4),
-        query(5, "a"),
-        result(5, "A"),
+        query(5, "show a"),
+        result(5, "SHOW"),
     ];
-    assert_eq!(lives(late), ["a;"]);
+    assert_eq!(lives(late), ["show a;"]);
     let kept = vec![
         parse(1, "", "commit"),
         bind(2, ""),
@@ -244,6 +260,7 @@ fn names_follow_what_sql_says_of_them() {
             bind(4, "s"),
             execute(5),
             result(5, "SELECT 1"),
+            ready(6, Transaction::None),
         ]
     };
     let live = |sql, tag| lives(frames(sql, tag)).pop().unwrap_or_default();
@@ -320,12 +337,4 @@ fn what_a_statement_lacks_is_said() {
     let (text, live) = lacking(Statement { encoding: None, ..read });
     assert!(text.contains("bytes that are no text"), "{text}");
     assert_eq!(live, 0);
-}
-
-#[test]
-fn a_commit_that_was_none_is_none_in_a_script() {
-    let frames = vec![query(1, "begin"), result(1, "BEGIN"), query(2, "commit"), result(2, "ROLLBACK")];
-    assert_eq!(lives(frames), ["begin;", "rollback;"]);
-    let frames = vec![query(1, "rollback to a"), result(1, "ROLLBACK")];
-    assert_eq!(lives(frames), ["rollback to a;"]);
 }

@@ -64,8 +64,8 @@ impl Session {
                 }
                 Happening::Holds { .. }
                 | Happening::Ended { .. }
-                | Happening::Idle
-                | Happening::Encoding(_) => {
+                | Happening::Ready { .. }
+                | Happening::Encoding { .. } => {
                     return None;
                 }
             })

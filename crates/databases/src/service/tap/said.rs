@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use sallyport_audit::recording::database::DatabaseFrame;
+use sallyport_audit::recording::database::{DatabaseFrame, Parameter};
 
 use super::super::text::{Long, MOST_NAME_BYTES, Text};
-use super::{Outcome, Tap, Waiting};
+use super::Tap;
+use super::waiting::{Outcome, Waiting};
 use crate::postgres::exchange::{Number, Said};
 use crate::postgres::message::{Frontend, Named};
 
@@ -18,12 +19,12 @@ impl Said for Tap {
         let shown = |text: &[u8], most| encoding.beginning(text, most);
         match message {
             Frontend::Query { text } => {
-                let text = Text::of(text, cap, encoding);
+                let text = self.read(Text::of(text, cap, encoding));
                 self.frame(|| DatabaseFrame::Query { number: number.of, statement: text.recorded() });
                 self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
             }
             Frontend::Parse { name, text } => {
-                let text = Arc::new(Text::of(text, cap, encoding));
+                let text = Arc::new(self.read(Text::of(text, cap, encoding)));
                 self.frame(|| DatabaseFrame::Parse {
                     number: number.of,
                     name: shown(name, MOST_NAME_BYTES),
@@ -33,12 +34,14 @@ impl Said for Tap {
             }
             Frontend::Bind { portal, statement, parameters } => {
                 let values = self.values(parameters);
+                let doubtful = self.running > 0 && values.iter().flatten().any(is_foreign);
                 self.frame(|| DatabaseFrame::Bind {
                     number: number.of,
                     portal: shown(portal, MOST_NAME_BYTES),
                     statement: shown(statement, MOST_NAME_BYTES),
                     count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
                     parameters: values,
+                    doubtful,
                 });
                 let (portal, statement) = (key(portal), key(statement));
                 self.values |= !parameters.is_empty();
@@ -104,12 +107,12 @@ impl Said for Tap {
         let number_of = number.of;
         match kind {
             b'Q' => {
-                let text = long.text(cap, encoding);
+                let text = self.read(long.text(cap, encoding));
                 self.frame(|| DatabaseFrame::Query { number: number_of, statement: text.recorded() });
                 self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
             }
             b'P' => {
-                let (name, text) = (long.name.clone(), Arc::new(long.text(cap, encoding)));
+                let (name, text) = (long.name.clone(), Arc::new(self.read(long.text(cap, encoding))));
                 self.frame(|| DatabaseFrame::Parse {
                     number: number_of,
                     name: shown(&name, MOST_NAME_BYTES),
@@ -126,6 +129,7 @@ impl Said for Tap {
                     statement: shown(&statement, MOST_NAME_BYTES),
                     count: 0,
                     parameters: None,
+                    doubtful: false,
                 });
                 let (portal, statement) = (key(&portal), key(&statement));
                 self.values = true;
@@ -143,6 +147,20 @@ impl Said for Tap {
             }
         }
     }
+}
+
+impl Tap {
+    /// What runs before a text may change the encoding that the server reads it in, and change it back.
+    fn read(&self, mut text: Text) -> Text {
+        if self.running > 0 {
+            text.doubted();
+        }
+        text
+    }
+}
+
+fn is_foreign(value: &Parameter) -> bool {
+    matches!(value, Parameter::Text(text) if !text.is_ascii())
 }
 
 /// What the server looks a name up by.

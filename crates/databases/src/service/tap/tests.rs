@@ -13,46 +13,12 @@ use crate::postgres::exchange::{Exchange, FromClient, FromServer};
 use crate::postgres::frame::{Flow, Limits};
 use crate::postgres::message::encode;
 
+mod messages;
+
+use messages::Message;
+
 /// A statement that was told of: its text, its tags or the code of its error, and whether it had an answer.
 type Told = (String, String, bool);
-
-/// A message of the client's.
-#[derive(Debug, Clone)]
-enum Message {
-    Query(String),
-    Parse(String, String),
-    Bind(String, String),
-    Execute(String),
-    Describe(bool, String),
-    Close(bool, String),
-    Sync,
-    Data,
-    Done,
-    Fail,
-}
-
-impl Message {
-    fn bytes(&self) -> Vec<u8> {
-        let texts =
-            |texts: &[&str]| texts.iter().flat_map(|text| [text.as_bytes(), b"\0"].concat()).collect();
-        let named = |portal: bool, name: &str| {
-            [if portal { &b"P"[..] } else { b"S" }, name.as_bytes(), b"\0"].concat()
-        };
-        let (kind, content): (u8, Vec<u8>) = match self {
-            Self::Query(text) => (b'Q', texts(&[text])),
-            Self::Parse(name, text) => (b'P', [texts(&[name, text]), vec![0, 0]].concat()),
-            Self::Bind(portal, name) => (b'B', [texts(&[portal, name]), vec![0; 6]].concat()),
-            Self::Execute(portal) => (b'E', [texts(&[portal]), vec![0; 4]].concat()),
-            Self::Describe(portal, name) => (b'D', named(*portal, name)),
-            Self::Close(portal, name) => (b'C', named(*portal, name)),
-            Self::Sync => (b'S', Vec::new()),
-            Self::Data => (b'd', b"1\n".to_vec()),
-            Self::Done => (b'c', Vec::new()),
-            Self::Fail => (b'f', b"no\0".to_vec()),
-        };
-        encode(kind, &content)
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transaction {
@@ -64,7 +30,7 @@ enum Transaction {
 /// PostgreSQL, as far as it matters here.
 struct Server {
     statements: HashMap<String, String>,
-    portals: HashMap<String, String>,
+    portals: HashMap<String, Portal>,
     /// The same, but for those that an error has ended; that they are gone it says with the next `ReadyForQuery`.
     bound: HashMap<String, String>,
     transaction: Transaction,
@@ -72,15 +38,23 @@ struct Server {
     passing: Option<Over>,
     /// The text of the copy that it takes data for, and whether it is a query's.
     copying: Option<(String, bool)>,
+    /// There is a savepoint: so long was the unit when it was set.
+    saved: Option<usize>,
     /// Something is looked at when the transaction ends.
     deferred: bool,
     /// What it has done.
     told: Vec<Told>,
-    /// What a script of it holds: what was done for good, and what a pipeline has done so far.
+    /// What a script of it holds: what was done for good, and what a transaction or a pipeline has done so far.
     kept: Vec<String>,
-    pipeline: Vec<String>,
+    unit: Vec<String>,
+    /// The unit's transaction was begun by the end of the one before.
+    chained: bool,
     out: Vec<u8>,
 }
+
+/// A statement that is bound, and whether it has been run to its end.
+#[derive(Debug, Clone)]
+struct Portal(String, bool);
 
 /// What is passed over, as it would have been.
 #[derive(Debug, Default, Clone)]
@@ -120,7 +94,9 @@ impl Server {
 
     fn error(&mut self, code: &str) {
         self.says(b'E', format!("SERROR\0VERROR\0C{code}\0Mno\0\0").as_bytes());
-        self.pipeline.clear();
+        if self.saved.is_none() || self.transaction == Transaction::None {
+            self.unit.clear();
+        }
         self.deferred = false;
         match self.transaction {
             Transaction::None => self.portals.clear(),
@@ -144,7 +120,7 @@ impl Server {
     /// Runs a statement: its tag, or the code of its error; none when it waits for data.
     fn run(&mut self, text: &str, query: bool) -> Option<Result<String, &'static str>> {
         let words: Vec<&str> = text.trim_end().split(' ').collect();
-        if self.transaction == Transaction::Failed && !matches!(words[0], "commit") {
+        if self.transaction == Transaction::Failed && !may_end(text) {
             return Some(Err("25P02"));
         }
         Some(Ok(match words.as_slice() {
@@ -163,14 +139,40 @@ impl Server {
                 self.transaction = Transaction::Open;
                 "BEGIN".to_owned()
             }
-            ["commit"] => {
-                let failed = self.transaction == Transaction::Failed || self.deferred;
-                self.transaction = Transaction::None;
+            ["savepoint", "a"] if self.transaction != Transaction::Open => return Some(Err("25P01")),
+            ["savepoint", "a"] => {
+                self.saved = Some(self.unit.len());
+                "SAVEPOINT".to_owned()
+            }
+            ["rollback", "to", "a"] if self.saved.is_none() => return Some(Err("3B001")),
+            ["rollback", "to", "a"] => {
+                self.transaction = Transaction::Open;
+                self.deferred = false;
                 self.portals.clear();
-                if std::mem::take(&mut self.deferred) {
+                "ROLLBACK".to_owned()
+            }
+            [_, "and", "chain"] if self.transaction == Transaction::None => return Some(Err("25P01")),
+            ["commit" | "rollback" | "prepare", rest @ ..] if !matches!(rest, [_, "as", ..]) => {
+                let commits = words[0] != "rollback";
+                let failed = self.transaction == Transaction::Failed;
+                let was_open = self.transaction != Transaction::None;
+                let prepares = words[0] == "prepare";
+                self.portals.clear();
+                self.saved = None;
+                if commits && std::mem::take(&mut self.deferred) {
+                    self.transaction = Transaction::None;
                     return Some(Err("23505"));
                 }
-                (if failed { "ROLLBACK" } else { "COMMIT" }).to_owned()
+                self.deferred = false;
+                let chain = rest == ["and", "chain"];
+                self.transaction = if chain { Transaction::Open } else { Transaction::None };
+                (match prepares {
+                    _ if failed || !commits => "ROLLBACK",
+                    true if was_open => "PREPARE TRANSACTION",
+                    true => "ROLLBACK",
+                    false => "COMMIT",
+                })
+                .to_owned()
             }
             ["deallocate", "all"] => {
                 self.statements.retain(|name, _| name.is_empty());
@@ -202,6 +204,14 @@ impl Server {
         }))
     }
 
+    /// What was done is there to stay.
+    fn keep(&mut self) {
+        if std::mem::take(&mut self.chained) && !self.unit.is_empty() {
+            self.kept.push("begin".to_owned());
+        }
+        self.kept.append(&mut self.unit);
+    }
+
     /// A statement has come to its end.
     fn done(&mut self, text: &str, result: Result<String, &'static str>, query: bool) {
         let ends = query && self.transaction == Transaction::None && result.is_ok();
@@ -210,12 +220,23 @@ impl Server {
             Ok(tag) => {
                 self.says(b'C', format!("{tag}\0").as_bytes());
                 let copied = text.starts_with("copy") && text.contains("from");
+                let chain = text.trim_end().ends_with("and chain");
+                let to_savepoint = text.starts_with("rollback to");
                 if !copied {
-                    let text = if tag == "ROLLBACK" { "rollback" } else { text.trim_end() };
-                    self.pipeline.push(text.to_owned());
+                    let text = if chain { "commit" } else { text.trim_end() };
+                    self.unit.push(text.to_owned());
                 }
-                if query || matches!(tag.as_str(), "COMMIT" | "ROLLBACK") {
-                    self.kept.append(&mut self.pipeline);
+                match tag.as_str() {
+                    "ROLLBACK" | "PREPARE TRANSACTION" if !to_savepoint => {
+                        self.unit.clear();
+                        self.chained = chain;
+                    }
+                    "COMMIT" => {
+                        self.keep();
+                        self.chained = chain;
+                    }
+                    _ if query && self.transaction == Transaction::None => self.keep(),
+                    _ => {}
                 }
                 if matches!(tag.as_str(), "COMMIT" | "ROLLBACK") {
                     self.bound.clear();
@@ -294,7 +315,7 @@ impl Server {
                 }
                 let code = match () {
                     () if text.starts_with("selec ") => Some("42601"),
-                    () if aborted && text.trim_end() != "commit" => Some("25P02"),
+                    () if aborted && !may_end(text) => Some("25P02"),
                     () if self.statements.contains_key(name) => Some("42P05"),
                     () => None,
                 };
@@ -310,14 +331,14 @@ impl Server {
                 let text = self.statements.get(name).cloned();
                 let code = match &text {
                     None => Some("26000"),
-                    Some(text) if aborted && text.trim_end() != "commit" => Some("25P02"),
+                    Some(text) if aborted && !may_end(text) => Some("25P02"),
                     _ if !portal.is_empty() && self.portals.contains_key(portal) => Some("42P03"),
                     _ => None,
                 };
                 match (code, text) {
                     (None, Some(text)) => {
                         self.bound.insert(portal.clone(), text.clone());
-                        self.portals.insert(portal.clone(), text);
+                        self.portals.insert(portal.clone(), Portal(text, false));
                         self.says(b'2', b"");
                     }
                     (code, text) => self.refuses(message, text, code.unwrap_or("26000")),
@@ -325,16 +346,22 @@ impl Server {
             }
             Message::Execute(portal) => match self.portals.get(portal).cloned() {
                 None => self.refuses(message, None, "34000"),
-                Some(text) => {
+                Some(Portal(text, true)) if text.starts_with("select") && !aborted => {
+                    self.says(b'C', b"SELECT 0\0");
+                    self.told.push((text, "SELECT 0".to_owned(), true));
+                }
+                Some(Portal(text, true)) => self.refuses(message, Some(text), "55000"),
+                Some(Portal(text, false)) => {
+                    self.portals.insert(portal.clone(), Portal(text.clone(), true));
                     if let Some(result) = self.run(&text, false) {
                         self.done(&text, result, false);
                     }
                 }
             },
             Message::Describe(portal, name) => {
-                let (known, code) =
-                    if *portal { (&self.portals, "34000") } else { (&self.statements, "26000") };
-                match known.get(name).cloned() {
+                let code = if *portal { "34000" } else { "26000" };
+                let bound = self.portals.get(name).map(|Portal(text, _)| text.clone());
+                match if *portal { bound } else { self.statements.get(name).cloned() } {
                     Some(text) if aborted => self.refuses(message, Some(text), "25P02"),
                     Some(_) => self.says(b'n', b""),
                     None => self.refuses(message, None, code),
@@ -354,12 +381,23 @@ impl Server {
                     self.error("23505");
                     self.told.push((String::new(), "23505".to_owned(), true));
                 }
-                self.kept.append(&mut self.pipeline);
+                if self.transaction == Transaction::None {
+                    self.keep();
+                }
                 self.ready();
             }
             Message::Data | Message::Done | Message::Fail => {}
         }
     }
+}
+
+/// What is run in a failed transaction.
+fn may_end(text: &str) -> bool {
+    let text = text.trim_end();
+    text == "commit"
+        || text == "commit and chain"
+        || text.starts_with("rollback")
+        || text.starts_with("prepare transaction")
 }
 
 fn statement(kind: u16, number: usize) -> String {
@@ -368,7 +406,15 @@ fn statement(kind: u16, number: usize) -> String {
         2 => format!("selec {number}"),
         3 => format!("later {number}"),
         4 => "begin".to_owned(),
-        5 | 6 => "commit".to_owned(),
+        5 | 6 => [
+            "commit",
+            "commit and chain",
+            "rollback",
+            "savepoint a",
+            "rollback to a",
+            "prepare transaction 'x'",
+        ][number % 6]
+            .to_owned(),
         7 => "deallocate all".to_owned(),
         8 => format!("deallocate s{}", 1 + number % 2),
         9 => format!("prepare s{} as select {number}", 1 + number % 2),
@@ -423,10 +469,12 @@ fn exchange(choices: &[u16]) {
         transaction: Transaction::None,
         passing: None,
         copying: None,
+        saved: None,
         deferred: false,
         told: Vec::new(),
         kept: Vec::new(),
-        pipeline: Vec::new(),
+        unit: Vec::new(),
+        chained: false,
         out: Vec::new(),
     };
     let event = |code| Event::new(code, OffsetDateTime::UNIX_EPOCH);
@@ -500,7 +548,6 @@ fn exchange(choices: &[u16]) {
         .filter(|line| !line.is_empty() && !line.starts_with("--"))
         .map(|line| line.trim_end_matches(';'))
         .collect();
-    server.kept.append(&mut server.pipeline);
     assert_eq!(live, server.kept, "{script}");
 }
 
@@ -508,7 +555,7 @@ fn exchange(choices: &[u16]) {
 fn copies_somewhere(server: &Server, sent: &VecDeque<Message>) -> bool {
     let copies = |text: &String| text.contains("from stdin");
     server.statements.values().any(copies)
-        || server.portals.values().any(copies)
+        || server.portals.values().any(|Portal(text, _)| copies(text))
         || sent
             .iter()
             .any(|message| matches!(message, Message::Query(text) | Message::Parse(_, text) if copies(text)))

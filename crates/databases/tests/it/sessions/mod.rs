@@ -10,6 +10,7 @@
 
 mod beside;
 mod crowds;
+mod encodings;
 mod ends;
 mod exports;
 mod manners;

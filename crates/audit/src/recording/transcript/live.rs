@@ -1,0 +1,88 @@
+//! What of a message can be part of a script, by what the server has answered.
+
+use super::following::{Said, Shown, Went};
+use super::{PASSED_OVER, is_exact};
+use crate::recording::script::{self, Script};
+use crate::recording::sql::{Answers, Ending, statements};
+
+/// A statement as part of a script; or why it is none.
+pub(super) fn script(shown: &Shown, went: Went, answers: &Answers) -> Result<Script, String> {
+    let not = |why: &str| Err(format!("not run here: {why}"));
+    match went {
+        Went::Well => {}
+        Went::Open => return not("the record has no end of it"),
+        Went::Suspended => return not("it was run in part"),
+        Went::Badly => return not("the server did not complete it"),
+        Went::PassedOver => return Err(PASSED_OVER.to_owned()),
+        Went::Undone(why) => return Err(why.to_owned()),
+    }
+    let Some(statement) = shown.statement.as_deref() else { return not("its text is not known") };
+    if statement.bytes.is_some() {
+        return not("the record does not have all of it");
+    }
+    if !is_exact(statement) {
+        return not("its text is not known exactly");
+    }
+    if let Some(why) = shown.doubt {
+        return not(why);
+    }
+    if shown.again {
+        return not("its portal had been run to its end before, and this has run nothing");
+    }
+    let script = match script::live(&statement.text, shown.count, shown.parameters.as_deref()) {
+        Err(why) => return not(why),
+        Ok(script) => script,
+    };
+    let read = statements(&statement.text).unwrap_or_default();
+    match answers.count() {
+        _ if script.statements == 0 => return not("it holds no statement"),
+        completed if completed != read.len() => {
+            return not(&format!("the server completed {completed} of its {} statements", read.len()));
+        }
+        _ if read.len() != script.statements || !answers.fit(&read, true) => {
+            return not("what the server has completed are other statements");
+        }
+        _ => {}
+    }
+    let mut endings = read.iter().zip(answers.remembered()).map(|(one, tag)| Ending::of(one, tag));
+    match (endings.next(), endings.next()) {
+        (Some(Ending::Commits { chain: true }), None) => {
+            Ok(Script { sql: "commit;\n".to_owned(), statements: 1, anew: true })
+        }
+        (Some(first), second) if first == Ending::Prepared || second == Some(Ending::Prepared) => {
+            not("the transaction that it ends was prepared elsewhere")
+        }
+        _ if endings.any(|ending| ending == Ending::Prepared) => {
+            not("the transaction that it ends was prepared elsewhere")
+        }
+        _ => Ok(script),
+    }
+}
+
+/// What the statements of a message do to the transaction; none where they are not known exactly.
+pub(super) fn endings(said: &Said) -> Option<Vec<Ending>> {
+    let statement = said.shown.statement.as_deref()?;
+    if said.went != Went::Well
+        || statement.bytes.is_some()
+        || !is_exact(statement)
+        || said.shown.doubt.is_some()
+    {
+        return None;
+    }
+    let read = statements(&statement.text).ok().filter(|read| said.answers.fit(read, true))?;
+    Some(read.iter().zip(said.answers.remembered()).map(|(one, tag)| Ending::of(one, tag)).collect())
+}
+
+/// Whether a message that failed may have ended its transaction with that.
+pub(super) fn may_commit(failed: &Said) -> bool {
+    let Some(statement) = failed.shown.statement.as_deref() else { return true };
+    if statement.bytes.is_some() || !is_exact(statement) || failed.shown.doubt.is_some() {
+        return true;
+    }
+    let Ok(read) = statements(&statement.text) else { return true };
+    read.iter().any(|one| {
+        one.first().is_some_and(|word| {
+            ["commit", "end", "prepare"].iter().any(|ending| word.raw.eq_ignore_ascii_case(ending))
+        })
+    })
+}
