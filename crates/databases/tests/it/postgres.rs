@@ -64,7 +64,7 @@ impl Postgres {
                 &format!(
                     "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{sockets}'\nssl = on\n\
                      ssl_ca_file = 'clients.crt'\nfsync = off\nsynchronous_commit = off\nfull_page_writes = off\n\
-                     shared_buffers = '16MB'\nmax_connections = 60\nautovacuum = off\n"
+                     shared_buffers = '16MB'\nmax_connections = 60\nmax_prepared_transactions = 5\nautovacuum = off\n"
                 ),
             );
             let server = as_postgres("postgres")

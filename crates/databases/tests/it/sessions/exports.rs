@@ -99,6 +99,95 @@ async fn a_script_of_a_hostile_session_runs_its_statements_and_nothing_on_the_re
     assert_eq!(world.postgres.sql("select count(*) from pg_proc where proname = 'three'"), "0");
 }
 
+/// What is said in a session: messages that go together, and what is waited for.
+type Said = &'static [(u8, &'static [u8])];
+
+const PARSE: (u8, &[u8]) = (b'P', b"\0insert into ran values (2) returning a\0\0\0");
+const BIND: (u8, &[u8]) = (b'B', b"\0\0\0\0\0\0\0\0");
+const EXECUTE: (u8, &[u8]) = (b'E', b"\0\0\0\0\0");
+const BEGIN: (u8, &[u8]) = (b'Q', b"begin; insert into ran values (1)\0");
+const INSERT: (u8, &[u8]) = (b'Q', b"insert into ran values (2)\0");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_runs_nothing_that_the_server_has_read_otherwise_or_rolled_back() {
+    let world = World::new("");
+    world.postgres.sql(
+        "create role app login superuser; create table ran (a int); create table other (a int); \
+         create function f() returns void language sql as ''",
+    );
+    // Each with the rows that its script leaves.
+    let sessions: [(&[Said], &str); 12] = [
+        (&[&[BEGIN], &[(b'Q', b"commit\0")]], "1"),
+        (&[&[BEGIN], &[(b'Q', b"commit and chain\0")], &[INSERT]], "1"),
+        (&[&[BEGIN], &[(b'Q', b"commit and chain\0")], &[INSERT], &[(b'Q', b"commit\0")]], "1,2"),
+        (&[&[BEGIN], &[(b'Q', b"prepare transaction 'x'\0")], &[(b'Q', b"rollback prepared 'x'\0")]], ""),
+        (&[&[BEGIN], &[(b'Q', b"selec\0")], &[(b'Q', b"prepare transaction 'x'\0")]], ""),
+        (&[&[BEGIN], &[(b'Q', b"selec\0")], &[(b'Q', b"commit; select 1\0")], &[INSERT]], "2"),
+        (&[&[BEGIN], &[(b'Q', b"savepoint a\0")], &[(b'Q', b"selec\0")], &[(b'Q', b"rollback to a\0")], &[(b'Q', b"end\0")]], "1"),
+        // Without a Sync, and run once more behind its end.
+        (&[&[PARSE, BIND, EXECUTE, (b'H', b"")]], ""),
+        (&[&[PARSE, BIND, EXECUTE, EXECUTE, (b'S', b"")]], "2"),
+        // As many statements here as results, and of the same kinds: a name ends the function, or the text has other characters.
+        (&[&[(b'Q', b"create or replace function f() returns void begin atomic select 1 as end; insert into ran values (3); end\0")], &[INSERT]], "2"),
+        (
+            &[
+                &[
+                    (b'Q', b"set client_encoding = 'SJIS'\0"),
+                    (
+                        b'Q',
+                        b"select E'\xc3\x81\\\\'; insert into ran values (3); select 1 --'; insert into other values (1); select 2\0",
+                    ),
+                    (b'Q', b"set client_encoding = 'UTF8'\0"),
+                ],
+                &[INSERT],
+            ],
+            "2",
+        ),
+        (
+            &[
+                &[(b'Q', b"set standard_conforming_strings = off\0")],
+                &[(b'Q', b"select 'a\\'; insert into ran values (3); select 1 --'; insert into other values (1); select 2\0")],
+                &[INSERT],
+            ],
+            "2",
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (number, (session, left)) in sessions.into_iter().enumerate() {
+        world.postgres.sql("truncate ran, other");
+        let asked = world.asked(Duration::from_secs(3600));
+        let id = asked.session;
+        let mut client = Client::hello_for(&world, asked, &[("user", "app"), ("database", "postgres")]).await;
+        client.answers().await;
+        for messages in session {
+            client.say(messages).await;
+            for (kind, _) in *messages {
+                match kind {
+                    b'Q' | b'S' => drop(client.answers().await),
+                    b'H' => while client.message().await.unwrap().0 != b'C' {},
+                    _ => {}
+                }
+            }
+        }
+        client.say(&[(b'X', b"")]).await;
+        assert_eq!(client.message().await, None);
+        world.quiet().await;
+        let rows = "select coalesce(string_agg(a::text, ',' order by a), '') from ran";
+        assert_eq!(world.postgres.sql(rows), left, "the session {number}");
+        world.postgres.sql("truncate ran, other");
+        let script = script(&world.recording(&id));
+        let file = directory.path().join("script.sql");
+        fs::write(&file, &script).unwrap();
+        for reader in [READERS[0], READERS[3]] {
+            world.postgres.sql("truncate ran, other");
+            world.postgres.feed(&file, reader);
+            assert_eq!(world.postgres.sql(rows), left, "the script of {number}:\n{script}");
+        }
+        // What is hidden from the record is in no script.
+        assert_eq!(world.postgres.sql("select count(*) from other"), "0", "{script}");
+    }
+}
+
 /// What a server may say of what is put together here.
 const TAGS: [&str; 9] =
     ["SELECT 1", "DO", "CREATE FUNCTION", "COPY 1", "BEGIN", "COMMIT", "ROLLBACK", "SET", "INSERT 0 1"];
