@@ -1,64 +1,178 @@
-//! Hybrid public key encryption (RFC 9180): base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM.
+//! Hybrid public key encryption (RFC 9180): base mode with AES-256-GCM and HKDF-SHA256, and as KEM DHKEM(X25519, HKDF-SHA256)
+//! or, where everything must be approved under FIPS 140-3, DHKEM(P-256, HKDF-SHA256).
 //!
 //! Anyone with the public key can seal; only the holder of the private key can open. Nodes seal the keys of their
-//! recordings with it, so that a stolen node gives no recording away.
+//! recordings with it, so that a stolen node gives no recording away. A public key says by its length of which KEM it is, and so
+//! does what is sealed to it.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
+use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm};
 use crate::hash::{Hmac, expand};
 use crate::provider::AeadKey;
-use crate::selection::{self, RunError};
+use crate::selection::{self, Mode, RunError};
 use crate::{Primitive, SalError, aead, random, strict};
 
-/// Length of a public key, in bytes.
-pub const PUBLIC_KEY_BYTES: usize = 32;
-/// Length of a private key, in bytes.
-pub const PRIVATE_KEY_BYTES: usize = 32;
-/// What sealing adds to a message, in bytes: the encapsulated key in front and the tag at the end.
-pub const SEAL_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + aead::TAG_BYTES;
+/// The longest public key, in bytes: an uncompressed point of P-256.
+const MOST_PUBLIC_BYTES: usize = 65;
+/// Length of a private key, in bytes, of either KEM.
+const PRIVATE_KEY_BYTES: usize = 32;
+/// What marks a private key of P-256 among the stored ones: the identifier of its KEM (RFC 9180 §7.1). Those of X25519, which
+/// were there first, have no mark.
+const P256_MARK: [u8; 2] = [0, 0x10];
+
+/// The cipher of what is sealed.
+const AEAD: AeadAlgorithm = AeadAlgorithm::Aes256Gcm;
+
+/// How a key for a message is agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kem {
+    /// DHKEM(X25519, HKDF-SHA256).
+    X25519,
+    /// DHKEM(P-256, HKDF-SHA256): approved under FIPS 140-3.
+    P256,
+}
+
+impl Kem {
+    /// Every one.
+    pub const ALL: &[Self] = &[Self::X25519, Self::P256];
+
+    /// The one that this process makes keys of and seals to, by the policy of its selection and the suite of its cluster.
+    #[must_use]
+    pub fn preferred(suite: crate::Suite) -> Self {
+        let fips = matches!(selection::global().policy().mode, Mode::Fips);
+        if fips || suite == crate::Suite::FipsV1 { Self::P256 } else { Self::X25519 }
+    }
+
+    /// Its name in logs and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X25519 => "x25519",
+            Self::P256 => "p256",
+        }
+    }
+
+    const fn group(self) -> DhGroup {
+        match self {
+            Self::X25519 => DhGroup::X25519,
+            Self::P256 => DhGroup::P256,
+        }
+    }
+
+    /// RFC 9180 §7.1.
+    const fn identifier(self) -> [u8; 2] {
+        match self {
+            Self::X25519 => [0, 0x20],
+            Self::P256 => P256_MARK,
+        }
+    }
+
+    /// Of a public key and of an encapsulated one.
+    const fn public_bytes(self) -> usize {
+        match self {
+            Self::X25519 => 32,
+            Self::P256 => MOST_PUBLIC_BYTES,
+        }
+    }
+}
+
+/// The public half, for those who seal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RecipientPublic {
+    kem: Kem,
+    bytes: [u8; MOST_PUBLIC_BYTES],
+}
+
+impl RecipientPublic {
+    /// Reads 32 bytes of X25519 or the 65 of an uncompressed point of P-256.
+    ///
+    /// # Errors
+    /// [`SalError::BadPublicKey`] when there is another number of them, or they are not such a point.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SalError> {
+        let refused = |reason: &str| SalError::BadPublicKey { reason: reason.to_owned() };
+        let kem = Kem::ALL.iter().copied().find(|kem| kem.public_bytes() == bytes.len());
+        let kem = kem.ok_or_else(|| refused("it has neither the 32 bytes of X25519 nor the 65 of P-256"))?;
+        strict::check_share(kem.group(), bytes).map_err(|_| refused("it is no point of its curve"))?;
+        let mut held = [0; MOST_PUBLIC_BYTES];
+        for (to, from) in held.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        Ok(Self { kem, bytes: held })
+    }
+
+    /// What [`RecipientPublic::from_bytes`] reads.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.kem.public_bytes()).unwrap_or_default()
+    }
+
+    /// Of which KEM it is.
+    #[must_use]
+    pub fn kem(&self) -> Kem {
+        self.kem
+    }
+}
+
+impl fmt::Debug for RecipientPublic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kem.name(), data_encoding::HEXLOWER.encode(self.as_bytes()))
+    }
+}
 
 /// The private half: opens what was sealed to its public key.
 pub struct RecipientKey {
     private: Zeroizing<[u8; PRIVATE_KEY_BYTES]>,
-    public: [u8; PUBLIC_KEY_BYTES],
+    public: RecipientPublic,
 }
-
-/// The cipher of what is sealed.
-const AEAD: AeadAlgorithm = AeadAlgorithm::Aes256Gcm;
 
 impl RecipientKey {
     /// Makes a fresh key.
     ///
     /// # Errors
-    /// [`SalError::Provider`] when there is no randomness.
-    pub fn generate() -> Result<Self, SalError> {
-        Self::from_bytes(Zeroizing::new(random::bytes::<PRIVATE_KEY_BYTES>()?).as_slice())
+    /// [`SalError::Provider`] when there is no randomness, [`SalError::NoSource`] where the policy leaves none that has the KEM.
+    pub fn generate(kem: Kem) -> Result<Self, SalError> {
+        match kem {
+            Kem::X25519 => Self::of(kem, Zeroizing::new(random::bytes()?)),
+            Kem::P256 => {
+                // The module's own generator of keys, which rejects what is no scalar.
+                let made = selection::global().generate_key(KeyAlgorithm::EcdsaP256)?;
+                Self::of(kem, scalar(made.secret())?)
+            }
+        }
     }
 
-    /// Reads the 32 bytes that [`RecipientKey::to_bytes`] gives.
+    /// Reads what [`RecipientKey::to_bytes`] gives.
     ///
     /// # Errors
-    /// [`SalError::BadPrivateKey`] when there are not 32 of them.
+    /// [`SalError::BadPrivateKey`] when it is something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SalError> {
-        let refused = || SalError::BadPrivateKey { reason: "an X25519 private key has 32 bytes".to_owned() };
-        let private: [u8; PRIVATE_KEY_BYTES] = bytes.try_into().map_err(|_| refused())?;
-        let share = selection::global().static_share(DhGroup::X25519, &private)?;
-        let public = share.try_into().map_err(|_| refused())?;
-        Ok(Self { private: Zeroizing::new(private), public })
+        match bytes.strip_prefix(&P256_MARK) {
+            Some(rest) if rest.len() == PRIVATE_KEY_BYTES => Self::of(Kem::P256, scalar(rest)?),
+            _ => Self::of(Kem::X25519, scalar(bytes)?),
+        }
     }
 
-    /// The private key, raw.
+    fn of(kem: Kem, private: Zeroizing<[u8; PRIVATE_KEY_BYTES]>) -> Result<Self, SalError> {
+        let share = selection::global().kept_share(kem.group(), private.as_slice())?;
+        Ok(Self { private, public: RecipientPublic::from_bytes(&share)? })
+    }
+
+    /// The private key: for X25519 raw, for P-256 behind a mark.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        Zeroizing::new(self.private.to_vec())
+        let mark = match self.public.kem {
+            Kem::X25519 => [].as_slice(),
+            Kem::P256 => P256_MARK.as_slice(),
+        };
+        Zeroizing::new([mark, self.private.as_slice()].concat())
     }
 
-    /// The public key, raw, for those who seal.
+    /// The public key, for those who seal.
     #[must_use]
-    pub fn public(&self) -> [u8; PUBLIC_KEY_BYTES] {
+    pub fn public(&self) -> RecipientPublic {
         self.public
     }
 
@@ -79,47 +193,106 @@ impl RecipientKey {
         aad: &[u8],
         sealed: &[u8],
     ) -> Option<Zeroizing<Vec<u8>>> {
-        let (encapsulated, body) = sealed.split_first_chunk::<PUBLIC_KEY_BYTES>()?;
+        let kem = self.public.kem;
+        let (encapsulated, body) = sealed.split_at_checked(kem.public_bytes())?;
         let (ciphertext, tag) = body.split_last_chunk::<{ aead::TAG_BYTES }>()?;
         let dh = selection::global()
-            .static_agreement(DhGroup::X25519, self.private.as_slice(), encapsulated)
+            .kept_agreement(kem.group(), self.private.as_slice(), encapsulated)
             .ok()?;
-        let (key, nonce) = schedule(algorithm, dh.as_bytes(), encapsulated, &self.public, info).ok()?;
+        let to = self.public.as_bytes();
+        let (key, nonce) = schedule(kem, algorithm, dh.as_bytes(), encapsulated, to, info).ok()?;
         let mut plaintext = Zeroizing::new(ciphertext.to_vec());
         key.open(&nonce, aad, &mut plaintext, tag).ok()?;
         Some(plaintext)
     }
 }
 
+fn scalar(bytes: &[u8]) -> Result<Zeroizing<[u8; PRIVATE_KEY_BYTES]>, SalError> {
+    let read = bytes.try_into().map(Zeroizing::new);
+    read.map_err(|_| SalError::BadPrivateKey {
+        reason: format!("a key that opens what is sealed has {PRIVATE_KEY_BYTES} bytes"),
+    })
+}
+
 impl fmt::Debug for RecipientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecipientKey")
-            .field("public", &data_encoding::HEXLOWER.encode(&self.public))
-            .finish_non_exhaustive()
+        f.debug_struct("RecipientKey").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+/// The private keys of one recipient over time: what was sealed to any of them opens.
+#[derive(Debug)]
+pub struct RecipientKeys {
+    current: RecipientKey,
+    former: Vec<RecipientKey>,
+}
+
+impl RecipientKeys {
+    /// One to seal to, and those that were.
+    #[must_use]
+    pub fn new(current: RecipientKey, former: Vec<RecipientKey>) -> Self {
+        Self { current, former }
+    }
+
+    /// The public key to which new messages are sealed.
+    #[must_use]
+    pub fn public(&self) -> RecipientPublic {
+        self.current.public()
+    }
+
+    /// The KEMs of which there is a key.
+    pub fn kems(&self) -> impl Iterator<Item = Kem> {
+        self.all().map(|key| key.public.kem)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &RecipientKey> {
+        std::iter::once(&self.current).chain(&self.former)
+    }
+
+    /// As [`RecipientKey::open`], by whichever of the keys it was sealed to.
+    ///
+    /// # Errors
+    /// As [`RecipientKey::open`].
+    pub fn open(&self, info: &[u8], aad: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SalError> {
+        let mut opened = self.current.open(info, aad, sealed);
+        for key in &self.former {
+            if opened.is_ok() {
+                break;
+            }
+            opened = key.open(info, aad, sealed);
+        }
+        opened
+    }
+}
+
+impl From<RecipientKey> for RecipientKeys {
+    fn from(current: RecipientKey) -> Self {
+        Self::new(current, Vec::new())
     }
 }
 
 /// Seals a message to a public key. `info` names what the message is for, `aad` what it belongs to; both are
-/// authenticated and neither is stored. The result is the encapsulated key (32 bytes), the ciphertext and the tag.
+/// authenticated and neither is stored. The result is the encapsulated key (as long as the public one), the ciphertext and the tag
+/// (16 bytes).
 ///
 /// # Errors
-/// [`SalError::BadPublicKey`] when the key has another length or is a point of low order.
-pub fn seal(recipient_public: &[u8], info: &[u8], aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
+/// [`SalError::BadPublicKey`] when the key is a point of low order or none, [`SalError::NoSource`] where the policy leaves no
+/// source of its KEM.
+pub fn seal(to: &RecipientPublic, info: &[u8], aad: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, SalError> {
     let refused = |reason: &str| SalError::BadPublicKey { reason: reason.to_owned() };
-    strict::check_share(DhGroup::X25519, recipient_public)
-        .map_err(|_| refused("an X25519 public key has 32 bytes"))?;
+    let group = to.kem.group();
     let (encapsulated, dh) = selection::global()
-        .run(Primitive::Agree(DhGroup::X25519), |provider| {
-            let side = provider.start_agreement(DhGroup::X25519)?;
-            Ok((side.share().to_vec(), side.finish(recipient_public)?))
+        .run(Primitive::Agree(group), |provider| {
+            let side = provider.start_agreement(group)?;
+            Ok((side.share().to_vec(), side.finish(to.as_bytes())?))
         })
-        .map_err(|error| error.into_sal(|_| refused("the X25519 public key has low order")))?;
-    let (key, nonce) = schedule(AEAD, dh.as_bytes(), &encapsulated, recipient_public, info)?;
-    let mut sealed = Vec::with_capacity(plaintext.len() + SEAL_OVERHEAD_BYTES);
+        .map_err(|error| error.into_sal(|_| refused("no secret comes of it: it has low order or is no point")))?;
+    let (key, nonce) = schedule(to.kem, AEAD, dh.as_bytes(), &encapsulated, to.as_bytes(), info)?;
+    let mut sealed = Vec::with_capacity(encapsulated.len() + plaintext.len() + aead::TAG_BYTES);
     sealed.extend_from_slice(&encapsulated);
     sealed.extend_from_slice(plaintext);
     let failed = SalError::Provider { operation: "encrypt" };
-    let Some(body) = sealed.get_mut(PUBLIC_KEY_BYTES..) else { return Err(failed) };
+    let Some(body) = sealed.get_mut(encapsulated.len()..) else { return Err(failed) };
     let tag = key.seal(&nonce, aad, body).map_err(|_| failed)?;
     sealed.extend_from_slice(&tag);
     Ok(sealed)
@@ -129,20 +302,22 @@ type Schedule = (Box<dyn AeadKey>, [u8; aead::NONCE_BYTES]);
 
 /// `ExtractAndExpand` of the KEM (RFC 9180 §4.1) and `KeySchedule` in base mode (§5.1): key and nonce of the one message.
 fn schedule(
+    kem: Kem,
     algorithm: AeadAlgorithm,
     dh: &[u8],
     encapsulated: &[u8],
     recipient: &[u8],
     info: &[u8],
 ) -> Result<Schedule, SalError> {
-    // Identifiers of §7.1, §7.2 and §7.3: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and the AEAD.
+    // Identifiers of §7.1, §7.2 and §7.3: the KEM, HKDF-SHA256 and the AEAD.
     let aead: u8 = match algorithm {
         AeadAlgorithm::Aes128Gcm => 1,
         AeadAlgorithm::Aes256Gcm => 2,
         AeadAlgorithm::ChaCha20Poly1305 => 3,
     };
-    let kem = Labels(b"KEM\x00\x20".to_vec());
-    let suite = Labels([b"HPKE\x00\x20\x00\x01\x00".as_slice(), &[aead]].concat());
+    let identifier = kem.identifier();
+    let kem = Labels([b"KEM".as_slice(), &identifier].concat());
+    let suite = Labels([b"HPKE".as_slice(), &identifier, b"\x00\x01\x00", &[aead]].concat());
 
     let pseudorandom = kem.extract(b"", "eae_prk", dh)?;
     let mut shared = Zeroizing::new([0; 32]);
@@ -184,24 +359,13 @@ impl Labels {
     }
 }
 
-/// [`RecipientKey::open`] as a function, for symmetry with [`seal`].
-///
-/// # Errors
-/// As [`RecipientKey::open`].
-pub fn open(
-    recipient: &RecipientKey,
-    info: &[u8],
-    aad: &[u8],
-    sealed: &[u8],
-) -> Result<Zeroizing<Vec<u8>>, SalError> {
-    recipient.open(info, aad, sealed)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as FOREIGN;
-    use rustls::crypto::hpke::{EncapsulatedSecret, Hpke as _, HpkePrivateKey, HpkePublicKey};
+    use rustls::crypto::aws_lc_rs::hpke::{
+        DH_KEM_P256_HKDF_SHA256_AES_256, DH_KEM_X25519_HKDF_SHA256_AES_256,
+    };
+    use rustls::crypto::hpke::{EncapsulatedSecret, Hpke, HpkePrivateKey, HpkePublicKey};
 
     use super::*;
 
@@ -222,7 +386,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(
-            key.public().to_vec(),
+            key.public().as_bytes(),
             hex("3948cfe0ad1ddb695d780e59077195da6c56506b027329794ab02bca80815c4d")
         );
         let sealed = hex(concat!(
@@ -249,47 +413,98 @@ mod tests {
         assert_eq!(opened.as_slice(), hex(PLAINTEXT));
     }
 
+    /// RFC 9180 §A.3.1: the same for P-256.
+    #[test]
+    fn the_key_schedule_opens_the_vector_for_p256() {
+        let private = hex("f3ce7fdae57e1a310d87f1ebbde6f328be0a99cdbcadf4d6589cf29de4b8ffd2");
+        let key = RecipientKey::from_bytes(&[P256_MARK.as_slice(), &private].concat()).unwrap();
+        let public = concat!(
+            "04fe8c19ce0905191ebc298a9245792531f26f0cece2460639e8bc39cb7f706a826a779b4cf969b8a0e539c7f62fb3d30ad6aa8f80e30f1d",
+            "128aafd68a2ce72ea0"
+        );
+        assert_eq!(key.public().as_bytes(), hex(public));
+        let sealed = hex(concat!(
+            "04a92719c6195d5085104f469a8b9814d5838ff72b60501e2c4466e5e67b325ac98536d7b61a1af4b78e5b7f951c0900be863c403ce65c9b",
+            "fcb9382657222d18c4",
+            "5ad590bb8baa577f8619db35a36311226a896e7342a6d836d8b7bcd2f20b6c7f9076ac232e3ab2523f39513434"
+        ));
+        let opened = key.open_by(AeadAlgorithm::Aes128Gcm, &hex(INFO), &hex(AAD), &sealed).unwrap();
+        assert_eq!(opened.as_slice(), hex(PLAINTEXT));
+    }
+
     #[test]
     fn another_implementation_opens_what_we_seal_and_the_other_way_round() {
-        let key = RecipientKey::generate().unwrap();
-        let sealed = seal(&key.public(), b"info", b"aad", b"secret").unwrap();
-        let (encapsulated, body) = sealed.split_at(PUBLIC_KEY_BYTES);
-        let private = HpkePrivateKey::from(key.to_bytes().to_vec());
-        let encapsulated = EncapsulatedSecret(encapsulated.to_vec());
-        assert_eq!(FOREIGN.open(&encapsulated, b"info", b"aad", body, &private).unwrap(), b"secret");
+        let foreign: [(Kem, &dyn Hpke); 2] =
+            [(Kem::X25519, DH_KEM_X25519_HKDF_SHA256_AES_256), (Kem::P256, DH_KEM_P256_HKDF_SHA256_AES_256)];
+        for (kem, foreign) in foreign {
+            let key = RecipientKey::generate(kem).unwrap();
+            let public = key.public();
+            let sealed = seal(&public, b"info", b"aad", b"secret").unwrap();
+            let (encapsulated, body) = sealed.split_at(public.as_bytes().len());
+            let private = HpkePrivateKey::from(key.private.to_vec());
+            let encapsulated = EncapsulatedSecret(encapsulated.to_vec());
+            assert_eq!(foreign.open(&encapsulated, b"info", b"aad", body, &private).unwrap(), b"secret");
 
-        let public = HpkePublicKey(key.public().to_vec());
-        let (encapsulated, body) = FOREIGN.seal(b"info", b"aad", b"secret", &public).unwrap();
-        let sealed = [encapsulated.0, body].concat();
-        assert_eq!(key.open(b"info", b"aad", &sealed).unwrap().as_slice(), b"secret");
+            let public = HpkePublicKey(public.as_bytes().to_vec());
+            let (encapsulated, body) = foreign.seal(b"info", b"aad", b"secret", &public).unwrap();
+            let sealed = [encapsulated.0, body].concat();
+            assert_eq!(key.open(b"info", b"aad", &sealed).unwrap().as_slice(), b"secret");
+        }
     }
 
     #[test]
     fn what_is_sealed_opens_only_whole_by_its_recipient_and_in_its_context() {
-        let key = RecipientKey::generate().unwrap();
-        let sealed = seal(&key.public(), b"info", b"aad", b"secret").unwrap();
-        assert_eq!(sealed.len(), b"secret".len() + SEAL_OVERHEAD_BYTES);
-        let again = RecipientKey::from_bytes(&key.to_bytes()).unwrap();
-        assert_eq!(again.public(), key.public());
-        assert_eq!(open(&again, b"info", b"aad", &sealed).unwrap().as_slice(), b"secret");
-        assert!(key.open(b"Info", b"aad", &sealed).is_err());
-        assert!(key.open(b"info", b"aaD", &sealed).is_err());
-        assert!(RecipientKey::generate().unwrap().open(b"info", b"aad", &sealed).is_err());
-        for at in 0..sealed.len() {
-            let mut damaged = sealed.clone();
-            damaged[at] ^= 0x01;
-            assert!(key.open(b"info", b"aad", &damaged).is_err(), "byte {at}");
-            assert!(key.open(b"info", b"aad", &sealed[..at]).is_err(), "cut at {at}");
+        for kem in Kem::ALL.iter().copied() {
+            let key = RecipientKey::generate(kem).unwrap();
+            let sealed = seal(&key.public(), b"info", b"aad", b"secret").unwrap();
+            assert_eq!(sealed.len(), b"secret".len() + key.public().as_bytes().len() + aead::TAG_BYTES);
+            let again = RecipientKey::from_bytes(&key.to_bytes()).unwrap();
+            assert_eq!(again.public(), key.public());
+            assert_eq!(RecipientPublic::from_bytes(key.public().as_bytes()).unwrap(), key.public());
+            assert_eq!(again.open(b"info", b"aad", &sealed).unwrap().as_slice(), b"secret");
+            assert!(key.open(b"Info", b"aad", &sealed).is_err());
+            assert!(key.open(b"info", b"aaD", &sealed).is_err());
+            assert!(RecipientKey::generate(kem).unwrap().open(b"info", b"aad", &sealed).is_err());
+            for at in 0..sealed.len() {
+                let mut damaged = sealed.clone();
+                damaged[at] ^= 0x01;
+                assert!(key.open(b"info", b"aad", &damaged).is_err(), "byte {at}");
+                assert!(key.open(b"info", b"aad", &sealed[..at]).is_err(), "cut at {at}");
+            }
+            assert_ne!(sealed, seal(&key.public(), b"info", b"aad", b"secret").unwrap());
         }
-        assert_ne!(sealed, seal(&key.public(), b"info", b"aad", b"secret").unwrap());
+    }
+
+    #[test]
+    fn a_recipient_whose_key_has_changed_opens_what_was_sealed_to_either() {
+        let [old, new] = Kem::ALL else { panic!("two of them") };
+        let (old, new) = (RecipientKey::generate(*old).unwrap(), RecipientKey::generate(*new).unwrap());
+        let sealed = [&old, &new].map(|key| seal(&key.public(), b"", b"aad", b"secret").unwrap());
+        let stranger = RecipientKey::generate(Kem::P256).unwrap();
+        let lost = seal(&stranger.public(), b"", b"aad", b"secret").unwrap();
+        let keys = RecipientKeys::new(new, vec![old]);
+        assert_eq!((keys.public().kem(), keys.kems().count()), (Kem::P256, 2));
+        for sealed in sealed {
+            assert_eq!(keys.open(b"", b"aad", &sealed).unwrap().as_slice(), b"secret");
+        }
+        assert!(keys.open(b"", b"aad", &lost).is_err());
     }
 
     #[test]
     fn bad_keys_are_refused_and_private_ones_do_not_show() {
-        assert!(seal(&[1; 31], b"", b"", b"").is_err());
-        assert!(seal(&[0; 32], b"", b"", b"").is_err(), "a point of low order");
+        for (what, bytes) in [
+            ("neither length", vec![1; 31]),
+            ("a compressed point", [vec![2], vec![1; 32]].concat()),
+            ("no point of the curve", [vec![4], vec![1; 64]].concat()),
+            ("a point of low order", vec![0; 32]),
+        ] {
+            // What only the arithmetic shows is refused when something is sealed to it.
+            let sealed = RecipientPublic::from_bytes(&bytes).and_then(|key| seal(&key, b"", b"", b""));
+            assert!(matches!(sealed, Err(SalError::BadPublicKey { .. })), "{what}: {sealed:?}");
+        }
+        assert!(RecipientKey::from_bytes(&[P256_MARK.as_slice(), &[0; 32]].concat()).is_err(), "no scalar");
         assert!(RecipientKey::from_bytes(&[1; 31]).is_err());
-        let key = RecipientKey::generate().unwrap();
+        let key = RecipientKey::generate(Kem::X25519).unwrap();
         assert!(!format!("{key:?}").contains(&data_encoding::HEXLOWER.encode(&key.to_bytes())));
     }
 }

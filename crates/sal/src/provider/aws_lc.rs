@@ -11,7 +11,9 @@ use aws_lc_rs::kem::{Ciphertext, DecapsulationKey, EncapsulationKey, ML_KEM_768}
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{self as sig, EcdsaKeyPair, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaKeyPair};
-use aws_lc_rs::{agreement, digest, hmac, rand};
+use aws_lc_rs::{agreement, digest, hmac, pbkdf2, rand};
+use std::num::NonZeroU32;
+
 use zeroize::Zeroizing;
 
 use super::{
@@ -277,6 +279,17 @@ impl Provider for AwsLc {
             HashAlgorithm::Sha512 => hmac::HMAC_SHA512,
         };
         Ok(Box::new(hmac::Key::new(method, key)))
+    }
+
+    fn pbkdf2_sha512(
+        &self,
+        iterations: NonZeroU32,
+        salt: &[u8],
+        password: &[u8],
+        out: &mut [u8; 64],
+    ) -> Result<(), Fault> {
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA512, iterations, salt, password, out);
+        Ok(())
     }
 
     fn random(&self, out: &mut [u8]) -> Result<(), Fault> {

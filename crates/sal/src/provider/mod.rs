@@ -12,6 +12,7 @@
 //! the line.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use zeroize::Zeroizing;
 
@@ -343,6 +344,32 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// [`Fault::Unsupported`] alone.
     fn hmac(&self, _algorithm: HashAlgorithm, _key: &[u8]) -> Result<Box<dyn HmacKey>, Fault> {
         Err(Fault::Unsupported)
+    }
+
+    /// PBKDF2 with HMAC-SHA-512 (RFC 8018 §5.2, SP 800-132): one block of 64 bytes. Libraries without it do it by their HMAC.
+    ///
+    /// # Errors
+    /// As [`Provider::hmac`].
+    fn pbkdf2_sha512(
+        &self,
+        iterations: NonZeroU32,
+        salt: &[u8],
+        password: &[u8],
+        out: &mut [u8; 64],
+    ) -> Result<(), Fault> {
+        let key = self.hmac(HashAlgorithm::Sha512, password)?;
+        let mut last = Zeroizing::new([0; 64]);
+        key.sign(&[salt, &1_u32.to_be_bytes()], last.as_mut());
+        out.copy_from_slice(last.as_slice());
+        for _ in 1..iterations.get() {
+            let mut next = Zeroizing::new([0; 64]);
+            key.sign(&[last.as_slice()], next.as_mut());
+            for (to, from) in out.iter_mut().zip(next.iter()) {
+                *to ^= *from;
+            }
+            last = next;
+        }
+        Ok(())
     }
 
     /// Fills a buffer with random bytes.

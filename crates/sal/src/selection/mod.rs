@@ -474,20 +474,40 @@ impl Selection {
         Err(SalError::Provider { operation: "derive a public key" })
     }
 
-    /// The share of a private scalar that stays.
-    pub(crate) fn static_share(&self, group: DhGroup, private: &[u8]) -> Result<Vec<u8>, SalError> {
-        self.with_static(group, private, |side| Ok(side.share().to_vec()))
+    /// The public share of a private scalar that is kept. In FIPS mode there may be one from before, of a group that is not
+    /// approved: the module's library takes it then, outside its approved services.
+    pub(crate) fn kept_share(&self, group: DhGroup, private: &[u8]) -> Result<Vec<u8>, SalError> {
+        self.with_kept(group, private, |side| Ok(side.share().to_vec()))
             .map_err(|error| error.into_sal(|reason| SalError::BadPrivateKey { reason: reason.to_owned() }))
     }
 
-    /// The secret of a private scalar that stays, with a peer's share.
-    pub(crate) fn static_agreement(
+    /// The secret of a private scalar that is kept, with a peer's share, to open what was sealed to it: see [`Self::kept_share`].
+    pub(crate) fn kept_agreement(
         &self,
         group: DhGroup,
         private: &[u8],
         peer: &[u8],
     ) -> Result<Secret, RunError> {
-        self.with_static(group, private, |side| side.finish(peer))
+        self.with_kept(group, private, |side| side.finish(peer))
+    }
+
+    fn with_kept<T>(
+        &self,
+        group: DhGroup,
+        private: &[u8],
+        operation: impl Fn(Box<dyn Agreement>) -> Result<T, Fault>,
+    ) -> Result<T, RunError> {
+        let module = || self.providers().iter().find(|provider| provider.is_fips());
+        match self.with_static(group, private, &operation) {
+            Err(RunError::NoSource(problem)) if matches!(self.policy().mode, Mode::Fips) => {
+                let Some(module) = module() else { return Err(RunError::NoSource(problem)) };
+                module.load_agreement(group, private).and_then(operation).map_err(|fault| match fault {
+                    Fault::Refused(reason) => RunError::Refused(reason),
+                    Fault::Unsupported | Fault::Broken(_) => RunError::NoSource(problem),
+                })
+            }
+            done => done,
+        }
     }
 
     /// Libraries that have only fresh scalars are passed over.
