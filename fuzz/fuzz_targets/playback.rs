@@ -8,10 +8,10 @@ use sallyport_access::SessionId;
 use sallyport_audit::recording::sql::{Kind, Tokens};
 use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Encoder, Frame, Reader};
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::{Kem, RecipientKeys};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(key) = RecipientKey::generate() else { return };
+    let Ok(key) = RecipientKeys::generate(Kem::X25519) else { return };
     let mut file = BytesMut::new();
     let Ok(mut encoder) = Encoder::new(SessionId::new(), &key.public(), &mut file) else { return };
     let lines = data.split(|byte| *byte == b'\n');

@@ -5,10 +5,10 @@ use std::io::Cursor;
 use bytes::BytesMut;
 use sallyport_access::SessionId;
 use sallyport_audit::recording::{Encoder, Reader};
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::{Kem, RecipientKeys};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(key) = RecipientKey::generate() else { return };
+    let Ok(key) = RecipientKeys::generate(Kem::X25519) else { return };
     let mut file = BytesMut::new();
     if Encoder::new(SessionId::new(), &key.public(), &mut file).is_err() {
         return;

@@ -9,11 +9,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal};
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sallyport_sal::tls::rustls::server::danger::ClientCertVerifier;
 use sallyport_sal::tls::rustls::{self, CertificateError};
-use sallyport_sal::{Suite, hash, hpke, tls};
+use sallyport_sal::{Suite, hash, tls};
 use ssh_key::Certificate;
 use ssh_key::certificate::CertType;
 use time::OffsetDateTime;
@@ -41,7 +42,7 @@ struct Anchors {
     host_ssh: Vec<SshCa>,
     user_tls: Vec<CaCertificate>,
     host_tls: Vec<CaCertificate>,
-    recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+    recording_key: Option<RecipientPublic>,
     others: BTreeMap<CaKind, PublicKeys>,
     suite: Suite,
     rotations: BTreeMap<CaKind, RotationStatus>,
@@ -59,14 +60,16 @@ impl Trust {
     pub fn from_bundle(bundle: &TrustBundle) -> Result<Self, CaError> {
         let cluster = ClusterName::new(bundle.cluster.as_str())
             .map_err(|error| CaError::BadTrust { field: "cluster", reason: error.to_string() })?;
-        let recording_key = if bundle.recording_key.is_empty() {
-            None
-        } else {
-            Some(bundle.recording_key.as_slice().try_into().map_err(|_| CaError::BadTrust {
-                field: "recording_key",
-                reason: format!("it has {} bytes, expected 32", bundle.recording_key.len()),
-            })?)
-        };
+        let recording_key =
+            if bundle.recording_key.is_empty() {
+                None
+            } else {
+                let read = RecipientPublic::from_bytes(&bundle.recording_key);
+                Some(read.map_err(|error| CaError::BadTrust {
+                    field: "recording_key",
+                    reason: error.to_string(),
+                })?)
+            };
         let user_tls = parse_certificates("user_tls_certificates", &bundle.user_tls_certificates)?;
         let host_tls = parse_certificates("host_tls_certificates", &bundle.host_tls_certificates)?;
         let user_roots = roots("user_tls_certificates", &user_tls)?;
@@ -108,7 +111,7 @@ impl Trust {
     /// [`CaError::BadTrust`] when there is no user or no host CA, or they belong to another cluster.
     pub fn from_authorities(
         authorities: &[&Authority],
-        recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+        recording_key: Option<RecipientPublic>,
     ) -> Result<Self, CaError> {
         Self::from_bundle(&TrustBundle::from_authorities(authorities, recording_key)?)
     }
@@ -124,7 +127,7 @@ impl Trust {
             host_ssh_keys: lines(&self.anchors.host_ssh),
             user_tls_certificates: pems(&self.anchors.user_tls),
             host_tls_certificates: pems(&self.anchors.host_tls),
-            recording_key: self.anchors.recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+            recording_key: self.anchors.recording_key.map(|key| key.as_bytes().to_vec()).unwrap_or_default(),
             others: self.anchors.others.clone(),
             suite: self.anchors.suite.name().to_owned(),
             rotations: self.anchors.rotations.clone(),
@@ -175,7 +178,7 @@ impl Trust {
 
     /// The public key that recordings are sealed to.
     #[must_use]
-    pub fn recording_key(&self) -> Option<[u8; hpke::PUBLIC_KEY_BYTES]> {
+    pub fn recording_key(&self) -> Option<RecipientPublic> {
         self.anchors.recording_key
     }
 

@@ -196,9 +196,8 @@ impl RecipientKey {
         let kem = self.public.kem;
         let (encapsulated, body) = sealed.split_at_checked(kem.public_bytes())?;
         let (ciphertext, tag) = body.split_last_chunk::<{ aead::TAG_BYTES }>()?;
-        let dh = selection::global()
-            .kept_agreement(kem.group(), self.private.as_slice(), encapsulated)
-            .ok()?;
+        let dh =
+            selection::global().kept_agreement(kem.group(), self.private.as_slice(), encapsulated).ok()?;
         let to = self.public.as_bytes();
         let (key, nonce) = schedule(kem, algorithm, dh.as_bytes(), encapsulated, to, info).ok()?;
         let mut plaintext = Zeroizing::new(ciphertext.to_vec());
@@ -220,33 +219,42 @@ impl fmt::Debug for RecipientKey {
     }
 }
 
-/// The private keys of one recipient over time: what was sealed to any of them opens.
+/// The private keys of one recipient: what was sealed to any of them opens.
 #[derive(Debug)]
 pub struct RecipientKeys {
-    current: RecipientKey,
-    former: Vec<RecipientKey>,
+    first: RecipientKey,
+    others: Vec<RecipientKey>,
 }
 
 impl RecipientKeys {
-    /// One to seal to, and those that were.
+    /// One or more.
     #[must_use]
-    pub fn new(current: RecipientKey, former: Vec<RecipientKey>) -> Self {
-        Self { current, former }
+    pub fn new(first: RecipientKey, others: Vec<RecipientKey>) -> Self {
+        Self { first, others }
     }
 
-    /// The public key to which new messages are sealed.
+    /// One fresh key alone.
+    ///
+    /// # Errors
+    /// As [`RecipientKey::generate`].
+    pub fn generate(kem: Kem) -> Result<Self, SalError> {
+        Ok(Self::new(RecipientKey::generate(kem)?, Vec::new()))
+    }
+
+    /// The public half of the first.
     #[must_use]
     pub fn public(&self) -> RecipientPublic {
-        self.current.public()
-    }
-
-    /// The KEMs of which there is a key.
-    pub fn kems(&self) -> impl Iterator<Item = Kem> {
-        self.all().map(|key| key.public.kem)
+        self.first.public()
     }
 
     fn all(&self) -> impl Iterator<Item = &RecipientKey> {
-        std::iter::once(&self.current).chain(&self.former)
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Their public halves.
+    #[must_use]
+    pub fn publics(&self) -> RecipientPublics {
+        RecipientPublics(self.all().map(RecipientKey::public).collect())
     }
 
     /// As [`RecipientKey::open`], by whichever of the keys it was sealed to.
@@ -254,20 +262,21 @@ impl RecipientKeys {
     /// # Errors
     /// As [`RecipientKey::open`].
     pub fn open(&self, info: &[u8], aad: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SalError> {
-        let mut opened = self.current.open(info, aad, sealed);
-        for key in &self.former {
-            if opened.is_ok() {
-                break;
-            }
-            opened = key.open(info, aad, sealed);
-        }
-        opened
+        let opened = self.all().find_map(|key| key.open(info, aad, sealed).ok());
+        opened.ok_or_else(|| SalError::Undecryptable { what: "a message sealed to a public key".to_owned() })
     }
 }
 
-impl From<RecipientKey> for RecipientKeys {
-    fn from(current: RecipientKey) -> Self {
-        Self::new(current, Vec::new())
+/// The public keys of one recipient, of which senders are given one.
+#[derive(Debug, Clone)]
+pub struct RecipientPublics(Vec<RecipientPublic>);
+
+impl RecipientPublics {
+    /// The one to seal to under a suite: of [`Kem::preferred`] where there is one, else the first.
+    #[must_use]
+    pub fn under(&self, suite: crate::Suite) -> Option<RecipientPublic> {
+        let preferred = self.0.iter().find(|key| key.kem == Kem::preferred(suite));
+        preferred.or(self.0.first()).copied()
     }
 }
 
@@ -286,7 +295,9 @@ pub fn seal(to: &RecipientPublic, info: &[u8], aad: &[u8], plaintext: &[u8]) -> 
             let side = provider.start_agreement(group)?;
             Ok((side.share().to_vec(), side.finish(to.as_bytes())?))
         })
-        .map_err(|error| error.into_sal(|_| refused("no secret comes of it: it has low order or is no point")))?;
+        .map_err(|error| {
+            error.into_sal(|_| refused("no secret comes of it: it has low order or is no point"))
+        })?;
     let (key, nonce) = schedule(to.kem, AEAD, dh.as_bytes(), &encapsulated, to.as_bytes(), info)?;
     let mut sealed = Vec::with_capacity(encapsulated.len() + plaintext.len() + aead::TAG_BYTES);
     sealed.extend_from_slice(&encapsulated);
@@ -482,8 +493,10 @@ mod tests {
         let sealed = [&old, &new].map(|key| seal(&key.public(), b"", b"aad", b"secret").unwrap());
         let stranger = RecipientKey::generate(Kem::P256).unwrap();
         let lost = seal(&stranger.public(), b"", b"aad", b"secret").unwrap();
-        let keys = RecipientKeys::new(new, vec![old]);
-        assert_eq!((keys.public().kem(), keys.kems().count()), (Kem::P256, 2));
+        let keys = RecipientKeys::new(old, vec![new]);
+        let under = |suite| keys.publics().under(suite).unwrap().kem();
+        assert_eq!(under(crate::Suite::FipsV1), Kem::P256);
+        assert_eq!(under(crate::Suite::BalancedV1), Kem::X25519);
         for sealed in sealed {
             assert_eq!(keys.open(b"", b"aad", &sealed).unwrap().as_slice(), b"secret");
         }

@@ -75,9 +75,7 @@ pub fn hash_by(kind: Kind, password: &[u8]) -> Result<String, SalError> {
     let salt = random::bytes::<SALT_BYTES>()?;
     let failed = SalError::Provider { operation: "hash a password" };
     let hash = match kind {
-        Kind::Argon2id => {
-            hasher()?.hash_password_with_salt(password, &salt).map_err(|_| failed)?
-        }
+        Kind::Argon2id => hasher()?.hash_password_with_salt(password, &salt).map_err(|_| failed)?,
         Kind::Pbkdf2 => {
             let iterations = if is_cheap() { CHEAP_ITERATIONS } else { ITERATIONS };
             let derived = derive(iterations, &salt, password)?;
@@ -121,7 +119,8 @@ pub fn verify(password: &[u8], stored: &str) -> Result<bool, SalError> {
     let bad = |reason: &str| SalError::BadPasswordHash { reason: reason.to_owned() };
     let parsed = PasswordHash::new(stored).map_err(|error| bad(&error.to_string()))?;
     if parsed.algorithm.as_str() == PBKDF2 {
-        let iterations = iterations(&parsed).ok_or_else(|| bad("its number of iterations is out of range"))?;
+        let iterations =
+            iterations(&parsed).ok_or_else(|| bad("its number of iterations is out of range"))?;
         let (Some(salt), Some(hash)) = (&parsed.salt, &parsed.hash) else {
             return Err(bad("it has no salt, or no hash"));
         };
@@ -202,10 +201,8 @@ fn is_short_of(kind: Kind, stored: &str) -> bool {
     };
     match (kind, parsed.algorithm.as_str()) {
         (Kind::Pbkdf2, PBKDF2) => iterations(&parsed).is_none_or(|iterations| iterations < rounds),
-        (Kind::Argon2id, name) if name == Algorithm::Argon2id.ident().as_str() => {
-            Params::try_from(&parsed)
-                .map_or(true, |params| params.m_cost() < memory || params.t_cost() < passes)
-        }
+        (Kind::Argon2id, name) if name == Algorithm::Argon2id.ident().as_str() => Params::try_from(&parsed)
+            .map_or(true, |params| params.m_cost() < memory || params.t_cost() < passes),
         _ => true,
     }
 }

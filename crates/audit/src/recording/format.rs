@@ -106,7 +106,11 @@ impl Encoder {
     ///
     /// # Errors
     /// [`FormatError::Seal`] when the key cannot be sealed to the recipient.
-    pub fn new(session: SessionId, recipient: &[u8; 32], out: &mut BytesMut) -> Result<Self, FormatError> {
+    pub fn new(
+        session: SessionId,
+        recipient: &hpke::RecipientPublic,
+        out: &mut BytesMut,
+    ) -> Result<Self, FormatError> {
         let seal = |error: sallyport_sal::SalError| FormatError::Seal(error.to_string());
         let (key, secret) = Aes256GcmKey::generate().map_err(seal)?;
         let sealed =
@@ -264,7 +268,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`FormatError`]: not a recording, cut off, or for another key.
-    pub fn new(bytes: &[u8], recipient: &hpke::RecipientKey) -> Result<Self, FormatError> {
+    pub fn new(bytes: &[u8], recipient: &hpke::RecipientKeys) -> Result<Self, FormatError> {
         let (session, sealed, head_length) = read_head(bytes)?;
         let secret = recipient
             .open(KEY_INFO, session.to_string().as_bytes(), sealed)

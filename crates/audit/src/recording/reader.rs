@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::Duration;
 
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::RecipientKeys;
 
 use super::format::{
     CHUNK_HEAD, Decoder, FormatError, Kind, LONGEST_HEAD, MARKER, read_chunk_head, read_frames, read_index,
@@ -53,7 +53,7 @@ impl<R: Read + Seek> Reader<R> {
     ///
     /// # Errors
     /// [`FormatError`] in the error when it is not a recording for this key; else what reading says.
-    pub fn open(mut input: R, recipient: &RecipientKey) -> io::Result<Self> {
+    pub fn open(mut input: R, recipient: &RecipientKeys) -> io::Result<Self> {
         let mut head = Vec::new();
         input.seek(SeekFrom::Start(0))?;
         Read::by_ref(&mut input).take(LONGEST_HEAD as u64).read_to_end(&mut head)?;

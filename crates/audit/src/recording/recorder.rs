@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sallyport_access::{RecordPolicy, SessionId};
+use sallyport_sal::hpke::RecipientPublic;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::format::Encoder;
@@ -90,7 +91,7 @@ pub struct Recorders {
 
 struct Shared {
     directory: PathBuf,
-    recipient: Mutex<[u8; 32]>,
+    recipient: Mutex<RecipientPublic>,
     writers: Vec<mpsc::Sender<Command>>,
     live: Live,
     full: Arc<AtomicBool>,
@@ -185,7 +186,7 @@ impl Recorders {
     ///
     /// # Errors
     /// What making the directory or a thread says.
-    pub fn open(directory: &Path, recipient: [u8; 32]) -> io::Result<Self> {
+    pub fn open(directory: &Path, recipient: RecipientPublic) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let mut writers = Vec::with_capacity(count);
@@ -211,7 +212,7 @@ impl Recorders {
     }
 
     /// From now on recordings are sealed to another key.
-    pub fn set_recipient(&self, recipient: [u8; 32]) {
+    pub fn set_recipient(&self, recipient: RecipientPublic) {
         *self.shared.recipient.lock().unwrap_or_else(PoisonError::into_inner) = recipient;
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sallyport_access::SessionId;
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::RecipientKeys;
 
 use super::frame::{Exit, SessionMetadata};
 use super::reader::Reader;
@@ -109,7 +109,7 @@ const ASIDE: &str = "aside";
 /// once it has said that no more will come. `SESSION.aside` is one that is about to go.
 pub struct RecordingStore {
     directory: PathBuf,
-    key: Arc<RecipientKey>,
+    key: Arc<RecipientKeys>,
     /// What was read of recordings: of those that may grow, it counts for as long as they have not.
     known: Mutex<HashMap<SessionId, RecordingEntry>>,
     /// Held while a recording changes; several share one. Two uploads of the same one, of which the first was given up
@@ -128,7 +128,7 @@ impl RecordingStore {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(directory: &Path, key: Arc<RecipientKey>) -> io::Result<Self> {
+    pub fn open(directory: &Path, key: Arc<RecipientKeys>) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         Ok(Self {
             directory: directory.to_owned(),

@@ -12,7 +12,7 @@ use sallyport_audit::recording::{
     Body, Encoder, Exit, Frame, Reader, Recorders, RecordingEntry, RecordingError, RecordingState,
     RecordingStore, SessionMetadata, StoreError, SyncBounds,
 };
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::{Kem, RecipientKeys};
 use time::OffsetDateTime;
 
 fn metadata(session: SessionId) -> SessionMetadata {
@@ -37,7 +37,7 @@ fn frame(at: u64, body: Body) -> Frame {
     Frame { at: Duration::from_micros(at), body }
 }
 
-fn read_all(bytes: &[u8], key: &RecipientKey) -> (Vec<Frame>, usize, bool) {
+fn read_all(bytes: &[u8], key: &RecipientKeys) -> (Vec<Frame>, usize, bool) {
     let mut reader = Reader::open(Cursor::new(bytes.to_vec()), key).unwrap();
     let mut frames = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
@@ -47,8 +47,8 @@ fn read_all(bytes: &[u8], key: &RecipientKey) -> (Vec<Frame>, usize, bool) {
 }
 
 /// A recording of `count` chunks of one output frame each, and where each chunk begins.
-fn sample(count: u64, finish: bool) -> (Vec<u8>, Vec<usize>, RecipientKey) {
-    let key = RecipientKey::generate().unwrap();
+fn sample(count: u64, finish: bool) -> (Vec<u8>, Vec<usize>, RecipientKeys) {
+    let key = RecipientKeys::generate(Kem::X25519).unwrap();
     let mut out = BytesMut::new();
     let mut encoder = Encoder::new(SessionId::new(), &key.public(), &mut out).unwrap();
     let mut starts = Vec::new();
@@ -68,7 +68,7 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read(outputs in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 1..30), flush in 1_usize..5) {
-        let key = RecipientKey::generate().unwrap();
+        let key = RecipientKeys::generate(Kem::X25519).unwrap();
         let mut out = BytesMut::new();
         let mut encoder = Encoder::new(SessionId::new(), &key.public(), &mut out).unwrap();
         let mut frames = Vec::new();
@@ -121,10 +121,14 @@ proptest! {
 #[test]
 fn another_key_opens_nothing() {
     let (bytes, _, _) = sample(3, true);
-    let error = Reader::open(Cursor::new(bytes.clone()), &RecipientKey::generate().unwrap()).unwrap_err();
+    let error =
+        Reader::open(Cursor::new(bytes.clone()), &RecipientKeys::generate(Kem::X25519).unwrap()).unwrap_err();
     assert!(error.to_string().contains("sealed for another key"), "{error}");
     assert!(!bytes.windows(4).any(|window| window == b"line"), "output stands in the clear");
-    assert!(Reader::open(Cursor::new(b"not one".to_vec()), &RecipientKey::generate().unwrap()).is_err());
+    assert!(
+        Reader::open(Cursor::new(b"not one".to_vec()), &RecipientKeys::generate(Kem::X25519).unwrap())
+            .is_err()
+    );
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn seeking_goes_to_the_chunk_of_that_moment() {
 #[tokio::test]
 async fn a_recorder_writes_what_a_session_shows() {
     let directory = tempfile::tempdir().unwrap();
-    let key = Arc::new(RecipientKey::generate().unwrap());
+    let key = Arc::new(RecipientKeys::generate(Kem::X25519).unwrap());
     let recorders = Recorders::open(directory.path(), key.public()).unwrap();
     let session = SessionId::new();
     let recorder = recorders.start(&metadata(session), RecordPolicy::Strict).unwrap();
@@ -173,7 +177,7 @@ async fn a_recorder_writes_what_a_session_shows() {
 #[tokio::test]
 async fn what_is_not_finished_is_there_after_a_second() {
     let directory = tempfile::tempdir().unwrap();
-    let key = RecipientKey::generate().unwrap();
+    let key = RecipientKeys::generate(Kem::X25519).unwrap();
     let recorders = Recorders::open(directory.path(), key.public()).unwrap();
     let session = SessionId::new();
     let recorder = recorders.start(&metadata(session), RecordPolicy::BestEffort).unwrap();
@@ -197,7 +201,7 @@ async fn what_is_not_finished_is_there_after_a_second() {
 #[tokio::test]
 async fn text_takes_less_disk_than_it_is_long() {
     let directory = tempfile::tempdir().unwrap();
-    let key = RecipientKey::generate().unwrap();
+    let key = RecipientKeys::generate(Kem::X25519).unwrap();
     let recorders = Recorders::open(directory.path(), key.public()).unwrap();
     let session = SessionId::new();
     let recorder = recorders.start(&metadata(session), RecordPolicy::Strict).unwrap();
@@ -219,7 +223,7 @@ async fn text_takes_less_disk_than_it_is_long() {
 #[tokio::test]
 async fn a_spool_that_cannot_be_written_ends_strict_sessions_only() {
     let directory = tempfile::tempdir().unwrap();
-    let key = RecipientKey::generate().unwrap();
+    let key = RecipientKeys::generate(Kem::X25519).unwrap();
     let recorders = Recorders::open(&directory.path().join("spool"), key.public()).unwrap();
     fs::remove_dir_all(directory.path().join("spool")).unwrap();
     let error = recorders.start(&metadata(SessionId::new()), RecordPolicy::Strict).unwrap_err();
@@ -252,7 +256,7 @@ fn the_store_takes_uploads_in_order_from_one_host() {
 
 fn recorders() -> (tempfile::TempDir, Recorders) {
     let spool = tempfile::tempdir().unwrap();
-    let key = RecipientKey::generate().unwrap();
+    let key = RecipientKeys::generate(Kem::X25519).unwrap();
     let recorders = Recorders::open(spool.path(), key.public()).unwrap();
     (spool, recorders)
 }
@@ -342,7 +346,7 @@ async fn no_recording_begins_while_the_spool_is_full() {
 #[test]
 fn two_uploads_of_one_recording_never_double_it() {
     let directory = tempfile::tempdir().unwrap();
-    let key = Arc::new(RecipientKey::generate().unwrap());
+    let key = Arc::new(RecipientKeys::generate(Kem::X25519).unwrap());
     let store = Arc::new(RecordingStore::open(directory.path(), key).unwrap());
     let session = SessionId::new();
     let (content, _, _) = sample(400, true);
@@ -381,7 +385,7 @@ fn closed(store: &RecordingStore, session: SessionId, host: &str) -> RecordingEn
 #[test]
 fn old_recordings_go_unless_they_are_held_or_grow() {
     let directory = tempfile::tempdir().unwrap();
-    let key = Arc::new(RecipientKey::generate().unwrap());
+    let key = Arc::new(RecipientKeys::generate(Kem::X25519).unwrap());
     let store = RecordingStore::open(directory.path(), key).unwrap();
     let day = Duration::from_secs(86_400);
     let (content, _, _) = sample(3, true);

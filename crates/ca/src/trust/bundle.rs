@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sallyport_sal::hpke;
+use sallyport_sal::hpke::RecipientPublic;
 use serde::{Deserialize, Serialize};
 
 use crate::rotation::Phase;
@@ -76,7 +76,7 @@ impl TrustBundle {
     /// [`CaError::BadTrust`] when they are not of one cluster.
     pub fn from_authorities(
         authorities: &[&Authority],
-        recording_key: Option<[u8; hpke::PUBLIC_KEY_BYTES]>,
+        recording_key: Option<RecipientPublic>,
     ) -> Result<Self, CaError> {
         let cluster = match authorities {
             [first, rest @ ..] if rest.iter().all(|other| other.cluster() == first.cluster()) => {
@@ -101,7 +101,7 @@ impl TrustBundle {
             host_ssh_keys: hosts.ssh,
             user_tls_certificates: users.tls,
             host_tls_certificates: hosts.tls,
-            recording_key: recording_key.map(|key| key.to_vec()).unwrap_or_default(),
+            recording_key: recording_key.map(|key| key.as_bytes().to_vec()).unwrap_or_default(),
             others: keys,
             suite: String::new(),
             rotations: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! What is issued is recognised, and nothing else is.
 
-use crate::cluster::{Cluster, SUITE, alice, leaf, user};
+use crate::cluster::{Cluster, SUITE, alice, leaf, recording_key, user};
 use sallyport_access::{ClusterName, HostRole, Identity, NodeName, Principal};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{
@@ -274,7 +274,7 @@ fn authorities_and_trust_survive_storage() {
     let trust = Trust::from_bundle(&again).unwrap();
     assert_eq!(trust.to_bundle(), bundle);
     assert_eq!(trust.pin(), cluster.hosts.tls().unwrap().pin());
-    assert_eq!(trust.recording_key(), Some([7; 32]));
+    assert_eq!(trust.recording_key(), Some(recording_key()));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use sallyport_databases::service::{
 };
 use sallyport_sal::algorithm::KeyAlgorithm;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::{Kem, RecipientKeys};
 use sallyport_sal::suite::Suite;
 use sallyport_sal::{MemoryKey, Signer};
 use time::OffsetDateTime;
@@ -186,7 +186,7 @@ pub(crate) struct World {
     pub(crate) service: Service,
     pub(crate) sink: Arc<MemorySink>,
     recordings: tempfile::TempDir,
-    key: RecipientKey,
+    key: RecipientKeys,
 }
 
 impl World {
@@ -215,7 +215,7 @@ impl World {
             permitted: Mutex::default(),
             asked: Mutex::default(),
         });
-        let (recordings, key) = (tempfile::tempdir().unwrap(), RecipientKey::generate().unwrap());
+        let (recordings, key) = (tempfile::tempdir().unwrap(), RecipientKeys::generate(Kem::X25519).unwrap());
         let sink = Arc::new(MemorySink::default());
         let settings = Settings {
             directory: cluster.clone(),

@@ -16,7 +16,7 @@ use sallyport_databases::postgres::exchange::{Exchange, FromClient, FromServer, 
 use sallyport_databases::postgres::frame::{Flow, Limits, Reader};
 use sallyport_databases::postgres::message::{Frontend, encode};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::{Kem, RecipientKeys};
 use sallyport_sal::tls::rustls::ServerConfig;
 use sallyport_sal::{KeyAlgorithm, KeyPurpose, Suite};
 use sallyport_ssh::door::{DoorStream, Early, Tickets, accept};
@@ -232,7 +232,7 @@ impl Piece {
                 })
             }
             Self::Recording => {
-                let holder = RecipientKey::generate().map_err(broken)?;
+                let holder = RecipientKeys::generate(Kem::X25519).map_err(broken)?;
                 let mut head = BytesMut::new();
                 let session = SessionId::new();
                 let mut encoder = Encoder::new(session, &holder.public(), &mut head).map_err(broken)?;

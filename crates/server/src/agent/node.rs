@@ -9,6 +9,7 @@ use sallyport_access::Node;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_ssh::door::Early;
 use sallyport_ssh::helper::pam_session;
 use sallyport_ssh::node::{Apart, HostIdentity, LiveSessions, NodeConfig, NodeServer};
@@ -229,7 +230,7 @@ impl SshNode {
     }
 }
 
-fn recording_key(view: &ClusterView) -> Result<[u8; 32], ServerError> {
+fn recording_key(view: &ClusterView) -> Result<RecipientPublic, ServerError> {
     view.trust().recording_key().ok_or_else(|| {
         certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
     })

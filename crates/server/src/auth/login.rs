@@ -199,11 +199,12 @@ impl Inner {
             return Err(self.unknown_user(&request.user, password, address, now).await);
         };
         let account = Account::Known(&user.name);
-        let (credential, revision) = self.credential(&account, now).await.map_err(|error| storage(&error))?;
+        let (mut credential, revision) =
+            self.credential(&account, now).await.map_err(|error| storage(&error))?;
         if let Some(until) = credential.locked_until.filter(|until| *until > now.unix_timestamp()) {
             return Err(refusal(locked_out(until, now), "locked out"));
         }
-        let right = self.passwords.verify(password, credential.password.clone()).await?;
+        let right = self.passwords.verify(password.clone(), credential.password.clone()).await?;
         let step = self.check_code(&user.name, &credential, &otp, now);
         let step = match (right, step) {
             (true, Ok(step)) => step,
@@ -244,6 +245,9 @@ impl Inner {
         let ttl = self
             .within_policy(CertificateKind::User, ttl, asked.is_some())
             .map_err(|status| refusal(status, "lifetime"))?;
+        if let Some(renewed) = self.passwords.renewed(password, credential.password.as_deref()).await {
+            credential.password = Some(renewed);
+        }
         let issued =
             self.certify_user(&identity, &request.ssh_public_key, &request.tls_public_key, ttl, now)?;
         // From here to the answer, what was proven and decided stays true: whoever changes it finds this login open.

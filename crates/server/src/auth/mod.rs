@@ -37,6 +37,7 @@ mod open;
 mod openssh;
 mod passwords;
 mod people;
+mod recording_keys;
 mod refusals;
 mod resources;
 mod room;
@@ -64,6 +65,7 @@ use sallyport_audit::recording::RecordingStore;
 use sallyport_ca::{Lifetimes, PublicKeys, RotationStatus, Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::SealingKey;
+use sallyport_sal::hpke::RecipientPublics;
 use sallyport_store::Store;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
@@ -121,7 +123,7 @@ struct Inner {
     authorities: watch::Sender<Arc<authorities::Authorities>>,
     /// Held while records of authorities change.
     changing_authorities: tokio::sync::Mutex<()>,
-    recording_key: [u8; 32],
+    recording_keys: RecipientPublics,
     log: AuditLog,
     /// Where its checkpoints are taken besides the state.
     elsewhere: Vec<Arc<heads::Place>>,

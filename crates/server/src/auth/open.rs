@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
 use crate::tasks::Tasks;
-use data_encoding::BASE64;
 use sallyport_access::{HostId, HostRole, NodeName, Role, role};
 use sallyport_audit::log::{AuditLog, Opened};
 use sallyport_audit::recording::RecordingStore;
@@ -15,7 +14,7 @@ use sallyport_ca::keys::TlsKey;
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{CaKind, CertificateKind, HostRequest, Issued, issue_host_tls, tls};
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::RecipientKeys;
 use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_store::{Backend, Kind, SqliteBackend, Store, typed};
@@ -33,9 +32,11 @@ use super::databases::Databases;
 use super::issued::with_certificates;
 use super::people::People;
 use super::rotation::Confirmations;
-use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord, SecretRecord};
+use super::state::{CaRecord, ClusterRecord, KeyRecord, NodeRecord, RoleRecord};
 use super::view::{self, PAGE, Presence};
-use super::{AuthConfig, Authority, Inner, budgets, guesses, heads, passwords, refusals, seen};
+use super::{
+    AuthConfig, Authority, Inner, budgets, guesses, heads, passwords, recording_keys, refusals, seen,
+};
 use crate::ServerError;
 use crate::seen::Seen;
 use crate::workers::Workers;
@@ -44,7 +45,6 @@ use crate::workers::Workers;
 pub(super) const READERS: usize = 4;
 const READS_WAITING: usize = 256;
 pub(super) const SELF: &str = "self";
-const RECORDING_KEY: &str = "recording-key";
 const CHECKPOINT_KEY: &str = "audit-checkpoint";
 /// Lifetime of the authority's own certificate, within the bounds of every host's; renewed at every start and every day.
 const OWN_TTL: time::Duration = time::Duration::days(30);
@@ -73,12 +73,12 @@ pub(super) async fn open_with(
         info!(cluster = %config.cluster, "a new cluster was made");
     }
     let loaded = load(&store, &config, &custodies, &seal, &directory, now).await?;
-    let recording_public = loaded.recording_key.public();
+    let recording_keys = loaded.recording_keys.publics();
     let kept = heads::kept(&store, &seal, &directory, now).await?;
     let Opened { log, repair, broken } =
         AuditLog::open_against(&directory.join("audit"), loaded.checkpoint_signer, kept, now)
             .map_err(authority("open its audit log"))?;
-    let recordings = RecordingStore::open(&directory.join("recordings"), Arc::new(loaded.recording_key))
+    let recordings = RecordingStore::open(&directory.join("recordings"), Arc::new(loaded.recording_keys))
         .map_err(|source| ServerError::File { action: "open", path: directory.join("recordings"), source })?;
     let view = view::load(&store).await?;
     let presence = Presence::default();
@@ -103,7 +103,7 @@ pub(super) async fn open_with(
         custodies,
         authorities: watch::Sender::new(Arc::new(loaded.authorities)),
         changing_authorities: tokio::sync::Mutex::new(()),
-        recording_key: recording_public,
+        recording_keys,
         log,
         elsewhere,
         index: super::issued::Index::new(),
@@ -181,7 +181,7 @@ pub(super) async fn open_with(
     Ok(Authority { inner })
 }
 
-fn authority<E: std::error::Error + Send + Sync + 'static>(
+pub(super) fn authority<E: std::error::Error + Send + Sync + 'static>(
     action: &str,
 ) -> impl FnOnce(E) -> ServerError + '_ {
     move |error| ServerError::Authority { action: action.to_owned(), source: error.into() }
@@ -241,11 +241,7 @@ async fn create(
     steps.push(
         typed::create(CHECKPOINT_KEY, &KeyRecord(checkpoint), None).map_err(encode("store the audit key"))?,
     );
-    let recording = RecipientKey::generate().map_err(authority("make the recording key"))?;
-    let sealed =
-        seal.seal(RECORDING_KEY, &recording.to_bytes()).map_err(authority("seal the recording key"))?;
-    let secret = SecretRecord { sealed: BASE64.encode(&sealed) };
-    steps.push(typed::create(RECORDING_KEY, &secret, None).map_err(encode("store the recording key"))?);
+    steps.extend(recording_keys::create(seal)?);
     for preset in [role::PRESET_ACCESS, role::PRESET_AUDITOR, role::PRESET_EDITOR] {
         let role = Role::parse(preset).map_err(authority("read a preset role"))?;
         let record = RoleRecord { yaml: role.to_yaml() };
@@ -291,7 +287,7 @@ pub(super) fn check_fips(fips: bool, suite: Suite) -> Result<(), ServerError> {
 
 struct Loaded {
     authorities: Authorities,
-    recording_key: RecipientKey,
+    recording_keys: RecipientKeys,
     checkpoint_signer: Arc<dyn sallyport_sal::Signer>,
     auth_id: HostId,
 }
@@ -325,15 +321,12 @@ async fn load(
     for kind in authorities::FROM_BIRTH {
         need::<CaRecord>(store, kind.name(), directory, now).await?;
     }
-    let secret: SecretRecord = need(store, RECORDING_KEY, directory, now).await?;
-    let sealed = BASE64.decode(secret.sealed.as_bytes()).map_err(|error| wrong_seal(&error))?;
-    let plain = seal.unseal(RECORDING_KEY, &sealed).map_err(|error| wrong_seal(&error))?;
-    let recording_key = RecipientKey::from_bytes(&plain).map_err(|error| wrong_seal(&error))?;
+    let recording_keys = recording_keys::load(store, seal, directory, now).await?;
     let key: KeyRecord = need(store, CHECKPOINT_KEY, directory, now).await?;
     let custody = SealedCustody::new(Arc::clone(seal));
     let checkpoint_signer = custody.load(&key.0).map_err(|error| wrong_seal(&error))?;
-    let authorities = authorities::load(store, custodies, recording_key.public(), None, now).await?;
-    Ok(Loaded { authorities, recording_key, checkpoint_signer, auth_id: cluster.auth_id })
+    let authorities = authorities::load(store, custodies, &recording_keys.publics(), None, now).await?;
+    Ok(Loaded { authorities, recording_keys, checkpoint_signer, auth_id: cluster.auth_id })
 }
 
 async fn need<T: Kind>(

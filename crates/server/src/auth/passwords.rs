@@ -64,6 +64,18 @@ impl Pool {
         .await
     }
 
+    /// The hash that is to replace a stored one, of which it is known that it is this password's: one of another kind than this
+    /// process makes, or weaker. A login does not fail for want of it: the next one tries again.
+    pub(super) async fn renewed(&self, given: Zeroizing<String>, stored: Option<&str>) -> Option<String> {
+        if !password::needs_rehash(stored?) {
+            return None;
+        }
+        let renewed = self.hash(given).await;
+        renewed
+            .inspect_err(|status| tracing::debug!(problem = status.message(), "a hash was not renewed"))
+            .ok()
+    }
+
     /// Keeps every thread, so that those who come wait.
     #[cfg(test)]
     pub(super) async fn hold(&self) -> Result<tokio::sync::SemaphorePermit<'_>, tokio::sync::AcquireError> {

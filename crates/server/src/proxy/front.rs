@@ -19,6 +19,7 @@ use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::KeyPurpose;
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::client::{Credentials, PHASE};
@@ -451,7 +452,7 @@ impl Front {
     }
 }
 
-fn recording_key(view: &ClusterView) -> Result<[u8; 32], ServerError> {
+fn recording_key(view: &ClusterView) -> Result<RecipientPublic, ServerError> {
     view.trust().recording_key().ok_or_else(|| {
         certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
     })

@@ -87,7 +87,7 @@ pub(crate) struct World {
     pub(crate) sink: Arc<MemorySink>,
     pub(crate) address: SocketAddr,
     pub(crate) own: Account,
-    recipient: hpke::RecipientKey,
+    recipient: hpke::RecipientKeys,
     pub(crate) user_ca: Authority,
     host_ca: Authority,
 }
@@ -156,7 +156,7 @@ impl World {
         let custody = SealedCustody::new(sealing);
         let user_ca = Authority::generate(CaKind::User, &name, &custody, suite, now).unwrap();
         let host_ca = Authority::generate(CaKind::Host, &name, &custody, suite, now).unwrap();
-        let recipient = hpke::RecipientKey::generate().unwrap();
+        let recipient = hpke::RecipientKeys::generate(hpke::Kem::X25519).unwrap();
         let trust = Trust::from_authorities(&[&user_ca, &host_ca], Some(recipient.public())).unwrap();
         let trust = under(&trust, suite);
         let node = Arc::new(Node {

@@ -15,6 +15,7 @@ use sallyport_ca::{
     issue_user,
 };
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_sal::tls::rustls::{self, ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use sallyport_sal::{KeyPurpose, Suite};
@@ -46,6 +47,11 @@ pub struct Host {
     pub certificates: HostCertificates,
 }
 
+/// What recordings are sealed to.
+pub(crate) fn recording_key() -> RecipientPublic {
+    RecipientPublic::from_bytes(&[7; 32]).unwrap()
+}
+
 impl Cluster {
     pub fn new(name: &str) -> Self {
         Self::with_suite(name, SUITE)
@@ -61,7 +67,7 @@ impl Cluster {
         let keeps: &dyn Custody = if suite == SUITE { &custody } else { &prepared };
         let make = |kind| Authority::generate(kind, &name, keeps, suite, now).unwrap();
         let (users, hosts) = (make(CaKind::User), make(CaKind::Host));
-        let trust = Trust::from_authorities(&[&users, &hosts], Some([7; 32])).unwrap();
+        let trust = Trust::from_authorities(&[&users, &hosts], Some(recording_key())).unwrap();
         Self { suite, custody, users, hosts, trust, now, dir }
     }
 

@@ -19,6 +19,7 @@ use sallyport_ca::{
 };
 use sallyport_sal::Suite;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_wire::carrier::{self, Begun, CarrierError, Stream};
 use sallyport_wire::convert::time_to_proto;
 use sallyport_wire::tunnel::{self, Handle, Incoming, Tunnel};
@@ -52,7 +53,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 struct Cas {
     user: Authority,
     host: Authority,
-    recording: [u8; 32],
+    recording: RecipientPublic,
 }
 
 impl Cas {
@@ -61,7 +62,11 @@ impl Cas {
         let custody = SealedCustody::new(Arc::new(sealing));
         let now = OffsetDateTime::now_utc();
         let make = |kind| Authority::generate(kind, cluster, &custody, Suite::BalancedV1, now).unwrap();
-        Self { user: make(CaKind::User), host: make(CaKind::Host), recording: [7; 32] }
+        Self {
+            user: make(CaKind::User),
+            host: make(CaKind::Host),
+            recording: RecipientPublic::from_bytes(&[7; 32]).unwrap(),
+        }
     }
 
     fn trust(&self) -> Trust {

@@ -168,7 +168,7 @@ impl World {
         });
         let user = behind.pair.clone();
         let sink = Arc::new(MemorySink::default());
-        let recipient = hpke::RecipientKey::generate().unwrap();
+        let recipient = hpke::RecipientKeys::generate(hpke::Kem::X25519).unwrap();
         let directory = cluster.directory.path();
         let recorders = Recorders::open(&directory.join("recordings"), recipient.public()).unwrap();
         let config = NodeConfig::default();

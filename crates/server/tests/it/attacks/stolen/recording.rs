@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use sallyport_audit::recording::Reader;
-use sallyport_sal::hpke::RecipientKey;
+use sallyport_sal::hpke::{Kem, RecipientKeys};
 
 use super::*;
 
@@ -16,7 +16,7 @@ async fn they_tell_how_long_and_nothing_of_what_and_a_changed_one_says_so() {
     for inside in ["of-bob", "echo"] {
         assert!(!bytes.windows(inside.len()).any(|part| part == inside.as_bytes()), "{inside}");
     }
-    let other = RecipientKey::generate().unwrap();
+    let other = RecipientKeys::generate(Kem::X25519).unwrap();
     assert!(Reader::open(Cursor::new(bytes.clone()), &other).is_err(), "another key opens nothing");
 
     let channel = support::admin_channel(&scene.cluster.data_dir()).await;
