@@ -34,13 +34,13 @@ use tonic::transport::{self, Endpoint, Uri};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, info_span};
 
-use crate::Global;
 use crate::carrier::{ANSWER, Wanted, answered, explain as explain_quic, opened, quic};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::follow::Channel;
 use crate::profile::{self, Stored};
 use crate::pulse::Watched;
 use crate::trace::{self, Counted, PHASE};
+use crate::{Global, ui};
 
 pub(crate) use crate::pulse::Pulse;
 
@@ -164,17 +164,22 @@ fn explain_tls(proxy: &str, error: &std::io::Error) -> CliError {
     // rustls would show the certificate's fault in its own terms.
     let said = refusal.map_or_else(|| chain(error, &error.to_string()), ToString::to_string);
     let lower = said.to_ascii_lowercase();
+    // The far end's refusal names no time; our own names both.
+    let clock = match refusal {
+        Some(_) => said.clone(),
+        None => format!("{said}; this machine's clock says {}", ui::timestamp(OffsetDateTime::now_utc())),
+    };
     if let Some(CaError::OtherPin { .. }) = refusal {
         CliError::new(format!("{proxy} is not the cluster of this pin: {said}"))
             .hint("get the pin from an administrator (sallyport admin status shows it), or a new invite link")
             .exit(Exit::Connection)
     } else if lower.contains("expired") {
-        CliError::new(format!("a certificate has expired, or this machine's clock is wrong ({said})"))
+        CliError::new(format!("a certificate has expired, or this machine's clock is wrong ({clock})"))
             .hint("date; then sallyport login")
             .exit(Exit::NotLoggedIn)
     } else if lower.contains("notyetvalid") || lower.contains("not yet valid") {
         CliError::new(format!(
-            "a certificate is not valid yet, so this machine's clock is probably wrong ({said})"
+            "a certificate is not valid yet, so this machine's clock is probably wrong ({clock})"
         ))
         .hint("date; a minute of difference is tolerated")
         .exit(Exit::Connection)
@@ -428,16 +433,26 @@ pub(crate) async fn unverified_pin(proxy: &str) -> CliResult<String> {
 #[derive(Debug)]
 pub(crate) struct Authority {
     channel: Channel,
+    /// The proxy on the way to it, where there is one.
+    proxy: Option<String>,
 }
 
 impl Authority {
     /// Through the socket in a data directory where one is named, else with the stored login.
     pub(crate) async fn open(global: &Global, args: &AuthorityArgs) -> CliResult<Self> {
-        let channel = match &args.data_dir {
-            Some(directory) => socket(&directory.join("admin.sock")).await?,
-            None => authority(&profile::load_valid(global)?).await?,
+        let (channel, proxy) = match &args.data_dir {
+            Some(directory) => (socket(&directory.join("admin.sock")).await?, None),
+            None => {
+                let stored = profile::load_valid(global)?;
+                (authority(&stored).await?, Some(stored.profile.proxy))
+            }
         };
-        Ok(Self { channel })
+        Ok(Self { channel, proxy })
+    }
+
+    /// The public address of the proxy on the way to it, where there is one.
+    pub(crate) fn proxy(&self) -> Option<&str> {
+        self.proxy.as_deref()
     }
 
     pub(crate) fn admin(&self) -> AdminClient<Channel> {

@@ -106,7 +106,10 @@ pub(crate) async fn log_in(
         .await
         .map_err(|status| CliError::from_status("reach the authority", &status))?
         .into_inner();
-    warn_about_the_clock(ping.time.as_ref());
+    let cluster = ping.time.as_ref().and_then(convert::time_from_proto);
+    if let Some(warning) = cluster.and_then(|cluster| clock_warning(OffsetDateTime::now_utc(), cluster)) {
+        ui::say(warning);
+    }
     // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
     let keys = fresh_keys(user, ping.suite.parse().unwrap_or_default());
     let (password, otp) = match credentials {
@@ -263,16 +266,18 @@ fn user_name(given: Option<&str>, earlier: Option<&Stored>) -> CliResult<UserNam
 }
 
 /// Certificates allow a minute; past that, a person should know before things fail.
-fn warn_about_the_clock(server: Option<&prost_types::Timestamp>) {
-    let Some(server) = server.and_then(convert::time_from_proto) else { return };
-    let off = OffsetDateTime::now_utc() - server;
-    if off.abs() > time::Duration::seconds(50) {
-        let direction = if off.is_positive() { "ahead of" } else { "behind" };
-        ui::say(format!(
-            "warning: this machine's clock is {} {direction} the cluster's; certificates may be refused",
-            ui::duration(off.abs())
-        ));
-    }
+fn clock_warning(here: OffsetDateTime, cluster: OffsetDateTime) -> Option<String> {
+    let off = here - cluster;
+    let direction = if off.is_positive() { "ahead of" } else { "behind" };
+    (off.abs() > time::Duration::seconds(50)).then(|| {
+        format!(
+            "warning: this machine's clock is {} {direction} the cluster's: it says {} here and {} there. Certificates may be refused; \
+             set the clock (timedatectl set-ntp true)",
+            ui::duration(off.abs()),
+            ui::timestamp(here),
+            ui::timestamp(cluster),
+        )
+    })
 }
 
 /// Hands the key to ssh-agent for as long as the certificate lives.
@@ -382,5 +387,27 @@ fn forget_in_agent(stored: &Stored) {
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
             .status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_with_both_times() {
+        let cluster = datetime!(2026-03-01 12:00:00 UTC);
+        assert_eq!(clock_warning(cluster + time::Duration::seconds(50), cluster), None);
+        assert_eq!(clock_warning(cluster - time::Duration::seconds(50), cluster), None);
+        let behind = clock_warning(cluster - time::Duration::minutes(5), cluster).unwrap();
+        assert_eq!(
+            behind,
+            "warning: this machine's clock is 5m behind the cluster's: it says 2026-03-01T11:55:00Z here and 2026-03-01T12:00:00Z \
+             there. Certificates may be refused; set the clock (timedatectl set-ntp true)"
+        );
+        let ahead = clock_warning(cluster + time::Duration::seconds(3700), cluster).unwrap();
+        assert!(ahead.contains("1h 1m ahead of the cluster's: it says 2026-03-01T13:01:40Z here"), "{ahead}");
     }
 }

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::agent;
 use crate::auth::{AuthConfig, Authority};
 use crate::auth_listener;
-use crate::config::{Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
+use crate::config::{AuthSection, Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
 use crate::crypto;
 use crate::files;
 use crate::health::{self, Health};
@@ -325,6 +325,11 @@ impl Sockets {
     }
 }
 
+/// The address that invite links name: people reach the proxy, and never the authority's own address.
+fn shown_address(public: &[HostPort], section: &AuthSection) -> Option<HostPort> {
+    public.first().cloned().or_else(|| section.public_addr.clone())
+}
+
 /// The address to dial for what is bound to `address` on this machine.
 fn from_here(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
@@ -404,8 +409,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
     };
     let mut here: Option<LocalAuthority> = None;
     if let Some(section) = &config.auth {
-        let shown = public.first().cloned().or_else(|| section.public_addr.clone());
-        let shown = shown.or_else(|| addresses.auth.map(|bound| HostPort::from(from_here(bound))));
+        let shown = shown_address(&public, section);
         let authority = Authority::open(
             AuthConfig {
                 cluster: config.cluster.clone(),
@@ -546,6 +550,16 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+
+    #[test]
+    fn invite_links_name_what_people_reach() {
+        let own = AuthSection { listen: Some("10.0.0.7:3025".parse().unwrap()), ..AuthSection::default() };
+        assert_eq!(shown_address(&[], &own), None);
+        let told = AuthSection { public_addr: Some("p.example:443".parse().unwrap()), ..own };
+        assert_eq!(shown_address(&[], &told).unwrap().to_string(), "p.example:443");
+        let public = ["q.example:3080".parse().unwrap()];
+        assert_eq!(shown_address(&public, &told).unwrap().to_string(), "q.example:3080");
+    }
 
     #[tokio::test]
     async fn a_drain_says_how_far_it_is() {

@@ -33,6 +33,9 @@ pub enum NoInviteLink {
     CutOff,
 }
 
+/// What a link has for the proxy's address where the authority does not know one. A program that knows a proxy writes its address there.
+pub const UNKNOWN_PROXY: &str = "PROXY:3080";
+
 impl InviteLink {
     /// Reads a link as it was copied, with white space around it.
     ///

@@ -14,7 +14,7 @@ pub mod tls_probe;
 pub mod trace_context;
 pub mod tunnel;
 
-pub use invite_link::{InviteLink, NoInviteLink};
+pub use invite_link::{InviteLink, NoInviteLink, UNKNOWN_PROXY};
 
 /// The header of answers from proxies and the authority that tells a user's program which trust is in force: when it is
 /// not the one that the program holds, `Rotation.Follow` gives the new one.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sallyport_wire::convert;
 use sallyport_wire::v1::{
     CreateUserRequest, DeleteResourceRequest, InviteResponse, ResetUserRequest, TraitValues,
 };
+use sallyport_wire::{InviteLink, UNKNOWN_PROXY, convert};
 use serde_json::json;
 
 use crate::connect::Authority;
@@ -70,7 +70,7 @@ pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
                 .await
                 .map_err(|status| CliError::from_status("reset the user", &status))?
                 .into_inner();
-            print_invite(&invite, "has no password any more", args.format)
+            print_invite(authority, invite, "has no password any more", args.format)
         }
         Users::Rm(args) => {
             let request = DeleteResourceRequest { kind: "user".to_owned(), name: args.name.clone() };
@@ -112,19 +112,52 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
         .await
         .map_err(|status| CliError::from_status("add the user", &status))?
         .into_inner();
-    print_invite(&invite, "was added", args.format)
+    print_invite(authority, invite, "was added", args.format)
 }
 
-fn print_invite(invite: &InviteResponse, what: &str, format: Format) -> CliResult {
+/// The link with the proxy's address, where the authority does not know it and the administrator's login does; and whether it has one.
+fn addressed(link: String, proxy: Option<&str>) -> (String, bool) {
+    match (InviteLink::parse(&link), proxy) {
+        (Ok(parsed), Some(proxy)) if parsed.proxy == UNKNOWN_PROXY => {
+            (InviteLink { proxy: proxy.to_owned(), ..parsed }.to_string(), true)
+        }
+        (Ok(parsed), None) if parsed.proxy == UNKNOWN_PROXY => (link, false),
+        _ => (link, true),
+    }
+}
+
+fn print_invite(authority: &Authority, invite: InviteResponse, what: &str, format: Format) -> CliResult {
+    let (link, is_whole) = addressed(invite.link, authority.proxy());
     let expires =
         invite.expires.as_ref().and_then(convert::time_from_proto).map(ui::timestamp).unwrap_or_default();
     if format == Format::Json {
         return ui::json(&json!({
-            "user": invite.user, "link": invite.link, "token": invite.token, "expires": expires,
+            "user": invite.user, "link": link, "token": invite.token, "expires": expires,
         }));
     }
     ui::data(format!("User {} {what}. Until {expires} this link sets the password:", invite.user))?;
-    ui::data(format!("  {}", invite.link))?;
-    ui::say(format!("They run: sallyport signup '{}'", invite.link));
+    ui::data(format!("  {link}"))?;
+    ui::say(format!("They run: sallyport signup '{link}'"));
+    if !is_whole {
+        ui::say(format!(
+            "note: put the public address of a proxy in the place of {UNKNOWN_PROXY}: the authority does not know it (auth.public_addr)"
+        ));
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_a_proxys_address_or_is_said_to_lack_it() {
+        let unknown = format!("https://{UNKNOWN_PROXY}/invite/abc#sha256:00");
+        let whole = "https://p.example:443/invite/abc#sha256:00";
+        assert_eq!(addressed(unknown.clone(), Some("p.example:443")), (whole.to_owned(), true));
+        assert_eq!(addressed(unknown.clone(), None), (unknown, false));
+        for proxy in [None, Some("other:1")] {
+            assert_eq!(addressed(whole.to_owned(), proxy), (whole.to_owned(), true));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use sallyport_access::{RoleName, Traits, UserName};
 use sallyport_audit::Code;
 use sallyport_sal::random;
 use sallyport_store::{Op, StoreError, Stored, typed};
-use sallyport_wire::{InviteLink, convert, v1};
+use sallyport_wire::{InviteLink, UNKNOWN_PROXY, convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
@@ -202,7 +202,7 @@ impl Inner {
 
     fn invitation(&self, user: &UserName, invite: Invite) -> v1::InviteResponse {
         let address =
-            if self.config.public_addr.is_empty() { "PROXY:3080" } else { &self.config.public_addr };
+            if self.config.public_addr.is_empty() { UNKNOWN_PROXY } else { &self.config.public_addr };
         let pins = self.authorities().trust().pins().join(",");
         v1::InviteResponse {
             user: user.to_string(),
