@@ -39,11 +39,14 @@ impl Kem {
     /// Every one.
     pub const ALL: &[Self] = &[Self::X25519, Self::P256];
 
-    /// The one that this process makes keys of and seals to, by the policy of its selection and the suite of its cluster.
+    /// The one that this process makes keys of and has others seal to, by the policy of its selection.
     #[must_use]
-    pub fn preferred(suite: crate::Suite) -> Self {
-        let fips = matches!(selection::global().policy().mode, Mode::Fips);
-        if fips || suite == crate::Suite::FipsV1 { Self::P256 } else { Self::X25519 }
+    pub fn preferred() -> Self {
+        Self::under(&selection::global().policy().mode)
+    }
+
+    fn under(mode: &Mode) -> Self {
+        if matches!(mode, Mode::Fips) { Self::P256 } else { Self::X25519 }
     }
 
     /// Its name in logs and messages.
@@ -233,6 +236,11 @@ impl RecipientKeys {
         Self { first, others }
     }
 
+    /// One more.
+    pub fn add(&mut self, key: RecipientKey) {
+        self.others.push(key);
+    }
+
     /// One fresh key alone.
     ///
     /// # Errors
@@ -241,20 +249,19 @@ impl RecipientKeys {
         Ok(Self::new(RecipientKey::generate(kem)?, Vec::new()))
     }
 
-    /// The public half of the first.
+    /// The public half that others are to seal to: of [`Kem::preferred`] where there is one, else the first.
     #[must_use]
     pub fn public(&self) -> RecipientPublic {
-        self.first.public()
+        self.public_of(Kem::preferred())
+    }
+
+    fn public_of(&self, preferred: Kem) -> RecipientPublic {
+        let preferred = self.all().find(|key| key.public.kem == preferred);
+        preferred.unwrap_or(&self.first).public()
     }
 
     fn all(&self) -> impl Iterator<Item = &RecipientKey> {
         std::iter::once(&self.first).chain(&self.others)
-    }
-
-    /// Their public halves.
-    #[must_use]
-    pub fn publics(&self) -> RecipientPublics {
-        RecipientPublics(self.all().map(RecipientKey::public).collect())
     }
 
     /// As [`RecipientKey::open`], by whichever of the keys it was sealed to.
@@ -264,19 +271,6 @@ impl RecipientKeys {
     pub fn open(&self, info: &[u8], aad: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SalError> {
         let opened = self.all().find_map(|key| key.open(info, aad, sealed).ok());
         opened.ok_or_else(|| SalError::Undecryptable { what: "a message sealed to a public key".to_owned() })
-    }
-}
-
-/// The public keys of one recipient, of which senders are given one.
-#[derive(Debug, Clone)]
-pub struct RecipientPublics(Vec<RecipientPublic>);
-
-impl RecipientPublics {
-    /// The one to seal to under a suite: of [`Kem::preferred`] where there is one, else the first.
-    #[must_use]
-    pub fn under(&self, suite: crate::Suite) -> Option<RecipientPublic> {
-        let preferred = self.0.iter().find(|key| key.kem == Kem::preferred(suite));
-        preferred.or(self.0.first()).copied()
     }
 }
 
@@ -494,9 +488,10 @@ mod tests {
         let stranger = RecipientKey::generate(Kem::P256).unwrap();
         let lost = seal(&stranger.public(), b"", b"aad", b"secret").unwrap();
         let keys = RecipientKeys::new(old, vec![new]);
-        let under = |suite| keys.publics().under(suite).unwrap().kem();
-        assert_eq!(under(crate::Suite::FipsV1), Kem::P256);
-        assert_eq!(under(crate::Suite::BalancedV1), Kem::X25519);
+        let under = |mode| keys.public_of(Kem::under(&mode)).kem();
+        assert_eq!((under(Mode::Fips), under(Mode::Preset)), (Kem::P256, Kem::X25519));
+        let alone = RecipientKeys::generate(Kem::X25519).unwrap();
+        assert_eq!(alone.public_of(Kem::P256).kem(), Kem::X25519);
         for sealed in sealed {
             assert_eq!(keys.open(b"", b"aad", &sealed).unwrap().as_slice(), b"secret");
         }

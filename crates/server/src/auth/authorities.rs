@@ -11,7 +11,7 @@ use sallyport_access::ClusterName;
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{Authority as CertAuthority, CaKind, RotationStatus, Trust, TrustBundle};
 use sallyport_sal::Suite;
-use sallyport_sal::hpke::RecipientPublics;
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_store::{Store, StoreError, typed};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -56,13 +56,13 @@ impl Authorities {
     pub(super) fn new(
         entries: BTreeMap<CaKind, Entry>,
         suite: Suite,
-        recording_keys: &RecipientPublics,
+        recording_key: RecipientPublic,
     ) -> Result<Self, sallyport_ca::CaError> {
         let all: Vec<&CertAuthority> = entries
             .values()
             .flat_map(|entry| std::iter::once(&entry.signer).chain(&entry.also_trusted))
             .collect();
-        let mut bundle = TrustBundle::from_authorities(&all, recording_keys.under(suite))?;
+        let mut bundle = TrustBundle::from_authorities(&all, Some(recording_key))?;
         suite.name().clone_into(&mut bundle.suite);
         bundle.rotations = entries
             .iter()
@@ -124,7 +124,7 @@ impl Inner {
     pub(super) async fn reload_locked(&self) -> Result<Arc<Authorities>, ServerError> {
         let now = OffsetDateTime::now_utc();
         let before = self.authorities();
-        let loaded = load(&self.store, &self.custodies, &self.recording_keys, Some(&before), now).await?;
+        let loaded = load(&self.store, &self.custodies, self.recording_key, Some(&before), now).await?;
         let loaded = Arc::new(loaded);
         if loaded.trust().version() != before.trust().version() {
             self.present(&loaded).await;
@@ -235,7 +235,7 @@ pub(super) async fn make(
 pub(super) async fn load(
     store: &Store,
     custodies: &Arc<Custodies>,
-    recording_keys: &RecipientPublics,
+    recording_key: RecipientPublic,
     known: Option<&Authorities>,
     now: OffsetDateTime,
 ) -> Result<Authorities, ServerError> {
@@ -258,7 +258,7 @@ pub(super) async fn load(
         };
         entries.insert(*kind, entry);
     }
-    Authorities::new(entries, suite, recording_keys).map_err(|error| failed(error.into()))
+    Authorities::new(entries, suite, recording_key).map_err(|error| failed(error.into()))
 }
 
 async fn entry(

@@ -199,8 +199,7 @@ impl Inner {
             return Err(self.unknown_user(&request.user, password, address, now).await);
         };
         let account = Account::Known(&user.name);
-        let (mut credential, revision) =
-            self.credential(&account, now).await.map_err(|error| storage(&error))?;
+        let (credential, revision) = self.credential(&account, now).await.map_err(|error| storage(&error))?;
         if let Some(until) = credential.locked_until.filter(|until| *until > now.unix_timestamp()) {
             return Err(refusal(locked_out(until, now), "locked out"));
         }
@@ -245,13 +244,11 @@ impl Inner {
         let ttl = self
             .within_policy(CertificateKind::User, ttl, asked.is_some())
             .map_err(|status| refusal(status, "lifetime"))?;
-        if let Some(renewed) = self.passwords.renewed(password, credential.password.as_deref()).await {
-            credential.password = Some(renewed);
-        }
         let issued =
             self.certify_user(&identity, &request.ssh_public_key, &request.tls_public_key, ttl, now)?;
         // From here to the answer, what was proven and decided stays true: whoever changes it finds this login open.
         let _changing = self.people.changing.read().await;
+        let hashed = credential.password.clone();
         let mut steps = self.note_success(&user.name, credential, revision, step, now).await?;
         let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
         steps.push(check(UserRecord::KIND, user_revision));
@@ -285,7 +282,31 @@ impl Inner {
             .field("ttl_seconds", ttl.whole_seconds());
         let certified = with_certificates(certified, &issued.issued);
         self.record(vec![logged_in, certified]).await?;
+        if let Some(stored) = hashed {
+            self.renew_hash(&user.name, password, stored, now).await;
+        }
         Ok(self.login_answer(&identity, issued))
+    }
+
+    /// Stores a hash of today's kind and cost for a password that has just been right. The login stands whatever comes of it: what
+    /// is changed meanwhile stays as it is, and the next login tries again.
+    async fn renew_hash(
+        &self,
+        user: &UserName,
+        password: Zeroizing<String>,
+        stored: String,
+        now: OffsetDateTime,
+    ) {
+        let Some(renewed) = self.passwords.renewed(password, &stored).await else { return };
+        let account = Account::Known(user);
+        let Ok((credential, revision)) = self.credential(&account, now).await else { return };
+        if revision == 0 || credential.password.as_deref() != Some(stored.as_str()) {
+            return;
+        }
+        let credential = CredentialRecord { password: Some(renewed), ..credential };
+        if let Err(error) = self.write_credential(&account, &credential, revision, now).await {
+            tracing::debug!(%error, "a password's hash was not renewed");
+        }
     }
 
     /// What an account proves itself with, and the revision of that; 0 where there is nothing.

@@ -65,7 +65,7 @@ use sallyport_audit::recording::RecordingStore;
 use sallyport_ca::{Lifetimes, PublicKeys, RotationStatus, Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_sal::custody::SealingKey;
-use sallyport_sal::hpke::RecipientPublics;
+use sallyport_sal::hpke::RecipientPublic;
 use sallyport_store::Store;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
@@ -123,7 +123,7 @@ struct Inner {
     authorities: watch::Sender<Arc<authorities::Authorities>>,
     /// Held while records of authorities change.
     changing_authorities: tokio::sync::Mutex<()>,
-    recording_keys: RecipientPublics,
+    recording_key: RecipientPublic,
     log: AuditLog,
     /// Where its checkpoints are taken besides the state.
     elsewhere: Vec<Arc<heads::Place>>,

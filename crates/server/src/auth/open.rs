@@ -73,7 +73,7 @@ pub(super) async fn open_with(
         info!(cluster = %config.cluster, "a new cluster was made");
     }
     let loaded = load(&store, &config, &custodies, &seal, &directory, now).await?;
-    let recording_keys = loaded.recording_keys.publics();
+    let recording_key = loaded.recording_keys.public();
     let kept = heads::kept(&store, &seal, &directory, now).await?;
     let Opened { log, repair, broken } =
         AuditLog::open_against(&directory.join("audit"), loaded.checkpoint_signer, kept, now)
@@ -103,7 +103,7 @@ pub(super) async fn open_with(
         custodies,
         authorities: watch::Sender::new(Arc::new(loaded.authorities)),
         changing_authorities: tokio::sync::Mutex::new(()),
-        recording_keys,
+        recording_key,
         log,
         elsewhere,
         index: super::issued::Index::new(),
@@ -241,7 +241,7 @@ async fn create(
     steps.push(
         typed::create(CHECKPOINT_KEY, &KeyRecord(checkpoint), None).map_err(encode("store the audit key"))?,
     );
-    steps.extend(recording_keys::create(seal)?);
+    steps.push(recording_keys::create(seal)?);
     for preset in [role::PRESET_ACCESS, role::PRESET_AUDITOR, role::PRESET_EDITOR] {
         let role = Role::parse(preset).map_err(authority("read a preset role"))?;
         let record = RoleRecord { yaml: role.to_yaml() };
@@ -325,7 +325,7 @@ async fn load(
     let key: KeyRecord = need(store, CHECKPOINT_KEY, directory, now).await?;
     let custody = SealedCustody::new(Arc::clone(seal));
     let checkpoint_signer = custody.load(&key.0).map_err(|error| wrong_seal(&error))?;
-    let authorities = authorities::load(store, custodies, &recording_keys.publics(), None, now).await?;
+    let authorities = authorities::load(store, custodies, recording_keys.public(), None, now).await?;
     Ok(Loaded { authorities, recording_keys, checkpoint_signer, auth_id: cluster.auth_id })
 }
 

@@ -66,8 +66,8 @@ impl Pool {
 
     /// The hash that is to replace a stored one, of which it is known that it is this password's: one of another kind than this
     /// process makes, or weaker. A login does not fail for want of it: the next one tries again.
-    pub(super) async fn renewed(&self, given: Zeroizing<String>, stored: Option<&str>) -> Option<String> {
-        if !password::needs_rehash(stored?) {
+    pub(super) async fn renewed(&self, given: Zeroizing<String>, stored: &str) -> Option<String> {
+        if !password::needs_rehash(stored) {
             return None;
         }
         let renewed = self.hash(given).await;

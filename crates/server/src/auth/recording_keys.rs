@@ -1,5 +1,5 @@
-//! The keys that recordings are sealed to, one for each KEM: which of them is used follows the suite and the selection, so that
-//! what was recorded under one suite opens under every other.
+//! The keys that recordings are sealed to: one of the KEM that this process prefers, and those of before, so that what was recorded
+//! in one mode opens in the other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use sallyport_sal::custody::SealingKey;
 use sallyport_sal::hpke::{Kem, RecipientKey, RecipientKeys};
-use sallyport_store::{Op, Store, StoreError, typed};
+use sallyport_store::{Op, Store, typed};
 use time::OffsetDateTime;
 
-use super::open::{authority, in_fips_mode};
+use super::open::authority;
 use super::state::SecretRecord;
 use crate::error::ServerError;
 
@@ -23,20 +23,11 @@ const fn name(kem: Kem) -> &'static str {
     }
 }
 
-/// Those that a cluster has: in FIPS mode nothing makes a key that is not approved.
-fn wanted() -> impl Iterator<Item = Kem> {
-    let fips = in_fips_mode();
-    Kem::ALL.iter().copied().filter(move |kem| !fips || *kem == Kem::P256)
-}
-
-/// The keys of a new cluster: the steps that store them.
-pub(super) fn create(seal: &SealingKey) -> Result<Vec<Op>, ServerError> {
-    wanted()
-        .map(|kem| {
-            let (_, record) = make(kem, seal)?;
-            typed::create(name(kem), &record, None).map_err(authority("store a recording key"))
-        })
-        .collect()
+/// The key of a new cluster: the step that stores it.
+pub(super) fn create(seal: &SealingKey) -> Result<Op, ServerError> {
+    let kem = Kem::preferred();
+    let (_, record) = make(kem, seal)?;
+    typed::create(name(kem), &record, None).map_err(authority("store a recording key"))
 }
 
 fn make(kem: Kem, seal: &SealingKey) -> Result<(RecipientKey, SecretRecord), ServerError> {
@@ -45,7 +36,7 @@ fn make(kem: Kem, seal: &SealingKey) -> Result<(RecipientKey, SecretRecord), Ser
     Ok((key, SecretRecord { sealed: BASE64.encode(&sealed) }))
 }
 
-/// Reads the keys. The one that a cluster lacks, which was made by an older release or in another mode, is made now.
+/// Reads the keys. The preferred one is made now in a cluster that was in the other mode before.
 pub(super) async fn load(
     store: &Store,
     seal: &Arc<SealingKey>,
@@ -58,13 +49,9 @@ pub(super) async fn load(
         fix: "restore the seal key that belongs to this state".to_owned(),
     };
     let mut keys = Vec::new();
-    let mut missing = Vec::new();
     for kem in Kem::ALL.iter().copied() {
         let stored = store.get::<SecretRecord>(name(kem), now).await.map_err(authority("read its state"))?;
-        let Some(stored) = stored else {
-            missing.push(kem);
-            continue;
-        };
+        let Some(stored) = stored else { continue };
         let sealed = BASE64.decode(stored.value.sealed.as_bytes()).map_err(|error| wrong_seal(&error))?;
         let plain = seal.unseal(name(kem), &sealed).map_err(|error| wrong_seal(&error))?;
         keys.push(RecipientKey::from_bytes(&plain).map_err(|error| wrong_seal(&error))?);
@@ -78,17 +65,47 @@ pub(super) async fn load(
             fix: "restore it from a backup".to_owned(),
         });
     };
-    let mut others: Vec<RecipientKey> = keys.collect();
-    for kem in wanted().filter(|kem| missing.contains(kem)) {
-        let (key, record) = make(kem, seal)?;
-        match store.create(name(kem), &record, None, now).await {
-            Ok(_) => others.push(key),
-            Err(error @ StoreError::Exists { .. }) => {
-                return Err(authority("make a recording key, which another process has made")(error));
-            }
-            Err(error) => return Err(authority("store a recording key")(error)),
-        }
-        tracing::info!(kem = kem.name(), "a key for recordings was made");
+    let mut keys = RecipientKeys::new(first, keys.collect());
+    let preferred = Kem::preferred();
+    if keys.public().kem() != preferred {
+        let (key, record) = make(preferred, seal)?;
+        let made = store.create(name(preferred), &record, None, now).await;
+        made.map_err(authority("store a recording key"))?;
+        tracing::info!(kem = preferred.name(), "a key for recordings was made");
+        keys.add(key);
     }
-    Ok(RecipientKeys::new(first, others))
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use sallyport_sal::hpke;
+    use sallyport_store::MemoryBackend;
+
+    use super::*;
+
+    /// As a cluster that was made in FIPS mode, started without.
+    #[tokio::test]
+    async fn a_cluster_that_leaves_fips_mode_gets_another_key_and_keeps_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let seal = Arc::new(SealingKey::open_or_create(&directory.path().join("seal.key")).unwrap());
+        let store = Store::new(Arc::new(MemoryBackend::new()));
+        let now = OffsetDateTime::now_utc();
+        let missing = load(&store, &seal, directory.path(), now).await.unwrap_err();
+        assert!(missing.to_string().contains("lacks the key"), "{missing}");
+
+        let (first, record) = make(Kem::P256, &seal).unwrap();
+        store.create(name(Kem::P256), &record, None, now).await.unwrap();
+        let sealed = hpke::seal(&first.public(), b"", b"", b"before").unwrap();
+        let keys = load(&store, &seal, directory.path(), now).await.unwrap();
+        assert_eq!(keys.public().kem(), Kem::X25519);
+        assert_eq!(keys.open(b"", b"", &sealed).unwrap().as_slice(), b"before");
+
+        // What was made is kept.
+        let sealed = hpke::seal(&keys.public(), b"", b"", b"after").unwrap();
+        let again = load(&store, &seal, directory.path(), now).await.unwrap();
+        assert_eq!(again.public(), keys.public());
+        assert_eq!(again.open(b"", b"", &sealed).unwrap().as_slice(), b"after");
+    }
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,11 +17,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::left::{SESSION, Traces};
+use super::left::{Reaped, SESSION, Traces};
 use super::opening::{Door, Sides};
 use super::{Kind, Ready, Request, StartError, left, terminal};
 use crate::helper::ends::Ends;
 use crate::helper::{self, Spec, Work, keeper};
+use crate::processes;
 
 /// Most bytes taken from a process at once.
 pub(super) const BLOCK_BYTES: usize = 64 * 1024;
@@ -78,7 +79,7 @@ impl Running {
         let Some(door) = self.door.take() else { return Ok(()) };
         let opened = door.opened().await;
         if opened.is_err() && matches!(timeout(ENDING, self.child.wait()).await, Ok(Ok(_))) {
-            self.group.forget();
+            self.group.reaped();
         }
         opened
     }
@@ -90,14 +91,16 @@ pub(super) struct Group {
     leader: Option<Pid>,
     /// The process is a keeper, which hands signals on.
     kept: bool,
+    /// When the process was reaped, as [`Reaped::At`].
+    reaped: OnceLock<Option<u64>>,
     traces: Traces,
 }
 
 impl Group {
     /// Sends a signal to every process of the session that has not left its group. The leader gets it even when it
-    /// has not made the group yet.
+    /// has not made the group yet. Once it has been reaped nothing is sent: its number may be another's, of any account.
     pub(super) fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.leader {
+        if let Some(pid) = self.leader.filter(|_| self.is_reaped() == Reaped::No) {
             if self.kept {
                 let signal = if signal == Signal::KILL { keeper::KILL } else { signal };
                 let _ = rustix::process::kill_process(pid, signal);
@@ -114,7 +117,8 @@ impl Group {
     pub(super) fn hang_up(&mut self) {
         if self.kept {
             // While it is there, its session is known by it.
-            self.traces.number = self.leader.and_then(left::below);
+            let keeper = self.leader.filter(|_| self.is_reaped() == Reaped::No);
+            self.traces.number = keeper.and_then(|keeper| left::below(keeper, &self.traces));
             return self.signal(keeper::OVER);
         }
         self.signal(Signal::HUP);
@@ -126,7 +130,16 @@ impl Group {
         &self.traces
     }
 
-    /// The group is empty, or its number may belong to somebody else from now on.
+    /// The process has just been waited for.
+    pub(super) fn reaped(&self) {
+        let _ = self.reaped.set(processes::now());
+    }
+
+    pub(super) fn is_reaped(&self) -> Reaped {
+        self.reaped.get().map_or(Reaped::No, |at| Reaped::At(*at))
+    }
+
+    /// Nothing is to be sent to the group any more.
     pub(super) fn forget(&mut self) {
         self.leader = None;
     }
@@ -214,7 +227,8 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
         (_, Some(wanted)) => Some(terminal::open(wanted, owner).map_err(StartError::Terminal)?),
     };
 
-    let id = request.environment.iter().find(|(name, _)| name == SESSION).map(|(_, id)| id.clone());
+    // What the client may have sent of that name stands before it.
+    let id = request.environment.iter().rfind(|(name, _)| name == SESSION).map(|(_, id)| id.clone());
     let mut environment = request.environment.clone();
     if let (Some(pair), Some(wanted)) = (&pair, &request.terminal) {
         environment.push(("TERM".to_owned(), wanted.term.clone()));
@@ -254,7 +268,7 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
     let traces = Traces { number: leader.filter(|_| !kept), id, owner: request.account.uid };
     Ok(Running {
         child,
-        group: Group { leader, kept, traces },
+        group: Group { leader, kept, reaped: OnceLock::new(), traces },
         stdin: Some(stdin),
         stdout,
         stderr,
@@ -290,4 +304,27 @@ fn spawn(
     // A process that has ended already says why.
     let _ = theirs.send(&ours);
     Ok((child, Some(Door::new(ours))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_sent_to_a_number_that_may_be_anothers() {
+        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let leader = Pid::from_raw(i32::try_from(other.id()).unwrap());
+        let traces = Traces { number: leader, id: None, owner: 0 };
+        let mut group = Group { leader, kept: false, reaped: OnceLock::new(), traces };
+        group.reaped();
+        group.hang_up();
+        group.signal(Signal::KILL);
+        drop(group);
+        // The first signal that ends it is the one that it is said to have ended by.
+        rustix::process::kill_process(leader.unwrap(), Signal::TERM).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
 }

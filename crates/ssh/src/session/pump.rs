@@ -96,6 +96,7 @@ pub async fn run<I: Input>(
                 result = &mut drained => { result?; empty = true; child.wait().await }
                 status = child.wait() => status,
             };
+            group.reaped();
             let exit = exit_of(status);
             if !empty {
                 // The common case: what it wrote last is on its way.
