@@ -30,7 +30,7 @@ use crate::client::{
 };
 use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
 use crate::{BoxedStream, Stream};
-use carry::{Files, carry};
+use carry::{Files, Server, carry};
 use lent::{Lent, LentDisplay, agent_of};
 
 /// Longest time from a user's proof to a login on the server.
@@ -309,8 +309,8 @@ impl Place for RemotePlace {
         let files = observed.then_some(Files { hashes: session.hash_files });
         match connection.start(self.request(session)).await {
             Ok(session) => {
-                let ends = &self.ends;
-                carry(session, connection, files, &self.name, ends, input, output, tap).await
+                let server = Server { connection, name: &self.name, ends: &self.ends };
+                carry(session, server, files, input, output, tap).await
             }
             Err(error) => cut(describe(&error)),
         }

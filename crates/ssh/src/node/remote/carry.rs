@@ -51,17 +51,26 @@ struct Carrying<'a> {
     bytes_out: AtomicU64,
 }
 
+/// The server that a session is carried to.
+#[derive(Clone, Copy)]
+pub(super) struct Server<'a> {
+    pub(super) connection: &'a Connection,
+    /// What people call it.
+    pub(super) name: &'a str,
+    /// What ends sessions that were cut.
+    pub(super) ends: &'a TaskTracker,
+}
+
 /// Carries a session to its end.
 pub(super) async fn carry(
     session: Session,
-    connection: &Connection,
+    server: Server<'_>,
     files: Option<Files>,
-    name: &str,
-    ends: &TaskTracker,
     input: Box<dyn Input>,
     output: Arc<dyn Output>,
     tap: Arc<dyn Tap>,
 ) -> Ended {
+    let Server { connection, name, ends } = server;
     let (to_server, mut from_server) = session.split();
     let mut hang_up = HangUp { input: Some(to_server.clone()), told: false, ends: ends.clone() };
     let told = Arc::clone(&tap);
