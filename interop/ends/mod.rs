@@ -19,7 +19,7 @@ use world::World;
 use crate::support::is_root;
 
 /// How long the connections of [`Way::Lasted`] may last.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(20);
 
 /// How long what may stay is looked at, before it counts as staying.
 const STAYS: Duration = Duration::from_secs(4);
@@ -64,11 +64,20 @@ impl Outcome {
         left || (self.gone.is_none() && self.promise == Promise::Told)
     }
 
+    /// Whether something is gone that a node is to leave alone: what ignores that its client has gone, and what has left the session.
+    fn is_missing(&self) -> bool {
+        let client = matches!(self.way, Way::ClientKilled | Way::ClientAsked);
+        let node = self.kind.place() == Place::Node;
+        let ended = client && self.promise == Promise::Told && self.gone.is_some();
+        node && (ended || (self.behaviour == Behaviour::Leaves && !self.left))
+    }
+
     /// What is not as it was promised, on a machine that may take so many times as long.
     fn broken(&self, load: u32) -> Option<&'static str> {
         let late = self.promise.time().is_some_and(|time| self.gone.is_none_or(|gone| gone > time * load));
         match self {
             _ if late => Some("late"),
+            _ if self.is_missing() => Some("ended, which nobody has asked for"),
             _ if self.is_to_be_told() && self.told.is_none() => Some("not told"),
             _ => None,
         }
@@ -126,6 +135,8 @@ fn by(way: Way, cells: &[Cell], world: &World, begun: &Barrier) -> Vec<(Outcome,
     loop {
         let mut wait = false;
         for ((cell, (_, begun)), (since, outcome)) in cells.iter().zip(&running).zip(&mut outcomes) {
+            // What is left alone is there when the kill would have been.
+            wait |= cell.behaviour == Behaviour::Leaves && Instant::now() < *since + STAYS;
             if outcome.gone.is_some() {
                 continue;
             }
