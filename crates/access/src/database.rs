@@ -161,7 +161,7 @@ pub struct DatabaseOptions {
     pub end_to_end: bool,
     /// Whether the session is refused where its database user may run what is not in the record.
     pub refuse_unseen: bool,
-    /// Sessions of the user with the database at a time, through one agent. Default 30.
+    /// Sessions of the user with the database at a time, through one agent. Default 80.
     pub max_sessions: usize,
 }
 

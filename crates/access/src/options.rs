@@ -50,7 +50,7 @@ pub struct Options {
     pub db_statement_bytes: Option<usize>,
     /// Whether sessions with databases have to be TLS from the user's own program to the agent. Default no.
     pub db_end_to_end: Option<EndToEnd>,
-    /// Sessions of one user with one database at a time, through one agent. Default 30.
+    /// Sessions of one user with one database at a time, through one agent. Default 80.
     pub max_db_sessions: Option<usize>,
     /// Whether a database user may be used who may run what is not in the record. Default yes.
     pub db_unseen_sql: Option<UnseenSql>,
@@ -131,8 +131,8 @@ const STATEMENT_RANGE: (usize, usize) = (64, 65_536);
 /// Longest part of a statement that is on record where nothing else is said, in bytes.
 const DEFAULT_STATEMENT_BYTES: usize = 4096;
 /// Sessions of one user with one database at a time where nothing else is said: more than the pool of a program has, and less
-/// than a third of the 97 that a PostgreSQL takes as it comes.
-const DEFAULT_MAX_DB_SESSIONS: usize = 30;
+/// than the 97 that a PostgreSQL takes as it comes, so that others and its administrators get in.
+const DEFAULT_MAX_DB_SESSIONS: usize = 80;
 
 const MODES: [(&str, RecordingMode); 5] = [
     ("off", RecordingMode { at: RecordAt::Off, sync: false }),

@@ -284,7 +284,7 @@ fn an_explanation_says_what_every_role_said() {
         "role \"web\" does not allow it: it grants no database",
         "role \"gone\" does not exist",
         "db_statement_bytes 4096",
-        "max_db_sessions 30",
+        "max_db_sessions 80",
         "db_unseen_sql allowed",
     ] {
         assert!(told.contains(part), "{part}: {told}");

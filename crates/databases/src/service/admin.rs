@@ -1,9 +1,11 @@
 //! Statements that the agent runs itself: as the account that makes users, or as the user of a session to end it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 use tracing::Span;
 
@@ -21,6 +23,8 @@ const MOST_ROWS: usize = 4096;
 const MOST_ROW_BYTES: usize = 1 << 20;
 /// Most bytes of an answer with all that comes before its end, such as notices and rows beyond those.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
+/// How long the server may take to close a connection that has said goodbye.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// A connection of that account.
 pub(super) struct Admin<S = Upstream> {
@@ -109,7 +113,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Admin<S> {
         let mut wire = self.wire;
         let _ = wire.send(&encode(b'X', b"")).await;
         let (mut stream, _) = wire.into_parts();
-        let _ = stream.shutdown().await;
+        let closing = async {
+            let _ = stream.shutdown().await;
+            // The server counts the connection until its process ends, which closes it.
+            let mut waste = [0; 256];
+            while let Ok(1..) = stream.read(&mut waste).await {}
+        };
+        let _ = timeout(CLOSING, closing).await;
     }
 }
 

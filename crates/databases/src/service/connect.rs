@@ -463,7 +463,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 self.buffer.reserve(2048);
             }
             match self.stream.read_buf(&mut self.buffer).await {
-                Ok(0) => return Err(self.lost("it closed the connection during the login")),
+                Ok(0) => return Err(self.lost("it closed the connection")),
                 Ok(_) => {}
                 Err(error) => return Err(self.failed(&error)),
             }

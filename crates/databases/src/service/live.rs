@@ -1,6 +1,7 @@
 //! The sessions that go on, for whoever ends them or cancels their queries.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sallyport_access::{Database, SessionId};
@@ -19,9 +20,16 @@ pub(crate) struct Entry {
     pub(crate) stop: watch::Sender<Option<String>>,
     /// Where its queries run, once it is connected.
     pub(crate) upstream: OnceLock<Running>,
+    /// Its process at the server has ended.
+    gone: AtomicBool,
 }
 
 impl Entry {
+    /// Gives its place among those of its user to another session. It stays one of the agent's.
+    pub(crate) fn free(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
     /// Ends the session, unless something ends it already.
     pub(crate) fn end(&self, reason: &str) {
         self.stop.send_if_modified(|stop| {
@@ -71,12 +79,15 @@ impl Table {
     pub(crate) fn add(&self, about: SessionMetadata, cancel: CancelKey, most: usize) -> Option<Listed<'_>> {
         let id = about.session_id;
         let stop = watch::channel(None).0;
-        let entry = Arc::new(Entry { about, cancel, stop, upstream: OnceLock::new() });
+        let entry =
+            Arc::new(Entry { about, cancel, stop, upstream: OnceLock::new(), gone: AtomicBool::new(false) });
         self.with(|entries| {
             let about = &entry.about;
             let alike =
                 |other: &&Arc<Entry>| other.about.user == about.user && other.about.node == about.node;
-            let has_room = entries.values().filter(alike).count() < most;
+            let has_room =
+                entries.values().filter(alike).filter(|other| !other.gone.load(Ordering::Relaxed)).count()
+                    < most;
             has_room.then(|| entries.insert(id, Arc::clone(&entry)))
         })?;
         Some(Listed { table: self, entry })

@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 use tracing::Span;
 
-use super::connect::{self, ConnectError};
+use super::connect;
 
 /// How long a server may take to close a connection that has ended in order.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// Makes a connection as a session does, with the server's certificate checked as `tls` says, and ends it in order before it
-/// says who it is. Where sessions go without TLS a server that takes none is as good.
+/// says who it is. Where sessions go without TLS, so does this: then it shows that something listens there, and no more.
 ///
 /// A server writes nothing of that, but for a line where it logs every connection (`log_connections`). One that left after the
 /// answer to the question for TLS it would complain of.
@@ -30,13 +30,9 @@ pub fn probe(
     patience: Duration,
 ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
     Box::pin(async move {
-        let mut stream = match connect::dial(database, Some(tls), patience, &Span::none()).await {
-            Ok(stream) => stream,
-            Err(ConnectError::NoTls { .. }) if database.tls.mode == DatabaseTlsMode::Disabled => {
-                return Ok(());
-            }
-            Err(error) => return Err(error.to_string()),
-        };
+        let tls = (database.tls.mode != DatabaseTlsMode::Disabled).then_some(tls);
+        let dialled = connect::dial(database, tls, patience, &Span::none()).await;
+        let mut stream = dialled.map_err(|error| error.to_string())?;
         let closing = async {
             stream.shutdown().await?;
             // Were it dropped now, what the server still says would be answered with a reset, of which it writes.

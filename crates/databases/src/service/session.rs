@@ -85,6 +85,10 @@ where
     Box::pin(ends(&end, &carried, record, &activity)).await;
     let mut backend = Backend { shared, wanted: &wanted, entry: &listed.entry, stream, failed: false };
     let gone = Box::pin(backend.goes()).await;
+    if gone {
+        // What is left to do for its user takes nothing of the server's room for sessions.
+        listed.entry.free();
+    }
     let outlived = match provisioned {
         Some(provisioned) => Box::pin(provisioned.leave(backend.process().filter(|_| !gone))).await,
         None => None,
@@ -209,16 +213,19 @@ async fn open(
     let mut provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
     drop(provisioning);
     let opened = async {
-        if wanted.permit.options().refuse_unseen {
-            unseen::check(shared, wanted, tls.clone()).await?;
-        }
-        let mut opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await;
+        let begin = async || {
+            if wanted.permit.options().refuse_unseen {
+                unseen::check(shared, wanted, tls.clone()).await?;
+            }
+            connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await
+        };
+        let mut opened = Box::pin(begin()).await;
         if let (Err(ConnectError::Server { code, .. }), Some(provisioned)) = (&opened, &mut provisioned)
             && code == SqlState::InvalidAuthorization.code()
         {
             // Another agent has closed the user between its being opened and this login.
             provisioned.reopen().await?;
-            opened = connect::open(shared, wanted, tls.clone(), startup, &asked.cancel, opening).await;
+            opened = Box::pin(begin()).await;
         }
         opened.map(|opened| (opened, tls))
     };

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::admin::Admin;
@@ -37,9 +38,17 @@ pub(super) async fn check(
     wanted: &Wanted,
     tls: Option<Arc<ClientConfig>>,
 ) -> Result<(), ConnectError> {
-    let mut own = Admin::log_in(shared, wanted, tls, wanted.db_name()).await?;
-    let found = own.run(QUESTION).await;
-    own.close().await;
+    let asking = async {
+        let mut own = Admin::log_in(shared, wanted, tls, wanted.db_name()).await?;
+        let found = own.run(QUESTION).await;
+        // Before the session's own connection, which a limit of the user's may leave room for alone.
+        own.close().await;
+        found
+    };
+    let longest = shared.pace.user;
+    let found = timeout(longest, asking).await.map_err(|_| {
+        ConnectError::Late(format!("what its user may run was not answered within {} s", longest.as_secs()))
+    })?;
     let found = found?.into_iter().next();
     let Some(found) = found else { return Ok(()) };
     let mut found = found.into_iter().flatten();

@@ -47,6 +47,8 @@ async fn a_server_whose_health_is_asked_has_nothing_to_write_of_it() {
         tls: DatabaseTls { mode: DatabaseTlsMode::Disabled, ..database.tls.clone() },
         ..Database::clone(&database)
     };
+    // Also where the server would take TLS.
+    probe(&plain, stranger(&world), patience).await.unwrap();
     world.postgres.sql("alter system set ssl = off");
     world.postgres.sql("select pg_reload_conf()");
     world.postgres.until("show ssl", "off");

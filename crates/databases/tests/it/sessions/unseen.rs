@@ -69,3 +69,21 @@ async fn dblink_that_a_user_may_call_is_found_in_the_sessions_own_database() {
     let answers = client.answers().await;
     assert_eq!(answers[0].0, b'R', "{}", crate::client::words(&answers));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_question_takes_no_connection_from_the_session_and_is_asked_of_users_that_are_made() {
+    let world = World::new("db_unseen_sql: refused, create_db_user_mode: keep");
+    world.postgres.sql(
+        "create role once login connection limit 1; create role keeper login createrole; create role reader; \
+         create role alice nologin; create role sallyport_auto_user; grant sallyport_auto_user to alice",
+    );
+    // The server has room for one connection of it: the question's has ended when the session's comes.
+    for _ in 0..5 {
+        let mut client = Client::ready(&world, "once").await;
+        assert_eq!(client.query("select 1").await, "T|D 1|SELECT 1|Z");
+        client.say(&[(b'X', b"")]).await;
+        assert!(client.message().await.is_none());
+        world.quiet().await;
+    }
+    assert_eq!(Client::ready(&world, "alice").await.query("select 1").await, "T|D 1|SELECT 1|Z");
+}
