@@ -12,7 +12,7 @@ use super::admin::Admin;
 use super::connect::ConnectError;
 use super::{Shared, Wanted};
 
-/// Whoever has logged in may become each role of `mine`. The first row says what is worst.
+/// The user may become each role of `mine`. The one row that is asked for says what is worst.
 const QUESTION: &str = "with mine as (select oid, rolname, rolsuper, rolcreaterole from pg_catalog.pg_roles \
     where pg_catalog.pg_has_role(session_user, oid, 'MEMBER')) \
     select what, whose from ( \

@@ -63,7 +63,7 @@ pub(super) struct Settings {
 struct Shared {
     /// Who is here, and the certificate that proved it.
     identity: OnceLock<(Identity, Arc<str>)>,
-    /// Why whoever is here is not served.
+    /// Why a client that has proven who it is is not served.
     sent_away: OnceLock<String>,
     /// What the client says it can do.
     offered: Offered,
@@ -337,7 +337,7 @@ impl Handler for Client {
                     self.settings.dial.saw(Sighting { offer: offer.clone(), whose, refused: None });
                 }
                 if let Err(why) = (self.settings.admits)(&identity) {
-                    // It learns why by the disconnection; what it says meanwhile has nobody's name.
+                    // The client learns why by the disconnection; until then it is not let in.
                     let _ = self.shared.sent_away.set(why);
                     self.shared.changed.notify_one();
                     return Ok(Auth::reject());

@@ -168,7 +168,7 @@ async fn a_result_without_end_is_not_read_for_a_client_that_has_said_goodbye() {
     let world = World::paced("", |pace| pace.goodbye = Duration::from_millis(100));
     world.postgres.sql("create role app login");
     let mut client = Client::ready(&world, "app").await;
-    let sql = b"select repeat('x', 1000) from generate_series(1, 1000000000)\0";
+    let sql = b"select repeat('x', 1000), generate_series(1, 1000000000)\0";
     client.say(&[(b'Q', sql), (b'X', b"")]).await;
     world.quiet().await;
     assert_eq!(processes(&world, "app"), "0");

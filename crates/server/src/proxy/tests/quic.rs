@@ -193,7 +193,7 @@ async fn both_carriers_count_against_one_limit() {
         assert!(tokio::time::Instant::now() < deadline, "a place comes free");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Whoever has not said who they are counts for the address, by TCP for those by QUIC as well.
+    // Strangers count for the address: those by TCP are in the way of those by QUIC.
     let mut strangers = Vec::new();
     while rig.quic(Some(&bob), GRPC).await.is_ok() {
         assert!(tokio::time::Instant::now() < deadline, "the address has no bound");
