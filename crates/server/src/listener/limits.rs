@@ -90,6 +90,8 @@ pub(crate) struct Crowded {
     pub(crate) bound: usize,
     /// Whether the user may be told on this connection; it counts for as long as it is open.
     pub(crate) tell: bool,
+    /// How many there were since the last time that it was put on record, where it is time to do so again.
+    pub(crate) record: Option<usize>,
 }
 
 impl Crowded {
@@ -108,7 +110,28 @@ struct Counts {
     /// Only places that have a connection: never more than twice the total.
     by_place: HashMap<Place, usize>,
     /// Only users who have one.
-    by_user: HashMap<UserName, usize>,
+    by_user: HashMap<UserName, Theirs>,
+}
+
+/// Connections of one user.
+#[derive(Debug, Default)]
+struct Theirs {
+    open: usize,
+    /// Those too many that are not on record yet, and when the last one was.
+    unrecorded: usize,
+    recorded: Option<Instant>,
+}
+
+impl Theirs {
+    /// Counts one too many.
+    fn crowd(&mut self, now: Instant) -> Option<usize> {
+        self.unrecorded += 1;
+        let is_time = self.recorded.is_none_or(|last| now.saturating_duration_since(last) >= MINUTE);
+        is_time.then(|| {
+            self.recorded = Some(now);
+            std::mem::take(&mut self.unrecorded)
+        })
+    }
 }
 
 impl Counts {
@@ -125,8 +148,8 @@ impl Counts {
 
     fn leave_user(&mut self, user: &UserName) {
         if let Some(theirs) = self.by_user.get_mut(user) {
-            *theirs = theirs.saturating_sub(1);
-            if *theirs == 0 {
+            theirs.open = theirs.open.saturating_sub(1);
+            if theirs.open == 0 {
                 self.by_user.remove(user);
             }
         }
@@ -157,7 +180,7 @@ impl Limiter {
     #[cfg(test)]
     pub(crate) fn of_user(&self, user: &str) -> usize {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.by_user.iter().find(|(name, _)| name.as_str() == user).map_or(0, |(_, count)| *count)
+        counts.by_user.iter().find(|(name, _)| name.as_str() == user).map_or(0, |(_, theirs)| theirs.open)
     }
 
     /// Takes a slot, given back when the [`Slot`] is dropped.
@@ -215,14 +238,15 @@ impl Slot {
             Whose::Host => return Ok(()),
         };
         counts.leave_places(address);
-        let theirs = counts.by_user.entry(user.clone()).or_insert(0);
-        let before = *theirs;
-        *theirs += 1;
+        let theirs = counts.by_user.entry(user.clone()).or_default();
+        let before = theirs.open;
+        theirs.open += 1;
         let said = match before < self.per_user {
             true => Ok(()),
             false => {
                 counter!("sallyport_connections_refused_total", "reason" => "user").increment(1);
-                Err(Crowded { bound: self.per_user, tell: before < self.per_user.saturating_add(TOLD) })
+                let tell = before < self.per_user.saturating_add(TOLD);
+                Err(Crowded { bound: self.per_user, tell, record: theirs.crowd(Instant::now()) })
             }
         };
         *whose = Whose::User(user.clone(), said);
@@ -300,8 +324,12 @@ mod tests {
         // A few are told that they are too many, and those that follow are not; none of them is in the way of others.
         hers.extend((0..TOLD + 1).map(|_| prove(&alice)));
         let (last, told) = (hers.pop().unwrap(), hers.split_off(5));
-        assert!(told.iter().all(|(_, proven)| *proven == Err(Crowded { bound: 5, tell: true })));
-        assert_eq!(last.1, Err(Crowded { bound: 5, tell: false }));
+        let crowded = |proven: &Result<(), Crowded>| proven.unwrap_err();
+        assert!(told.iter().all(|(_, proven)| crowded(proven).tell && crowded(proven).bound == 5));
+        assert_eq!(last.1, Err(Crowded { bound: 5, tell: false, record: None }));
+        // Once a minute it is put on record, with how many there were.
+        let recorded: Vec<_> = told.iter().map(|(_, proven)| crowded(proven).record).collect();
+        assert_eq!((recorded[0], recorded[1..].iter().flatten().count()), (Some(1), 0));
         assert!(prove(&UserName::new("bob").unwrap()).1.is_ok());
         drop((last, told));
         assert!(prove(&alice).1.is_err());
@@ -346,5 +374,13 @@ mod tests {
         assert!(limiter.admit(ip("2001:db8:1:3::1")).is_ok());
         assert!(limiter.admit(ip("127.0.0.1")).is_ok());
         assert!(!faults.is_barred(ip("2001:db8:1:2::1"), now + MINUTE));
+    }
+
+    #[test]
+    fn a_user_with_too_many_is_on_record_once_a_minute() {
+        let (mut theirs, now) = (Theirs::default(), Instant::now());
+        let said: Vec<_> = (0..4).map(|_| theirs.crowd(now)).collect();
+        assert_eq!(said, [Some(1), None, None, None]);
+        assert_eq!(theirs.crowd(now + MINUTE), Some(4));
     }
 }

@@ -82,7 +82,8 @@ async fn look(databases: &AgentDatabases) -> Found {
 /// sessions of users alone.
 async fn ask(database: &Database, trust: &Trust) -> Result<(), String> {
     let tls = settings(database, trust, None).map_err(|error| error.to_string())?;
-    probe(database, tls, PATIENCE).await
+    let asked = tokio::time::timeout(PATIENCE, probe(database, tls, PATIENCE)).await;
+    asked.unwrap_or_else(|_| Err(format!("{}: no answer within {} s", database.address, PATIENCE.as_secs())))
 }
 
 #[cfg(test)]

@@ -1,28 +1,45 @@
 //! A database client whose user has as many connections as one may have.
 
+use bytes::BytesMut;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
+use sallyport_databases::postgres::startup::First;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
-use super::greeting::{Denied, answer_startup};
+use super::client::{Client as _, Native, Target as _};
+use super::greeting::{LAST_WORDS, first_packet, say};
 use super::{Databases, Guest};
 use crate::listener::Crowded;
-use crate::proxy::proving::TOO_MANY;
+use crate::proxy::proving;
 
 /// What a user may do who has too many of something.
 pub(super) const CROWDED_HINT: &str = "close some of your connections and try again, use fewer in your program's pool, or ask \
                                        an administrator to raise the limit";
 
 impl Databases {
-    /// Tells a user on a connection of one's own that it is one too many.
+    /// Tells a user on a connection of one's own that it is one too many. A statement may be cancelled all the same: that takes no
+    /// place at a database, and may make one.
     pub(crate) async fn refuse_crowded<T>(&self, guest: Guest, crowded: Crowded, stream: T)
     where
         T: AsyncRead + AsyncWrite + Send,
     {
-        if !crowded.tell {
-            return;
+        let mut client = Native::new(stream);
+        let mut ahead = BytesMut::new();
+        let first = match crowded.tell {
+            true => timeout(LAST_WORDS, first_packet(&mut client, &mut ahead)).await,
+            false => return proving::refused(&*self.dialler.sink, &guest.identity, guest.client, crowded),
+        };
+        match first {
+            Ok(Ok(Some(First::Cancel(key)))) => {
+                self.cancel(&key, guest.client);
+                let _ = timeout(LAST_WORDS, client.finish()).await;
+            }
+            Ok(Ok(Some(First::Startup(_)))) => {
+                proving::refused(&*self.dialler.sink, &guest.identity, guest.client, crowded);
+                let refusal = Refusal::new(SqlState::TooManyConnections, crowded.message());
+                say(client, &refusal.hint(CROWDED_HINT)).await;
+            }
+            _ => {}
         }
-        let refusal = Refusal::new(SqlState::TooManyConnections, crowded.message()).hint(CROWDED_HINT);
-        self.put_on_record(&guest, None, None, Denied::new(TOO_MANY, refusal.clone()));
-        answer_startup(stream, &refusal).await;
     }
 }

@@ -16,7 +16,7 @@ use crate::listener::Rewind;
 /// Requests for encryption inside a connection that has it.
 const MOST_REQUESTS: usize = 3;
 /// What a refused client has to take its answer.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Why there is none: what the client reads, and what goes on record.
 pub(super) struct Denied {
@@ -152,7 +152,7 @@ where
 }
 
 /// A client reads an answer only after it has asked.
-pub(super) async fn answer_startup<T: AsyncRead + AsyncWrite + Send>(stream: T, refusal: &Refusal) {
+async fn answer_startup<T: AsyncRead + AsyncWrite + Send>(stream: T, refusal: &Refusal) {
     let mut client = Native::new(stream);
     let mut ahead = BytesMut::new();
     let asked = tokio::time::timeout(LAST_WORDS, first_packet(&mut client, &mut ahead)).await;
