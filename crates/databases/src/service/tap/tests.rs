@@ -444,6 +444,12 @@ fn message(choice: u16, number: usize, copying: bool) -> Message {
         8..=10 => Message::Execute(name(4)),
         11 => Message::Describe(part(4, 2) == 0, name(5)),
         12 => Message::Close(part(4, 2) == 0, name(5)),
+        // What is prepared, bound and run at once is often run again.
+        13 if part(4, 4) == 0 => {
+            Message::Parse(String::new(), format!("select {number}{}", " ".repeat(number)))
+        }
+        13 if part(4, 4) == 1 => Message::Bind(String::new(), String::new()),
+        13 => Message::Execute(String::new()),
         _ => Message::Sync,
     }
 }

@@ -218,7 +218,7 @@ fn logged(log: &str) -> Vec<String> {
             }
         };
         // A cursor that SQL has made is known by its name alone.
-        if said.starts_with("execute <unnamed>/p1: declare p1") {
+        if said.starts_with("execute ") && said.contains("<unnamed>/p1: declare p1") {
             logged.push("p1".to_owned());
             continue;
         }
