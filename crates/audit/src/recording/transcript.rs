@@ -13,7 +13,7 @@ use super::database::{DatabaseFrame, Parameter, Statement};
 use super::frame::{Body, Exit, Frame, SessionMetadata};
 use super::sql::Answers;
 use following::{BEHIND, Following, Said, Shown, Went, What, key};
-use unit::{MOST_HELD, Released, Unit};
+use unit::{GAP, MOST_HELD, Released, UNHEARD, Unit};
 
 /// How a transcript looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Transcript {
             Body::Database(body) => self.body(body, frame.at),
             Body::Note { text } => {
                 self.following.gap();
-                let released = self.unit.gap();
+                let released = self.unit.loses(GAP);
                 let before = self.released(released);
                 before + &self.below(YELLOW, one_line(text))
             }
@@ -207,7 +207,17 @@ impl Transcript {
     fn says(&mut self, number: u64, at: Duration, what: What) -> String {
         let unheard = self.following.says(number, at, what);
         if let Some(unheard) = unheard {
-            return if unheard.what.runs() { self.done(unheard) } else { String::new() };
+            let followed = unheard.went == Went::PassedOver;
+            let mut text = match unheard.what.runs() {
+                true if followed => self.done(unheard),
+                true => self.holds(unheard, false),
+                false => String::new(),
+            };
+            if !followed {
+                let released = self.unit.loses(UNHEARD);
+                text += &self.released(released);
+            }
+            return text;
         }
         if self.look == Look::Sql || !self.following.is_certain() {
             return String::new();
@@ -245,7 +255,10 @@ impl Transcript {
 
     fn result(&mut self, of: u64, tag: &str, line: String) -> String {
         let mut text = self.answer(of, DIM, line);
-        let Some(said) = self.following.answered(of) else { return text };
+        let Some(said) = self.following.answered(of) else {
+            let released = self.unit.loses(UNHEARD);
+            return text + &self.released(released);
+        };
         said.answers.push(tag);
         match (tag, &said.what) {
             ("", What::Execute { .. }) => said.went = Went::Suspended,

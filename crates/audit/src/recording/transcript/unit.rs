@@ -21,7 +21,8 @@ const LONG: &str = "not run here: its transaction is longer than what is held of
 const MIXED: &str = "not run here: its transaction ended in the middle of a message that rolled back, too";
 const UNCERTAIN: &str = "not run here: what began or ended its transaction is not known exactly";
 const IN_PART: &str = "not run here: a message in its transaction was run in part";
-const GAP: &str = "not run here: the record has a gap in its transaction";
+pub(super) const GAP: &str = "not run here: the record has a gap in its transaction";
+pub(super) const UNHEARD: &str = "not run here: more messages waited for their answers than are followed";
 
 /// Whether a transaction block is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -159,9 +160,9 @@ impl Unit {
         }
     }
 
-    /// Part of the record is missing here.
-    pub(super) fn gap(&mut self) -> Vec<Released> {
-        (self.block, self.doubt) = (Block::Unknown, Some(GAP));
+    /// Something was run that is not known: whatever it may have begun or ended, until the server says what it is in.
+    pub(super) fn loses(&mut self, why: &'static str) -> Vec<Released> {
+        (self.block, self.doubt) = (Block::Unknown, self.doubt.or(Some(why)));
         self.doubted()
     }
 
@@ -211,7 +212,9 @@ impl Unit {
         self.bytes = 0;
         let is_certain = |said: &Said| {
             let told = said.answers.remembered().iter().any(|tag| Ending::is_told_by(tag));
-            said.went != Went::Well || !told || live::script(&said.shown, said.went, &said.answers).is_ok()
+            // What is written already is a comment.
+            let is_live = || !said.written && live::script(&said.shown, said.went, &said.answers).is_ok();
+            said.went != Went::Well || !told || is_live()
         };
         let undone = undone.or_else(|| (!said.iter().all(is_certain)).then_some(UNCERTAIN));
         if let Some(why) = undone {

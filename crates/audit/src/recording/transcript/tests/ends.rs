@@ -157,6 +157,12 @@ fn what_began_a_transaction_is_certain_or_nothing_of_it_is_live() {
     assert_eq!(lives_of(&[quoted, rest(), after.clone()]), ["select 1;"]);
     // The server says that one is open of which the record has no beginning.
     assert_eq!(lives_of(&[vec![ready(1, Transaction::Open)], rest(), after.clone()]), ["select 1;"]);
+    // So much belongs below it that it is written before it is done.
+    let notice =
+        DatabaseFrame::Notice { severity: "NOTICE".into(), sqlstate: "0".into(), message: "m".into() };
+    let noisy =
+        [vec![query(1, "begin; do ''"), result(1, "BEGIN")], vec![notice; 10_001], vec![result(1, "DO")]];
+    assert_eq!(lives_of(&[noisy.concat(), rest(), after.clone()]), ["select 1;"]);
     // A commit that fails has ended it, or has not.
     let begun = run(1, "begin", &["BEGIN"]);
     let commit = vec![query(2, "commit"), error(2), ready(2, Transaction::None)];
@@ -218,6 +224,24 @@ fn what_another_flight_says_of_a_name_is_waited_for() {
     ];
     let plain = played(Look::Plain, frames);
     assert!(plain.contains("=> drop table t\n") && !plain.contains("old"), "{plain}");
+}
+
+#[test]
+fn what_more_messages_wait_than_are_followed_may_have_ended_is_not_live() {
+    let said = |number, text: &str| vec![query(number, text)];
+    let begun = [run(1, "begin", &["BEGIN"]), run(2, "insert into t values (1)", &["INSERT 0 1"])].concat();
+    // The first of these is no longer known when it is answered.
+    let many: Vec<DatabaseFrame> =
+        [said(3, "rollback"), (4..=10_003).map(|number| query(number, "select 2")).collect()].concat();
+    let answers: Vec<DatabaseFrame> = (4..=10_003).map(|number| result(number, "SELECT 1")).collect();
+    let rest = run(10_004, "commit", &["COMMIT"]);
+    let frames = || [begun.clone(), many.clone(), vec![result(3, "ROLLBACK")]].concat();
+    assert!(lives_of(&[frames(), answers.clone(), rest]).is_empty());
+    let known = vec![ready(3, Transaction::None)];
+    assert_eq!(lives_of(&[frames(), known, answers]).len(), 10_000);
+    // A result of what is not known.
+    let begun = [run(1, "begin", &["BEGIN"]), vec![result(1000, "ROLLBACK")]].concat();
+    assert!(lives_of(&[begun, run(1001, "insert into t values (1)", &["INSERT 0 1"])]).is_empty());
 }
 
 #[test]
