@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sallyport_access::text;
 
-use super::database::{DatabaseFrame, Parameter, Statement};
+use super::database::{DatabaseFrame, Parameter, Statement, Transaction};
 use super::frame::{Body, Exit, Frame, SessionMetadata};
 use super::sql::Answers;
 use following::{BEHIND, Following, Said, Shown, Went, What, key};
@@ -173,6 +173,9 @@ impl Transcript {
             }
             DatabaseFrame::Ready { of, transaction } => {
                 let text = self.settles(of.saturating_add(1));
+                if *transaction == Transaction::None {
+                    self.following.ends_portals();
+                }
                 let released = self.unit.ready(*transaction);
                 text + &self.released(released)
             }
@@ -214,6 +217,7 @@ impl Transcript {
                 false => String::new(),
             };
             if !followed {
+                self.following.gap();
                 let released = self.unit.loses(UNHEARD);
                 text += &self.released(released);
             }
@@ -267,6 +271,9 @@ impl Transcript {
         if matches!(said.what, What::Execute { .. }) {
             for said in self.following.before(of + 1) {
                 text += &self.holds(said, false);
+            }
+            if matches!(tag, "COMMIT" | "ROLLBACK" | "PREPARE TRANSACTION") {
+                self.following.ends_portals();
             }
         }
         text
@@ -467,7 +474,7 @@ impl Transcript {
 }
 
 const PASSED_OVER: &str = "not run: the server passed it over after an error before it";
-const AGAIN: &str = "nothing was run: its portal had been run to its end before";
+const AGAIN: &str = "its portal had been run before";
 
 /// What the server did not look at; the statement that failed is not told of once more.
 fn not_told(over: Vec<Said>, failed: Option<&Arc<Statement>>) -> Vec<Said> {

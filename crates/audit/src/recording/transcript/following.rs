@@ -57,7 +57,7 @@ pub(super) struct Shown {
     pub(super) parameters: Option<Arc<[Parameter]>>,
     /// Why the server may have read it otherwise than it is here.
     pub(super) doubt: Option<&'static str>,
-    /// The portal has been run to its end.
+    /// The portal has been run before, in part or to its end.
     pub(super) again: bool,
 }
 
@@ -292,7 +292,7 @@ impl Following {
     /// What a message that was run has changed about names.
     fn follows(&mut self, said: &Said, whole: bool) {
         if let What::Execute { portal } = &said.what
-            && said.went == Went::Well
+            && matches!(said.went, Went::Well | Went::Suspended)
             && let Some(bound) = self.bound.get_mut(portal)
         {
             bound.again = true;
@@ -307,6 +307,11 @@ impl Following {
     pub(super) fn reads_otherwise(&mut self) {
         let foreign = self.said.iter_mut().filter(|said| said.shown.is_foreign());
         foreign.for_each(|said| said.shown.doubt = Some(BEHIND));
+    }
+
+    /// The transaction has ended, and portals with it.
+    pub(super) fn ends_portals(&mut self) {
+        self.bound.clear();
     }
 
     /// Part of the record is missing.

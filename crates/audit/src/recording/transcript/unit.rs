@@ -63,6 +63,14 @@ impl Unit {
             said.answers.remembered().iter().map(|tag| Ending::of(&[], tag)).filter(ends).collect();
         let read = live::endings(&said);
         let whole = read.is_some() && matches!(said.what, What::Query(_));
+        // A block or a procedure may roll back what stands before it, and a Sync among the data of a copy ends no pipeline.
+        let told = |name: &str| said.answers.remembered().iter().any(|tag| tag.starts_with(name));
+        let may_end_it = self.block == Block::None
+            && (told("COPY ") && !is_query
+                || !self.held.is_empty() && ["DO", "CALL"].iter().any(|name| told(name)));
+        if may_end_it {
+            self.doubt = self.doubt.or(Some(UNCERTAIN));
+        }
         self.hold(said);
         let Some(endings) = read else {
             // Its tags alone say what it did.

@@ -118,7 +118,20 @@ fn names_and_scripts_take_no_text_whose_encoding_is_not_certain() {
     let mut reloaded = Session::new(Encoding::Utf8);
     reloaded.client(&[(b'Q', "prepare p as select '\u{e9}'\0".as_bytes())]);
     reloaded.server(&[(b'C', b"PREPARE\0"), sjis, READY]);
-    for (mut session, live) in [(behind, "select 1;"), (none, ""), (utf, ""), (reloaded, "")] {
+    // Changed and changed back in one pipeline, of which the server tells nothing.
+    let mut flushed = Session::new(Encoding::of("SJIS"));
+    flushed.client(&[(b'P', b"\0set client_encoding = 'UTF8'\0\0\0"), BIND, EXECUTE, (b'H', b"")]);
+    flushed.server(&[(b'1', b""), (b'2', b""), (b'C', b"SET\0")]);
+    flushed.client(&[(b'P', &[b"\0", &text[..], b"\0\0\0"].concat()), BIND, EXECUTE, SYNC]);
+    flushed.server(&[(b'1', b""), (b'2', b""), (b'C', b"PREPARE\0"), READY]);
+    assert_eq!(flushed.last().fields["doubtful"], true);
+    for (mut session, live) in [
+        (flushed, "set client_encoding = 'UTF8';"),
+        (behind, "select 1;"),
+        (none, ""),
+        (utf, ""),
+        (reloaded, ""),
+    ] {
         assert_eq!(session.taken().0, live);
         assert_eq!(execute(&mut session).fields["name"], "p");
     }

@@ -119,6 +119,8 @@ impl Tap {
             Some(Waiting::Parse { name, text }) => self.statements.insert(name, text),
             Some(Waiting::Bind { portal, statement, values }) => {
                 let text = self.statements.get(&statement).cloned();
+                // That its portal ends with the transaction is on record by that.
+                self.pending = true;
                 self.portals.insert(portal, Bound { statement, text, values, finished: false });
             }
             Some(Waiting::Close { portal: true, name }) => self.portals.remove(&name),

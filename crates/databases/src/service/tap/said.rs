@@ -34,7 +34,7 @@ impl Said for Tap {
             }
             Frontend::Bind { portal, statement, parameters } => {
                 let values = self.values(parameters);
-                let doubtful = self.running > 0 && values.iter().flatten().any(is_foreign);
+                let doubtful = self.may_be_read_otherwise() && values.iter().flatten().any(is_foreign);
                 self.frame(|| DatabaseFrame::Bind {
                     number: number.of,
                     portal: shown(portal, MOST_NAME_BYTES),
@@ -152,10 +152,15 @@ impl Said for Tap {
 impl Tap {
     /// What runs before a text may change the encoding that the server reads it in, and change it back.
     fn read(&self, mut text: Text) -> Text {
-        if self.running > 0 {
+        if self.may_be_read_otherwise() {
             text.doubted();
         }
         text
+    }
+
+    /// What has run since the server was ready last it has not told of (`ParameterStatus` comes with `ReadyForQuery`).
+    fn may_be_read_otherwise(&self) -> bool {
+        self.running > 0 || self.pending
     }
 }
 

@@ -49,6 +49,8 @@ struct Server {
     unit: Vec<String>,
     /// The unit's transaction was begun by the end of the one before.
     chained: bool,
+    /// A copy by the extended query, whose Sync may stand among its data.
+    doubted: bool,
     out: Vec<u8>,
 }
 
@@ -97,6 +99,7 @@ impl Server {
         if self.saved.is_none() || self.transaction == Transaction::None {
             self.unit.clear();
         }
+        self.doubted &= self.transaction != Transaction::None;
         self.deferred = false;
         match self.transaction {
             Transaction::None => self.portals.clear(),
@@ -206,6 +209,9 @@ impl Server {
 
     /// What was done is there to stay.
     fn keep(&mut self) {
+        if std::mem::take(&mut self.doubted) {
+            self.unit.clear();
+        }
         if std::mem::take(&mut self.chained) && !self.unit.is_empty() {
             self.kept.push("begin".to_owned());
         }
@@ -226,9 +232,11 @@ impl Server {
                     let text = if chain { "commit" } else { text.trim_end() };
                     self.unit.push(text.to_owned());
                 }
+                self.doubted |= tag.starts_with("COPY ") && !query && self.transaction == Transaction::None;
                 match tag.as_str() {
                     "ROLLBACK" | "PREPARE TRANSACTION" if !to_savepoint => {
                         self.unit.clear();
+                        self.doubted = false;
                         self.chained = chain;
                     }
                     "COMMIT" => {
@@ -481,6 +489,7 @@ fn exchange(choices: &[u16]) {
         kept: Vec::new(),
         unit: Vec::new(),
         chained: false,
+        doubted: false,
         out: Vec::new(),
     };
     let event = |code| Event::new(code, OffsetDateTime::UNIX_EPOCH);

@@ -202,13 +202,43 @@ fn a_portal_that_is_run_again_is_live_once() {
         [first, again].concat()
     };
     assert_eq!(lives(frames()), [insert.to_owned() + ";"]);
-    assert!(
-        played(Look::Plain, frames())
-            .contains("\n-- nothing was run: its portal had been run to its end before\n")
-    );
+    assert!(played(Look::Plain, frames()).contains("\n-- its portal had been run before\n"));
     let part =
         [extended(1, insert, ""), vec![execute(4), result(4, "INSERT 0 1"), ready(5, Transaction::None)]];
-    assert_eq!(lives(part.concat()), [insert.to_owned() + ";"]);
+    // In part it has done all of it, at another time.
+    assert!(lives(part.concat()).is_empty());
+}
+
+#[test]
+fn what_runs_by_a_name_is_not_live() {
+    for (text, tag) in [
+        ("execute p", "DELETE 0"),
+        ("explain analyze execute p", "EXPLAIN"),
+        ("create table t as execute p", "SELECT 1"),
+        ("delete from t where current of c", "DELETE 1"),
+    ] {
+        assert!(lives_of(&[run(1, text, &[tag])]).is_empty(), "{text}");
+    }
+    let trigger = "create trigger a before insert on t for each row execute function f()";
+    assert_eq!(lives_of(&[run(1, trigger, &["CREATE TRIGGER"])]).len(), 1);
+    // A portal ends with its transaction.
+    let bound = [parse(1, "", "select 1"), bind(2, ""), ready(3, Transaction::None)].to_vec();
+    assert!(
+        lives_of(&[bound, vec![execute(4), result(4, "SELECT 1"), ready(5, Transaction::None)]]).is_empty()
+    );
+}
+
+#[test]
+fn what_may_have_ended_a_pipeline_leaves_nothing_of_it_live() {
+    for (text, tag) in
+        [("do 'begin rollback; end'", "DO"), ("call p()", "CALL"), ("copy t from stdin", "COPY 1")]
+    {
+        let pipeline =
+            [extended(1, "insert into t values (1)", "INSERT 0 1"), extended(4, text, tag)].concat();
+        let after = run(8, "select 1", &["SELECT 1"]);
+        assert_eq!(lives_of(&[pipeline, vec![ready(7, Transaction::None)], after]), ["select 1;"], "{text}");
+    }
+    assert_eq!(lives_of(&[run(1, "do ''", &["DO"])]).len(), 1);
 }
 
 #[test]
