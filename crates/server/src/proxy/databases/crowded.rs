@@ -6,7 +6,7 @@ use sallyport_databases::postgres::startup::First;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::client::{Client as _, Native, Target as _};
+use super::client::{Native, Target as _};
 use super::greeting::{LAST_WORDS, first_packet, say};
 use super::{Databases, Guest};
 use crate::listener::Crowded;
