@@ -6,7 +6,7 @@ use sallyport_audit::recording::database::{DatabaseFrame, Parameter};
 
 use super::super::text::{Long, MOST_NAME_BYTES, Text};
 use super::Tap;
-use super::waiting::{Outcome, Waiting};
+use super::waiting::Waiting;
 use crate::postgres::exchange::{Number, Said};
 use crate::postgres::message::{Frontend, Named};
 
@@ -21,7 +21,7 @@ impl Said for Tap {
             Frontend::Query { text } => {
                 let text = self.read(Text::of(text, cap, encoding));
                 self.frame(|| DatabaseFrame::Query { number: number.of, statement: text.recorded() });
-                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
+                self.wait(number, Waiting::Query { text, outcome: Box::default() });
             }
             Frontend::Parse { name, text } => {
                 let text = Arc::new(self.read(Text::of(text, cap, encoding)));
@@ -82,7 +82,7 @@ impl Said for Tap {
                     count: u16::try_from(parameters.len()).unwrap_or(u16::MAX),
                     parameters: values,
                 });
-                let (values, outcome) = (!parameters.is_empty(), Outcome::default());
+                let (values, outcome) = (!parameters.is_empty(), Box::default());
                 self.wait(number, Waiting::Function { function: *function, values, outcome });
             }
             Frontend::CopyFail { reason } => {
@@ -109,7 +109,7 @@ impl Said for Tap {
             b'Q' => {
                 let text = self.read(long.text(cap, encoding));
                 self.frame(|| DatabaseFrame::Query { number: number_of, statement: text.recorded() });
-                self.wait(number, Waiting::Query { text, outcome: Outcome::default() });
+                self.wait(number, Waiting::Query { text, outcome: Box::default() });
             }
             b'P' => {
                 let (name, text) = (long.name.clone(), Arc::new(self.read(long.text(cap, encoding))));
@@ -143,7 +143,7 @@ impl Said for Tap {
                     count: 0,
                     parameters: None,
                 });
-                self.wait(number, Waiting::Function { function, values: true, outcome: Outcome::default() });
+                self.wait(number, Waiting::Function { function, values: true, outcome: Box::default() });
             }
         }
     }

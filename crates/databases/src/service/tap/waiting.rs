@@ -12,16 +12,16 @@ use crate::postgres::exchange::Number;
 /// Bytes of text that wait for their answers; beyond that only their beginnings do.
 const MOST_WAITING_BYTES: usize = 1 << 20;
 
-/// What waits for its answer.
+/// What waits for its answer. Tens of thousands may: outcomes, of which most have none, are elsewhere.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    Query { text: Text, outcome: Outcome },
+    Query { text: Text, outcome: Box<Outcome> },
     Parse { name: Box<[u8]>, text: Arc<Text> },
     Bind { portal: Box<[u8]>, statement: Box<[u8]>, values: bool },
     Execute { portal: Box<[u8]> },
     Describe { portal: bool, name: Box<[u8]> },
     Close { portal: bool, name: Box<[u8]> },
-    Function { function: u32, values: bool, outcome: Outcome },
+    Function { function: u32, values: bool, outcome: Box<Outcome> },
 }
 
 /// What has come of it so far.
@@ -116,7 +116,7 @@ impl Tap {
             Some((number, Waiting::Query { outcome, .. } | Waiting::Function { outcome, .. }))
                 if *number == of =>
             {
-                Some(outcome)
+                Some(&mut **outcome)
             }
             _ => None,
         }
