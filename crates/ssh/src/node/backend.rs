@@ -77,6 +77,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
         tap: Arc<dyn Tap>,
     ) -> Ended;
 
+    /// Whether files are served there by this program, whatever is asked to serve them.
+    fn serves_files(&self) -> bool {
+        false
+    }
+
     /// Whether a session there could alter or remove what is kept of it here.
     fn reaches_records(&self) -> bool {
         false

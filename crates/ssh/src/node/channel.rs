@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared, Word};
+use super::copying;
 use super::door::Door;
 use super::joining::{self, Hub};
 use super::live::Entry;
@@ -62,7 +63,7 @@ pub(super) async fn session(door: Door, wanted: Wanted) {
     inbox.leave();
 }
 
-async fn serve(mut door: Door, wanted: Wanted) {
+async fn serve(mut door: Door, mut wanted: Wanted) {
     let shared = door.shared.clone();
     let live = shared.enter(&door.inbox);
     if let Some(identity) = shared.joins() {
@@ -78,7 +79,11 @@ async fn serve(mut door: Door, wanted: Wanted) {
         Ok((place, Word::Theirs)) => return relay::session(door, wanted, place.as_ref()).await,
         Err(message) => return door.refuse(&message).await,
     };
-    if let Some(what) = copies_files(&wanted.kind)
+    if wanted.terminal.is_none() && place.serves_files() && copying::is_file_server(&wanted.kind) {
+        // What is asked for is files: they are served, and told of, as by the subsystem.
+        wanted.kind = Kind::Sftp;
+    }
+    if let Some(what) = copying::copies_files(&wanted.kind)
         && !permit.options().ssh_file_copy
     {
         let message =
@@ -277,11 +282,14 @@ fn announce(record: &Record, request: &Asked, permit: &Permit, door: &Door) {
 }
 
 fn end_event(record: &Record, ended: &Ended, began: Instant) -> Event {
-    let event = record
+    let mut event = record
         .event(Code::SessionEnd)
         .field("bytes_in", ended.bytes_in)
         .field("bytes_out", ended.bytes_out)
         .field("duration_ms", u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+    if let Some((bytes, hash)) = record.given() {
+        event = event.field("input_bytes", bytes).field("input_sha256", hash);
+    }
     match (&ended.exit, &ended.cut) {
         (Some(Exit::Status(status)), _) => {
             event.message(format!("exit status {status}")).field("exit_status", *status)
@@ -298,6 +306,7 @@ fn about(shared: &Shared, wanted: &Wanted, permit: &Permit) -> SessionMetadata {
     let node = shared.server.directory.node();
     let (kind, command) = match &wanted.kind {
         Kind::Shell => ("shell", None),
+        Kind::Exec(line) if copying::is_file_server(&wanted.kind) => ("sftp", Some(printable(line))),
         Kind::Exec(line) => ("exec", Some(printable(line))),
         Kind::Sftp => ("sftp", None),
     };
@@ -315,50 +324,5 @@ fn about(shared: &Shared, wanted: &Wanted, permit: &Permit) -> SessionMetadata {
         term: wanted.terminal.as_ref().map(|terminal| terminal.term.clone()),
         size: wanted.terminal.as_ref().map(|terminal| (terminal.size.columns, terminal.size.rows)),
         application: None,
-    }
-}
-
-/// The file copy that a session is, if it is one: SFTP, or a command that the known tools send. Whoever has a shell can
-/// move bytes through it in other ways; the option keeps honest tools from doing it, and the recording shows the rest.
-fn copies_files(kind: &Kind) -> Option<&'static str> {
-    let line = match kind {
-        Kind::Sftp => return Some("sftp"),
-        Kind::Shell => return None,
-        Kind::Exec(line) => printable(line),
-    };
-    let mut words = line.split_whitespace();
-    let program = words.next()?.rsplit('/').next()?;
-    let arguments: Vec<&str> = words.collect();
-    let short = |letters: [char; 2]| {
-        arguments.iter().any(|word| {
-            word.strip_prefix('-').is_some_and(|word| !word.starts_with('-') && word.contains(letters))
-        })
-    };
-    match program {
-        "sftp-server" => Some("sftp"),
-        "scp" if short(['t', 'f']) => Some("scp"),
-        "rsync" if arguments.contains(&"--server") => Some("rsync"),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tools_that_copy_files_are_known() {
-        let exec = |line: &str| copies_files(&Kind::Exec(line.into()));
-        assert_eq!(exec("scp -t /tmp"), Some("scp"));
-        assert_eq!(exec("scp -r -p -f -- file"), Some("scp"));
-        assert_eq!(exec("/usr/bin/scp -vt dir"), Some("scp"));
-        assert_eq!(exec("rsync --server -vlogDtpre.iLsfxCIvu . /tmp"), Some("rsync"));
-        assert_eq!(exec("/usr/lib/openssh/sftp-server"), Some("sftp"));
-        assert_eq!(copies_files(&Kind::Sftp), Some("sftp"));
-        assert_eq!(exec("scp a b:"), None);
-        assert_eq!(exec("rsync -a here there"), None);
-        assert_eq!(exec("echo scp -t"), None);
-        assert_eq!(exec(""), None);
-        assert_eq!(copies_files(&Kind::Shell), None);
     }
 }

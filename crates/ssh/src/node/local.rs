@@ -151,6 +151,10 @@ impl BackEnd for Local {
 
 #[async_trait]
 impl Place for LocalPlace {
+    fn serves_files(&self) -> bool {
+        true
+    }
+
     fn reaches_records(&self) -> bool {
         !self.out_of_reach
     }

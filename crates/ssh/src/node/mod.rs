@@ -19,6 +19,7 @@ mod backend;
 mod channel;
 mod config;
 mod connection;
+mod copying;
 mod door;
 mod forward;
 mod joining;

@@ -1,13 +1,15 @@
 //! What a session leaves behind: its recording and its events.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use data_encoding::HEXLOWER;
 use sallyport_access::permit::{RecordAt, RecordPolicy, RecordingMode};
 use sallyport_audit::recording::{self, Body, Recorders, RecordingError, SessionMetadata, SyncBounds};
 use sallyport_audit::{Code, Event, Sink};
+use sallyport_sal::hash::Sha256;
 use time::OffsetDateTime;
 use tokio::sync::RwLock;
 use tokio::time::sleep;
@@ -22,6 +24,16 @@ pub(super) struct Record {
     /// None when it could not be made, and after its end.
     recorder: RwLock<Option<recording::Recorder>>,
     failed: AtomicBool,
+    /// Where nobody types: what the client has sent.
+    given: Option<Mutex<Given>>,
+}
+
+/// What a client has sent to a session without a terminal: commands on the input of a shell, or a file that is no
+/// file to the node. The recording shows what comes of it, and this which bytes they were, to those who have them.
+#[derive(Debug, Default)]
+struct Given {
+    bytes: u64,
+    hash: Sha256,
 }
 
 /// How a session is recorded.
@@ -62,8 +74,9 @@ impl Record {
         if let Some(recorder) = &recorder {
             failure = recorder.head_stored().await.err();
         }
-        let record =
-            Self { about, sink, how, recorder: RwLock::new(recorder), failed: AtomicBool::new(false) };
+        let given = (about.term.is_none() && about.kind != "sftp").then(Mutex::default);
+        let recorder = RwLock::new(recorder);
+        let record = Self { about, sink, how, recorder, failed: AtomicBool::new(false), given };
         if let Some(error) = failure
             && let Err(stop) = record.failure(&error)
         {
@@ -73,6 +86,12 @@ impl Record {
             return Err(stop);
         }
         Ok(Arc::new(record))
+    }
+
+    /// How many bytes the client has sent, and their SHA-256 in hexadecimal; none where a person types, or files are told of.
+    pub(super) fn given(&self) -> Option<(u64, String)> {
+        let given = self.given.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((given.bytes, HEXLOWER.encode(&given.hash.clone().finish())))
     }
 
     pub(super) fn about(&self) -> &SessionMetadata {
@@ -173,6 +192,11 @@ impl Record {
 #[async_trait]
 impl Tap for Record {
     async fn happened(&self, what: Happening) -> Result<(), Stop> {
+        if let (Happening::Input(bytes), Some(given)) = (&what, &self.given) {
+            let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
+            given.bytes += bytes.len() as u64;
+            given.hash.update(bytes);
+        }
         match what {
             Happening::Output(bytes) => match self.recorder.read().await.as_ref() {
                 None => Ok(()),

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
+use super::copying;
 use super::forward::inward::Client;
 use crate::agent::UserAgent;
 use crate::client::{
@@ -305,7 +306,8 @@ impl Place for RemotePlace {
             Err(problem) => return cut(problem),
         };
         // A node of ours tells of its files itself.
-        let observed = session.kind == Kind::Sftp && !connection.is_native();
+        let serves_files = session.kind == Kind::Sftp || copying::is_file_server(&session.kind);
+        let observed = serves_files && !connection.is_native();
         let files = observed.then_some(Files { hashes: session.hash_files });
         match connection.start(self.request(session)).await {
             Ok(session) => {

@@ -192,8 +192,19 @@ async fn file_copies_can_be_forbidden() {
         "{}",
         text(&refused.stderr)
     );
+    // Nor by another way to say the same.
+    let copy = world.path("copy").display().to_string();
+    for hidden in
+        ["exec scp -t", "env A=b s\\cp -t", "true; 'scp' -t", "sh -c 'exec scp -t", "LANG=C command scp -t"]
+    {
+        let quote = if hidden.contains("-c '") { "'" } else { "" };
+        let refused = output(world.ssh(&[], &[&format!("{hidden} {copy}{quote}")])).await;
+        assert!(!refused.status.success(), "{hidden}");
+        let said = text(&refused.stderr);
+        assert!(said.contains("your roles do not allow file copies"), "{hidden}: {said}");
+    }
     assert!(!world.path("copy").exists());
-    assert_eq!(world.events(&Code::SessionRefused).len(), 3);
+    assert_eq!(world.events(&Code::SessionRefused).len(), 8);
     assert_eq!(ok(&output(world.ssh(&[], &["echo fine"])).await), "fine\n");
 }
 

@@ -14,8 +14,12 @@ fn big_file(world: &World, name: &str, bytes: u32) -> std::path::PathBuf {
 }
 
 async fn sftp(world: &World, batch: &str) -> std::process::Output {
+    sftp_with(world, &[], batch).await
+}
+
+async fn sftp_with(world: &World, options: &[&str], batch: &str) -> std::process::Output {
     let mut sftp = world.client("sftp", "alice");
-    sftp.args(["-b", "-", &world.destination()]);
+    sftp.args(options).args(["-b", "-", &world.destination()]);
     output_of(sftp, batch.as_bytes().to_vec()).await
 }
 
@@ -71,6 +75,43 @@ async fn sftp_does_what_people_do() {
         .iter()
         .find(|event| event.fields.get("bytes_written").is_some_and(|count| *count == 5_000_000));
     assert!(written.is_some(), "{closed:?}");
+}
+
+/// Clients may ask for a file server by its path, in place of the subsystem: what it does is on record all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_server_that_is_asked_for_by_its_path_is_told_of() {
+    let world = World::new().await;
+    let wanted = world.path("made");
+    let server = "exec /usr/lib/openssh/sftp-server";
+    ok(&sftp_with(&world, &["-s", server], &format!("mkdir {}\n", wanted.display())).await);
+    assert!(wanted.is_dir());
+    let frames = world.recording().await;
+    let path = wanted.display().to_string();
+    let made = frames.iter().any(|frame| {
+        matches!(&frame.body, Body::Sftp { operation, path: of, success: true, .. } if operation == "mkdir" && *of == path)
+    });
+    assert!(made, "{frames:?}");
+    assert_eq!(world.event(&Code::SessionStart).await.fields["kind"], "sftp");
+}
+
+/// What a shell is given on its input has no name in a command: its length and hash are on record.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_session_without_a_terminal_is_given_is_counted_and_hashed() {
+    let world = World::new().await;
+    let commands = format!("echo one\n#{}\n", "x".repeat(300_000)).into_bytes();
+    let given = world.path("given");
+    std::fs::write(&given, &commands).unwrap();
+    let sum = std::process::Command::new("sha256sum").arg(&given).output().unwrap();
+    let shell = world.ssh(&[], &["bash"]);
+    assert_eq!(ok(&output_of(shell, commands.clone()).await), "one\n");
+    let end = world.event(&Code::SessionEnd).await;
+    assert_eq!(end.fields["input_bytes"], commands.len());
+    assert_eq!(end.fields["input_sha256"], text(&sum.stdout[..64]));
+    // What a person types is theirs, passwords among it.
+    let typed = World::new().await;
+    ok(&output_of(typed.ssh(&["-tt"], &["head -n 1"]), b"secret\n".to_vec()).await);
+    let end = typed.event(&Code::SessionEnd).await;
+    assert!(!end.fields.contains_key("input_sha256"), "{end:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

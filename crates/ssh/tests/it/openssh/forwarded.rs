@@ -59,10 +59,14 @@ async fn a_display_is_not_reached_unless_a_role_and_the_server_allow_it() {
 }
 
 async fn sftp(world: &World, batch: &str) -> Output {
+    sftp_with(world, &[], batch).await
+}
+
+async fn sftp_with(world: &World, options: &[&str], batch: &str) -> Output {
     let lines = world.path("batch");
     fs::write(&lines, batch).unwrap();
     let mut command = world.program("sftp");
-    command.arg("-b").arg(&lines).arg(NODE).stdin(Stdio::null());
+    command.args(options).arg("-b").arg(&lines).arg(NODE).stdin(Stdio::null());
     ok(world.run(command).await)
 }
 
@@ -104,6 +108,13 @@ async fn hashes_of_files_are_on_record_where_a_role_wants_them() {
     let got = closed(&world, &there, "bytes_read", 3_000_000).await;
     assert_eq!(got.fields["sha256_unknown"], "only a part was read");
     assert_eq!(got.fields.get("sha256"), None);
+
+    // The same where the server's own program is asked for by its path.
+    let by_path = world.path("by-path");
+    let batch = format!("put {from} {}\n", by_path.display());
+    sftp_with(&world, &["-s", "/usr/lib/openssh/sftp-server"], &batch).await;
+    let put = closed(&world, &by_path, "bytes_written", BYTES).await;
+    assert_eq!((&put.fields["sha256"], &put.fields["size"]), (&hex.as_str().into(), &BYTES.into()));
 
     let plain = World::new("").await;
     let there = plain.path("there");
