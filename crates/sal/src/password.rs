@@ -170,8 +170,8 @@ pub mod danger {
     use super::{CHEAP, Ordering};
 
     /// From now on this process makes hashes that cost next to nothing, or, with `false`, proper ones again: for tests in which
-    /// users only have to be there. Such a hash says how it was made, so that it is verified by any process, and
-    /// [`needs_rehash`](super::needs_rehash) tells it.
+    /// users only have to be there. Such a hash says how it was made, so that it is verified by any process, and wherever hashes
+    /// are proper [`needs_rehash`](super::needs_rehash) tells it.
     pub fn hash_cheaply(cheaply: bool) {
         CHEAP.store(cheaply, Ordering::Relaxed);
     }
