@@ -47,14 +47,7 @@ pub(super) struct Local {
 #[derive(Debug)]
 struct LocalPlace {
     account: Account,
-    ready: Ready,
-    gateway_ports: bool,
-    login_records: Option<LoginRecords>,
-    kill_orphans: bool,
-    pam_session: bool,
-    out_of_reach: bool,
-    apart: Apart,
-    ends: TaskTracker,
+    local: Local,
 }
 
 impl LocalPlace {
@@ -66,10 +59,10 @@ impl LocalPlace {
             terminal,
             environment,
             hash_files,
-            kill_orphans: self.kill_orphans,
-            pam_session: self.pam_session,
+            kill_orphans: self.local.kill_orphans,
+            pam_session: self.local.pam_session,
         };
-        session::start(&request, &self.ready).map_err(|error| {
+        session::start(&request, &self.local.ready).map_err(|error| {
             tracing::error!(%error, "cannot start a session");
             error.to_string()
         })
@@ -77,7 +70,7 @@ impl LocalPlace {
 
     /// Enters a session with a terminal into the system's records, for as long as the result lives.
     async fn enter_login(&self, running: &Running, from: Option<IpAddr>) -> Option<Entered> {
-        let records = self.login_records.clone().filter(|_| nix::unistd::geteuid().is_root())?;
+        let records = self.local.login_records.clone().filter(|_| nix::unistd::geteuid().is_root())?;
         let (pid, terminal) = running.terminal()?;
         let who = Who { user: self.account.name.clone(), uid: self.account.uid, from, pid, terminal };
         let entered = tokio::task::spawn_blocking(move || logins::Login::enter(&records, &who)).await;
@@ -114,31 +107,10 @@ impl BackEnd for Local {
         };
         match tokio::task::spawn_blocking(find).await {
             Ok(Ok(account)) => {
-                let Self {
-                    ready,
-                    gateway_ports,
-                    login_records,
-                    kill_orphans,
-                    pam_session,
-                    out_of_reach,
-                    apart,
-                    ends,
-                    ..
-                } = self.clone();
                 if let Some(service) = &self.pam_account {
-                    admission::ask(&account, ready.helper(), service, self.from).await?;
+                    admission::ask(&account, self.ready.helper(), service, self.from).await?;
                 }
-                Ok(Arc::new(LocalPlace {
-                    account,
-                    ready,
-                    gateway_ports,
-                    login_records,
-                    kill_orphans,
-                    pam_session,
-                    out_of_reach,
-                    apart,
-                    ends,
-                }))
+                Ok(Arc::new(LocalPlace { account, local: self.clone() }))
             }
             Ok(Err(refusal)) => Err(refusal),
             Err(error) => {
@@ -156,11 +128,11 @@ impl Place for LocalPlace {
     }
 
     fn reaches_records(&self) -> bool {
-        !self.out_of_reach
+        !self.local.out_of_reach
     }
 
     async fn begin(&self, session: &Asked) -> Result<Option<Running>, String> {
-        if !self.pam_session {
+        if !self.local.pam_session {
             return Ok(None);
         }
         let mut running = self.start(session)?;
@@ -180,7 +152,7 @@ impl Place for LocalPlace {
         match running {
             Ok(running) => {
                 let _login = self.enter_login(&running, session.from).await;
-                session::run(running, input, output, tap, &self.ends).await
+                session::run(running, input, output, tap, &self.local.ends).await
             }
             Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error) },
         }
@@ -201,13 +173,13 @@ impl Place for LocalPlace {
     async fn connect(&self, target: &Target) -> io::Result<Connected> {
         match target {
             Target::Port { host, port } => {
-                let stream = self.apart.connect(host, *port).await?;
+                let stream = self.local.apart.connect(host, *port).await?;
                 let _ = stream.set_nodelay(true);
                 let peer = stream.peer_addr().ok().map(|peer| peer.to_string());
                 Ok(Connected { stream: Box::new(stream), peer })
             }
             Target::Socket { path } => {
-                let stream = socket::connect(&self.account, self.ready.helper(), path).await?;
+                let stream = socket::connect(&self.account, self.local.ready.helper(), path).await?;
                 Ok(Connected { stream: Box::new(stream), peer: None })
             }
         }
@@ -221,10 +193,10 @@ impl Place for LocalPlace {
                         format!("{port} is a port of the system; take one from {FIRST_FREE_PORT} on");
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
                 }
-                Ok(Box::new(Ports::bind(host, *port, self.gateway_ports).await?))
+                Ok(Box::new(Ports::bind(host, *port, self.local.gateway_ports).await?))
             }
             Target::Socket { path } => {
-                Ok(Box::new(Socket(socket::listen(&self.account, self.ready.helper(), path).await?)))
+                Ok(Box::new(Socket(socket::listen(&self.account, self.local.ready.helper(), path).await?)))
             }
         }
     }
