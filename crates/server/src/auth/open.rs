@@ -312,11 +312,6 @@ async fn load(
             fix: "write the right cluster, or another data_dir: a cluster cannot be renamed".to_owned(),
         });
     }
-    let wrong_seal = |source: &dyn std::error::Error| ServerError::BadState {
-        path: directory.join("seal.key"),
-        problem: format!("does not open what is sealed in state.db ({source})"),
-        fix: "restore the seal key that belongs to this state".to_owned(),
-    };
     check_fips(in_fips_mode(), cluster.suite)?;
     for kind in authorities::FROM_BIRTH {
         need::<CaRecord>(store, kind.name(), directory, now).await?;
@@ -324,9 +319,18 @@ async fn load(
     let recording_keys = recording_keys::load(store, seal, directory, now).await?;
     let key: KeyRecord = need(store, CHECKPOINT_KEY, directory, now).await?;
     let custody = SealedCustody::new(Arc::clone(seal));
-    let checkpoint_signer = custody.load(&key.0).map_err(|error| wrong_seal(&error))?;
+    let checkpoint_signer = custody.load(&key.0).map_err(|error| wrong_seal(directory, &error))?;
     let authorities = authorities::load(store, custodies, recording_keys.public(), None, now).await?;
     Ok(Loaded { authorities, recording_keys, checkpoint_signer, auth_id: cluster.auth_id })
+}
+
+/// The seal key does not open what is in the state of this directory.
+pub(super) fn wrong_seal(directory: &Path, source: &dyn std::error::Error) -> ServerError {
+    ServerError::BadState {
+        path: directory.join("seal.key"),
+        problem: format!("does not open what is sealed in state.db ({source})"),
+        fix: "restore the seal key that belongs to this state".to_owned(),
+    }
 }
 
 async fn need<T: Kind>(

@@ -10,7 +10,7 @@ use sallyport_sal::hpke::{Kem, RecipientKey, RecipientKeys};
 use sallyport_store::{Op, Store, typed};
 use time::OffsetDateTime;
 
-use super::open::authority;
+use super::open::{authority, wrong_seal};
 use super::state::SecretRecord;
 use crate::error::ServerError;
 
@@ -43,18 +43,14 @@ pub(super) async fn load(
     directory: &Path,
     now: OffsetDateTime,
 ) -> Result<RecipientKeys, ServerError> {
-    let wrong_seal = |source: &dyn std::error::Error| ServerError::BadState {
-        path: directory.join("seal.key"),
-        problem: format!("does not open what is sealed in state.db ({source})"),
-        fix: "restore the seal key that belongs to this state".to_owned(),
-    };
     let mut keys = Vec::new();
     for kem in Kem::ALL.iter().copied() {
         let stored = store.get::<SecretRecord>(name(kem), now).await.map_err(authority("read its state"))?;
         let Some(stored) = stored else { continue };
-        let sealed = BASE64.decode(stored.value.sealed.as_bytes()).map_err(|error| wrong_seal(&error))?;
-        let plain = seal.unseal(name(kem), &sealed).map_err(|error| wrong_seal(&error))?;
-        keys.push(RecipientKey::from_bytes(&plain).map_err(|error| wrong_seal(&error))?);
+        let sealed =
+            BASE64.decode(stored.value.sealed.as_bytes()).map_err(|error| wrong_seal(directory, &error))?;
+        let plain = seal.unseal(name(kem), &sealed).map_err(|error| wrong_seal(directory, &error))?;
+        keys.push(RecipientKey::from_bytes(&plain).map_err(|error| wrong_seal(directory, &error))?);
     }
     // Every cluster is born with one: without any, the state is not whole, and recordings from before are lost.
     let mut keys = keys.into_iter();
