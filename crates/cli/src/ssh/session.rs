@@ -89,7 +89,7 @@ pub(super) async fn run(
     let mut stderr = tokio::io::stderr();
     let mut delivered = Box::pin(deliver(&input, &mut output, &raw));
 
-    // Whoever reads the output may stop: the person and the system are heard all the same.
+    // The program that reads the output may stop: the person's keys and the system's signals are heard all the same.
     let ended = loop {
         tokio::select! {
             ended = &mut delivered => break ended,

@@ -259,7 +259,7 @@ where
             why = middle.gathered() => (End::Cut(why), false),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
-            // A server that looks after its clients (client_connection_check_interval) would end the statement of one that is
+            // A server that looks after its clients (client_connection_check_interval) would end the statement of a client that is
             // half gone.
             if !(matches!(end, End::Goodbye) && middle.is_busy()) {
                 let _ = timeout(pace.goodbye, up.to.shutdown()).await;

@@ -262,7 +262,7 @@ fn differences(logged: &[String], told: &[Told]) -> String {
     let mut missing = String::new();
     for text in logged {
         let rest = &told[at..];
-        // What was sent when the client was gone the server may have run, and nobody has heard of it.
+        // What the client sent before it went the server may have run, and the agent has not heard of it.
         let found = rest.iter().position(|told| told.begun && told.text == *text);
         match found.or_else(|| rest.iter().position(|told| told.text == *text)) {
             Some(further) => {

@@ -59,7 +59,7 @@ async fn dblink_that_a_user_may_call_is_found_in_the_sessions_own_database() {
     let world = World::new("db_unseen_sql: refused");
     world.postgres.sql("create role app login; create role may; create schema links");
     world.postgres.sql("create extension dblink schema links");
-    // Nobody gets into the schema.
+    // No user gets into the schema.
     assert_eq!(Client::ready(&world, "app").await.query("select 1").await, "T|D 1|SELECT 1|Z");
     world.postgres.sql("grant usage on schema links to may; grant may to app; alter role app noinherit");
     let text = refused(&world, "app").await;
