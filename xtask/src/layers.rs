@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::metadata::{self, Package};
+use crate::structure;
 
 /// A crate, the crates of ours it may use, and why it stops there.
 struct Layer {
@@ -129,11 +130,12 @@ pub(crate) fn run() -> Result<(), String> {
         edges += check(package, &mut problems);
     }
     starters(Path::new("crates/cli/src"), &mut problems)?;
+    let shape = structure::check(&mut problems)?;
     if problems.is_empty() {
-        println!("layers: {edges} edges between {} crates, none forbidden", LAYERS.len());
+        println!("layers: {edges} edges between {} crates, none forbidden; {shape}", LAYERS.len());
         return Ok(());
     }
-    Err(format!("{} forbidden\n  {}", problems.len(), problems.join("\n  ")))
+    Err(format!("{} problems\n  {}", problems.len(), problems.join("\n  ")))
 }
 
 fn check(package: &Package, problems: &mut Vec<String>) -> usize {

@@ -9,6 +9,7 @@ mod keys;
 mod layers;
 mod metadata;
 mod setup;
+mod structure;
 mod surface;
 mod test;
 
@@ -19,7 +20,8 @@ cargo xtask dev [OPTIONS]   build, and run a cluster with a user, a node and a d
 cargo xtask features [NAME] check that every feature builds
 cargo xtask setup           only install what the tests need
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
-cargo xtask check-layers    fail on a dependency that the architecture forbids
+cargo xtask check-layers    fail on a dependency that the architecture forbids, and on circles and files longer than those that stand
+cargo xtask circles         show the files that take from each other in circles, and what
 cargo xtask check-surface   fail on a method of the API whose fields, bounds and tests docs/surface.md does not name
 cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
 ";
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         "setup" => setup::run(),
         "keys" => keys::run(&rest),
         "check-layers" => layers::run(),
+        "circles" => structure::show(),
         "check-surface" => surface::run(),
         "deny" => deny::run(),
         _ => {
