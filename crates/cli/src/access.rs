@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use sallyport_wire::v1::{ExplainAccessRequest, ExplainDatabaseAccessRequest};
 use serde_json::json;
 
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::global::Global;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]

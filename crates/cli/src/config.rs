@@ -2,8 +2,8 @@
 
 use sallyport_access::text;
 
-use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::global::Global;
 use crate::profile::{self, Stored};
 use crate::ui;
 

@@ -37,10 +37,11 @@ use tracing::{Instrument, Span, info_span};
 use crate::carrier::{ANSWER, Wanted, answered, explain as explain_quic, opened, quic};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::follow::Channel;
+use crate::global::Global;
 use crate::profile::{self, Stored};
 use crate::pulse::Watched;
 use crate::trace::{self, Counted, PHASE};
-use crate::{Global, ui};
+use crate::ui;
 
 pub(crate) use crate::pulse::Pulse;
 

@@ -9,10 +9,11 @@ use sallyport_sal::selection::{self, Incident, Mode, Profile, ProfileError};
 use sallyport_sal::{KeyPurpose, Policy, Primitive, Selection, Suite, needs, provider, tls, warm_up};
 use tracing::warn;
 
+use crate::command::Command;
 use crate::error::{CliError, CliResult, Exit, chain};
+use crate::global::Global;
 use crate::profile;
 use crate::sal::Sal;
-use crate::{Command, Global};
 
 const VARIABLE: &str = "SALLYPORT_CRYPTO";
 

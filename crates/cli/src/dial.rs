@@ -6,8 +6,9 @@ use std::sync::Arc;
 use sallyport_ssh::client::{Connection, Credentials, Settings};
 
 use crate::error::{CliError, CliResult, Context};
+use crate::global::Global;
 use crate::profile::{self, Stored};
-use crate::{Global, transport};
+use crate::transport;
 
 /// Makes connections as one user of one cluster, each with a connection to the proxy of its own.
 #[derive(Debug)]

@@ -144,16 +144,6 @@ pub(crate) fn perhaps_done(error: CliError) -> CliError {
     CliError::new(said).hint(LOOK).exit(exit)
 }
 
-/// What there is to say of a node that was reached natively and is said to know SSH alone now.
-pub(crate) fn changed(node: &str) -> CliError {
-    CliError::new(format!(
-        "{node} has no native door any more, so the proxy says: its agent was replaced by an older one, an administrator \
-         has closed the door, or the proxy does not tell the truth"
-    ))
-    .hint("if you know of a change there, connect again, which goes by SSH; else ask an administrator first")
-        .exit(Exit::Connection)
-}
-
 /// What there is to say where SSH was ruled out.
 pub(crate) fn only_ssh(node: &str) -> CliError {
     CliError::new(format!("{node} speaks SSH alone, and {VARIABLE} asks for the native door"))

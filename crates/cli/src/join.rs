@@ -8,8 +8,8 @@ use sallyport_server::config::{HostPort, Secret};
 use sallyport_server::openssh::{self, Applied, Given, Layout, Member, SshdError};
 use serde_json::json;
 
-use crate::Global;
 use crate::error::{CliError, CliResult, Exit, chain};
+use crate::global::Global;
 use crate::ui::{self, Format};
 
 /// How far a resident renewal may be off its time, as a part of it.

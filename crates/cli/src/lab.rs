@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::Global;
 use crate::error::{CliError, CliResult};
+use crate::global::Global;
 
 /// The program.
 const LAB: &str = "sallyport-lab";

@@ -9,6 +9,7 @@ mod access;
 mod admin;
 mod carrier;
 mod closed;
+mod command;
 mod config;
 mod configure;
 mod connect;
@@ -18,6 +19,7 @@ pub mod dial;
 pub mod error;
 mod follow;
 mod front;
+mod global;
 mod inherited;
 mod join;
 pub mod lab;
@@ -48,10 +50,10 @@ mod vouched;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
-
+use crate::command::Command;
 use crate::error::{CliResult, Context};
+pub use crate::global::{Global, log_to_stderr};
+use clap::Parser;
 
 /// Log in once; reach every server through one address, on the record.
 ///
@@ -66,89 +68,6 @@ struct Cli {
     global: Global,
     #[command(subcommand)]
     command: Command,
-}
-
-/// What every command understands.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Global {
-    /// Where profiles, keys and certificates are kept.
-    #[arg(long, global = true, env = "SALLYPORT_HOME", value_name = "DIR", help_heading = "Global options")]
-    home: Option<std::path::PathBuf>,
-    /// The cluster's address, host:port. Default: that of the last login.
-    #[arg(
-        long,
-        global = true,
-        env = "SALLYPORT_PROXY",
-        value_name = "HOST:PORT",
-        help_heading = "Global options"
-    )]
-    proxy: Option<String>,
-    /// Log what happens, to stderr; as a filter such as "debug" or "sallyport_server=trace".
-    #[arg(
-        long,
-        global = true,
-        env = "SALLYPORT_LOG",
-        value_name = "FILTER",
-        help_heading = "Global options"
-    )]
-    log: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Log in and get certificates.
-    Login(login::Args),
-    /// Accept an invite or reset link: set a password and a second factor.
-    Signup(signup::Args),
-    /// Forget the certificates and keys of a login.
-    Logout(login::LogoutArgs),
-    /// Who you are, until when, and whether the cluster answers.
-    Status(status::Args),
-    /// List the nodes you can reach.
-    Ls(ls::Args),
-    /// Open a shell on a node, or run a command there; as ssh does.
-    Ssh(Box<ssh::Args>),
-    /// Copy files to and from nodes; as scp does.
-    Scp(scp::Args),
-    /// Use databases: list them, log in to them, open psql.
-    #[command(subcommand)]
-    Db(db::Db),
-    /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
-    Connect(resident::Args),
-    /// Connections for other programs.
-    #[command(subcommand)]
-    Proxy(proxy_ssh::Proxy),
-    /// Print configuration for stock OpenSSH.
-    Config(config::Args),
-    /// Play back a recorded session.
-    Play(play::Args),
-    /// Find recordings.
-    #[command(subcommand)]
-    Recordings(recordings::Recordings),
-    /// See, join and end sessions that run.
-    #[command(subcommand)]
-    Sessions(sessions::Sessions),
-    /// Questions about who may do what.
-    #[command(subcommand)]
-    Access(access::Access),
-    /// Administer the cluster.
-    Admin(admin::Args),
-    /// What the cryptography here is made of, and what it costs.
-    #[command(subcommand)]
-    Sal(sal::Sal),
-    /// Measure what keys, handshakes, servers and whole clusters cost on this machine, and review what servers offer:
-    /// runs sallyport-lab.
-    #[command(disable_help_flag = true)]
-    Lab(lab::Args),
-    /// Run the services of a configuration file.
-    Start(start::Args),
-    /// Make a stock OpenSSH server a member of the cluster.
-    #[command(subcommand)]
-    Join(join::Join),
-    /// Print a commented configuration file.
-    Configure(configure::Args),
-    /// Start a whole cluster on this machine, and show what it does.
-    Quickstart(quickstart::Args),
 }
 
 /// Runs the command line of this process, and gives its exit code.
@@ -192,18 +111,6 @@ fn logging(cli: &Cli) {
     log_to_stderr(&cli.global);
 }
 
-/// Logs what `--log` asks for.
-pub fn log_to_stderr(global: &Global) {
-    // An empty variable is one that is not set.
-    if let Some(filter) = log_filter(global) {
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(false)
-            .with_writer(|| ui::Log)
-            .try_init();
-    }
-}
-
 /// Sets the sources of cryptography of a program that measures, as the configuration of commands does for commands. It must come
 /// before anything used cryptography.
 ///
@@ -211,19 +118,6 @@ pub fn log_to_stderr(global: &Global) {
 /// When a person's setting cannot be followed.
 pub fn configure_measured(global: &Global) -> CliResult {
     crypto::configure_with(global, false, false)
-}
-
-/// What `--log` asks for, where that is understood.
-pub(crate) fn log_filter(global: &Global) -> Option<EnvFilter> {
-    let asked = global.log.as_deref().filter(|asked| !asked.is_empty())?;
-    start::log_filter(asked)
-        .map_err(|error| {
-            ui::say(format!(
-                "note: {asked:?} {error}, so nothing is logged; SALLYPORT_LOG and --log take error, warn, info, debug or \
-                 trace, or a filter such as info,sallyport_ssh=debug"
-            ));
-        })
-        .ok()
 }
 
 fn run(cli: Cli) -> CliResult<ExitCode> {

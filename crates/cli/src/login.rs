@@ -11,10 +11,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
 
-use crate::Global;
 use crate::connect::{self, FirstTrust};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::follow;
+use crate::global::Global;
 use crate::profile::{self, Material, Profile, Stored};
 use crate::resident;
 use crate::ui::{self, Format};

@@ -7,9 +7,9 @@ use sallyport_wire::v1::{ListNodesRequest, NodeInfo};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult};
+use crate::global::Global;
 use crate::nodes::parse_labels;
 use crate::ui;
 

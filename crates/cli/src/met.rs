@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use crate::error::CliError;
-use crate::front;
+use crate::error::{CliError, Exit};
 use crate::profile::{Stored, write_private};
 
 /// A line for each node, as it was named; the one that was met last is last.
@@ -45,7 +44,17 @@ pub(crate) fn natively(stored: &Stored, node: &str) {
 /// # Errors
 /// When it was reached natively before. It is forgotten with that, so that a person who knows why goes on by SSH.
 pub(crate) fn by_ssh(stored: &Stored, node: &str) -> Result<(), CliError> {
-    if forget(stored, node) { Err(front::changed(node)) } else { Ok(()) }
+    if forget(stored, node) { Err(changed(node)) } else { Ok(()) }
+}
+
+/// What there is to say of a node that was reached natively and is said to know SSH alone now.
+pub(crate) fn changed(node: &str) -> CliError {
+    CliError::new(format!(
+        "{node} has no native door any more, so the proxy says: its agent was replaced by an older one, an administrator \
+         has closed the door, or the proxy does not tell the truth"
+    ))
+    .hint("if you know of a change there, connect again, which goes by SSH; else ask an administrator first")
+        .exit(Exit::Connection)
 }
 
 /// The person is told that the node has changed. Says whether it was remembered.

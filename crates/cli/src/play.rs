@@ -1,5 +1,6 @@
 //! `sallyport play`: a recorded session, as it was.
 
+mod frames;
 mod player;
 
 use std::io::IsTerminal;
@@ -8,15 +9,14 @@ use sallyport_access::text::Foreign;
 use sallyport_audit::recording::export::{Asciicast, Text};
 use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Frame};
-use sallyport_wire::v1::PlayRecordingRequest;
 use sallyport_wire::v1::cluster_client::ClusterClient;
-use tonic::Streaming;
 
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
 use crate::follow::Channel;
+use crate::global::Global;
 use crate::ui;
+use frames::Frames;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -179,61 +179,6 @@ async fn whole_id(client: &mut ClusterClient<Channel>, given: &str) -> CliResult
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             Err(CliError::new(format!("several recordings begin with {given:?}: {}{more}", some.join(", ")))
                 .hint("more of the id; sallyport recordings ls"))
-        }
-    }
-}
-
-/// The frames of a recording, as they arrive. The authority ends what is not read for some minutes; then it is asked again.
-struct Frames {
-    client: ClusterClient<Channel>,
-    session: String,
-    messages: Streaming<sallyport_wire::v1::PlayRecordingResponse>,
-    ready: std::collections::VecDeque<String>,
-    /// Frames that were given out.
-    taken: usize,
-    /// Frames that come once more.
-    again: usize,
-}
-
-impl Frames {
-    async fn open(client: &mut ClusterClient<Channel>, session: &str) -> CliResult<Self> {
-        let (mut client, session) = (client.clone(), session.to_owned());
-        let messages = Self::ask(&mut client, &session).await?;
-        Ok(Self { client, session, messages, ready: std::collections::VecDeque::new(), taken: 0, again: 0 })
-    }
-
-    async fn ask(
-        client: &mut ClusterClient<Channel>,
-        session: &str,
-    ) -> CliResult<Streaming<sallyport_wire::v1::PlayRecordingResponse>> {
-        let request = PlayRecordingRequest { session_id: session.to_owned(), from: None };
-        let messages = client.play_recording(request).await;
-        let messages = messages.map_err(|status| CliError::from_status("play the recording", &status))?;
-        Ok(messages.into_inner())
-    }
-
-    async fn next(&mut self) -> CliResult<Option<Frame>> {
-        loop {
-            if let Some(text) = self.ready.pop_front() {
-                if self.again > 0 {
-                    self.again -= 1;
-                    continue;
-                }
-                self.taken += 1;
-                let frame = serde_json::from_str(&text).map_err(|error| {
-                    CliError::new(format!("the recording holds something unknown: {error}"))
-                })?;
-                return Ok(Some(frame));
-            }
-            match self.messages.message().await {
-                Ok(Some(message)) => self.ready.extend(message.frames_json),
-                Ok(None) => return Ok(None),
-                Err(status) if status.code() == tonic::Code::DeadlineExceeded && self.again == 0 => {
-                    self.messages = Self::ask(&mut self.client, &self.session).await?;
-                    self.again = self.taken;
-                }
-                Err(status) => return Err(CliError::from_status("play the recording", &status)),
-            }
         }
     }
 }

@@ -14,13 +14,13 @@
 //!                        db/                       see `db::choice`
 //! ```
 
+mod files;
 mod host_key;
+mod known_hosts;
 mod safe;
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use data_encoding::BASE64;
 use sallyport_access::{ClusterName, Login, RoleName, UserName};
@@ -30,14 +30,11 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit};
-
-const TRUST_VERSION: &str = "trust_version";
-/// What other programs than ours, which speak TLS, check the proxy against.
-pub(crate) const TLS_CA: &str = "tls_ca.pem";
-/// The key of `tls_key.pem` in DER.
-pub(crate) const TLS_KEY_DER: &str = "tls_key.pk8";
+use crate::global::Global;
+use files::TRUST_VERSION;
+use files::write_private_bytes;
+pub(crate) use files::{TLS_CA, TLS_KEY_DER, private_directory, write_private};
 
 /// The facts of one login.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -239,6 +236,19 @@ impl Stored {
     pub(crate) fn tls_identity(&self) -> CliResult<(String, String)> {
         Ok((self.read("tls_cert.pem")?, self.read("tls_key.pem")?))
     }
+
+    /// The key, which `known_hosts` knows by then.
+    pub(crate) fn local_host_key(&self) -> CliResult<SshKeyPair> {
+        let trust = self.trust()?;
+        let key = host_key::host_key(&self.directory, trust.suite())?;
+        let path = self.known_hosts_path();
+        let line = known_hosts::line(&self.profile.cluster, &key);
+        // Written by a release that had no such key.
+        if !fs::read_to_string(&path).is_ok_and(|text| text.contains(&line)) {
+            write_private(&path, &known_hosts_of(&self.profile, &trust, &key))?;
+        }
+        Ok(key)
+    }
 }
 
 /// Stores a login and makes it the current one. Each file appears whole or not at all.
@@ -249,7 +259,7 @@ pub(crate) fn save(global: &Global, profile: &Profile, material: &Material<'_>) 
     private_directory(&directory)?;
     let stored = Stored { profile: profile.clone(), directory };
     let trust = Trust::from_bundle(material.trust).doing("understand the cluster's certificates")?;
-    let known_hosts = known_hosts(profile, &trust, &host_key::host_key(&stored.directory, trust.suite())?);
+    let known_hosts = known_hosts_of(profile, &trust, &host_key::host_key(&stored.directory, trust.suite())?);
     let trust_json = serde_json::to_string_pretty(material.trust).doing("encode the trust bundle")?;
     let profile_json = serde_json::to_string_pretty(profile).doing("encode the profile")?;
     write_private_bytes(&stored.directory.join(TLS_KEY_DER), &key_der(material.tls_key_pem)?)?;
@@ -283,7 +293,7 @@ pub(crate) fn update(
     let trust = Trust::from_bundle(bundle).doing("understand the cluster's certificates")?;
     let trust_json = serde_json::to_string_pretty(bundle).doing("encode the trust bundle")?;
     let host_key = host_key::host_key(&stored.directory, trust.suite())?;
-    let known_hosts = known_hosts(&stored.profile, &trust, &host_key);
+    let known_hosts = known_hosts_of(&stored.profile, &trust, &host_key);
     let tls_ca = trust.tls_certificates_pem(CaKind::Host);
     let mut files = vec![
         ("trust.json", trust_json.as_str()),
@@ -301,14 +311,8 @@ pub(crate) fn update(
     Ok(())
 }
 
-fn known_hosts(profile: &Profile, trust: &Trust, local: &SshKeyPair) -> String {
-    let host = profile.proxy.rsplit_once(':').map_or(profile.proxy.as_str(), |(host, _)| host);
-    let port = profile.proxy.rsplit_once(':').map_or("", |(_, port)| port);
-    let host = host.trim_matches(['[', ']']);
-    // As ssh writes it: the port only where it is not the default one.
-    let address = if port == "22" { host.to_owned() } else { format!("[{host}]:{port}") };
-    let patterns = [format!("*.{}", profile.cluster), profile.cluster.to_string(), address];
-    sallyport_ca::known_hosts_lines(trust, &patterns) + &host_key::line(profile, local)
+fn known_hosts_of(profile: &Profile, trust: &Trust, local: &SshKeyPair) -> String {
+    known_hosts::lines(&profile.proxy, &profile.cluster, trust, local)
 }
 
 /// Removes a login's files.
@@ -327,44 +331,6 @@ fn key_der(pem: &str) -> CliResult<Zeroizing<Vec<u8>>> {
     let body: Zeroizing<String> =
         Zeroizing::new(pem.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect());
     BASE64.decode(body.as_bytes()).map(Zeroizing::new).doing("understand the stored key")
-}
-
-pub(crate) fn private_directory(path: &Path) -> CliResult {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .doing(format!("create {}", path.display()))?;
-    let mode = fs::metadata(path).doing(format!("look at {}", path.display()))?.permissions().mode();
-    if mode & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-            .doing(format!("make {} private", path.display()))?;
-    }
-    Ok(())
-}
-
-/// A file of text that appears whole or not at all, and ends with the end of a line.
-pub(crate) fn write_private(path: &Path, content: &str) -> CliResult {
-    if content.ends_with('\n') {
-        return write_private_bytes(path, content.as_bytes());
-    }
-    let ended = Zeroizing::new(format!("{content}\n"));
-    write_private_bytes(path, ended.as_bytes())
-}
-
-fn write_private_bytes(path: &Path, content: &[u8]) -> CliResult {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_data()?;
-        fs::rename(&temporary, path)
-    };
-    write().doing(format!("write {}", path.display())).inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::Global;
 use crate::carrier;
 use crate::connect;
 use crate::db;
 use crate::error::{CliError, CliResult, Exit};
+use crate::global::Global;
 use crate::profile::{self, Stored};
 use crate::ssh::target;
 use crate::transport;

@@ -10,10 +10,10 @@ use sallyport_wire::v1::{
 };
 use serde_json::json;
 
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult};
 use crate::follow::Channel;
+use crate::global::Global;
 use crate::ui::{self, Format};
 
 /// Recordings that are listed where no number is asked for.

@@ -4,14 +4,12 @@ mod handshakes;
 mod issuance;
 mod plot;
 mod report;
+mod shown;
 mod speed;
 mod tune;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use sallyport_sal::measure::table::Progress;
-
-use crate::Global;
 use crate::error::CliResult;
+use crate::global::Global;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Sal {
@@ -35,43 +33,5 @@ pub(crate) fn run(global: &Global, command: Sal) -> CliResult {
         Sal::Speed(args) => speed::run(&args),
         Sal::Handshakes(args) => handshakes::run(&args),
         Sal::Issuance(args) => issuance::run(&args),
-    }
-}
-
-/// A bar on the terminal's stderr; nothing where there is no terminal.
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("  {bar:30} {pos}/{len}  {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-fn show(bar: &ProgressBar, progress: Progress) {
-    bar.set_length(progress.all as u64);
-    bar.set_position(progress.done as u64);
-    bar.set_message(
-        progress.primitive.map_or_else(|| "every source in turn".to_owned(), |one| one.to_string()),
-    );
-}
-
-/// Microseconds with three significant digits: `0.64`, `44.1`, `638`, `4,424`.
-fn microseconds(value: f64) -> String {
-    if value < 10.0 {
-        format!("{value:.2}")
-    } else if value < 100.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.0}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn times_have_as_many_digits_as_they_deserve() {
-        assert_eq!(super::microseconds(0.638), "0.64");
-        assert_eq!(super::microseconds(44.08), "44.1");
-        assert_eq!(super::microseconds(4424.4), "4424");
     }
 }

@@ -12,8 +12,8 @@ use sallyport_access::text::Foreign;
 use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
 
-use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::global::Global;
 use crate::profile::Stored;
 use crate::ssh::target::{self, Target};
 use crate::ssh::{Link, default_login};

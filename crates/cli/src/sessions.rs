@@ -10,9 +10,9 @@ use sallyport_wire::v1::{EndSessionRequest, ListSessionsRequest, LiveSession};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::global::Global;
 use crate::recordings::shorten;
 use crate::ui::{self, Format};
 

@@ -5,9 +5,9 @@ use sallyport_wire::InviteLink;
 use sallyport_wire::v1::{BeginInviteRequest, FinishInviteRequest, PingRequest};
 use serde_json::json;
 
-use crate::Global;
 use crate::connect::{self, FirstTrust};
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::global::Global;
 use crate::profile;
 use crate::ui::{self, Format};
 

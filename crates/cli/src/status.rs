@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::Global;
 use crate::connect::{self, Unanswered};
 use crate::error::{CliError, CliResult, Exit};
+use crate::global::Global;
 use crate::login::list;
 use crate::profile;
 use crate::ui::{self, Format};

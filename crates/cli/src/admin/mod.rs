@@ -16,9 +16,9 @@ mod users;
 
 use std::process::ExitCode;
 
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::CliResult;
+use crate::global::Global;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -16,9 +16,9 @@ use serde_json::json;
 
 use super::service_file::{Section, ServiceFile};
 use super::{Client, ls};
-use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::global::Global;
 use crate::profile::{self, Stored};
 use crate::ui::{self, Format};
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::json;
 
 use super::choice::{self, Choice, Way};
-use crate::Global;
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::global::Global;
 use crate::profile::{self, Stored};
 use crate::ui::{self, Format};
 

@@ -4,9 +4,9 @@ use sallyport_wire::v1::{DatabaseInfo, ListDatabasesRequest};
 use serde_json::json;
 
 use super::{Client, choice};
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::global::Global;
 use crate::nodes::parse_labels;
 use crate::profile;
 use crate::ui;

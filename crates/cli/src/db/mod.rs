@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 use sallyport_wire::v1::databases_client::DatabasesClient;
 
-use crate::Global;
 use crate::error::CliResult;
+use crate::global::Global;
 
 pub(crate) use self::choice::forget_all;
 pub(crate) use self::proxy::{Args as ProxyArgs, run as proxy};

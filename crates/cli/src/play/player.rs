@@ -11,7 +11,7 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::Frames;
+use super::frames::Frames;
 use crate::error::{CliResult, Context};
 use crate::follow::Channel;
 use crate::ui;

@@ -13,25 +13,9 @@ use sallyport_sal::KeyPurpose;
 use sallyport_sal::suite::Suite;
 use zeroize::Zeroizing;
 
-use super::{Profile, Stored, known_hosts, write_private};
 use crate::error::{CliResult, Context};
 
 const FILE: &str = "local_host_key";
-
-impl Stored {
-    /// The key, which `known_hosts` knows by then.
-    pub(crate) fn local_host_key(&self) -> CliResult<SshKeyPair> {
-        let trust = self.trust()?;
-        let key = host_key(&self.directory, trust.suite())?;
-        let path = self.known_hosts_path();
-        let line = line(&self.profile, &key);
-        // Written by a release that had no such key.
-        if !fs::read_to_string(&path).is_ok_and(|text| text.contains(&line)) {
-            write_private(&path, &known_hosts(&self.profile, &trust, &key))?;
-        }
-        Ok(key)
-    }
-}
 
 /// The key of a directory; made where there is none. The suite says what it is; one that is there stays as it is.
 pub(super) fn host_key(directory: &Path, suite: Suite) -> CliResult<SshKeyPair> {
@@ -67,11 +51,6 @@ pub(super) fn host_key(directory: &Path, suite: Suite) -> CliResult<SshKeyPair> 
             Ok(key)
         }
     }
-}
-
-/// What `known_hosts` has to say of it.
-pub(super) fn line(profile: &Profile, key: &SshKeyPair) -> String {
-    format!("*.{},{} {}\n", profile.cluster, profile.cluster, key.public_line().trim_end())
 }
 
 #[cfg(test)]

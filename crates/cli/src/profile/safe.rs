@@ -5,20 +5,21 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::files::{TLS_CA, TLS_KEY_DER, TRUST_VERSION};
 use crate::error::{CliError, CliResult, Context};
 
 /// What others may neither read nor write,
-const SECRETS: [&str; 5] = ["ssh_key", "tls_key.pem", super::TLS_KEY_DER, "local_host_key", "db"];
+const SECRETS: [&str; 5] = ["ssh_key", "tls_key.pem", TLS_KEY_DER, "local_host_key", "db"];
 /// and what they may not write: it says whom to trust, and as whom to go where.
 const FACTS: [&str; 8] = [
     "",
     "profile.json",
     "trust.json",
-    super::TRUST_VERSION,
+    TRUST_VERSION,
     "known_hosts",
     "ssh_key-cert.pub",
     "tls_cert.pem",
-    super::TLS_CA,
+    TLS_CA,
 ];
 
 /// Looks at the files of a login.

@@ -19,9 +19,9 @@ use sallyport_rig::postgres::Postgres;
 
 use super::database;
 use super::state::{Directory, State};
-use crate::Global;
 use crate::connect::{self, Authority, AuthorityArgs, FirstTrust};
 use crate::error::{CliError, CliResult, Context, chain};
+use crate::global::Global;
 use crate::login::{self, Credentials};
 use crate::ls::Wanted;
 use crate::play;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::shorten;
-use crate::Global;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::global::Global;
 use crate::ui::{self, Format};
 
 /// The event that one statement leaves.

@@ -13,8 +13,8 @@ use super::request::Request;
 use super::splice::{Ends, refusal};
 use super::transports::{Login, Transports};
 use super::{Setting, VARIABLE};
-use crate::Global;
 use crate::error::{CliResult, Context};
+use crate::global::Global;
 use crate::profile::{self, Stored};
 
 /// Carries the connections of local clients to databases of one cluster.

@@ -37,9 +37,10 @@ use self::door::Door;
 use self::request::Request;
 use self::socket::Place;
 use crate::error::{CliError, CliResult, Context};
+use crate::global::Global;
 use crate::profile::{self, Stored};
+use crate::proxy_ssh;
 use crate::ui::{self, Format};
-use crate::{Global, proxy_ssh};
 
 /// Whether to use a helper, and for how long one stays: `off`, or a duration such as `30m`.
 const VARIABLE: &str = "SALLYPORT_CONNECT";

@@ -240,7 +240,7 @@ impl Native<'_> {
             // The program was told that this is a native stream; what it said is not said again by SSH.
             _ if alone && early => {
                 self.nodes.part(&self.node);
-                Err(Ended::Failed(told.judged(front::changed(&self.node))))
+                Err(Ended::Failed(told.judged(met::changed(&self.node))))
             }
             _ if alone => Err(Ended::SshAlone),
             Err(Ended::Failed(error)) => Err(Ended::Failed(told.judged(error))),
@@ -341,7 +341,7 @@ impl Native<'_> {
                     if let Login::Valid(stored) = self.transports.login() {
                         met::forget(&stored, &self.node);
                     }
-                    Err(front::changed(&self.node).into())
+                    Err(met::changed(&self.node).into())
                 }
                 Err(error) => Err(front::explain(&self.node, &error).into()),
             },

@@ -16,8 +16,9 @@ use super::request::Request;
 use super::{Setting, VARIABLE};
 use crate::error::Exit;
 use crate::front::Front;
+use crate::global::Global;
 use crate::ssh::target::{self, Target};
-use crate::{Global, profile, ui};
+use crate::{profile, ui};
 
 /// Does what the command line asks, if it is a plain `proxy ssh` and a helper can take it. `None`: go the long way.
 pub(crate) fn proxy_ssh(arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {

@@ -155,7 +155,7 @@ impl Native<'_> {
             // Said too late for this ssh, which was greeted already.
             self.nodes.is_ssh_alone(&self.node);
             met::forget(&of, &self.node);
-            return Err(told.judged(front::changed(&self.node)));
+            return Err(told.judged(met::changed(&self.node)));
         }
         if !seen.proven.load(Ordering::Acquire) {
             // What the node is now the next one finds out, before SSH begins.
@@ -201,7 +201,7 @@ impl Onward {
     fn explain(&self, error: io::Error) -> io::Error {
         let said = if front::is_ssh_alone(&error) {
             self.seen.changed.store(true, Ordering::Release);
-            front::changed(&self.node)
+            met::changed(&self.node)
         } else if refusal(&error).is_some() || reason(&error) == Some(DoorError::Unknown) {
             front::explain(&self.node, &error)
         } else {

@@ -29,8 +29,9 @@ use super::socket::{self, Place};
 use super::splice::{Ends, Splice, Target};
 use super::transports::{Login, Transports};
 use crate::error::{CliResult, Context};
+use crate::global::Global;
 use crate::profile::Stored;
-use crate::{Global, ui};
+use crate::ui;
 
 /// How often it looks whether it is still wanted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);

@@ -12,10 +12,10 @@ use futures::future::{BoxFuture, Shared};
 use time::OffsetDateTime;
 use tracing::{debug, info};
 
-use crate::Global;
 use crate::connect::{self, How, Kept, Pulse};
 use crate::error::{CliError, CliResult};
 use crate::follow::Channel;
+use crate::global::Global;
 use crate::profile::{self, Stored};
 
 /// Streams on one connection, half of what a proxy takes; more go on another.

@@ -14,7 +14,7 @@ use sallyport_sal::{Policy, Selection, provider};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::bar;
+use super::shown::bar;
 use crate::error::{CliError, CliResult, Context};
 use crate::ui::{self, Format};
 

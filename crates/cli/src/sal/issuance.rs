@@ -8,7 +8,7 @@ use sallyport_sal::Suite;
 use sallyport_sal::economy::thread_cpu;
 use serde_json::json;
 
-use super::bar;
+use super::shown::bar;
 use crate::error::{CliResult, Context};
 use crate::ui::{self, Format};
 

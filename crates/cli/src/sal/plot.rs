@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use sallyport_sal::Selection;
 use sallyport_sal::measure::table::Measured;
 
-use super::microseconds;
-use super::speed::{is_selected, part};
+use super::shown::{is_selected, microseconds, part};
 
 const LEFT: f64 = 250.0;
 const WIDTH: f64 = 620.0;

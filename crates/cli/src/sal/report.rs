@@ -11,7 +11,7 @@ use sallyport_sal::report::{Report, is_timed};
 use sallyport_sal::{selection, tls};
 use serde_json::json;
 
-use super::{bar, microseconds, show};
+use super::shown::{bar, microseconds, show};
 use crate::error::{CliError, CliResult, Context};
 use crate::ui::{self, Format};
 

@@ -9,7 +9,8 @@ use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::{Primitive, selection};
 use serde_json::json;
 
-use super::{bar, microseconds, plot, show};
+use super::plot;
+use super::shown::{bar, is_selected, microseconds, part, show};
 use crate::error::{CliError, CliResult, Context};
 use crate::ui;
 
@@ -89,19 +90,6 @@ pub(super) fn run(args: &Args) -> CliResult {
             )
         }
     }
-}
-
-pub(super) fn part(row: &Measured) -> String {
-    match row.part {
-        Part::Whole => String::new(),
-        Part::Share => "share alone".to_owned(),
-        Part::Bytes(bytes) if bytes >= 1024 => format!("{} KiB", bytes / 1024),
-        Part::Bytes(bytes) => format!("{bytes} B"),
-    }
-}
-
-pub(super) fn is_selected(row: &Measured, selection: &sallyport_sal::Selection) -> bool {
-    selection.source(row.primitive).is_ok_and(|provider| provider.name() == row.provider)
 }
 
 /// Millions of bytes a second, where bytes are what is worked on.

@@ -10,9 +10,9 @@ use sallyport_sal::{Policy, Primitive, Selection, provider};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{bar, microseconds, show};
-use crate::Global;
+use super::shown::{bar, microseconds, show};
 use crate::error::{CliError, CliResult, Context};
+use crate::global::Global;
 use crate::profile;
 use crate::ui::{self, Format};
 

@@ -11,8 +11,8 @@ use sallyport_ssh::client::{
 use tokio_util::either::Either;
 use tracing::debug;
 
-use super::Plan;
 use super::flights::Flights;
+use super::plan::Plan;
 use crate::connect;
 use crate::error::{CliError, CliResult, Context, Exit, chain};
 use crate::front::{self, Asked, Front};

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::Link;
 use super::escape::{Command, Escapes, Piece};
+use super::link::Link;
 use super::options::Options;
 use super::terminal::{self, Raw};
 use crate::error::{CliError, CliResult, Context};

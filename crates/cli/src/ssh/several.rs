@@ -6,10 +6,15 @@ use futures::StreamExt;
 use sallyport_ssh::client::Program;
 use sallyport_wire::v1::NodeInfo;
 
-use super::{Link, Plan, alone, login, session, target::Target};
-use crate::Global;
+use super::alone::alone;
+use super::link::Link;
+use super::login::login;
+use super::plan::Plan;
+use super::session;
+use super::target::Target;
 use crate::connect::{Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::global::Global;
 use crate::ls::Wanted;
 use crate::profile::Stored;
 use crate::ui;

@@ -1,0 +1,65 @@
+//! The commands there are.
+
+use clap::Subcommand;
+
+use crate::{
+    access, admin, config, configure, db, join, lab, login, ls, play, proxy_ssh, quickstart, recordings,
+    resident, sal, scp, sessions, signup, ssh, start, status,
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Log in and get certificates.
+    Login(login::Args),
+    /// Accept an invite or reset link: set a password and a second factor.
+    Signup(signup::Args),
+    /// Forget the certificates and keys of a login.
+    Logout(login::LogoutArgs),
+    /// Who you are, until when, and whether the cluster answers.
+    Status(status::Args),
+    /// List the nodes you can reach.
+    Ls(ls::Args),
+    /// Open a shell on a node, or run a command there; as ssh does.
+    Ssh(Box<ssh::Args>),
+    /// Copy files to and from nodes; as scp does.
+    Scp(scp::Args),
+    /// Use databases: list them, log in to them, open psql.
+    #[command(subcommand)]
+    Db(db::Db),
+    /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
+    Connect(resident::Args),
+    /// Connections for other programs.
+    #[command(subcommand)]
+    Proxy(proxy_ssh::Proxy),
+    /// Print configuration for stock OpenSSH.
+    Config(config::Args),
+    /// Play back a recorded session.
+    Play(play::Args),
+    /// Find recordings.
+    #[command(subcommand)]
+    Recordings(recordings::Recordings),
+    /// See, join and end sessions that run.
+    #[command(subcommand)]
+    Sessions(sessions::Sessions),
+    /// Questions about who may do what.
+    #[command(subcommand)]
+    Access(access::Access),
+    /// Administer the cluster.
+    Admin(admin::Args),
+    /// What the cryptography here is made of, and what it costs.
+    #[command(subcommand)]
+    Sal(sal::Sal),
+    /// Measure what keys, handshakes, servers and whole clusters cost on this machine, and review what servers offer:
+    /// runs sallyport-lab.
+    #[command(disable_help_flag = true)]
+    Lab(lab::Args),
+    /// Run the services of a configuration file.
+    Start(start::Args),
+    /// Make a stock OpenSSH server a member of the cluster.
+    #[command(subcommand)]
+    Join(join::Join),
+    /// Print a commented configuration file.
+    Configure(configure::Args),
+    /// Start a whole cluster on this machine, and show what it does.
+    Quickstart(quickstart::Args),
+}
