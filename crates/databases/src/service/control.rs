@@ -1,6 +1,7 @@
 //! What ends a session from outside: a lock, a role that is changed, a limit of time, an administrator, a recording that
 //! fails.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -75,6 +76,7 @@ impl Control<'_> {
             found.ok().flatten().unwrap_or_default()
         };
         let mut stopped = std::pin::pin!(stopped);
+        let mut renewing = std::pin::pin!(self.renews());
         let mut changes = self.shared.settings.directory.changes();
         loop {
             if let Some(why) = self.decided_otherwise() {
@@ -89,11 +91,26 @@ impl Control<'_> {
                     }
                 }
                 why = self.record.broken() => return why,
+                never = &mut renewing => match never {},
                 () = sleep_until(at) => {
                     if let Some(why) = why && self.deadline().0 <= Instant::now() {
                         return why;
                     }
                 }
+            }
+        }
+    }
+
+    /// Keeps the credentials good with which the session's process at the database is terminated, should it outlive the session.
+    async fn renews(&self) -> Infallible {
+        let permit = &self.wanted.permit;
+        loop {
+            tokio::time::sleep(self.shared.pace.renews).await;
+            // Past that time there are none to be had.
+            if OffsetDateTime::now_utc() < permit.valid_until()
+                && let Err(error) = self.shared.settings.credentials.renew(self.wanted).await
+            {
+                tracing::debug!(%error, database = %permit.database(), "a session's credentials are not renewed");
             }
         }
     }

@@ -31,6 +31,9 @@ pub struct Pace {
     /// How long a terminated process may take to end before an event says that it has not, and it is terminated again, after
     /// twice the time each. Default 1 s.
     pub terminated: Duration,
+    /// How often a session's credentials are looked after, so that they are good when its process is to be terminated. Default
+    /// 4 min.
+    pub renews: Duration,
     /// How long it is tried to end a process that outlives its session, and to close the user of such a one. Default 10 min.
     pub gives_up: Duration,
     /// How long a client that is cut off may take for the rest of a message and the reason. Default 2 s.
@@ -51,6 +54,7 @@ impl Pace {
             finishes: Duration::from_secs(3600),
             cancelled: Duration::from_secs(2),
             terminated: Duration::from_secs(1),
+            renews: Duration::from_secs(240),
             gives_up: Duration::from_secs(600),
             last_words: Duration::from_secs(2),
         }

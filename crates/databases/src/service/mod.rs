@@ -155,6 +155,10 @@ pub trait Credentials: Send + Sync {
     /// for a database without TLS.
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError>;
 
+    /// Makes sure that a session which goes on can be logged in for once more, for as long as its user may: whoever implements this
+    /// renews a certificate that ends soon. What fails is tried again by the next time.
+    async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError>;
+
     /// The password of [`Wanted::user`] at the database, for a login by password.
     fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>>;
 }

@@ -94,6 +94,8 @@ pub(crate) struct Cluster {
     pub(crate) entered: Mutex<Vec<SessionMetadata>>,
     /// How those came for whom a permit was asked.
     pub(crate) permitted: Mutex<Vec<Came>>,
+    /// Whose credentials were looked after.
+    pub(crate) renewed: Mutex<Vec<String>>,
     /// Whose password was asked for, in which database.
     pub(crate) asked: Mutex<Vec<(String, String)>>,
 }
@@ -159,6 +161,11 @@ impl Credentials for Cluster {
         Ok(config)
     }
 
+    async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
+        self.renewed.lock().unwrap().push(wanted.user().to_owned());
+        Ok(())
+    }
+
     fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {
         let whose = (wanted.user().to_owned(), wanted.db_name().to_owned());
         self.asked.lock().unwrap().push(whose);
@@ -212,6 +219,7 @@ impl World {
             configs: Mutex::default(),
             passwords: Mutex::default(),
             entered: Mutex::default(),
+            renewed: Mutex::default(),
             permitted: Mutex::default(),
             asked: Mutex::default(),
         });
@@ -331,6 +339,15 @@ impl World {
         let deadline = Instant::now() + PATIENCE;
         while self.service.sessions() != count {
             assert!(Instant::now() < deadline, "{} sessions, and not {count}", self.service.sessions());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until credentials were looked after so often.
+    pub(crate) async fn renewals(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.cluster.renewed.lock().unwrap().len() < count {
+            assert!(Instant::now() < deadline, "credentials are not looked after");
             tokio::time::sleep(LOOK).await;
         }
     }

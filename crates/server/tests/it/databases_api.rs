@@ -231,7 +231,7 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
             user_certificate: leaf.clone().into(),
             tls_public_key: key.spki_der().to_vec().into(),
             provisioning,
-            opened: None,
+            ..Default::default()
         };
         opened(&gate, &agent.id, request)
     };
@@ -274,10 +274,26 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
     assert_eq!(certify(&one, wrong).await.unwrap_err().code(), Code::InvalidArgument);
     denied(&alice.authority().await, ask("reader", false), "this is for hosts").await;
 
+    // What it was given it may renew, for as long as the user may come, and nothing else: neither for another login, nor as another
+    // account, nor for another agent.
+    let renewal = |request| v1::CertifyDatabaseUserRequest { renews: true, opened: None, ..request };
+    certify(&one, renewal(ask("reader", false))).await.unwrap();
+    let maker = certify(&one, renewal(ask("alice", true))).await.unwrap_err();
+    assert_eq!(maker.code(), Code::InvalidArgument, "{maker:?}");
+    denied(&one, renewal(ask("maker", false)), "no role allows it").await;
+    denied(&two, renewal(ask("reader", false)), "does not serve").await;
+    let bob =
+        user(&cluster, "bob", "{allow: {db_labels: {env: dev}, db_names: [app], db_users: [reader]}}").await;
+    let of_bob = CertificateDer::from_pem_slice(bob.tls_chain.as_bytes()).unwrap().to_vec();
+    let for_bob = v1::CertifyDatabaseUserRequest { user_certificate: of_bob.into(), ..ask("reader", false) };
+    denied(&one, renewal(for_bob), "has no certificate of bob as reader in dev").await;
+    assert!(codes(&cluster, "SP1100I").await.iter().any(|event| event["fields"]["renews"] == true));
+
     let lock =
         "kind: lock\nversion: v1\nmetadata: {name: closed}\nspec: {target: {db: dev}, message: moving}\n";
     create(&cluster, lock.to_owned()).await.unwrap();
     denied(&one, ask("reader", false), "moving").await;
+    denied(&one, renewal(ask("reader", false)), "moving").await;
     // What an agent was let make it may close: the user of somebody who is locked out stays open otherwise.
     let closing = certify(&one, ask("alice", true)).await.unwrap();
     let until = sallyport_wire::convert::time_from_proto(closing.valid_until.as_ref().unwrap()).unwrap();
@@ -293,5 +309,5 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
     assert_eq!(twin.code(), Code::AlreadyExists, "{twin:?}");
     let refused = codes(&cluster, "SP3001W").await;
     let told = refused.iter().filter(|e| e["fields"]["method"] == "Databases.CertifyDatabaseUser").count();
-    assert!(told >= 9, "{told}");
+    assert!(told >= 14, "{told}");
 }

@@ -70,6 +70,24 @@ async fn a_statement_that_catches_its_cancellation_ends_with_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_looked_after_for_as_long_as_a_session_runs() {
+    let world = World::paced("", |pace| pace.renews = Duration::from_millis(10));
+    world.postgres.sql("create role app login; create role other login");
+    let client = Client::ready(&world, "app").await;
+    let renewed = || world.cluster.renewed.lock().unwrap().clone();
+    world.renewals(3).await;
+    assert!(renewed().iter().all(|user| user == "app"));
+    drop(client);
+    world.quiet().await;
+    // None is asked for between two sessions: the next one asks for all that are there by its end.
+    let then = renewed().len();
+    let other = Client::ready(&world, "other").await;
+    world.renewals(then + 3).await;
+    assert_eq!(renewed().iter().filter(|user| *user == "app").count(), then);
+    drop(other);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_cannot_be_ended_is_told_of_and_stays_a_session() {
     let quick = Duration::from_millis(100);
     let world = World::paced("", |pace| (pace.cancelled, pace.terminated) = (quick, quick));

@@ -3,7 +3,7 @@
 //! A certificate is for one login of one user of the cluster, one database and one database user. Repeat connections find
 //! it with its TLS settings and ask nobody; those that come at the same time for the first time wait for one answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ use crate::view::ClusterView;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A certificate that ends sooner is not used for another connection: the database's clock may be off, too.
 const MARGIN: time::Duration = time::Duration::seconds(30);
+/// A session's certificate that ends sooner is renewed. Sessions ask more often.
+const AHEAD: time::Duration = time::Duration::minutes(9);
 /// Certificates that are kept; past it those that were used least recently go.
 const KEPT: usize = 10_000;
 
@@ -45,6 +47,16 @@ struct Key {
     login: Option<(Uuid, String)>,
     database: DatabaseName,
     provisioning: bool,
+}
+
+impl Key {
+    fn of(wanted: &Wanted) -> Self {
+        let login = match wanted.database.login {
+            DatabaseLogin::Certificate => Some((wanted.login_id, wanted.permit.db_user().to_owned())),
+            DatabaseLogin::Password => None,
+        };
+        Self { login, database: wanted.database.name.clone(), provisioning: wanted.provisioning }
+    }
 }
 
 /// What was made for a key.
@@ -69,6 +81,26 @@ impl Slot {
     }
 }
 
+/// A key whose certificate is being renewed, until this value goes.
+struct Renewing<'a> {
+    all: &'a Mutex<HashSet<Key>>,
+    key: Key,
+}
+
+impl<'a> Renewing<'a> {
+    /// None where it is being renewed already.
+    fn begin(all: &'a Mutex<HashSet<Key>>, key: Key) -> Option<Self> {
+        let is_first = all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        is_first.then_some(Self { all, key })
+    }
+}
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
 /// The agent's credentials.
 pub(crate) struct AgentCredentials {
     view: Arc<ClusterView>,
@@ -77,6 +109,8 @@ pub(crate) struct AgentCredentials {
     danger: Danger,
     key: Mutex<Option<(Suite, Arc<TlsKey>)>>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    /// What is being renewed.
+    renewing: Mutex<HashSet<Key>>,
 }
 
 impl AgentCredentials {
@@ -86,7 +120,15 @@ impl AgentCredentials {
         passwords: Option<PasswordFile>,
         danger: Danger,
     ) -> Self {
-        Self { view, client, passwords, danger, key: Mutex::default(), slots: Mutex::default() }
+        Self {
+            view,
+            client,
+            passwords,
+            danger,
+            key: Mutex::default(),
+            slots: Mutex::default(),
+            renewing: Mutex::default(),
+        }
     }
 
     /// Makes the key that the suite in force asks for, unless it is there. With RSA it takes a while: call it early, where
@@ -128,20 +170,27 @@ impl AgentCredentials {
             *slot.used.lock().unwrap_or_else(PoisonError::into_inner) = now;
             return Arc::clone(slot);
         }
-        if slots.len() >= KEPT {
-            make_room(&mut slots, &trust, now);
-        }
-        let slot = Arc::new(Slot {
-            made: OnceCell::new(),
-            trust,
-            database: Arc::clone(database),
-            used: Mutex::new(now),
-        });
-        slots.insert(key, Arc::clone(&slot));
-        slot
+        insert(&mut slots, key, OnceCell::new(), trust, database, now)
     }
 
-    async fn make(&self, wanted: &Wanted, trust: &Trust) -> Result<Held, CredentialsError> {
+    /// Whether a certificate is held that is good for a while.
+    fn is_held(&self, key: &Key, now: OffsetDateTime) -> bool {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = slots.get(key).and_then(|slot| slot.made.get()).and_then(|held| held.valid_until);
+        until.is_some_and(|until| now + AHEAD < until)
+    }
+
+    /// A certificate in place of the one that is held, which stays where there is none to be had.
+    async fn make_anew(&self, key: &Key, wanted: &Wanted) -> Result<(), CredentialsError> {
+        let trust = self.view.trust();
+        let held = self.make(wanted, &trust, true).await?;
+        let now = OffsetDateTime::now_utc();
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        insert(&mut slots, key.clone(), OnceCell::new_with(Some(held)), trust, &wanted.database, now);
+        Ok(())
+    }
+
+    async fn make(&self, wanted: &Wanted, trust: &Trust, renews: bool) -> Result<Held, CredentialsError> {
         let database = &wanted.database;
         if database.login == DatabaseLogin::Password {
             return settings(database, trust, None).map(|config| Held { config, valid_until: None });
@@ -156,7 +205,8 @@ impl AgentCredentials {
             user_certificate: wanted.proof.clone(),
             tls_public_key: key.spki_der().to_vec().into(),
             provisioning: wanted.provisioning,
-            opened: word(wanted),
+            opened: word(wanted).filter(|_| !renews),
+            renews,
         };
         let mut authority = self.client.databases();
         let answer = tokio::time::timeout(CALL_TIMEOUT, authority.certify_database_user(asked)).await;
@@ -174,6 +224,22 @@ async fn fresh_key(suite: Suite) -> Result<Arc<TlsKey>, String> {
     let making =
         tokio::task::spawn_blocking(move || TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase));
     making.await.map_err(|error| error.to_string())?.map(Arc::new).map_err(|error| error.to_string())
+}
+
+fn insert(
+    slots: &mut HashMap<Key, Arc<Slot>>,
+    key: Key,
+    made: OnceCell<Held>,
+    trust: Arc<Trust>,
+    database: &Arc<Database>,
+    now: OffsetDateTime,
+) -> Arc<Slot> {
+    if slots.len() >= KEPT && !slots.contains_key(&key) {
+        make_room(slots, &trust, now);
+    }
+    let slot = Arc::new(Slot { made, trust, database: Arc::clone(database), used: Mutex::new(now) });
+    slots.insert(key, Arc::clone(&slot));
+    slot
 }
 
 /// Forgets what is over, or else the half that was used least recently.
@@ -259,18 +325,22 @@ impl Credentials for AgentCredentials {
 
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError> {
         if self.danger.fresh_database_keys {
-            return self.make(wanted, &self.view.trust()).await.map(|held| held.config);
+            return self.make(wanted, &self.view.trust(), false).await.map(|held| held.config);
         }
-        let now = OffsetDateTime::now_utc();
-        let login = match wanted.database.login {
-            DatabaseLogin::Certificate => Some((wanted.login_id, wanted.permit.db_user().to_owned())),
-            DatabaseLogin::Password => None,
-        };
-        let key = Key { login, database: wanted.database.name.clone(), provisioning: wanted.provisioning };
-        let slot = self.slot(key, &wanted.database, now);
+        let slot = self.slot(Key::of(wanted), &wanted.database, OffsetDateTime::now_utc());
         let trust = Arc::clone(&slot.trust);
-        let held = slot.made.get_or_try_init(|| self.make(wanted, &trust)).await?;
+        let held = slot.made.get_or_try_init(|| self.make(wanted, &trust, false)).await?;
         Ok(Arc::clone(&held.config))
+    }
+
+    async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
+        let key = Key::of(wanted);
+        if key.login.is_none() || self.is_held(&key, OffsetDateTime::now_utc()) {
+            return Ok(());
+        }
+        // Of many sessions of one login, one asks.
+        let Some(renewing) = Renewing::begin(&self.renewing, key) else { return Ok(()) };
+        self.make_anew(&renewing.key, wanted).await
     }
 
     fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {

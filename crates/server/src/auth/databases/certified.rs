@@ -1,6 +1,7 @@
 //! Certificates with which agents log in to databases.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use sallyport_access::{Database, DatabaseName, DatabaseUserMode, HostId, Identity, NodeName, Principal};
@@ -10,6 +11,7 @@ use sallyport_sal::PublicKey;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
+use uuid::Uuid;
 
 use super::Known;
 use super::opened::{Opened, Told, Use};
@@ -19,12 +21,13 @@ use crate::auth::hosts::shown;
 use crate::auth::issued::with_certificates;
 use crate::auth::refusals::Who;
 
-/// How long an agent has to close a user whose owner may no longer come.
+/// How long an agent has to close a user whose owner may no longer come, and to end at the database what a session has left there
+/// whose user's certificate has ended.
 const CLOSING: time::Duration = time::Duration::minutes(5);
 /// How long it is known that an agent has made a user: longer than sessions last.
 const MADE_FOR: time::Duration = time::Duration::days(30);
-/// Users that are remembered to have been made; past it the oldest are forgotten.
-const MOST_MADE: usize = 20_000;
+/// What is remembered of each sort; past it what ends first is forgotten.
+const MOST_REMEMBERED: usize = 20_000;
 
 /// Permits of one agent for one user that are on record one by one in a minute; more are counted.
 const PERMITS_ON_RECORD: u64 = 120;
@@ -32,26 +35,44 @@ const PERMITS_ON_RECORD: u64 = 120;
 /// An agent, a database, and a user that the agent was let make there.
 type Made = (HostId, DatabaseName, String);
 
-/// Which agents were let make which users. In memory: an agent whose authority has been restarted since says that a
-/// user stays open, when its owner may no longer come.
-#[derive(Debug, Default)]
-pub(super) struct Makers(Mutex<HashMap<Made, OffsetDateTime>>);
+/// The same, for a login of the cluster's user.
+type Certified = (Made, Uuid);
 
-impl Makers {
-    fn remember(&self, made: Made, now: OffsetDateTime) {
+/// What agents were given, each until when it counts. In memory: after a restart of the authority, an agent says of a user whose
+/// owner may no longer come that it stays open, and of a statement that outlives its session that it goes on.
+#[derive(Debug)]
+pub(super) struct Given<K>(Mutex<HashMap<K, OffsetDateTime>>);
+
+/// Which agents were let make which users.
+pub(super) type Makers = Given<Made>;
+
+/// Which agents have certificates as which users.
+pub(super) type Holders = Given<Certified>;
+
+impl<K> Default for Given<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Given<K> {
+    fn remember(&self, given: K, until: OffsetDateTime, now: OffsetDateTime) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_MADE && !known.contains_key(&made) {
-            let mut times: Vec<OffsetDateTime> = known.values().copied().collect();
-            let middle = times.len() / 2;
-            let median = *times.select_nth_unstable(middle).1;
-            known.retain(|_, at| *at > median);
+        if known.len() >= MOST_REMEMBERED && !known.contains_key(&given) {
+            known.retain(|_, until| *until > now);
         }
-        known.insert(made, now);
+        if known.len() >= MOST_REMEMBERED && !known.contains_key(&given) {
+            let mut ends: Vec<OffsetDateTime> = known.values().copied().collect();
+            let middle = ends.len() / 2;
+            let median = *ends.select_nth_unstable(middle).1;
+            known.retain(|_, until| *until > median);
+        }
+        known.insert(given, until);
     }
 
-    fn knows(&self, made: &Made, now: OffsetDateTime) -> bool {
+    fn knows(&self, given: &K, now: OffsetDateTime) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(made).is_some_and(|at| now - *at < MADE_FOR)
+        known.get(given).is_some_and(|until| *until > now)
     }
 }
 
@@ -59,6 +80,8 @@ impl Makers {
 struct ForWhom {
     name: String,
     until: OffsetDateTime,
+    /// The login of the user's certificate; none where a user is closed.
+    login_id: Option<Uuid>,
     /// Who has opened the session; none where a user is closed.
     opened_by: Option<String>,
 }
@@ -73,8 +96,26 @@ impl Inner {
         request: &v1::CertifyDatabaseUserRequest,
         now: OffsetDateTime,
     ) -> Result<ForWhom, Status> {
-        let for_use = if request.provisioning { Use::Provisioning } else { Use::Certificate };
         let told = Told::to_certify(request);
+        if request.renews {
+            let (user, _) = self.allowed(trust, database, &told, now)?;
+            let made = (agent, database.name.clone(), request.db_user.clone());
+            if !self.databases.holders.knows(&(made, user.login_id), now) {
+                return Err(Status::permission_denied(format!(
+                    "this agent has no certificate of {} as {} in {} that it could renew",
+                    user.display_name(),
+                    shown(&request.db_user),
+                    database.name
+                )));
+            }
+            return Ok(ForWhom {
+                name: user.display_name(),
+                until: user.valid_before,
+                login_id: Some(user.login_id),
+                opened_by: None,
+            });
+        }
+        let for_use = if request.provisioning { Use::Provisioning } else { Use::Certificate };
         let Opened { user, permit, by } = self.opened(trust, agent, database, &told, for_use, now)?;
         if request.provisioning && permit.options().user_mode == DatabaseUserMode::Off {
             return Err(Status::permission_denied(format!(
@@ -83,7 +124,12 @@ impl Inner {
                 database.name
             )));
         }
-        Ok(ForWhom { name: user.display_name(), until: user.valid_before, opened_by: Some(by) })
+        Ok(ForWhom {
+            name: user.display_name(),
+            until: user.valid_before,
+            login_id: Some(user.login_id),
+            opened_by: Some(by),
+        })
     }
 
     /// A database that this agent serves by the database's own record.
@@ -151,6 +197,11 @@ impl Inner {
         let Principal::Host { id, name, .. } = &agent.principal else {
             return Err(Status::permission_denied("only agents log in to databases"));
         };
+        if request.renews && request.provisioning {
+            return Err(Status::invalid_argument(
+                "the certificate of an account that makes users is for one session, and is not renewed",
+            ));
+        }
         let known = self.served(&request.database, *id, name)?;
         let authorities = self.with_signer(CaKind::DbClient).await?;
         let database = &known.database;
@@ -158,13 +209,13 @@ impl Inner {
         let user = match self.for_whom(authorities.trust(), *id, database, request, now) {
             Ok(user) => {
                 if request.provisioning {
-                    self.databases.makers.remember(made, now);
+                    self.databases.makers.remember(made.clone(), now + MADE_FOR, now);
                 }
                 user
             }
             // Who had a user made may be locked out by now, or gone: that user is to be closed.
             Err(_) if request.provisioning && self.databases.makers.knows(&made, now) => {
-                ForWhom { name: request.db_user.clone(), until: now + CLOSING, opened_by: None }
+                ForWhom { name: request.db_user.clone(), until: now, login_id: None, opened_by: None }
             }
             Err(refused) => return Err(refused),
         };
@@ -187,9 +238,9 @@ impl Inner {
             )));
         }
         let longest = self.config.lifetimes.bounds(CertificateKind::AgentToDatabase).max;
-        let ttl = longest.min(user.until - now).max(MIN_TTL);
+        let ttl = longest.min(user.until + CLOSING - now).max(MIN_TTL);
         let signer = authorities.signer(CaKind::DbClient)?;
-        let made = issue_database_client(signer, subject, &request.tls_public_key, now, ttl)
+        let issued = issue_database_client(signer, subject, &request.tls_public_key, now, ttl)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let mut event = self
             .event(Code::CertIssued, caller)
@@ -205,10 +256,16 @@ impl Inner {
         if let Some(by) = user.opened_by {
             event = event.field("opened_by", by);
         }
-        self.record(vec![with_certificates(event, std::slice::from_ref(&made.issued))]).await?;
+        if request.renews {
+            event = event.field("renews", true);
+        }
+        self.record(vec![with_certificates(event, std::slice::from_ref(&issued.issued))]).await?;
+        if let Some(login_id) = user.login_id.filter(|_| !request.provisioning) {
+            self.databases.holders.remember((made, login_id), issued.issued.valid_before, now);
+        }
         Ok(v1::CertifyDatabaseUserResponse {
-            valid_until: Some(convert::time_to_proto(made.issued.valid_before)),
-            tls_certificate_pem: made.pem,
+            valid_until: Some(convert::time_to_proto(issued.issued.valid_before)),
+            tls_certificate_pem: issued.pem,
         })
     }
 }

@@ -131,6 +131,7 @@ pub(super) struct Databases {
     /// Held while records change, so that two agents with one name do not overtake each other.
     changing: tokio::sync::Mutex<()>,
     makers: certified::Makers,
+    holders: certified::Holders,
     openings: opened::Openings,
 }
 

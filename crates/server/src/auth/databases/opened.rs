@@ -86,7 +86,26 @@ pub(super) struct Opened {
 
 impl Inner {
     /// Whether a session may be that an agent tells of: by the user whose certificate is shown as they are now, the roles and
-    /// the locks; and by the word of who has opened it, which is used up for this use.
+    /// the locks.
+    pub(super) fn allowed(
+        &self,
+        trust: &Trust,
+        database: &Database,
+        told: &Told<'_>,
+        now: OffsetDateTime,
+    ) -> Result<(Identity, DatabasePermit), Status> {
+        let user = trust
+            .identify_tls(told.user_certificate, now)
+            .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
+        let (view, user) = (self.view(), self.current(&user)?.into_owned());
+        let permit = view
+            .policies
+            .decide_database(&user, database, told.db_user, told.db_name, &view.locks, now)
+            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        Ok((user, permit))
+    }
+
+    /// [`Self::allowed`], and by the word of who has opened the session, which is used up for this use.
     pub(super) fn opened(
         &self,
         trust: &Trust,
@@ -97,14 +116,7 @@ impl Inner {
         now: OffsetDateTime,
     ) -> Result<Opened, Status> {
         // The roles first: what they refuse does not use up the word.
-        let user = trust
-            .identify_tls(told.user_certificate, now)
-            .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let (view, user) = (self.view(), self.current(&user)?.into_owned());
-        let permit = view
-            .policies
-            .decide_database(&user, database, told.db_user, told.db_name, &view.locks, now)
-            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        let (user, permit) = self.allowed(trust, database, told, now)?;
         if permit.options().end_to_end && told.opened.is_none_or(|word| !word.certificate.is_empty()) {
             return Err(Status::permission_denied(format!(
                 "the roles of {} want sessions with {} end to end (db_end_to_end: required), and this one's TLS ends at a proxy",

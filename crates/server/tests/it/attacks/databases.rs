@@ -84,8 +84,7 @@ async fn a_certificate_as_a_database_user_is_for_one_session_that_a_proxy_opened
         db_name: "app".to_owned(),
         user_certificate: certificate.into(),
         tls_public_key: key.spki_der().to_vec().into(),
-        provisioning: false,
-        opened: None,
+        ..Default::default()
     };
     let certify = async |agent: &Member, request: v1::CertifyDatabaseUserRequest| {
         DatabasesClient::new(agent.channel.clone()).certify_database_user(request).await
