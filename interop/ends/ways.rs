@@ -174,6 +174,15 @@ impl Way {
         since
     }
 
+    /// Lifts what keeps hosts from telling what they have seen.
+    pub(super) fn undo(self, world: &World, guest: &Guest) {
+        if self == Self::HostLocked {
+            for host in [&guest.target.node, &guest.target.server] {
+                ok(world.cluster.admin(&["rm", &format!("lock/node-{host}")]));
+            }
+        }
+    }
+
     /// Whether what runs is hung up, and not killed: nobody has forbidden it.
     pub(super) fn hangs_up_alone(self) -> bool {
         matches!(self, Self::ClientKilled | Self::ClientAsked | Self::ProxyStopped | Self::ProxyKilled)

@@ -24,6 +24,9 @@ pub struct Pace {
     pub again: Duration,
     /// How long the server may take to close after the client has said goodbye. Default 5 s.
     pub goodbye: Duration,
+    /// How long what a server has to say may take to a client that is gone without a goodbye, before the statement is cancelled.
+    /// Default 2 s.
+    pub gone: Duration,
     /// How long the statement may run on in whose middle the client has said goodbye. Default 1 h.
     pub finishes: Duration,
     /// How long the server may take to close once the session is over, before its process is terminated. Default 2 s.
@@ -51,6 +54,7 @@ impl Pace {
             user: patience.saturating_mul(2),
             again: patience,
             goodbye: Duration::from_secs(5),
+            gone: Duration::from_secs(2),
             finishes: Duration::from_secs(3600),
             cancelled: Duration::from_secs(2),
             terminated: Duration::from_secs(1),

@@ -266,12 +266,13 @@ where
             }
             // What is on the way may still be wanted, and a server that has nothing to do closes at once. A client that
             // takes nothing any more has ended this direction itself.
+            let patience = if matches!(end, End::ClientGone) { pace.gone } else { pace.goodbye };
             match is_down {
                 true => end,
                 false => tokio::select! {
                     biased;
                     why = &mut cut => End::Cut(why),
-                    _ = timeout(pace.goodbye, downward) => end,
+                    _ = timeout(patience, downward) => end,
                 },
             }
         } else {

@@ -206,7 +206,12 @@ impl World {
     pub(crate) fn paced(options: &str, change: impl FnOnce(&mut Pace)) -> Self {
         let patience = Duration::from_secs(10);
         // It looks more often than the product does, and no less long.
-        let mut pace = Pace { look: Duration::from_millis(20), looks: 500, ..Pace::of(patience) };
+        let mut pace = Pace {
+            look: Duration::from_millis(20),
+            looks: 500,
+            gone: Duration::from_millis(200),
+            ..Pace::of(patience)
+        };
         change(&mut pace);
         let pki = Pki::new();
         let postgres = Postgres::start(&pki);
