@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use ssh_key::HashAlg;
 use time::{Duration, OffsetDateTime};
 
-use crate::trust::PublicKeys;
+use crate::public_keys::PublicKeys;
 use crate::x509::{self, CaCertificate, Name, Profile, SERIAL_BYTES};
 use crate::{CaError, CaKind, names, ssh};
 

@@ -22,7 +22,7 @@ use sallyport_sal::hash;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
-use crate::trust::effective_time;
+use crate::validity::effective_time;
 use crate::{CaError, x509};
 
 /// Keeps these digests apart from every other use of the hash.

@@ -5,7 +5,7 @@ use sallyport_sal::{SalError, SignError};
 use time::OffsetDateTime;
 
 use crate::CaKind;
-use crate::rotation::Phase;
+use crate::phase::Phase;
 
 /// Everything that can go wrong with certificates, sorted by who has to act.
 #[derive(Debug, thiserror::Error)]

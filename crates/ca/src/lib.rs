@@ -31,9 +31,12 @@ mod kind;
 mod login_word;
 mod names;
 mod opening;
+mod phase;
+mod public_keys;
 mod reissue;
 mod ssh;
 mod trust;
+mod validity;
 mod x509;
 
 pub mod jwt;

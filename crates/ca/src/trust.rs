@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal};
 use sallyport_sal::hpke::RecipientPublic;
 use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
-use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::tls::rustls::server::danger::ClientCertVerifier;
 use sallyport_sal::tls::rustls::{self, CertificateError};
 use sallyport_sal::{Suite, hash, tls};
@@ -23,10 +23,13 @@ use crate::chains::{ChainCounts, Chains, Purpose, Remember, Verified};
 use crate::error::Expected;
 use crate::extension::{self, Claims, Mark, Via};
 use crate::x509::{self, CaCertificate, Leaf};
-use crate::{Authority, CaError, CaKind, SKEW_ALLOWANCE, ssh};
+use crate::{Authority, CaError, CaKind, ssh};
 
+pub use crate::phase::RotationStatus;
+pub use crate::public_keys::PublicKeys;
+use crate::validity::effective_time;
 use anchors::{SshCa, check_others, client_verifier, parse_certificates, parse_ssh, roots, server_verifier};
-pub use bundle::{PublicKeys, RotationStatus, TrustBundle};
+pub use bundle::TrustBundle;
 pub(crate) use target::same_name;
 
 /// A cluster's public keys, checked. Cheap to clone; clones share the [memory](Remember) of verified chains.
@@ -442,25 +445,6 @@ impl fmt::Debug for Trust {
             .field("pins", &self.pins())
             .finish_non_exhaustive()
     }
-}
-
-/// The time to validate a path at: now, or the nearer end of the leaf's validity when now is outside by no more than
-/// the allowance.
-pub(crate) fn effective_time(
-    not_before: OffsetDateTime,
-    not_after: OffsetDateTime,
-    now: OffsetDateTime,
-) -> Result<UnixTime, CaError> {
-    if now < not_before - SKEW_ALLOWANCE {
-        return Err(CaError::NotYetValid { valid_after: not_before, now });
-    }
-    if now >= not_after + SKEW_ALLOWANCE {
-        return Err(CaError::Expired { valid_before: not_after, now });
-    }
-    let at = now.clamp(not_before, not_after.max(not_before)).unix_timestamp();
-    let seconds = u64::try_from(at)
-        .map_err(|_| CaError::Malformed { reason: "its validity is out of range".to_owned() })?;
-    Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
 }
 
 /// Whether a certificate (DER) of a user is a machine user's, with which the next one may be asked for. Who holds it is

@@ -8,8 +8,16 @@ use std::process::{Command, Stdio};
 use sallyport_sal::Suite;
 use sallyport_sal::economy::LEDGER_VARIABLE;
 
-use super::{CLUSTER, NODE, Process, Site, Sites, output, with_input, write_private};
+use super::process::Process;
+use super::programs::{output, with_input, write_private};
+use super::site::{Site, Sites};
 use crate::{AtFile, RigError};
+
+/// The node's name.
+pub const NODE: &str = "lab-node";
+
+/// The cluster's name.
+pub const CLUSTER: &str = "lab.test";
 
 /// The one user.
 const USER: &str = "lab";

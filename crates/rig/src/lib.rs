@@ -8,34 +8,30 @@ mod name;
 pub mod namespace;
 pub mod postgres;
 mod process;
+mod programs;
 mod site;
 mod sshd;
 mod talk;
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-pub use cluster::{Cluster, Shape};
+pub use cluster::{CLUSTER, Cluster, NODE, Shape};
 pub use error::{AtFile, RigError};
 pub use name::Name;
 pub use namespace::Namespace;
 use postgres::Postgres;
 pub use process::Process;
+pub use programs::{missing, output, with_input, write_private};
 pub use site::{Site, Sites};
-pub use sshd::Sshd;
+pub use sshd::{CIPHER, KEY_EXCHANGE, Sshd};
 pub use talk::Talk;
 
-/// The node's name.
-pub const NODE: &str = "lab-node";
-/// The cluster's name.
-pub const CLUSTER: &str = "lab.test";
 /// The name that the stock server has in the configuration of `ssh`.
 pub const DIRECT: &str = "direct.lab.invalid";
 
@@ -44,11 +40,6 @@ pub const REGISTERED: &str = "lab-stock";
 
 /// The name of the stock server beside the proxy, through which stock `ssh` may jump.
 pub const BASTION: &str = "bastion.lab.invalid";
-
-/// The key exchange that stock clients and servers are held to: what this cluster and OpenSSH of any age both have.
-pub const KEY_EXCHANGE: &str = "curve25519-sha256";
-/// The cipher that both sides are held to.
-pub const CIPHER: &str = "aes128-gcm@openssh.com";
 
 /// The variable that turns the resident helper off.
 const HELPER: &str = "SALLYPORT_CONNECT";
@@ -265,60 +256,6 @@ pub fn account() -> Result<(String, PathBuf), RigError> {
         nix::unistd::User::from_uid(nix::unistd::geteuid()).map_err(|error| failed(error.to_string()))?;
     let user = user.ok_or_else(|| failed("the account has no name".to_owned()))?;
     Ok((user.name, user.shell))
-}
-
-/// Runs something to its end and gives what it wrote.
-pub fn output(what: &str, command: &mut Command) -> Result<String, RigError> {
-    with_input(what, command, None)
-}
-
-/// The same, with something on its standard input.
-pub fn with_input(what: &str, command: &mut Command, input: Option<&str>) -> Result<String, RigError> {
-    let failed = |said: String| RigError::Failed { what: what.to_owned(), said };
-    command
-        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|source| missing(command, source))?;
-    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        // Who fails early does not read its input; the status tells.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The error of a program that cannot be run.
-#[must_use]
-pub fn missing(command: &Command, source: std::io::Error) -> RigError {
-    RigError::Missing {
-        program: command.get_program().to_string_lossy().into_owned(),
-        source,
-        hint: match command.get_program().to_str() {
-            Some("ssh" | "scp") => {
-                "the lab measures against OpenSSH: install openssh-client and openssh-server"
-            }
-            _ => "the lab starts it",
-        },
-    }
-}
-
-/// Writes a file that only its owner reads.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write_private(path: &Path, text: &str) -> Result<(), RigError> {
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .at("write", path)?;
-    file.write_all(text.as_bytes()).at("write", path)
 }
 
 /// A port of TCP that nobody has, below those that the kernel gives to connections by itself (`ip_local_port_range`): one of

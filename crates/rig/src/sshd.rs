@@ -4,8 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{CIPHER, Cluster, KEY_EXCHANGE, Process, Site, output, write_private};
+use super::cluster::Cluster;
+use super::process::Process;
+use super::programs::{output, write_private};
+use super::site::Site;
 use crate::{AtFile, RigError};
+
+/// The key exchange that stock clients and servers are held to: what this cluster and OpenSSH of any age both have.
+pub const KEY_EXCHANGE: &str = "curve25519-sha256";
+
+/// The cipher that both sides are held to.
+pub const CIPHER: &str = "aes128-gcm@openssh.com";
 
 /// Where Debian and others keep it; `sshd` demands to be started by an absolute path.
 const PLACES: [&str; 4] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/usr/bin/sshd"];

@@ -26,6 +26,8 @@ struct File {
     defined: BTreeSet<String>,
     /// Names that it brings in, and from where.
     brought: BTreeMap<String, Names>,
+    /// Those that it brings in for itself, and does not hand on.
+    own: BTreeSet<String>,
     /// Modules of which it brings in everything.
     globs: Vec<Names>,
     /// Paths in its code, and names without one.
@@ -91,7 +93,19 @@ fn items(stream: TokenStream, module: &Names, file: &mut File) {
             TokenTree::Ident(word) if *word == "use" => {
                 let end =
                     (at..tokens.len()).find(|at| is_punct(tokens.get(*at), ';')).unwrap_or(tokens.len());
-                brings(tokens.get(at + 1..end).unwrap_or_default(), &Vec::new(), module, file);
+                let mut tree = File { module: file.module.clone(), ..File::default() };
+                brings(tokens.get(at + 1..end).unwrap_or_default(), &Vec::new(), module, &mut tree);
+                let before = tokens.get(..at).and_then(<[TokenTree]>::last);
+                let is_public = match before {
+                    Some(TokenTree::Ident(word)) => *word == "pub",
+                    Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Parenthesis,
+                    _ => false,
+                };
+                if !is_public {
+                    file.own.extend(tree.brought.keys().cloned());
+                }
+                file.brought.extend(tree.brought);
+                file.globs.extend(tree.globs);
                 at = end + 1;
                 continue;
             }
@@ -311,8 +325,9 @@ fn tied(files: &BTreeMap<String, File>) -> Imports {
             }
         };
         file.paths.iter().for_each(|path| take(path));
-        // What is only handed on is not taken.
-        file.brought.iter().filter(|(name, _)| file.alone.contains(*name)).for_each(|(_, path)| take(path));
+        // What is only handed on is not taken. A name may stand in the text of a format alone.
+        let is_taken = |name: &String| file.own.contains(name) || file.alone.contains(name);
+        file.brought.iter().filter(|(name, _)| is_taken(name)).for_each(|(_, path)| take(path));
         for glob in &file.globs {
             for alone in file.alone.iter().filter(|alone| !file.defined.contains(*alone)) {
                 take(&[glob.as_slice(), std::slice::from_ref(alone)].concat());
@@ -343,11 +358,14 @@ mod tests {
     #[test]
     fn names_are_followed_to_the_file_that_defines_them() {
         let found = between(&[
-            ("lib.rs", "mod a; mod b; pub use b::Thing;"),
-            ("a.rs", "use crate::Thing; fn f(_: Thing) { crate::b::make::<u8>(); }"),
-            ("b.rs", "pub struct Thing; pub fn make<T>() {}"),
+            ("lib.rs", "mod a; mod b; pub use b::{ONE, Thing};"),
+            (
+                "a.rs",
+                "use crate::{ONE, Thing}; fn f(_: Thing) { crate::b::make::<u8>(); format!(\"{ONE}\"); }",
+            ),
+            ("b.rs", "pub struct Thing; pub const ONE: u8 = 1; pub fn make<T>() {}"),
         ]);
-        assert_eq!(found, [r#"a.rs b.rs {"Thing", "make"}"#]);
+        assert_eq!(found, [r#"a.rs b.rs {"ONE", "Thing", "make"}"#]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use sallyport_sal::hpke::RecipientPublic;
 use serde::{Deserialize, Serialize};
 
-use crate::rotation::Phase;
+use crate::phase::RotationStatus;
+use crate::public_keys::PublicKeys;
 use crate::{Authority, CaError, CaKind};
 
 /// A cluster's public keys as plain text, for files and the API. [`super::Trust::from_bundle`] checks it.
@@ -33,39 +34,6 @@ pub struct TrustBundle {
     /// Where the rotation of each CA stands; one that is not named stands by and was never rotated.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rotations: BTreeMap<CaKind, RotationStatus>,
-}
-
-/// Public keys of one CA, the one in use first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PublicKeys {
-    /// OpenSSH public key lines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ssh: Vec<String>,
-    /// PEM certificates.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tls: Vec<String>,
-    /// JSON Web Keys.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub jwt: Vec<String>,
-}
-
-impl PublicKeys {
-    /// Adds those of another set behind its own.
-    pub fn extend(&mut self, more: Self) {
-        self.ssh.extend(more.ssh);
-        self.tls.extend(more.tls);
-        self.jwt.extend(more.jwt);
-    }
-}
-
-/// Where the rotation of a CA stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RotationStatus {
-    /// How many rotations were begun.
-    pub generation: u64,
-    /// The phase in force.
-    pub phase: Phase,
 }
 
 impl TrustBundle {

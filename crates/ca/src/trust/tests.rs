@@ -22,6 +22,7 @@ use crate::names::{DOMAIN, HostName};
 use crate::tls::{ClientAuth, client_config, refusal, server_config, without_resumption};
 use crate::x509::{Name, Profile, SERIAL_BYTES, Template};
 use crate::{HostRequest, SshOptions, issue_host, issue_user, server_name};
+use sallyport_sal::tls::rustls::pki_types::UnixTime;
 
 /// Passes everything on, and counts the chains.
 #[derive(Debug)]
