@@ -12,9 +12,11 @@ use cedar_policy::{
 use time::OffsetDateTime;
 
 mod databases;
+mod error;
 mod explaining;
 mod holding;
 mod joining;
+mod kept_out;
 mod locking;
 
 use crate::compile::{CompiledRole, compile};
@@ -24,37 +26,10 @@ use crate::role::{DEFAULT_SESSION_TTL, LoginMatcher, Role, TTL_RANGE, TraitRef, 
 use crate::{HostRole, Identity, Labels, Lock, Login, Node, Principal, RoleName, SessionPolicy, Traits};
 
 pub use databases::DatabaseChoices;
+pub use error::PolicyError;
 pub use explaining::Explanation;
 pub use joining::JoinTarget;
-use locking::kept_out;
-
-/// Why roles cannot be compiled.
-#[derive(Debug, thiserror::Error)]
-pub enum PolicyError {
-    /// A regular expression that was accepted when the role was written is not valid here.
-    #[error("role {role:?}: {pattern:?} is not a regular expression: {problem}")]
-    Regex {
-        /// The role.
-        role: String,
-        /// The expression.
-        pattern: String,
-        /// What the library says.
-        problem: String,
-    },
-    /// A compiled role does not fit the schema: a fault of this crate, not of the role.
-    #[error("a compiled role does not fit the policy schema: {0}")]
-    Internal(String),
-}
-
-impl PolicyError {
-    pub(crate) fn regex(role: &RoleName, pattern: &str, error: &regex::Error) -> Self {
-        Self::Regex { role: role.to_string(), pattern: pattern.to_owned(), problem: error.to_string() }
-    }
-
-    pub(crate) fn internal(problem: &str) -> Self {
-        Self::Internal(problem.to_owned())
-    }
-}
+use kept_out::kept_out;
 
 /// All roles of a cluster, compiled. Making one is the expensive part; share it.
 #[derive(Debug)]

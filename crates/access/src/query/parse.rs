@@ -11,8 +11,8 @@
 //! text     = LITERAL | "id" | "name" | "version" | "os_user" | "kind" | "labels" "[" LITERAL "]" | "labels" "." WORD
 //! ```
 
+use super::expression::{DEEPEST_QUERY, Expression, LONGEST_QUERY_BYTES, QueryError, Test, Text};
 use super::token::{Token, tokens};
-use super::{DEEPEST_QUERY, Expression, LONGEST_QUERY_BYTES, QueryError, Test, Text};
 
 const FIELDS: &str = "id, name, version, os_user, kind, online, logins, labels[\"KEY\"]";
 const METHODS: &str = "startsWith, endsWith, contains or matches";

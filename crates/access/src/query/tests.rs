@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
+use super::expression::{Test, Text};
 use super::*;
+use crate::{Labels, Login};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().copied().collect()

@@ -1,6 +1,6 @@
 //! The words of a query.
 
-use super::QueryError;
+use super::expression::QueryError;
 
 /// One word.
 #[derive(Debug, Clone, PartialEq, Eq)]

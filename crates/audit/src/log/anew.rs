@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sallyport_sal::{PublicKey, Signer};
 use time::OffsetDateTime;
 
-use super::chain::{CHECKPOINTS, Record, lines, segments};
+use super::chain::{CHECKPOINTS, Record, first_of, lines, segments};
 use super::checkpoint::{BEGINNING, Beginning, Checkpoint, Head};
 
 /// How the name of a directory begins that holds a log that was set aside.
@@ -53,10 +53,7 @@ pub(super) fn holds(directory: &Path, key: &PublicKey, head: &Head) -> io::Resul
         return Ok(true);
     }
     let paths = segments(directory)?;
-    let within = paths
-        .iter()
-        .rev()
-        .find(|path| super::writer::first_of(path).is_some_and(|first| first <= head.sequence));
+    let within = paths.iter().rev().find(|path| first_of(path).is_some_and(|first| first <= head.sequence));
     let Some(path) = within else { return Ok(false) };
     let mut chained: Option<Record> = None;
     let mut found = false;

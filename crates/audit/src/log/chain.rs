@@ -386,3 +386,8 @@ fn check_line(line: &Line, file: &str, number: u64, found: &mut Verification) ->
     found.head = right.hash;
     None
 }
+
+/// The first number of a file, from its name.
+pub(super) fn first_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
+}

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::chain::{Filter, PREFIX, Record, SUFFIX, parse_line, segments};
+use super::chain::{Filter, Record, first_of, parse_line, segments};
 
 /// Bytes that are looked at for one piece, however few records in them match: what reads for many takes turns.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -90,14 +90,10 @@ impl Cursor {
     }
 }
 
-/// The first number of a file, from its name.
-fn first_of(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::chain::{PREFIX, SUFFIX};
 
     #[test]
     fn pieces_make_up_the_whole_across_files_and_stop_at_the_last() {

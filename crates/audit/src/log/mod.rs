@@ -11,6 +11,7 @@ mod anew;
 mod chain;
 mod checkpoint;
 mod cursor;
+mod error;
 mod reserve;
 mod writer;
 
@@ -18,4 +19,5 @@ pub use anew::{Break, SetAside, repair};
 pub use chain::{Filter, Problem, Record, Verification, parse_line, verify, verify_against};
 pub use checkpoint::{Checkpoint, Head, NotAHead};
 pub use cursor::Cursor;
-pub use writer::{AuditLog, LogError, Opened, Repair};
+pub use error::LogError;
+pub use writer::{AuditLog, Opened, Repair};

@@ -1,5 +1,6 @@
 //! The one writer of the log: a thread that commits many events with one write and one sync.
 
+mod command;
 mod thread;
 
 use std::fmt;
@@ -16,50 +17,18 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::Cursor;
 use super::anew::{self, Break};
-use super::chain::{Filter, PREFIX, Record, SUFFIX, Verification, lines, segments, verify_against};
+use super::chain::{Filter, Record, Verification, first_of, lines, segments, verify_against};
 use super::checkpoint::{Beginning, Checkpoint, Head};
+use super::error::{LogError, failed};
 use crate::Event;
+pub use command::Repair;
+use command::{Answer, Command};
 use thread::Writer;
 
 /// Batches that may wait for the writer.
 const QUEUE: usize = 4096;
 /// Records that a follower may be behind before it has to read the files.
 const FOLLOW: usize = 4096;
-
-/// Why events cannot be written.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum LogError {
-    /// The disk.
-    #[error("the audit log cannot be written: {path}: {problem}")]
-    Io {
-        /// The file or directory.
-        path: String,
-        /// What the system says.
-        problem: String,
-    },
-    /// There is no room on the disk. Nothing of what was to be appended is in the log.
-    #[error("the disk of the audit log is full ({path}): make room on it")]
-    Full {
-        /// The file.
-        path: String,
-    },
-    /// The log does not fit together; nothing is appended to it, and nothing of it is cut off.
-    #[error(
-        "the audit log is broken: {0}; nothing was changed. To set the log aside, every byte of it, and go on in a new one: sallyport \
-         admin audit repair --data-dir DIR"
-    )]
-    Broken(String),
-    /// The writer has stopped.
-    #[error("the audit log is closed")]
-    Closed,
-}
-
-/// What was mended when the log was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repair {
-    /// Bytes of an unfinished record that were cut off.
-    pub bytes: u64,
-}
 
 /// The log, open for writing. Clones share it.
 #[derive(Clone)]
@@ -91,14 +60,6 @@ impl fmt::Debug for AuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuditLog").field("directory", &self.shared.directory).finish_non_exhaustive()
     }
-}
-
-type Answer = oneshot::Sender<Result<(), LogError>>;
-
-enum Command {
-    Append { events: Vec<Event>, urgent: bool, answer: Answer },
-    Checkpoint(Answer),
-    Close(Answer),
 }
 
 impl AuditLog {
@@ -288,16 +249,4 @@ impl AuditLog {
             Some(Beginning::Unreadable) | None => 0,
         })
     }
-}
-
-/// The first number of a file, from its name.
-pub(super) fn first_of(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
-}
-
-fn failed(path: &Path, error: &io::Error) -> LogError {
-    if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return LogError::Full { path: path.display().to_string() };
-    }
-    LogError::Io { path: path.display().to_string(), problem: error.to_string() }
 }

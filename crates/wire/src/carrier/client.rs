@@ -3,8 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use quinn::crypto::rustls::QuicClientConfig;
@@ -13,6 +12,7 @@ use quinn::udp::UdpSocketState;
 use quinn::{ClientConfig, Connecting, Connection, Endpoint, TokioRuntime, ZeroRttAccepted};
 use tracing::debug;
 
+use super::address::unspecified;
 use super::{Answer, CarrierError, Stream, endpoint, transport};
 
 /// What the kernel may hold for a connection's socket, as far as it allows (`net.core.rmem_max`).
@@ -107,22 +107,5 @@ fn make_room(socket: &UdpSocket) {
         .and_then(|state| state.set_recv_buffer_size(socket.into(), BUFFER_BYTES));
     if let Err(error) = set {
         debug!(%error, "buffer of the UDP socket not set");
-    }
-}
-
-/// From where packets to `server` would leave now. Nothing is sent.
-///
-/// # Errors
-/// When there is no way there.
-pub(super) fn local_address(server: SocketAddr) -> io::Result<IpAddr> {
-    let socket = UdpSocket::bind(unspecified(server))?;
-    socket.connect(server)?;
-    socket.local_addr().map(|address| address.ip())
-}
-
-fn unspecified(server: SocketAddr) -> SocketAddr {
-    match server.ip() {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     }
 }

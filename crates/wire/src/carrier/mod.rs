@@ -10,6 +10,7 @@
 //! * A connection has one stream, which the client opens. Others, and datagrams, are refused.
 //! * Congestion control is our own, and goes by the path's rate (`congestion`).
 
+mod address;
 mod client;
 mod congestion;
 mod early;
@@ -21,7 +22,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::local_address;
+use address::local_address;
 pub use client::{Begun, Handshake, connect, connect_early};
 use congestion::RateBasedConfig;
 pub use early::Answer;

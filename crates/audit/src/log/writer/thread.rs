@@ -14,10 +14,11 @@ use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, watch};
 use uuid::Uuid;
 
-use super::{Answer, Command, LogError, Repair, failed};
+use super::command::{Answer, Command, Repair};
 use crate::Event;
 use crate::log::chain::{CHECKPOINTS, PREFIX, Record, SUFFIX, lines, segments};
 use crate::log::checkpoint::{Beginning, Checkpoint, Head};
+use crate::log::error::{LogError, failed};
 use crate::log::reserve::Reserve;
 
 /// A file of the log is closed at this size.
