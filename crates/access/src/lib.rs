@@ -32,8 +32,8 @@ pub use newcomer::Bounds;
 pub use node::{Node, NodeKind, OpenSshServer, ServerTrust};
 pub use options::Options;
 pub use permit::{
-    ApiPermit, Forwarding, JoinMode, JoinPermit, Permit, RecordAt, RecordPolicy, RecordingMode, Refusal,
-    SessionOptions,
+    ApiPermit, Forwarding, JoinMode, JoinPermit, Permit, RecordAt, RecordInput, RecordPolicy, RecordingMode,
+    Refusal, SessionOptions,
 };
 pub use policy::{DatabaseChoices, Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError};
 pub use query::{Query, QueryError};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::database::{DatabaseOptions, DatabaseUserMode};
-use crate::permit::{Forwarding, RecordAt, RecordPolicy, RecordingMode, SessionOptions};
+use crate::permit::{Forwarding, RecordAt, RecordInput, RecordPolicy, RecordingMode, SessionOptions};
 use crate::role::{DEFAULT_MAX_SESSIONS, DEFAULT_SESSION_TTL, TTL_RANGE};
 use crate::yaml::{self, Problems, Section};
 
@@ -30,6 +30,8 @@ pub struct Options {
     pub record_session: Option<RecordPolicy>,
     /// Where sessions are recorded. Default by the node, afterwards sent on.
     pub session_recording: Option<RecordingMode>,
+    /// What is on record of what comes from the client. Default its number of bytes and their hash.
+    pub record_input: Option<RecordInput>,
     /// Whether files that pass by SFTP are hashed for the recording. Default no.
     pub hash_files: Option<bool>,
     /// Silence after which a client is disconnected. Default none.
@@ -102,7 +104,7 @@ impl UnseenSql {
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 21] = [
+pub(crate) const KEYS: [&str; 22] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -111,6 +113,7 @@ pub(crate) const KEYS: [&str; 21] = [
     "ssh_file_copy",
     "record_session",
     "session_recording",
+    "record_input",
     "hash_files",
     "client_idle_timeout",
     "max_session_duration",
@@ -166,6 +169,11 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
             problems,
         ),
         session_recording: side.choice("session_recording", &MODES, problems),
+        record_input: side.choice(
+            "record_input",
+            &[RecordInput::Hash, RecordInput::Full].map(|one| (one.as_str(), one)),
+            problems,
+        ),
         hash_files: side.boolean("hash_files", problems),
         client_idle_timeout: side.duration("client_idle_timeout", second, LONGEST, problems),
         max_session_duration: side.duration("max_session_duration", second, LONGEST, problems),
@@ -221,6 +229,7 @@ impl Options {
             self.ssh_file_copy.map(Into::into),
             self.record_session.map(|policy| policy.as_str().into()),
             self.session_recording.map(|mode| mode_name(mode).into()),
+            self.record_input.map(|one| one.as_str().into()),
             self.hash_files.map(Into::into),
             span(self.client_idle_timeout),
             span(self.max_session_duration),
@@ -251,6 +260,7 @@ impl Options {
             ssh_file_copy: Some(said.ssh_file_copy),
             record_session: Some(said.record_session),
             session_recording: Some(said.recording),
+            record_input: Some(said.record_input),
             hash_files: Some(said.hash_files),
             client_idle_timeout: said.client_idle_timeout,
             max_session_duration: said.max_session_duration,
@@ -294,6 +304,7 @@ impl Options {
             (one, other) => one.or(other),
         };
         // What is asked for here is more to be recorded, or an end: saying yes is the stricter.
+        self.record_input = self.record_input.max(other.record_input);
         self.hash_files = self.hash_files.max(other.hash_files);
         self.disconnect_expired_cert = self.disconnect_expired_cert.max(other.disconnect_expired_cert);
         self.client_idle_timeout = least(self.client_idle_timeout, other.client_idle_timeout);
@@ -361,6 +372,7 @@ pub(crate) fn merge<'o>(options: impl Iterator<Item = &'o Options>, cluster: &Op
         ssh_file_copy: said.ssh_file_copy.or(cluster.ssh_file_copy).unwrap_or(true),
         record_session: said.record_session.or(cluster.record_session).unwrap_or(RecordPolicy::BestEffort),
         recording: said.session_recording.or(cluster.session_recording).unwrap_or_default(),
+        record_input: said.record_input.or(cluster.record_input).unwrap_or_default(),
         hash_files: said.hash_files.or(cluster.hash_files).unwrap_or(false),
         client_idle_timeout: said.client_idle_timeout.or(cluster.client_idle_timeout),
         max_session_duration: said.max_session_duration.or(cluster.max_session_duration),

@@ -29,6 +29,27 @@ impl RecordPolicy {
     }
 }
 
+/// What is on record of what comes from the client of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum RecordInput {
+    /// Without a terminal how many bytes came and their SHA-256; at a terminal nothing, since passwords are typed there.
+    #[default]
+    Hash,
+    /// All of it, passwords among it. Of SFTP there are the operations, as ever.
+    Full,
+}
+
+impl RecordInput {
+    /// As roles write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// Which directions of forwarding are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forwarding {
@@ -143,6 +164,8 @@ pub struct SessionOptions {
     pub record_session: RecordPolicy,
     /// Where sessions are recorded.
     pub recording: RecordingMode,
+    /// What is on record of what comes from the client.
+    pub record_input: RecordInput,
     /// Whether files that pass by SFTP are hashed for the recording.
     pub hash_files: bool,
     /// Silence after which the client is disconnected.

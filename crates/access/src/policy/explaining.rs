@@ -105,6 +105,7 @@ fn show_options(options: &SessionOptions) -> String {
         format!("ssh_file_copy {}", options.ssh_file_copy),
         format!("record_session {}", options.record_session.as_str()),
         format!("session_recording {}", options.recording.as_str()),
+        format!("record_input {}", options.record_input.as_str()),
         format!("hash_files {}", options.hash_files),
         format!("max_sessions {}", options.max_sessions),
         format!("client_idle_timeout {}", span(options.client_idle_timeout)),

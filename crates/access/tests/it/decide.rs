@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use sallyport_access::{
     Forwarding, HostId, HostRole, JoinMode, JoinTarget, Labels, Lock, Login, Node, NodeKind, NodeName,
-    Policies, Principal, RecordPolicy, Role, RoleName, SessionPolicy, Verb, role,
+    Policies, Principal, RecordInput, RecordPolicy, Role, RoleName, SessionPolicy, Verb, role,
 };
 use uuid::Uuid;
 
@@ -372,11 +372,12 @@ fn the_strictest_of_the_new_options_counts_and_the_cluster_fills_in() {
             "a",
             &format!("{{{everywhere}, options: {{port_forwarding: local, session_recording: node-sync}}}}"),
         ),
+        role("c", &format!("{{{everywhere}, options: {{record_input: hash}}}}")),
         role(
             "b",
             &format!(
                 "{{{everywhere}, options: {{port_forwarding: remote, session_recording: proxy, hash_files: true, \
-                 require_login_word: true}}}}"
+                 record_input: full, require_login_word: true}}}}"
             ),
         ),
     ];
@@ -396,6 +397,15 @@ fn the_strictest_of_the_new_options_counts_and_the_cluster_fills_in() {
     assert_eq!(both.recording.as_str(), "proxy-sync");
     assert!(both.hash_files && both.require_login_word && !decide(&["a"]).require_login_word);
     assert_eq!(both.max_session_duration, Some(Duration::from_secs(8 * 3600)));
+    assert_eq!(
+        decide(&["a", "b", "c"]).record_input,
+        RecordInput::Full,
+        "of several, the one that records more"
+    );
+    assert_eq!(
+        (decide(&["a"]).record_input, decide(&["c"]).record_input),
+        (RecordInput::Hash, RecordInput::Hash)
+    );
     assert_eq!(decide(&["a"]).recording.as_str(), "node-sync", "what a role says beats the cluster's policy");
 }
 

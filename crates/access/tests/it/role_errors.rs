@@ -30,6 +30,7 @@ spec:
     max_session_ttl: 30s
     forward_agent: 'maybe'
     record_session: always
+    record_input: all
     max_sessions: 0
 ",
     );
@@ -46,7 +47,8 @@ spec:
         "role:18:22: spec.options.max_session_ttl: \"30s\": is out of range; write a time from 1m to 7d",
         "role:19:20: spec.options.forward_agent: expected true or false, got text; write true or false, without quotes",
         "role:20:21: spec.options.record_session: \"always\": is not one of the choices; write one of strict, best_effort",
-        "role:21:19: spec.options.max_sessions: \"0\": is out of range; write a whole number from 1 to 10000",
+        "role:21:19: spec.options.record_input: \"all\": is not one of the choices; write one of hash, full",
+        "role:22:19: spec.options.max_sessions: \"0\": is out of range; write a whole number from 1 to 10000",
     ];
     for line in expected {
         assert!(text.contains(line), "missing: {line}\nin:\n{text}");

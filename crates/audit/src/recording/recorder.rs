@@ -393,10 +393,22 @@ impl Recorder {
     /// # Errors
     /// Under the strict policy, why it cannot be recorded: the session must end. Under best effort never.
     pub async fn output(&self, bytes: Bytes) -> Result<(), RecordingError> {
+        self.pieces(bytes, Body::Output).await
+    }
+
+    /// Records input.
+    ///
+    /// # Errors
+    /// As [`Recorder::output`].
+    pub async fn input(&self, bytes: Bytes) -> Result<(), RecordingError> {
+        self.pieces(bytes, Body::Input).await
+    }
+
+    async fn pieces(&self, bytes: Bytes, body: fn(Bytes) -> Body) -> Result<(), RecordingError> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(PIECE_BYTES));
-            self.body(Body::Output(piece)).await?;
+            self.body(body(piece)).await?;
         }
         Ok(())
     }

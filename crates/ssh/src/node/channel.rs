@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_access::SessionId;
-use sallyport_access::permit::{Permit, RecordAt, RecordPolicy};
+use sallyport_access::permit::{Permit, RecordAt, RecordInput, RecordPolicy};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
@@ -30,6 +30,9 @@ pub(super) const GOODBYE: Duration = Duration::from_secs(1);
 /// Why a session that has to be recorded does not begin where it could undo that.
 const OWN_ACCOUNT: &str = "this session has to be recorded, and the node runs as the account that the session would have, which \
     could remove the recording; an administrator may run the node as root, or apart from its users' accounts";
+
+/// What a person reads before what they type or send is recorded.
+pub(super) const INPUT_RECORDED: &str = "what you type or send in this session is recorded, passwords among it, and is played back to those who may see recordings";
 
 /// What a channel asks to start.
 pub(super) struct Wanted {
@@ -114,7 +117,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let how = How {
         policy: options.record_session,
         mode: options.recording,
-        input: server.config.record_input,
+        input: options.record_input,
         told_by_proxy: shared.info.told_by_proxy,
     };
     if how.policy == RecordPolicy::Strict && how.mode.at != RecordAt::Off && place.reaches_records() {
@@ -138,6 +141,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         server.live.enter(Entry::new(about, owner, record.place(), inbox, hub.clone()))
     });
 
+    notify(&door, record.has_input().then(|| INPUT_RECORDED.to_owned())).await;
     notify(&door, wanted.notice).await;
     let mut environment = variables(&door, &record, wanted.variables);
     let mut display = wanted.display;
@@ -273,6 +277,9 @@ fn announce(record: &Record, request: &Asked, permit: &Permit, door: &Door) {
         .field("rule", permit.rule());
     if let Some(command) = &about.command {
         start = start.field("command", command.as_str());
+    }
+    if record.has_input() {
+        start = start.field("record_input", RecordInput::Full.as_str());
     }
     record.emit(start);
     if let Some(command) = &about.command {

@@ -21,8 +21,6 @@ pub struct NodeConfig {
     /// Variables that clients may set: names, or beginnings of names ended by `*`. Default: language, terminal and
     /// colour. What a dynamic linker or shell obeys does not belong here.
     pub accept_env: Vec<String>,
-    /// Record what users type as well. Off by default, and best left off: typed passwords would be in it.
-    pub record_input: bool,
     /// How long a client may take to authenticate. Default 30 s, range 1 s to 10 min.
     pub login_timeout: Duration,
     /// Authentication attempts on one connection. Default 10: an agent that holds several keys tries them all.
@@ -64,7 +62,6 @@ impl Default for NodeConfig {
             accept_env: ["LANG", "LANGUAGE", "LC_*", "COLORTERM", "NO_COLOR", "TERM"]
                 .map(str::to_owned)
                 .into(),
-            record_input: false,
             login_timeout: Duration::from_secs(30),
             max_auth_attempts: 10,
             keepalive_interval: Duration::from_secs(15),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use data_encoding::HEXLOWER;
-use sallyport_access::permit::{RecordAt, RecordPolicy, RecordingMode};
+use sallyport_access::permit::{RecordAt, RecordInput, RecordPolicy, RecordingMode};
 use sallyport_audit::recording::{self, Body, Recorders, RecordingError, SessionMetadata, SyncBounds};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_sal::hash::Sha256;
@@ -43,8 +43,8 @@ pub(super) struct How {
     pub(super) policy: RecordPolicy,
     /// Who records, and whether the authority has to keep up.
     pub(super) mode: RecordingMode,
-    /// Whether what is typed is recorded.
-    pub(super) input: bool,
+    /// What is on record of what the client sends.
+    pub(super) input: RecordInput,
     /// Whether the client's address is a proxy's word.
     pub(super) told_by_proxy: bool,
 }
@@ -92,6 +92,11 @@ impl Record {
     pub(super) fn given(&self) -> Option<(u64, String)> {
         let given = self.given.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some((given.bytes, HEXLOWER.encode(&given.hash.clone().finish())))
+    }
+
+    /// Whether what the client sends is recorded itself. Of files the operations are.
+    pub(super) fn has_input(&self) -> bool {
+        self.how.input == RecordInput::Full && self.how.mode.at != RecordAt::Off && self.about.kind != "sftp"
     }
 
     pub(super) fn about(&self) -> &SessionMetadata {
@@ -202,7 +207,10 @@ impl Tap for Record {
                 None => Ok(()),
                 Some(recorder) => recorder.output(bytes).await.or_else(|error| self.failure(&error)),
             },
-            Happening::Input(bytes) if self.how.input => self.note(Body::Input(bytes)).await,
+            Happening::Input(bytes) if self.has_input() => match self.recorder.read().await.as_ref() {
+                None => Ok(()),
+                Some(recorder) => recorder.input(bytes).await.or_else(|error| self.failure(&error)),
+            },
             // How it ended is what the recording's end says.
             Happening::Input(_) | Happening::Exit(_) => Ok(()),
             Happening::Outlived => {

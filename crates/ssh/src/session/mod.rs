@@ -135,7 +135,7 @@ pub trait Output: Send + Sync {
 pub enum Happening {
     /// Output, either kind: as a person at the terminal would see it.
     Output(Bytes),
-    /// Input. Told to the tap always; recorded only where the operator wants it.
+    /// Input. Told to the tap always; recorded only where a role wants it.
     Input(Bytes),
     /// The terminal's new size.
     Resize(Size),

@@ -95,6 +95,7 @@ pub(crate) struct World {
 /// A user's certificate as a test wants it.
 pub(crate) struct Card {
     pub(crate) user: &'static str,
+    pub(crate) roles: Vec<&'static str>,
     pub(crate) logins: Vec<String>,
     pub(crate) issued: OffsetDateTime,
     pub(crate) ttl: time::Duration,
@@ -225,6 +226,7 @@ impl World {
     pub(crate) fn card(&self, user: &'static str) -> Card {
         Card {
             user,
+            roles: vec!["dev"],
             logins: vec![self.own.name.clone()],
             issued: OffsetDateTime::now_utc(),
             ttl: time::Duration::hours(1),
@@ -268,7 +270,7 @@ impl World {
         let identity = Identity {
             principal: Principal::User {
                 name: UserName::new(card.user).unwrap(),
-                roles: vec![RoleName::new("dev").unwrap()],
+                roles: card.roles.iter().map(|role| RoleName::new(*role).unwrap()).collect(),
                 logins: card.logins.iter().map(|login| Login::new(login.as_str()).unwrap()).collect(),
                 traits: Traits::new(),
             },

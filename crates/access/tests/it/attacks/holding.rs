@@ -71,6 +71,7 @@ fn logins_databases_and_sessions_are_held_or_not() {
         role("join", "{allow: {join_sessions: [{roles: [dev], modes: [observer]}]}}"),
         role("join-all", "{allow: {join_sessions: [{roles: ['*'], modes: [observer, peer]}]}}"),
         role("no-root", "{deny: {logins: [root]}}"),
+        role("typed", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_input: full}}"),
     ];
     let all = all(&roles);
     let (ops, logins) = (user("olga", &["ops"], &[]), [("internal.logins", &["root"][..])]);
@@ -78,6 +79,7 @@ fn logins_databases_and_sessions_are_held_or_not() {
         (&["dev"][..], true),
         (&["dev-team"], true),
         (&["strict"], true),
+        (&["typed"], true),
         (&["glob"], false),
         (&["everywhere"], false),
         (&["loose"], false),
@@ -96,6 +98,10 @@ fn logins_databases_and_sessions_are_held_or_not() {
     assert!(!holds(&all, &dave, &user("x", &["dev"], &[("internal.logins", &["web", "root"])])));
     assert!(!holds(&all, &user("joe", &["join"], &[]), &user("x", &["join-all"], &[])));
     assert!(holds(&all, &user("joe", &["join-all"], &[]), &user("x", &["join"], &[])));
+    // Who has what they type recorded gives no role in which it is not.
+    let tina = user("tina", &["typed"], &[]);
+    assert!(holds(&all, &tina, &user("x", &["typed"], &[])));
+    assert!(!holds(&all, &tina, &user("x", &["dev-team"], &[])));
     // What is denied to the one has to be denied to the other.
     let nora = user("nora", &["ops", "no-root"], &[]);
     assert!(!holds(&all, &nora, &user("x", &["dev"], &logins)));

@@ -78,7 +78,7 @@ fn judge_options(options: &SessionOptions, valid_until: OffsetDateTime, moment: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sallyport_access::{Forwarding, RecordPolicy, RecordingMode};
+    use sallyport_access::{Forwarding, RecordInput, RecordPolicy, RecordingMode};
 
     const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
@@ -91,6 +91,7 @@ mod tests {
             ssh_file_copy: true,
             record_session: RecordPolicy::BestEffort,
             recording: RecordingMode::default(),
+            record_input: RecordInput::default(),
             hash_files: false,
             client_idle_timeout: None,
             max_session_duration: None,

@@ -110,6 +110,11 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether what is typed is recorded.
+    pub(super) fn records_input(&self) -> bool {
+        self.record.has_input()
+    }
+
     /// Who takes part.
     pub(in crate::node) fn participants(&self) -> Vec<Participant> {
         self.state().members.values().map(|member| member.who.clone()).collect()

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sallyport_access::permit::{JoinMode, JoinPermit};
 use sallyport_access::{Identity, JoinTarget, SessionId};
+use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
@@ -18,7 +19,7 @@ pub(super) use hub::Hub;
 use hub::Next;
 pub use hub::Participant;
 
-use super::channel::Wanted;
+use super::channel::{INPUT_RECORDED, Wanted};
 use super::door::Door;
 use super::live::Entry;
 use crate::helper::printable;
@@ -96,7 +97,7 @@ pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
         leaving = async {
             // While this waits, the session waits for nothing: the announcement is bounded.
             hub.announce(number, &format!("{user} joined as {}", mode.as_str())).await;
-            seat.watch(&arrived, &welcome(about, mode)).await
+            seat.watch(&arrived, &welcome(about, mode, hub.records_input())).await
         } => leaving,
         leaving = seat.listen(|| {
             let reason = format!("ended by {user}");
@@ -185,12 +186,16 @@ async fn not_any_more(
     }
 }
 
-fn welcome(about: &sallyport_audit::recording::SessionMetadata, mode: JoinMode) -> String {
+fn welcome(about: &SessionMetadata, mode: JoinMode, records_input: bool) -> String {
     let what = format!("the session of {} as {} on {}", about.user, about.login, about.node);
     match mode {
         JoinMode::Observer => format!("[sallyport: you watch {what}; q leaves]\r\n"),
         JoinMode::Peer => {
-            format!("[sallyport: you take part in {what}; what you type goes there; Enter ~ . leaves]\r\n")
+            let more =
+                if records_input { format!("[sallyport: {INPUT_RECORDED}]\r\n") } else { String::new() };
+            format!(
+                "[sallyport: you take part in {what}; what you type goes there; Enter ~ . leaves]\r\n{more}"
+            )
         }
         JoinMode::Moderator => {
             format!("[sallyport: you watch {what}; q leaves, t ends the session]\r\n")

@@ -12,6 +12,7 @@ mod exchange;
 mod files;
 mod forward;
 mod gone;
+mod input;
 mod joining;
 mod keys;
 mod left;

@@ -13,7 +13,7 @@ use sallyport_access::{
 };
 use sallyport_audit::Event;
 use sallyport_audit::event::MemorySink;
-use sallyport_audit::recording::Recorders;
+use sallyport_audit::recording::{Body, Frame, Reader, Recorders};
 use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::hpke;
@@ -109,6 +109,7 @@ pub(crate) struct World {
     pub(crate) sink: Arc<MemorySink>,
     address: std::net::SocketAddr,
     config: PathBuf,
+    recipient: hpke::RecipientKeys,
 }
 
 impl World {
@@ -171,10 +172,10 @@ impl World {
         let recipient = hpke::RecipientKeys::generate(hpke::Kem::X25519).unwrap();
         let directory = cluster.directory.path();
         let recorders = Recorders::open(&directory.join("recordings"), recipient.public()).unwrap();
-        let config = NodeConfig::default();
         let front = cluster.host(NODE, HostRole::OpenSsh);
         let front = HostIdentity::new(&SshKeyPair::from_openssh(&front.private).unwrap(), &front.certificate)
             .unwrap();
+        let config = NodeConfig::default();
         let server = NodeServer::new(config, &front, known.clone(), sink.clone(), recorders);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -201,7 +202,7 @@ impl World {
             address.port()
         );
         let config = openssh_config(&cluster, &user, &hosts);
-        Self { cluster, sshd, server, known, sink, address, config }
+        Self { cluster, sshd, server, known, sink, address, config, recipient }
     }
 
     pub(crate) fn program(&self, name: &str) -> Command {
@@ -230,6 +231,17 @@ impl World {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.cluster.directory.path().join(name)
+    }
+
+    /// What the only recording holds.
+    async fn recording(&self) -> Vec<Frame> {
+        self.event("session.end", |_| true).await;
+        let files: Vec<_> = fs::read_dir(self.path("recordings")).unwrap().map(|one| one.unwrap()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        let mut reader = Reader::open(fs::File::open(files[0].path()).unwrap(), &self.recipient).unwrap();
+        let frames = std::iter::from_fn(|| reader.next_frame().unwrap()).collect();
+        assert!(reader.is_complete(), "{:?}", reader.damage());
+        frames
     }
 
     pub(crate) async fn event(&self, kind: &str, matches: impl Fn(&Event) -> bool) -> Event {
@@ -345,6 +357,28 @@ async fn files_travel_and_every_operation_is_on_record() {
     rsync.args(["-a", "-e", &shell]).arg(&sample).arg(remote(&world.path("synced"))).stdin(Stdio::null());
     ok(world.run(rsync).await);
     assert!(fs::read(world.path("synced")).unwrap() == fs::read(&sample).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_is_on_record_here_where_a_role_says_so() {
+    const WARNING: &str = "sallyport: what you type or send in this session is recorded";
+    for (options, recorded) in [("record_input: full", true), ("", false)] {
+        let world = World::new(options).await;
+        let given = world.path("given");
+        fs::write(&given, "echo one\n#secret\n").unwrap();
+        let mut command = world.program("ssh");
+        command.args([NODE, "sh"]).stdin(fs::File::open(&given).unwrap());
+        let output = ok(world.run(command).await);
+        assert_eq!(text(&output.stdout), "one\n", "{options:?}");
+        assert_eq!(text(&output.stderr).starts_with(WARNING), recorded, "{}", text(&output.stderr));
+        let input = world.recording().await.into_iter().filter_map(|frame| match frame.body {
+            Body::Input(bytes) => Some(text(&bytes)),
+            _ => None,
+        });
+        let input: String = input.collect();
+        assert_eq!(input, if recorded { "echo one\n#secret\n" } else { "" }, "{options:?}");
+        world.event("session.end", |end| end.fields.get("input_bytes") == Some(&17.into())).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
