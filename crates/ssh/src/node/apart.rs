@@ -1,9 +1,13 @@
 //! Where clients may not have the node connect to.
 
+mod here;
+
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use tokio::net::{TcpStream, lookup_host};
+
+use here::is_here;
 
 /// Addresses of the cluster's own that a node keeps apart from what it connects to for clients (`ssh -L`, `-D`, `-W`): there they
 /// would come as from the node, past a firewall that lets it through. Default: none.
@@ -39,14 +43,13 @@ impl Apart {
     }
 
     async fn has(&self, address: SocketAddr) -> bool {
-        let ip = address.ip().to_canonical();
-        if self.own_ports.contains(&address.port()) && is_here(ip) {
+        if self.own_ports.contains(&address.port()) && is_here(address) {
             return true;
         }
         for (host, port) in self.named.iter().filter(|(_, port)| *port == address.port()) {
             match lookup_host((host.as_str(), *port)).await {
                 Ok(mut there) => {
-                    if there.any(|there| is_same(there.ip().to_canonical(), ip)) {
+                    if there.any(|there| is_same(there, address)) {
                         return true;
                     }
                 }
@@ -59,13 +62,15 @@ impl Apart {
 }
 
 /// A listener of this machine's may be reached by any of its addresses.
-fn is_same(one: IpAddr, other: IpAddr) -> bool {
-    one == other || (is_here(one) && is_here(other))
-}
-
-/// Whether an address is one of this machine's: only such can be bound.
-fn is_here(ip: IpAddr) -> bool {
-    ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    let scope = |address| match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
+    };
+    let (first, second) = (scope(one), scope(other));
+    // Without its interface a link-local address could be that on any.
+    let scopes = first == second || first == 0 || second == 0;
+    (scopes && one.ip().to_canonical() == other.ip().to_canonical()) || (is_here(one) && is_here(other))
 }
 
 #[cfg(test)]
