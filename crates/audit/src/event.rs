@@ -211,8 +211,8 @@ codes! {
     SessionJoined = "SP2031I", "session.joined";
     /// Somebody who had joined a session left it.
     SessionLeft = "SP2032I", "session.left";
-    /// What a session ran goes on, or may: it was cut or its client has gone, and the node has found processes of it (`processes`), or a
-    /// registered server has not said that its process ended.
+    /// What a session ran goes on, or may: it was cut or its client has gone, and the node has found processes of it (`processes`, at
+    /// most 16, and `processes_more`), or a registered server has not said that its process ended.
     SessionOutlived = "SP2033W", "session.outlived";
 
     /// A session with a database began.

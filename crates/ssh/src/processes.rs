@@ -38,6 +38,22 @@ impl Process {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Self::read)
     }
 
+    /// The children of a process that run.
+    pub(crate) fn children(parent: i32) -> Vec<Self> {
+        // proc_pid_task(5). Each thread has its own.
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let lists: Option<Vec<String>> =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect();
+        let Some(lists) = lists else {
+            // A kernel without CONFIG_PROC_CHILDREN.
+            return Self::running().filter(|process| process.parent == parent).collect();
+        };
+        let numbers = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+        let children = numbers.filter_map(|number| Self::read(number.parse().ok()?));
+        // A number may be another's by now.
+        children.filter(|process| !process.ended && process.parent == parent).collect()
+    }
+
     /// Those that run.
     pub(crate) fn running() -> impl Iterator<Item = Self> {
         Self::all().filter(|process| !process.ended)

@@ -10,7 +10,6 @@ use sallyport_access::Identity;
 use sallyport_access::permit::Permit;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
-use tokio_util::task::TaskTracker;
 
 use super::agent::AgentSocket;
 use super::apart::Apart;
@@ -20,7 +19,7 @@ use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};
 use crate::session::{
-    self, Account, Ended, Input, Output, Ready, Request, Running, ShadowFile, Tap, admission, socket,
+    self, Account, Ended, Ends, Input, Output, Ready, Request, Running, ShadowFile, Tap, admission, socket,
 };
 
 /// This machine and its accounts.
@@ -38,7 +37,7 @@ pub(super) struct Local {
     pub(super) pam_session: bool,
     pub(super) out_of_reach: bool,
     /// What ends sessions that were cut.
-    pub(super) ends: TaskTracker,
+    pub(super) ends: Ends,
     /// Where the person is.
     pub(super) from: Option<IpAddr>,
 }

@@ -50,7 +50,6 @@ use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer};
 use ssh_key::{Certificate, PrivateKey};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
-use tokio_util::task::TaskTracker;
 
 pub use apart::Apart;
 pub use config::NodeConfig;
@@ -61,7 +60,7 @@ pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 
 use crate::capabilities::Sighting;
 use crate::rsa_keys::{self, HostSigner};
-use crate::session::Ready;
+use crate::session::{Ends, Ready};
 use crate::{BoxedStream, Stream};
 use backend::BackEnd;
 use connection::Shared;
@@ -241,7 +240,7 @@ struct Inner {
     next: AtomicU64,
     ended: Notify,
     /// Sessions, and what ends those that were cut: both may last longer than their connection.
-    ends: TaskTracker,
+    ends: Ends,
 }
 
 /// What connections are begun with. Each keeps it to its end.
@@ -311,7 +310,7 @@ impl NodeServer {
             live,
             next: AtomicU64::new(0),
             ended: Notify::new(),
-            ends: TaskTracker::new(),
+            ends: Ends::default(),
         }))
     }
 
@@ -402,7 +401,7 @@ impl NodeServer {
     }
 
     /// Where tasks are counted for which [`NodeServer::drain`] waits.
-    fn ends(&self) -> TaskTracker {
+    fn ends(&self) -> Ends {
         self.0.ends.clone()
     }
 
@@ -449,8 +448,7 @@ impl NodeServer {
         }
         let over = async {
             self.empty().await;
-            self.0.ends.close();
-            self.0.ends.wait().await;
+            self.0.ends.over().await;
         };
         if tokio::time::timeout(CUT_PATIENCE, over).await.is_err() {
             tracing::warn!("what some sessions ran is not known to have ended");

@@ -218,9 +218,15 @@ impl Tap for Record {
                 self.sink.emit(self.event(Code::SessionOutlived).message(message));
                 Ok(())
             }
-            Happening::Left(processes) => {
-                let message = format!("what the session ran goes on: {}", processes.join(", "));
-                let event = self.event(Code::SessionOutlived).message(message);
+            Happening::Left { processes, more } => {
+                let mut message = format!("what the session ran goes on: {}", processes.join(", "));
+                if more > 0 {
+                    message.push_str(&format!(" and {more} more"));
+                }
+                let mut event = self.event(Code::SessionOutlived).message(message);
+                if more > 0 {
+                    event = event.field("processes_more", more);
+                }
                 self.sink.emit(event.field("processes", processes));
                 Ok(())
             }

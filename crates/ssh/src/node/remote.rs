@@ -19,7 +19,6 @@ use sallyport_ca::Trust;
 use ssh_key::{Certificate, HashAlg};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::copying;
@@ -29,9 +28,9 @@ use crate::client::{
     self, ClientError, Connection, Credentials, Display, Endpoint, Extras, NativeExtras, Program,
     RemoteListener, SessionInput, SessionRequest, Settings, WindowSize,
 };
-use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
+use crate::session::{Ended, Ends, Input, Kind, Output, Running, Tap, Terminal};
 use crate::{BoxedStream, Stream};
-use carry::{Files, Server, carry};
+use carry::{CUT_GRACE, Files, Server, carry};
 use lent::{Lent, LentDisplay, agent_of};
 
 /// Longest time from a user's proof to a login on the server.
@@ -125,7 +124,7 @@ pub trait Upstream: Send + Sync + fmt::Debug {
 pub(super) struct Remote {
     pub(super) upstream: Arc<dyn Upstream>,
     /// What ends sessions that were cut.
-    pub(super) ends: TaskTracker,
+    pub(super) ends: Ends,
 }
 
 #[async_trait]
@@ -186,7 +185,7 @@ pub(super) struct RemotePlace {
     connection: OnceCell<Connection>,
     agent: Arc<Lent>,
     display: Arc<Lent>,
-    ends: TaskTracker,
+    ends: Ends,
 }
 
 /// How somebody is logged in on a server.
@@ -200,7 +199,7 @@ struct Way {
 
 impl RemotePlace {
     /// The place of a login on a node that speaks the native protocol, on a proven stream.
-    pub(super) fn native(stream: impl Stream + 'static, settings: Settings, ends: TaskTracker) -> Self {
+    pub(super) fn native(stream: impl Stream + 'static, settings: Settings, ends: Ends) -> Self {
         let (name, agent) = (settings.host.clone(), Arc::<Lent>::default());
         let extras = NativeExtras { agent: Some(agent.clone()), one_of_many: true };
         let connection = client::connect_native_with(stream, settings, extras);
@@ -270,19 +269,23 @@ struct HangUp {
     input: Option<SessionInput>,
     /// The process has been told already.
     told: bool,
-    ends: TaskTracker,
+    ends: Ends,
 }
 
 impl Drop for HangUp {
     fn drop(&mut self) {
         if let (Some(input), Ok(runtime)) = (self.input.take(), tokio::runtime::Handle::try_current()) {
             let told = self.told;
-            self.ends.spawn_on(
+            self.ends.tasks.spawn_on(
                 async move {
-                    if !told {
-                        let _ = input.signal("HUP").await;
-                    }
-                    let _ = input.close().await;
+                    let hang_up = async {
+                        if !told {
+                            let _ = input.signal("HUP").await;
+                        }
+                        let _ = input.close().await;
+                    };
+                    // A server that takes nothing is not waited for.
+                    let _ = timeout(CUT_GRACE * 2, hang_up).await;
                 },
                 &runtime,
             );

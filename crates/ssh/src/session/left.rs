@@ -6,13 +6,15 @@
 //! left alone: `kill_orphans` is there to end it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::process::Child;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::task::TaskTracker;
 
 use super::process::Group;
+use super::sweep::{Seen, Sweeper};
 use super::{Happening, Tap};
 use crate::processes::Process;
 
@@ -54,63 +56,84 @@ struct Left {
 }
 
 impl Left {
-    fn told(&self) -> Vec<String> {
-        let all = self.within.iter().chain(&self.beyond).take(MOST_TOLD);
-        all.map(|process| format!("{} {}", process.pid.as_raw_pid(), process.name())).collect()
+    /// What goes on, if anything does.
+    fn told(&self) -> Option<Happening> {
+        let all = self.within.iter().chain(&self.beyond);
+        let more = all.clone().count().saturating_sub(MOST_TOLD);
+        let told = all.take(MOST_TOLD);
+        let processes: Vec<_> =
+            told.map(|process| format!("{} {}", process.pid.as_raw_pid(), process.name())).collect();
+        (!processes.is_empty()).then_some(Happening::Left { processes, more })
+    }
+}
+
+/// The ends of a node's sessions: tasks that outlast their connections, and the looks at the machine's processes that they share.
+/// Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Ends {
+    pub(crate) tasks: TaskTracker,
+    pub(super) sweeper: Sweeper,
+}
+
+impl Ends {
+    /// Waits until all that were begun are over.
+    pub async fn over(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
 impl Traces {
     /// Looks for what is left. In a session whose number may be another's, nothing counts that does not name this one, unless one of
     /// its processes was there before: while it is, the number is not given again.
-    fn find(&self, reaped: Reaped) -> Left {
-        let mut left = Left::default();
-        for process in Process::running() {
-            if self.number.is_some_and(|number| number.as_raw_pid() == process.session) {
-                left.within.push(process);
-            } else if self.names(&process) {
-                left.beyond.push(process);
-            }
-        }
+    async fn find(&self, sweeper: &Sweeper, reaped: Reaped) -> Left {
+        self.among(&sweeper.running(self.owner).await, reaped)
+    }
+
+    fn among(&self, running: &[Seen], reaped: Reaped) -> Left {
+        let in_session =
+            |seen: &&Seen| self.number.is_some_and(|number| number.as_raw_pid() == seen.process.session);
+        let (mut within, beyond): (Vec<&Seen>, Vec<&Seen>) = running.iter().partition(in_session);
         let known = match reaped {
             Reaped::No => true,
             Reaped::At(None) => false,
-            Reaped::At(Some(at)) => left.within.iter().any(|process| process.started <= at),
+            Reaped::At(Some(at)) => within.iter().any(|seen| seen.process.started <= at),
         };
         if !known {
-            left.within.retain(|process| self.names(process));
+            within.retain(|seen| self.names(seen));
         }
-        left
+        Left {
+            within: within.iter().map(|seen| seen.process).collect(),
+            beyond: beyond.iter().filter(|seen| self.names(seen)).map(|seen| seen.process).collect(),
+        }
     }
 
     /// Whether a process has the session's variable. Other accounts cannot pass their programs off as this session's.
-    fn names(&self, process: &Process) -> bool {
-        process.owner() == Some(self.owner) && self.id.is_some() && process.variable(SESSION) == self.id
+    fn names(&self, seen: &Seen) -> bool {
+        let Some(id) = &self.id else { return false };
+        seen.names.as_ref().is_some_and(|(owner, named)| *owner == self.owner && named == id)
     }
 
     /// Tells what is in the session that it is over. A stopped process has to wake to notice.
-    async fn hang_up(self, reaped: Reaped) {
-        let told = tokio::task::spawn_blocking(move || {
-            for process in self.find(reaped).within {
-                process.send(Signal::HUP);
-                process.send(Signal::CONT);
-            }
-        });
-        let _ = told.await;
+    async fn hang_up(&self, sweeper: &Sweeper, reaped: Reaped) {
+        for process in self.find(sweeper, reaped).await.within {
+            process.send(Signal::HUP);
+            process.send(Signal::CONT);
+        }
     }
 
-    /// Kills what is in the session until nothing is, or the time is over.
-    fn kill(&self, reaped: Reaped) {
+    /// Kills what is in the session until nothing is, or the time is over. What is left then.
+    async fn kill(&self, sweeper: &Sweeper, reaped: Reaped) -> Left {
         let began = Instant::now();
         loop {
-            let within = self.find(reaped).within;
-            if within.is_empty() || began.elapsed() > KILLED {
-                return;
+            let left = self.find(sweeper, reaped).await;
+            if left.within.is_empty() || began.elapsed() > KILLED {
+                return left;
             }
-            for process in within {
+            for process in left.within {
                 process.send(Signal::KILL);
             }
-            std::thread::sleep(AGAIN);
+            sleep(AGAIN).await;
         }
     }
 }
@@ -120,8 +143,13 @@ impl Traces {
 pub(super) fn below(keeper: Pid, traces: &Traces) -> Option<Pid> {
     let keeper = keeper.as_raw_pid();
     let leads = |one: &Process| one.parent == keeper && one.session == one.pid.as_raw_pid();
-    let found = Process::running().filter(|one| leads(one) && traces.names(one));
-    found.min_by_key(|one| one.started).map(|one| one.pid)
+    let names = |one: &Process| {
+        one.owner() == Some(traces.owner) && traces.id.is_some() && one.variable(SESSION) == traces.id
+    };
+    // One look for each session costs much where many end at once, and the keeper knows its children.
+    let children = Process::children(keeper).into_iter();
+    let found = children.filter(|one| leads(one) && names(one)).min_by_key(|one| one.started);
+    found.map(|one| one.pid)
 }
 
 /// Sees to the end of what a session runs that has been hung up. `grace` later nothing of it is left in the kernel's session where
@@ -132,20 +160,21 @@ pub(super) async fn see_out(
     cut: bool,
     grace: Duration,
     tap: Arc<dyn Tap>,
+    sweeper: Sweeper,
 ) {
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let traces = group.traces().clone();
     if let (true, reaped @ Reaped::At(_)) = (cut, group.is_reaped()) {
         // Signals to its group go nowhere any more.
-        traces.clone().hang_up(reaped).await;
+        traces.hang_up(&sweeper, reaped).await;
     }
     if timeout(grace, child.wait()).await.is_ok() {
         group.reaped();
-        if look(&traces, group.is_reaped(), false).await.is_empty() {
+        if traces.find(&sweeper, group.is_reaped()).await.told().is_none() {
             return;
         }
         // The others have as long as it would have had.
-        tokio::time::sleep_until(began + grace).await;
+        sleep_until(began + grace).await;
     } else if cut {
         group.signal(Signal::KILL);
         // What waits for a disk ends when the disk answers, and is told of.
@@ -153,24 +182,13 @@ pub(super) async fn see_out(
             group.reaped();
         }
     }
-    let left = look(&traces, group.is_reaped(), cut).await;
-    if !left.is_empty() {
-        let _ = tap.happened(Happening::Left(left)).await;
+    let reaped = group.is_reaped();
+    let left = if cut { traces.kill(&sweeper, reaped).await } else { traces.find(&sweeper, reaped).await };
+    if let Some(left) = left.told() {
+        let _ = tap.happened(left).await;
     }
     // The runtime reaps the child when it ends; its number is its own until then.
     group.forget();
-}
-
-/// What is left, in words, after what may not be is killed.
-async fn look(traces: &Traces, reaped: Reaped, kills: bool) -> Vec<String> {
-    let traces = traces.clone();
-    let looked = tokio::task::spawn_blocking(move || {
-        if kills {
-            traces.kill(reaped);
-        }
-        traces.find(reaped).told()
-    });
-    looked.await.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -187,7 +205,7 @@ mod tests {
     /// The process, once it leads its session.
     fn seen(child: &std::process::Child) -> Process {
         let pid = i32::try_from(child.id()).unwrap();
-        let began = Instant::now();
+        let began = std::time::Instant::now();
         loop {
             let found = Process::running().find(|one| one.pid.as_raw_pid() == pid && one.session == pid);
             match found {
@@ -198,14 +216,16 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_number_that_is_given_again_is_anothers() {
+    #[tokio::test]
+    async fn a_number_that_is_given_again_is_anothers() {
         let mut child = leader("theirs");
         let process = seen(&child);
         let owner = process.owner().unwrap();
+        let sweeper = Sweeper::default();
+        let running = sweeper.running(owner).await;
         let within = |id: &str, reaped| {
             let traces = Traces { number: Some(process.pid), id: Some(id.to_owned()), owner };
-            traces.find(reaped).within.len()
+            traces.among(&running, reaped).within.len()
         };
         assert_eq!(within("ours", Reaped::No), 1, "until it is reaped the number is its own");
         assert_eq!(within("ours", Reaped::At(Some(process.started))), 1, "it was there before");
@@ -213,9 +233,49 @@ mod tests {
         assert_eq!(within("ours", Reaped::At(None)), 0, "whether it was there is not known");
         assert_eq!(within("theirs", Reaped::At(None)), 1, "it says whose it is");
         let ours = Traces { number: Some(process.pid), id: Some("ours".to_owned()), owner };
-        ours.kill(Reaped::At(Some(process.started - 1)));
+        ours.kill(&sweeper, Reaped::At(Some(process.started - 1))).await;
         assert!(process.is_there() && child.try_wait().unwrap().is_none(), "another's process was killed");
-        ours.kill(Reaped::No);
+        // Until it is waited for it has ended, and runs no more.
+        assert!(ours.kill(&sweeper, Reaped::No).await.within.is_empty());
         child.wait().unwrap();
+    }
+
+    /// What is told of a session, for a test.
+    struct Told(std::sync::Mutex<Vec<Happening>>);
+
+    #[async_trait::async_trait]
+    impl Tap for Told {
+        async fn happened(&self, what: Happening) -> Result<(), super::super::Stop> {
+            self.0.lock().unwrap().push(what);
+            Ok(())
+        }
+    }
+
+    /// Sessions whose commands end at the hang-up, and that leave nothing.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn hundreds_of_sessions_that_end_at_once_share_their_looks() {
+        const SESSIONS: usize = 300;
+        let (ends, told) = (Ends::default(), Arc::new(Told(std::sync::Mutex::default())));
+        let owner = nix::unistd::geteuid().as_raw();
+        let mut sessions = Vec::new();
+        for number in 0..SESSIONS {
+            let id = Some(format!("shared-{number}"));
+            let mut command = tokio::process::Command::new("sleep");
+            let child = command.arg("600").env(SESSION, format!("shared-{number}")).spawn().unwrap();
+            let leader = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
+            sessions.push((child, Group::led(leader, Traces { number: leader, id, owner })));
+        }
+        // They are cut together, as when a node stops.
+        for (_, group) in &mut sessions {
+            group.signal(Signal::KILL);
+        }
+        for (child, group) in sessions {
+            let (tap, sweeper) = (told.clone(), ends.sweeper.clone());
+            ends.tasks.spawn(see_out(child, group, true, Duration::from_secs(60), tap, sweeper));
+        }
+        ends.over().await;
+        assert!(told.0.lock().unwrap().is_empty());
+        let looks = ends.sweeper.looks();
+        assert!((1..=30).contains(&looks), "{looks} looks at all processes for {SESSIONS} sessions");
     }
 }

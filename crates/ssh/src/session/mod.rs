@@ -18,6 +18,7 @@ mod pump;
 mod ready;
 mod shadow;
 pub(crate) mod socket;
+mod sweep;
 mod terminal;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use account::Account;
+pub use left::Ends;
 pub use logins::LoginRecords;
 pub use process::{Helper, Running, start};
 pub(crate) use pump::Early;
@@ -145,8 +147,13 @@ pub enum Happening {
     Exit(Exit),
     /// The session was cut, and the server that it ran on has not said that its process ended.
     Outlived,
-    /// The session was cut or its client has gone, and these processes of it go on: each as its number and its program.
-    Left(Vec<String>),
+    /// The session was cut or its client has gone, and processes of it go on.
+    Left {
+        /// Each as its number and its program, the first of them.
+        processes: Vec<String>,
+        /// How many there are besides.
+        more: usize,
+    },
 }
 
 /// The tap wants the session to end, for this reason.

@@ -139,6 +139,12 @@ impl Group {
         self.reaped.get().map_or(Reaped::No, |at| Reaped::At(*at))
     }
 
+    /// One that this process leads.
+    #[cfg(test)]
+    pub(super) fn led(leader: Option<Pid>, traces: Traces) -> Self {
+        Self { leader, kept: false, reaped: OnceLock::new(), traces }
+    }
+
     /// Nothing is to be sent to the group any more.
     pub(super) fn forget(&mut self) {
         self.leader = None;

@@ -9,10 +9,9 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use super::process::{End, Group, Running};
-use super::{Channel, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap, left};
+use super::{Channel, Ends, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap, left};
 
 /// How long the end of a process waits for its last output to be delivered before the client is told.
 const LAST_OUTPUT: Duration = Duration::from_millis(250);
@@ -67,7 +66,7 @@ pub async fn run<I: Input>(
     input: I,
     output: Arc<dyn Output>,
     tap: Arc<dyn Tap>,
-    ends: &TaskTracker,
+    ends: &Ends,
 ) -> Ended {
     let Running { mut child, mut group, stdin, stdout, stderr, reports, .. } = running;
     let counts = Counts::default();
@@ -143,12 +142,15 @@ pub async fn run<I: Input>(
         }
         Err(early) => {
             group.hang_up();
+            // What writes on finds nobody there, while it is asked why the client has gone.
+            drop((stdout, stderr));
             ended.cut = match early {
                 Early::Cut(reason) => Some(reason),
                 Early::Gone => output.cut_off().await,
             };
             // What ignores the hang-up may not outlive a cut, and what does all the same is told of.
-            ends.spawn(left::see_out(child, group, ended.cut.is_some(), CUT_GRACE, tap));
+            let sweeper = ends.sweeper.clone();
+            ends.tasks.spawn(left::see_out(child, group, ended.cut.is_some(), CUT_GRACE, tap, sweeper));
         }
     }
     ended

@@ -136,7 +136,7 @@ impl Connection {
         self.shared.opening.reached(Phase::Program);
         let door = Door::ssh(write, session.handle(), inbox, self.shared.clone());
         let wanted = wishes.want(kind);
-        self.shared.server.ends.spawn(channel::session(door, wanted).in_current_span());
+        self.shared.server.ends.tasks.spawn(channel::session(door, wanted).in_current_span());
         Ok(())
     }
 

@@ -240,7 +240,7 @@ impl Face {
         let door = self.admit(id, false);
         door.started(lacks);
         shared.opening.reached(Phase::NativeProgram);
-        shared.server.ends.spawn(channel::session(door, wishes.want(kind)).in_current_span());
+        shared.server.ends.tasks.spawn(channel::session(door, wishes.want(kind)).in_current_span());
         Ok(())
     }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use tokio_util::task::TaskTracker;
 
 use super::again::again;
 use super::{HangUp, window};
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
 use crate::node::door::REFUSED_STATUS;
-use crate::session::{Channel, Early, Ended, Exit, Happening, Incoming, Input, Output, Signal, Stop, Tap};
+use crate::session::{
+    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Output, Signal, Stop, Tap,
+};
 use crate::sftp::observe::{Observer, Seen};
 use crate::sftp::passing::Passed;
 
@@ -21,7 +22,7 @@ use crate::sftp::passing::Passed;
 /// group; what has left that, as by setsid(1), is out of its reach.
 const CUT_SIGNALS: [&str; 3] = ["HUP", "TERM", "KILL"];
 /// How long each of them has before the next.
-const CUT_GRACE: Duration = Duration::from_secs(1);
+pub(super) const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// RFC 4254 §6.10's name.
 fn signal_name(signal: Signal) -> Option<String> {
@@ -58,7 +59,7 @@ pub(super) struct Server<'a> {
     /// What people call it.
     pub(super) name: &'a str,
     /// What ends sessions that were cut.
-    pub(super) ends: &'a TaskTracker,
+    pub(super) ends: &'a Ends,
 }
 
 /// Carries a session to its end.
@@ -126,7 +127,7 @@ pub(super) async fn carry(
     if cut.is_some() && runs && !connection.is_native() {
         hang_up.input = None;
         // The client is told at once.
-        ends.spawn(end(to_server, from_server, told));
+        ends.tasks.spawn(end(to_server, from_server, told));
     }
     for operation in carrying.unclosed() {
         if let Err(stop) = carrying.file(operation).await {

@@ -8,11 +8,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_audit::Code;
 use sallyport_ssh::session::{
-    self, Account, Channel, Exit, Gone, Happening, Helper, Incoming, Input, Kind, Output, Ready, Request,
-    Stop, Tap,
+    self, Account, Channel, Ends, Exit, Gone, Happening, Helper, Incoming, Input, Kind, Output, Ready,
+    Request, Stop, Tap,
 };
 use tokio::process::Child;
-use tokio_util::task::TaskTracker;
 
 use crate::world::{World, alive, started, until};
 
@@ -77,31 +76,71 @@ async fn vanish(world: &World, mut client: Child) {
     until("the end of the connection", || (world.server.connections_open() == 0).then_some(())).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn output_that_a_lock_has_cut_off_ends_what_runs() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("number");
-    let helper = Helper {
+fn helper() -> Helper {
+    Helper {
         program: env!("CARGO_BIN_EXE_sallyport-session-helper").into(),
         arguments: vec![sallyport_ssh::helper::ARGUMENT.into()],
-    };
-    let request = Request {
+    }
+}
+
+fn exec(line: String) -> Request {
+    Request {
         account: Account::own().unwrap(),
-        kind: Kind::Exec(format!("(sleep 0.2; echo said) & {}", stubborn(&file)).into_bytes()),
+        kind: Kind::Exec(line.into_bytes()),
         terminal: None,
         environment: Vec::new(),
         hash_files: false,
         kill_orphans: false,
         pam_session: false,
-    };
-    let running = session::start(&request, &Ready::new(helper)).unwrap();
-    let ends = TaskTracker::new();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_a_lock_has_cut_off_ends_what_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("number");
+    let request = exec(format!("(sleep 0.2; echo said) & {}", stubborn(&file)));
+    let running = session::start(&request, &Ready::new(helper())).unwrap();
+    let ends = Ends::default();
     let ended = session::run(running, CutOff, Arc::new(CutOff), Arc::new(CutOff), &ends).await;
     assert_eq!(ended.cut.as_deref(), Some("enough"));
     let number = number(&file).await;
-    ends.close();
-    ends.wait().await;
+    ends.over().await;
     assert!(!alive(number));
+}
+
+/// A client that has gone, of which it is known only when that file is there why.
+struct Asks(std::path::PathBuf);
+
+#[async_trait]
+impl Output for Asks {
+    async fn data(&self, _: Channel, _: Bytes) -> Result<(), Gone> {
+        Err(Gone)
+    }
+    fn consumed(&self, _: usize) {}
+    async fn exited(&self, _: &Exit) -> Result<(), Gone> {
+        Err(Gone)
+    }
+    async fn finished(&self) -> Result<(), Gone> {
+        Err(Gone)
+    }
+    async fn cut_off(&self) -> Option<String> {
+        until("the end of what writes", || self.0.exists().then_some(())).await;
+        None
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_writes_on_finds_nobody_while_it_is_asked_why_the_client_has_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("unread");
+    // A full pipe would hold it.
+    let line = format!("trap '' HUP PIPE; cat /dev/zero 2>/dev/null; echo > {}", file.display());
+    let running = session::start(&exec(line), &Ready::new(helper())).unwrap();
+    let ends = Ends::default();
+    let ended = session::run(running, CutOff, Arc::new(Asks(file)), Arc::new(CutOff), &ends).await;
+    assert_eq!((ended.exit, ended.cut), (None, None));
+    ends.over().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,6 +67,26 @@ async fn what_has_left_a_session_that_is_cut_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_many_that_go_on_it_is_told_how_many_more_there_are() {
+    let world = World::new().await;
+    let line = format!("for n in $(seq 20); do setsid {STUBBORN} & done; wait; exec sleep 1000");
+    let mut client = started(world.ssh(&[], &[line]));
+    let mut lines = lines(&mut client);
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        all.push(number(&mut lines).await);
+    }
+    world.set_locks(&[LOCK]);
+    let told = world.event(&Code::SessionOutlived).await;
+    for pid in all {
+        kill(pid);
+    }
+    assert_eq!(told.fields["processes"].as_array().unwrap().len(), 16, "{told:?}");
+    assert_eq!(told.fields["processes_more"], 4, "{told:?}");
+    assert!(told.message.ends_with(" and 4 more"), "{}", told.message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_goes_on_without_its_client_is_told_of() {
     let world = World::new().await;
     let mut client = started(world.ssh(&[], &[STUBBORN]));
