@@ -53,6 +53,9 @@ pub struct NodeConfig {
     /// Whether the accounts that sessions run as can neither alter nor remove what the node keeps of them. Default: whether
     /// this process is root. Where they can, a session that has to be recorded (`record_session: strict`) does not begin.
     pub out_of_reach: bool,
+    /// How much later than a proxy this server may hear of a lock: for so long a client that is gone may have been cut off by it.
+    /// Default 1 s.
+    pub late_word: Duration,
 }
 
 impl Default for NodeConfig {
@@ -75,6 +78,7 @@ impl Default for NodeConfig {
             apart: Apart::default(),
             pam_session: false,
             out_of_reach: nix::unistd::geteuid().is_root(),
+            late_word: Duration::from_secs(1),
         }
     }
 }

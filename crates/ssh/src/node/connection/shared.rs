@@ -47,9 +47,6 @@ pub(in crate::node) enum Word {
     Theirs,
 }
 
-/// How much later than a proxy this server may hear of a lock. A client that was cut off in between passes for one that left.
-const LATE_WORD: Duration = Duration::from_secs(1);
-
 /// Sessions on one connection of which another server has the say: for as long as memory is there.
 const MOST_SESSIONS_ELSEWHERE: usize = 1000;
 
@@ -386,7 +383,7 @@ impl Shared {
                 }
             }
         };
-        timeout(LATE_WORD, heard).await.ok().flatten()
+        timeout(self.server.config.late_word, heard).await.ok().flatten()
     }
 
     /// The lock that keeps out whoever is on this connection, if one has come.

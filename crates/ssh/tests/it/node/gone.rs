@@ -13,7 +13,7 @@ use sallyport_ssh::session::{
 };
 use tokio::process::Child;
 
-use crate::world::{World, alive, started, until};
+use crate::world::{PATIENCE, World, alive, started, until};
 
 const LOCK: &str =
     "{kind: lock, version: v1, metadata: {name: l}, spec: {target: {user: alice}, message: enough}}";
@@ -145,7 +145,7 @@ async fn what_writes_on_finds_nobody_while_it_is_asked_why_the_client_has_gone()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_heard_of_late_ends_what_runs() {
-    let world = World::new().await;
+    let world = World::with("", |config| config.late_word = PATIENCE).await;
     let (client, number) = running(&world, &world.path("number")).await;
     vanish(&world, client).await;
     world.set_locks(&[LOCK]);
@@ -156,7 +156,7 @@ async fn a_lock_that_is_heard_of_late_ends_what_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_leaves_behind_may_go_on() {
-    let world = World::new().await;
+    let world = World::with("", |config| config.late_word = Duration::ZERO).await;
     let (client, number) = running(&world, &world.path("number")).await;
     vanish(&world, client).await;
     assert_eq!(world.event(&Code::SessionEnd).await.message, "the client went away");

@@ -7,11 +7,36 @@ use std::time::Duration;
 
 use crate::openssh::recorded::{World, text};
 use crate::openssh::rig::{NODE, SshdOptions};
-use crate::world::{accounts, stands_still, until};
+use crate::world::{PATIENCE, accounts, stands_still, until};
 
 /// A world whose sshd logs alice in as this account.
 async fn world_of(account: &Account) -> World {
     World::with("", &SshdOptions::default(), |behind| behind.login.clone_from(&account.0)).await
+}
+
+/// What a client that is gone has left at the server.
+struct Behind {
+    world: World,
+    process: PathBuf,
+    _room: tempfile::TempDir,
+    _account: Account,
+}
+
+/// A client has gone, without a word, from a command that goes on; none where there is no account to run it as. The front door
+/// waits so long to hear of a lock.
+async fn left(late_word: Duration) -> Option<Behind> {
+    if !may_make_accounts() {
+        return None;
+    }
+    let (account, room) = (Account::new(), room());
+    let world = World::with("", &SshdOptions::default(), |behind| {
+        behind.login.clone_from(&account.0);
+        behind.late_word = late_word;
+    })
+    .await;
+    let (client, process) = stubborn(&world, &account, room.path()).await;
+    vanish(&world, client).await;
+    Some(Behind { world, process, _room: room, _account: account })
 }
 
 /// A directory that every account may write to.
@@ -57,13 +82,8 @@ async fn vanish(world: &World, mut client: Child) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_heard_of_late_ends_what_runs_at_the_server() {
-    if !may_make_accounts() {
-        return;
-    }
-    let (account, room) = (Account::new(), room());
-    let world = world_of(&account).await;
-    let (client, process) = stubborn(&world, &account, room.path()).await;
-    vanish(&world, client).await;
+    let Some(left) = left(PATIENCE).await else { return };
+    let (world, process) = (&left.world, &left.process);
     world.lock();
     let ended = world.event("session.end", |event| event.user == "alice").await;
     assert!(ended.message.starts_with("cut off: ") && ended.message.contains("enough"), "{}", ended.message);
@@ -72,13 +92,8 @@ async fn a_lock_that_is_heard_of_late_ends_what_runs_at_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_leaves_behind_at_the_server_may_go_on() {
-    if !may_make_accounts() {
-        return;
-    }
-    let (account, room) = (Account::new(), room());
-    let world = world_of(&account).await;
-    let (client, process) = stubborn(&world, &account, room.path()).await;
-    vanish(&world, client).await;
+    let Some(left) = left(Duration::ZERO).await else { return };
+    let (world, process) = (&left.world, &left.process);
     let ended = world.event("session.end", |event| event.user == "alice").await;
     assert_eq!(ended.message, "the client went away");
     world.server.drain(Duration::ZERO).await;

@@ -67,6 +67,8 @@ pub(crate) struct Behind {
     pub(crate) by: Box<dyn Fn() -> LoginBy + Send + Sync>,
     /// The logins that an agent has signed: the key's id, and whether the agent was forwarded.
     pub(crate) signed: Arc<Mutex<Vec<(String, bool)>>>,
+    /// How much later than a proxy the front door may hear of a lock.
+    pub(crate) late_word: Duration,
 }
 
 impl std::fmt::Debug for Behind {
@@ -145,6 +147,7 @@ impl World {
             login: account(),
             by: Box::new(|| LoginBy::Itself),
             signed: Arc::default(),
+            late_word: NodeConfig::default().late_word,
         };
         change(&mut behind);
         if behind.login != account() {
@@ -172,10 +175,10 @@ impl World {
         let recipient = hpke::RecipientKeys::generate(hpke::Kem::X25519).unwrap();
         let directory = cluster.directory.path();
         let recorders = Recorders::open(&directory.join("recordings"), recipient.public()).unwrap();
+        let config = NodeConfig { late_word: behind.late_word, ..NodeConfig::default() };
         let front = cluster.host(NODE, HostRole::OpenSsh);
         let front = HostIdentity::new(&SshKeyPair::from_openssh(&front.private).unwrap(), &front.certificate)
             .unwrap();
-        let config = NodeConfig::default();
         let server = NodeServer::new(config, &front, known.clone(), sink.clone(), recorders);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
