@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// What the display wants to see, in hexadecimal.
@@ -29,6 +29,18 @@ pub(crate) fn program() -> String {
     format!("python3 -c '{}'", PROGRAM.replace("TRUE", TRUE_COOKIE))
 }
 
+/// The same, with a connection that is kept for as long as it can be: then there is `file`.
+pub(crate) fn program_that_stays(file: &Path) -> String {
+    let stays = format!(
+        "try:\n    line.recv(100)\nexcept OSError:\n    pass\nopen(\"{}\", \"w\").close()\n",
+        file.display()
+    );
+    format!(
+        "python3 -c '{}{stays}'",
+        PROGRAM.replace("TRUE", TRUE_COOKIE).replace("decode())", "decode(), flush=True)")
+    )
+}
+
 /// A display of the client's, and its name. Its cookie is put into a file.
 pub(crate) async fn display(cookies: &Path) -> (TcpListener, String) {
     for number in 200..400 {
@@ -48,11 +60,15 @@ pub(crate) async fn display(cookies: &Path) -> (TcpListener, String) {
 
 /// Welcomes one program; ends with the cookie that it has shown, in hexadecimal.
 pub(crate) fn welcome(listener: TcpListener) -> JoinHandle<String> {
-    tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut setup = vec![0; 12 + 20 + 16];
-        stream.read_exact(&mut setup).await.unwrap();
-        stream.write_all(b"welcome").await.unwrap();
-        setup[32..].iter().map(|byte| format!("{byte:02x}")).collect()
-    })
+    tokio::spawn(async move { welcomed(listener).await.1 })
+}
+
+/// The connection of one program that is welcome, and the cookie that it has shown.
+pub(crate) async fn welcomed(listener: TcpListener) -> (TcpStream, String) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut setup = vec![0; 12 + 20 + 16];
+    stream.read_exact(&mut setup).await.unwrap();
+    stream.write_all(b"welcome").await.unwrap();
+    let cookie = setup[32..].iter().map(|byte| format!("{byte:02x}")).collect();
+    (stream, cookie)
 }
