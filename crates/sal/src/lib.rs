@@ -13,6 +13,7 @@
 //! * [`compatibility`] knows what the software of others can do, and who could not follow a change of suite;
 //! * [`tls`] composes a rustls `CryptoProvider` from the selected sources;
 //! * [`strength`] says how strong a key is, and what of that is an estimate;
+//! * [`uses`] says which source was asked for what, and how often;
 //! * [`measure`] times every source, whole handshakes and their phases; [`report`] says what is in use and why.
 //!
 //! ```
@@ -25,8 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Passwords are hashed by RustCrypto's argon2id, and one-time codes made by `totp-rs`. russh brings key exchange and
-//! ciphers of its own, which do not pass through this layer.
+//! Passwords are hashed by RustCrypto's argon2id, or in FIPS mode by PBKDF2 of the module. russh brings key exchange and
+//! ciphers of its own, which do not pass through this layer; [`uses`] counts its connections.
 //!
 //! Call [`warm_up`] early in a process that serves connections: the first random number of aws-lc can take from 50 to
 //! 100 ms, and nobody's handshake should pay for it.
@@ -57,6 +58,7 @@ pub mod strict;
 pub mod suite;
 pub mod tls;
 pub mod totp;
+pub mod uses;
 
 pub use algorithm::{KeyAlgorithm, SignatureScheme};
 pub use economy::KeyPool;

@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::algorithm::HashAlgorithm;
 use crate::selection::{self, Mode};
+use crate::uses::{self, Aside};
 use crate::{Primitive, SalError, constant_time_eq, random};
 
 /// Memory per hash, in KiB.
@@ -213,6 +214,7 @@ fn hasher() -> Result<Argon2<'static>, SalError> {
     let params = Params::new(memory, passes, LANES, None)
         .map_err(|_| SalError::Provider { operation: "set up argon2id" })?;
     EVALUATIONS.fetch_add(1, Ordering::Relaxed);
+    uses::count(Aside::Argon2id);
     Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
 }
 

@@ -17,6 +17,8 @@ pub struct Report {
     pub selection: String,
     /// The sources, with what they serve.
     pub sources: Vec<Source>,
+    /// The FIPS module of this build, whether or not it is selected; its self-tests have passed.
+    pub module: Option<crate::provider::Module>,
     /// What went wrong since the start of this process.
     pub incidents: Vec<String>,
     /// Key exchange groups, in the order in which they are offered.
@@ -129,6 +131,7 @@ impl Report {
         Self {
             cpu: selection.cpu().fingerprint(),
             selection: describe(selection),
+            module: crate::provider::module(),
             sources: selection
                 .providers()
                 .iter()

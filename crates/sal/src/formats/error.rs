@@ -100,6 +100,12 @@ pub enum FormatError {
         /// The format asked for.
         format: Format,
     },
+    /// In FIPS mode nothing outside the module computes, and the module has no key derivation for these files.
+    #[error(
+        "a passphrase is turned into a key outside the FIPS module, which selection: fips does not allow: take it off with \
+         `ssh-keygen -p -N '' -f FILE` or `openssl pkey -in FILE -out NEW`, or leave it out"
+    )]
+    PassphraseOutsideModule,
     /// An empty passphrase protects nothing, and other tools take it for none.
     #[error("the passphrase is empty: give one, or ask for an unencrypted key")]
     EmptyPassphrase,

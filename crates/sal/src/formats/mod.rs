@@ -38,6 +38,8 @@ use zeroize::Zeroizing;
 
 use self::shape::{Der, Shape};
 use crate::algorithm::named;
+use crate::selection;
+use crate::uses::{self, Aside};
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, SalError};
 
 pub use error::FormatError;
@@ -404,4 +406,12 @@ fn public_der(
 ) -> Result<FoundPublic, FormatError> {
     let (algorithm, raw) = read(der, accept)?;
     Ok(FoundPublic { format, algorithm, raw: raw.to_vec() })
+}
+/// What comes before a passphrase is turned into a key: it is counted, and refused in FIPS mode.
+fn outside_module() -> Result<(), FormatError> {
+    if selection::global().is_fips() {
+        return Err(FormatError::PassphraseOutsideModule);
+    }
+    uses::count(Aside::Passphrase);
+    Ok(())
 }

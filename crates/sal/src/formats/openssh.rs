@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::arithmetic::reduced_exponent;
 use super::pkcs1::{Private, Public, number};
-use super::{Accept, FormatError, pem, proof, spki};
+use super::{Accept, FormatError, outside_module, pem, proof, spki};
 use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, random};
 
@@ -74,6 +74,7 @@ pub(super) fn encode_at(
         None => (Cipher::None, Kdf::None, pad(section, PLAIN_BLOCK_BYTES)),
         Some(b"") => return Err(FormatError::EmptyPassphrase),
         Some(passphrase) => {
+            outside_module()?;
             let cipher = Cipher::Aes256Ctr;
             let salt = random::bytes::<WRITTEN_SALT_BYTES>()
                 .map_err(|_| FormatError::Provider { operation: "give random bytes" })?
@@ -203,6 +204,7 @@ fn decrypt(
         // OpenSSH has no such passphrase, and the key derivation no such input.
         return Err(wrong);
     }
+    outside_module()?;
     let (key, iv) = Kdf::Bcrypt { salt, rounds }
         .derive_key_and_iv(cipher, passphrase)
         .map_err(|_| FormatError::Provider { operation: "derive a key from a passphrase" })?;

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::identifier::{self, describe};
 use super::trusted::element;
-use super::{Accept, FormatError, ml_dsa, pkcs1, proof, sec1};
+use super::{Accept, FormatError, ml_dsa, outside_module, pkcs1, proof, sec1};
 use crate::algorithm::KeyKind;
 use crate::{PrivateKeyMaterial, random};
 
@@ -89,6 +89,7 @@ pub(super) fn encode_encrypted_at(
     if passphrase.is_empty() {
         return Err(FormatError::EmptyPassphrase);
     }
+    outside_module()?;
     let plain = encode(key);
     let random = |_| FormatError::Provider { operation: "give random bytes" };
     let salt: [u8; WRITTEN_SALT_BYTES] = random::bytes().map_err(random)?;
@@ -200,6 +201,7 @@ pub(super) fn decode_encrypted_as(
         })?;
     check_cost(&parameters.kdf)?;
     let passphrase = passphrase.ok_or(FormatError::PassphraseNeeded { format: ENCRYPTED_NAME })?;
+    outside_module()?;
     let mut buffer = Zeroizing::new(encrypted.as_bytes().to_vec());
     let wrong = FormatError::WrongPassphrase { format: ENCRYPTED_NAME };
     let plain = match parameters.decrypt_in_place(passphrase, &mut buffer) {

@@ -17,8 +17,8 @@ use std::num::NonZeroU32;
 use zeroize::Zeroizing;
 
 use super::{
-    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_SIGNATURE, Decapsulation, Fault, HashContext, HmacKey, Offer,
-    PrivateKey, Provider, Secret, copy,
+    ALTERED, AeadKey, Agreement, BAD_KEY, BAD_SIGNATURE, Decapsulation, Fault, HashContext, HmacKey, Module,
+    Offer, PrivateKey, Provider, Secret, copy,
 };
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
@@ -36,8 +36,10 @@ impl Provider for AwsLc {
         if cfg!(feature = "fips") { "AWS-LC-FIPS 4 (aws-lc-rs 1.19)" } else { "AWS-LC (aws-lc-rs 1.19)" }
     }
 
-    fn is_fips(&self) -> bool {
-        aws_lc_rs::try_fips_mode().is_ok()
+    fn module(&self) -> Option<Module> {
+        aws_lc_rs::try_fips_mode()
+            .is_ok()
+            .then(|| Module { name: "AWS-LC-FIPS", version: aws_lc_rs::awslc_version() })
     }
 
     /// Unless it is built without, as in a checkout, it collects entropy from the jitter of the CPU first: 46 to 119 ms were

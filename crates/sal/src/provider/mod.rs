@@ -21,10 +21,13 @@ use crate::cpu::CpuFeature;
 use crate::{Primitive, PrivateKeyMaterial};
 
 pub mod aws_lc;
+#[cfg(not(feature = "fips"))]
 pub mod graviola;
+#[cfg(not(feature = "fips"))]
 pub mod libcrux;
 #[cfg(feature = "openssl")]
 pub mod openssl;
+#[cfg(not(feature = "fips"))]
 pub mod ring;
 #[cfg(test)]
 mod round_trip;
@@ -32,11 +35,15 @@ pub mod rustcrypto;
 #[cfg(feature = "sodium")]
 pub mod sodium;
 
-/// Every provider of this build. The order is that of trust when nothing else decides.
+/// Every provider of this build. The order is that of trust when nothing else decides. A build with the FIPS module has the module,
+/// and RustCrypto for what a cluster of before has and the module lacks: no other library is linked to it.
 pub static ALL: &[&dyn Provider] = &[
     &aws_lc::AwsLc,
+    #[cfg(not(feature = "fips"))]
     &ring::Ring,
+    #[cfg(not(feature = "fips"))]
     &graviola::Graviola,
+    #[cfg(not(feature = "fips"))]
     &libcrux::Libcrux,
     &rustcrypto::RustCrypto,
     #[cfg(feature = "sodium")]
@@ -52,6 +59,28 @@ pub const MAX: usize = 16;
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     ALL.iter().copied().find(|provider| provider.name() == name)
+}
+
+/// A module that keeps to FIPS 140-3. Its power-on self-test and the check of its own integrity passed before anything of it could
+/// be called: it ends the process otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Module {
+    /// What its publisher calls it.
+    pub name: &'static str,
+    /// As the module that is linked says it itself.
+    pub version: &'static str,
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.version)
+    }
+}
+
+/// The module of this build, if it has one.
+#[must_use]
+pub fn module() -> Option<Module> {
+    ALL.iter().find_map(|provider| provider.module())
 }
 
 /// Whether a provider has a primitive.
@@ -207,9 +236,14 @@ pub trait Provider: Send + Sync + fmt::Debug {
         &[]
     }
 
-    /// Whether what it offers runs in a module validated under FIPS 140-3.
+    /// Whether what it offers runs in a module that keeps to FIPS 140-3.
     fn is_fips(&self) -> bool {
-        false
+        self.module().is_some()
+    }
+
+    /// That module, where the library is one.
+    fn module(&self) -> Option<Module> {
+        None
     }
 
     /// Whether its first random number in a process takes tens of milliseconds.

@@ -7,12 +7,13 @@
 //! [`Incident`] says so.
 
 mod incident;
+mod keys;
 mod policy;
 mod preset;
 mod profile;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use incident::Incident;
@@ -20,10 +21,10 @@ pub use policy::{Mode, Policy, PolicyError};
 pub use preset::order as preset_order;
 pub use profile::{Cost, Profile, ProfileError};
 
-use crate::algorithm::DhGroup;
 use crate::cpu::{Cpu, CpuFeature};
-use crate::provider::{self, Agreement, Fault, Offer, Provider, Secret};
-use crate::{KeyAlgorithm, Primitive, PrivateKeyMaterial, SalError, selftest};
+use crate::provider::{self, Fault, Offer, Provider};
+use crate::uses::Use;
+use crate::{KeyAlgorithm, Primitive, SalError, selftest};
 
 /// A measured source must be faster than the preset's by more than this share to displace it: less is noise.
 pub const MARGIN: f64 = 0.03;
@@ -109,6 +110,8 @@ pub struct Selection {
     chosen: Vec<AtomicU8>,
     /// For each primitive, one for each provider.
     health: Vec<AtomicU8>,
+    /// How often each was asked, laid out as `health`.
+    uses: Vec<AtomicU64>,
     /// Held while a source is sought, so that a self-test runs once.
     seeking: Mutex<()>,
     incidents: Mutex<Incidents>,
@@ -167,6 +170,7 @@ impl Selection {
         Self {
             chosen: (0..Primitive::COUNT).map(|_| AtomicU8::new(NOT_CHOSEN)).collect(),
             health: table(Primitive::COUNT * provider::MAX),
+            uses: (0..Primitive::COUNT * provider::MAX).map(|_| AtomicU64::new(0)).collect(),
             providers,
             cpu,
             policy,
@@ -181,11 +185,40 @@ impl Selection {
     /// [`SalError::NoSource`] when no provider is eligible, saying what stands against each.
     #[inline]
     pub fn source(&self, primitive: Primitive) -> Result<&'static dyn Provider, SalError> {
+        self.placed(primitive).map(|(_, provider)| provider)
+    }
+
+    /// The source of a primitive, and its place among the providers.
+    #[inline]
+    pub(crate) fn placed(&self, primitive: Primitive) -> Result<(usize, &'static dyn Provider), SalError> {
         let at = self.chosen.get(primitive.index()).map_or(NOT_CHOSEN, |at| at.load(Ordering::Acquire));
         match self.providers.get(usize::from(at)) {
-            Some(provider) => Ok(*provider),
+            Some(provider) => Ok((usize::from(at), *provider)),
             None => self.seek(primitive),
         }
+    }
+
+    /// Counts that a provider was asked for a primitive.
+    #[inline]
+    pub(crate) fn used(&self, primitive: Primitive, at: usize) {
+        if let Some(times) = self.uses.get(primitive.index() * provider::MAX + at) {
+            times.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How often each provider was asked for each primitive so far, without those that never were. Self-tests and measurements
+    /// are not counted.
+    #[must_use]
+    pub fn uses(&self) -> Vec<Use> {
+        let rows = Primitive::all().zip(self.uses.chunks(provider::MAX));
+        rows.flat_map(|(primitive, row)| {
+            self.providers.iter().zip(row).filter_map(move |(provider, times)| {
+                let times = times.load(Ordering::Relaxed);
+                let primitive = (times > 0).then(|| primitive.to_string())?;
+                Some(Use { primitive, provider: provider.name(), times })
+            })
+        })
+        .collect()
     }
 
     /// Runs an operation on the source of its primitive. When that breaks, it is quarantined and the next one is
@@ -199,7 +232,8 @@ impl Selection {
         mut operation: impl FnMut(&'static dyn Provider) -> Result<T, Fault>,
     ) -> Result<T, RunError> {
         loop {
-            let provider = self.source(primitive).map_err(RunError::NoSource)?;
+            let (at, provider) = self.placed(primitive).map_err(RunError::NoSource)?;
+            self.used(primitive, at);
             match operation(provider) {
                 Ok(done) => return Ok(done),
                 Err(Fault::Refused(reason)) => return Err(RunError::Refused(reason)),
@@ -300,6 +334,19 @@ impl Selection {
         &self.policy
     }
 
+    /// The FIPS module that everything comes from, where the policy is that.
+    #[must_use]
+    pub fn fips_module(&self) -> Option<provider::Module> {
+        let fips = matches!(self.policy.mode, Mode::Fips);
+        self.providers.iter().filter(|_| fips).find_map(|provider| provider.module())
+    }
+
+    /// Whether nothing but a FIPS module may serve.
+    #[must_use]
+    pub fn is_fips(&self) -> bool {
+        matches!(self.policy.mode, Mode::Fips)
+    }
+
     /// The CPU it chooses for.
     #[must_use]
     pub fn cpu(&self) -> &Cpu {
@@ -340,7 +387,7 @@ impl Selection {
     }
 
     #[cold]
-    fn seek(&self, primitive: Primitive) -> Result<&'static dyn Provider, SalError> {
+    fn seek(&self, primitive: Primitive) -> Result<(usize, &'static dyn Provider), SalError> {
         let seeking = self.seeking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let ranking = self.ranking(primitive);
@@ -376,7 +423,7 @@ impl Selection {
                 chosen.store(u8::try_from(at).unwrap_or(NOT_CHOSEN), Ordering::Release);
             }
             drop(seeking);
-            return Ok(provider);
+            return Ok((at, provider));
         }
     }
 
@@ -408,6 +455,12 @@ impl Selection {
         self.providers.iter().position(|one| one.name() == provider.name())
     }
 
+    fn used_by(&self, primitive: Primitive, provider: &'static dyn Provider) {
+        if let Some(at) = self.place_of(provider) {
+            self.used(primitive, at);
+        }
+    }
+
     fn health(&self, primitive: Primitive, provider: usize) -> Option<&AtomicU8> {
         self.health.get(primitive.index() * provider::MAX + provider)
     }
@@ -421,134 +474,6 @@ impl Selection {
         for listener in listeners {
             listener(&incident);
         }
-    }
-
-    /// Makes a key pair. RSA keys are proven by a signature each, because their generation is too slow for a
-    /// self-test.
-    ///
-    /// # Errors
-    /// [`SalError::NoSource`] when nobody makes such keys.
-    pub fn generate_key(&self, algorithm: KeyAlgorithm) -> Result<PrivateKeyMaterial, SalError> {
-        let primitive = Primitive::GenerateKey(algorithm);
-        let made = self.run(primitive, |provider| {
-            let made = provider.generate_key(algorithm)?;
-            if algorithm.modulus_bits().is_some() && selftest::pairwise(provider, &made).is_err() {
-                return Err(Fault::Broken("generate a key pair that signs and verifies"));
-            }
-            Ok(made)
-        });
-        made.map_err(|error| error.into_sal(|_| SalError::Provider { operation: "generate a key pair" }))
-    }
-
-    /// The public half of a secret half, by the first provider that can tell.
-    ///
-    /// # Errors
-    /// [`SalError::BadPrivateKey`] when the secret half is malformed.
-    pub fn derive_public(&self, algorithm: KeyAlgorithm, secret: &[u8]) -> Result<Vec<u8>, SalError> {
-        let ranking = self.ranking(Primitive::Sign(algorithm));
-        for place in ranking.iter().filter(|place| place.obstacle.is_none()) {
-            match place.provider.derive_public(algorithm, secret) {
-                Ok(public) => return Ok(public),
-                Err(Fault::Refused(reason)) => {
-                    return Err(SalError::BadPrivateKey { reason: reason.to_owned() });
-                }
-                Err(_) => {}
-            }
-        }
-        // Nothing that may sign can tell. Whether two halves belong together is plain arithmetic, and anybody may do it
-        // but where every operation must be approved.
-        let fips = matches!(self.policy.mode, Mode::Fips);
-        for provider in &self.providers {
-            let lacks = provider.needs().iter().any(|feature| !self.cpu.has(*feature));
-            if lacks || (fips && !self.policy.admits(*provider)) {
-                continue;
-            }
-            match provider.derive_public(algorithm, secret) {
-                Ok(public) => return Ok(public),
-                Err(Fault::Refused(reason)) => {
-                    return Err(SalError::BadPrivateKey { reason: reason.to_owned() });
-                }
-                Err(_) => {}
-            }
-        }
-        Err(SalError::Provider { operation: "derive a public key" })
-    }
-
-    /// The public share of a private scalar that is kept. In FIPS mode there may be one from before, of a group that is not
-    /// approved: the module's library takes it then, outside its approved services.
-    pub(crate) fn kept_share(&self, group: DhGroup, private: &[u8]) -> Result<Vec<u8>, SalError> {
-        self.with_kept(group, private, |side| Ok(side.share().to_vec()))
-            .map_err(|error| error.into_sal(|reason| SalError::BadPrivateKey { reason: reason.to_owned() }))
-    }
-
-    /// The secret of a private scalar that is kept, with a peer's share, to open what was sealed to it: see [`Self::kept_share`].
-    pub(crate) fn kept_agreement(
-        &self,
-        group: DhGroup,
-        private: &[u8],
-        peer: &[u8],
-    ) -> Result<Secret, RunError> {
-        self.with_kept(group, private, |side| side.finish(peer))
-    }
-
-    fn with_kept<T>(
-        &self,
-        group: DhGroup,
-        private: &[u8],
-        operation: impl Fn(Box<dyn Agreement>) -> Result<T, Fault>,
-    ) -> Result<T, RunError> {
-        let module = || self.providers().iter().find(|provider| provider.is_fips());
-        match self.with_static(group, private, &operation) {
-            Err(RunError::NoSource(problem)) if matches!(self.policy().mode, Mode::Fips) => {
-                let Some(module) = module() else { return Err(RunError::NoSource(problem)) };
-                module.load_agreement(group, private).and_then(operation).map_err(|fault| match fault {
-                    Fault::Refused(reason) => RunError::Refused(reason),
-                    Fault::Unsupported | Fault::Broken(_) => RunError::NoSource(problem),
-                })
-            }
-            done => done,
-        }
-    }
-
-    /// Libraries that have only fresh scalars are passed over.
-    fn with_static<T>(
-        &self,
-        group: DhGroup,
-        private: &[u8],
-        operation: impl Fn(Box<dyn Agreement>) -> Result<T, Fault>,
-    ) -> Result<T, RunError> {
-        let primitive = Primitive::Agree(group);
-        let mut last = RunError::Refused("no source takes a private key that stays");
-        // The first one has proven itself when this gives it.
-        self.source(primitive).map_err(RunError::NoSource)?;
-        for place in self.ranking(primitive).iter().filter(|place| place.obstacle.is_none()) {
-            match place.provider.load_agreement(group, private).and_then(&operation) {
-                Ok(done) => return Ok(done),
-                Err(Fault::Refused(reason)) => return Err(RunError::Refused(reason)),
-                Err(Fault::Unsupported) => {}
-                Err(fault @ Fault::Broken(_)) => {
-                    self.quarantine(primitive, place.provider, &fault.to_string());
-                    last = RunError::Refused("the source of the agreement failed");
-                }
-            }
-        }
-        Err(last)
-    }
-
-    /// Does the arithmetic that shows whether a public key is one: a point on its curve. The first provider that can
-    /// tell decides; where none can, the first verification does.
-    pub(crate) fn check_public(&self, algorithm: KeyAlgorithm, raw: &[u8]) -> Result<(), &'static str> {
-        for place in self.ranking(Primitive::Verify(algorithm)) {
-            if place.obstacle.is_some() {
-                continue;
-            }
-            match place.provider.check_public(algorithm, raw) {
-                Ok(()) => return Ok(()),
-                Err(Fault::Refused(reason)) => return Err(reason),
-                Err(_) => {}
-            }
-        }
-        Ok(())
     }
 
     /// Fills a buffer with random bytes.

@@ -7,7 +7,7 @@ use super::*;
 use crate::algorithm::{HashAlgorithm, SignatureScheme};
 use crate::provider::aws_lc::AwsLc;
 use crate::provider::{ALL, PrivateKey};
-use crate::{MemoryKey, PublicKey, Signer};
+use crate::{MemoryKey, PrivateKeyMaterial, PublicKey, Signer};
 
 #[test]
 fn every_primitive_of_the_default_build_has_a_source_that_passes_its_self_test() {
@@ -276,4 +276,36 @@ fn one_provider_alone_makes_loads_and_uses_keys() {
             key.public_key().verify(b"m", &key.sign(b"m").unwrap()).unwrap();
         }
     }
+}
+
+#[test]
+fn every_use_is_counted_for_the_provider_that_was_asked() {
+    let selection =
+        Selection::new(ALL, Policy { mode: Mode::Only("aws-lc".to_owned()), ..Policy::default() });
+    selection.source(Primitive::Random).unwrap();
+    assert_eq!(selection.uses(), [], "a self-test is no use");
+    for _ in 0..2 {
+        selection.random(&mut [0; 8]).unwrap();
+    }
+    let made = selection.generate_key(KeyAlgorithm::EcdsaP256).unwrap();
+    selection.derive_public(KeyAlgorithm::EcdsaP256, made.secret()).unwrap();
+    let told: Vec<_> =
+        selection.uses().into_iter().map(|one| (one.primitive, one.provider, one.times)).collect();
+    let expected = [("generate/ecdsa-p256", 1), ("sign/ecdsa-p256", 1), ("random", 2)];
+    assert_eq!(told, expected.map(|(primitive, times)| (primitive.to_owned(), "aws-lc", times)));
+}
+
+#[test]
+fn a_source_that_breaks_was_asked_as_well() {
+    let selection = Selection::new(ALL, Policy::default());
+    let first = selection.source(Primitive::Random).unwrap();
+    let mut broken = false;
+    let by = selection.run(Primitive::Random, |provider| match std::mem::replace(&mut broken, true) {
+        false => Err(Fault::Broken("give random bytes")),
+        true => Ok(provider.name()),
+    });
+    let next = by.unwrap();
+    let asked: Vec<_> = selection.uses().into_iter().map(|one| (one.provider, one.times)).collect();
+    assert!(first.name() != next && asked.len() == 2, "{asked:?}");
+    assert!(asked.contains(&(first.name(), 1)) && asked.contains(&(next, 1)), "{asked:?}");
 }

@@ -9,6 +9,7 @@
 //! Configurations for the cluster's own connections are made by `sallyport-ca`, which knows whom to trust.
 
 mod adapters;
+mod counted;
 mod exchange;
 mod signing;
 mod verification;
@@ -129,30 +130,33 @@ pub fn compose(selection: &'static Selection, groups: &[KexGroup]) -> Result<Arc
 fn suite(selection: &'static Selection, algorithm: AeadAlgorithm) -> Result<SupportedCipherSuite, SalError> {
     let hash = algorithm.tls13_hash();
     let own = |primitive| -> Result<_, SalError> {
-        let source = selection.source(primitive)?;
-        Ok((source, source.tls13_suite(algorithm)))
+        let (at, source) = selection.placed(primitive)?;
+        Ok((counted::Place { selection, primitive, at }, source, source.tls13_suite(algorithm)))
     };
-    let (ciphers, cipher_suite) = own(Primitive::Aead(algorithm))?;
-    let (hashes, hash_suite) = own(Primitive::Hash(hash))?;
-    let (macs, mac_suite) = own(Primitive::Hmac(hash))?;
+    let (cipher_place, ciphers, cipher_suite) = own(Primitive::Aead(algorithm))?;
+    let (hash_place, hashes, hash_suite) = own(Primitive::Hash(hash))?;
+    let (mac_place, macs, mac_suite) = own(Primitive::Hmac(hash))?;
+    let hash_provider = match hash_suite {
+        Some(suite) => suite.common.hash_provider,
+        None => adapters::hash(hashes, hash),
+    };
+    let hkdf_provider = match mac_suite {
+        Some(suite) => suite.hkdf_provider,
+        None => adapters::hkdf(macs, hash),
+    };
+    let aead_alg = match cipher_suite {
+        Some(suite) => suite.aead_alg,
+        None => adapters::aead(ciphers, algorithm),
+    };
     Ok(SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
         common: CipherSuiteCommon {
             suite: adapters::suite_name(algorithm),
-            hash_provider: match hash_suite {
-                Some(suite) => suite.common.hash_provider,
-                None => adapters::hash(hashes, hash),
-            },
+            hash_provider: counted::hash(hash_place, hash_provider),
             confidentiality_limit: adapters::confidentiality_limit(algorithm),
         },
-        hkdf_provider: match mac_suite {
-            Some(suite) => suite.hkdf_provider,
-            None => adapters::hkdf(macs, hash),
-        },
-        aead_alg: match cipher_suite {
-            Some(suite) => suite.aead_alg,
-            None => adapters::aead(ciphers, algorithm),
-        },
-        quic: packet_protection(selection, algorithm, cipher_suite),
+        hkdf_provider: counted::hkdf(mac_place, hkdf_provider),
+        aead_alg: counted::aead(cipher_place, aead_alg),
+        quic: packet_protection(selection, algorithm),
     }))))
 }
 
@@ -161,12 +165,15 @@ fn suite(selection: &'static Selection, algorithm: AeadAlgorithm) -> Result<Supp
 fn packet_protection(
     selection: &'static Selection,
     algorithm: AeadAlgorithm,
-    cipher_suite: Option<&'static Tls13CipherSuite>,
 ) -> Option<&'static dyn quic::Algorithm> {
-    cipher_suite.and_then(|suite| suite.quic).or_else(|| {
-        let ranking = selection.ranking(Primitive::Aead(algorithm));
-        let usable = ranking.iter().filter(|place| place.obstacle.is_none());
-        usable.filter_map(|place| place.provider.tls13_suite(algorithm)).find_map(|suite| suite.quic)
+    let primitive = Primitive::Aead(algorithm);
+    let ranking = selection.ranking(primitive);
+    // The first is the source of the cipher: whoever asks has sought it.
+    let usable = ranking.iter().filter(|place| place.obstacle.is_none());
+    usable.map(|place| place.provider).find_map(|provider| {
+        let suite = provider.tls13_suite(algorithm)?.quic?;
+        let at = selection.place_of(provider)?;
+        Some(counted::packets(counted::Place { selection, primitive, at }, suite))
     })
 }
 

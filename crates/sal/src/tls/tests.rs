@@ -160,6 +160,35 @@ fn a_key_in_other_custody_signs_handshakes() {
     assert!(key.choose_scheme(&[rustls::SignatureScheme::ED25519]).is_none());
 }
 
+#[test]
+fn a_handshake_counts_every_primitive_for_its_source() {
+    let selection = leaked(Policy { mode: Mode::Only("aws-lc".to_owned()), ..Policy::default() });
+    let composed = compose(selection, &[KexGroup::P256MlKem768]).unwrap();
+    let key = KeyAlgorithm::EcdsaP256;
+    let credentials = Credentials::new(selection, key).unwrap();
+    let before = selection.uses();
+    let shape = Shape { client_certificate: true, ..Shape::new(key, KexGroup::P256MlKem768) };
+    credentials.pair(&composed, &composed, shape).unwrap().run().unwrap();
+    let times = |uses: &[crate::uses::Use], primitive: &str| {
+        uses.iter().filter(|one| one.primitive == primitive).map(|one| one.times).sum::<u64>()
+    };
+    let after = selection.uses();
+    for primitive in [
+        "agree/p256",
+        "decapsulate/ml-kem-768",
+        "encapsulate/ml-kem-768",
+        "sign/ecdsa-p256",
+        "verify/ecdsa-p256",
+        "aead/aes-128-gcm",
+        "hash/sha-256",
+        "hmac/sha-256",
+        "random",
+    ] {
+        assert!(times(&after, primitive) > times(&before, primitive), "{primitive}: {after:?}");
+    }
+    assert!(after.iter().all(|one| one.provider == "aws-lc"), "{after:?}");
+}
+
 /// `is_fips` of the whole is the conjunction of that of every part, so nothing else may have slipped in.
 #[cfg(feature = "fips")]
 #[test]

@@ -1,0 +1,118 @@
+//! How often each source was asked, by primitive: what shows that a process keeps to one source.
+//!
+//! A [`Selection`] counts what passes through it: an operation, or a key that was set up for many. What some library computes by
+//! itself, aside from every selection, is an [`Aside`] and counted as well. Counting takes no lock and no memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::provider;
+use crate::selection::{self, Selection};
+
+/// What is computed by a library that no selection chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Aside {
+    /// argon2id over a password.
+    Argon2id,
+    /// HMAC-SHA-1 of a one-time code.
+    OneTimeCode,
+    /// The key from a passphrase, and the file of a private key that it encrypts.
+    Passphrase,
+    /// A connection of SSH whose key exchange, hashes and signatures of ECDSA and Ed25519 the SSH library computes.
+    SshConnection,
+}
+
+impl Aside {
+    /// Every one.
+    pub const ALL: &[Self] = &[Self::Argon2id, Self::OneTimeCode, Self::Passphrase, Self::SshConnection];
+
+    /// Its name beside those of primitives.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Argon2id => "password/argon2id",
+            Self::OneTimeCode => "hmac/sha-1",
+            Self::Passphrase => "passphrase",
+            Self::SshConnection => "ssh/connection",
+        }
+    }
+
+    /// The library that computes it: the name of a provider where it is one's.
+    #[must_use]
+    pub const fn library(self) -> &'static str {
+        match self {
+            Self::Argon2id | Self::Passphrase => "rustcrypto",
+            Self::OneTimeCode => "aws-lc",
+            Self::SshConnection => "russh",
+        }
+    }
+}
+
+static ASIDES: [AtomicU64; Aside::ALL.len()] = [const { AtomicU64::new(0) }; Aside::ALL.len()];
+
+/// Counts one.
+pub fn count(aside: Aside) {
+    if let Some(times) = ASIDES.get(aside as usize) {
+        times.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What was asked of one source.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Use {
+    /// The name of a primitive, or of an [`Aside`].
+    pub primitive: String,
+    /// The name of a provider, or of another library.
+    pub provider: &'static str,
+    /// How often.
+    pub times: u64,
+}
+
+impl Use {
+    /// Whether it was in the FIPS module. None is where this build has none.
+    #[must_use]
+    pub fn is_in_module(&self) -> bool {
+        provider::by_name(self.provider).is_some_and(|provider| provider.is_fips())
+    }
+}
+
+/// Everything that this process asked of any source so far.
+#[must_use]
+pub fn all() -> Vec<Use> {
+    of(selection::global())
+}
+
+/// What a selection was asked, and every [`Aside`] of this process.
+#[must_use]
+pub fn of(selection: &Selection) -> Vec<Use> {
+    let asides = Aside::ALL.iter().zip(&ASIDES).map(|(aside, times)| Use {
+        primitive: aside.name().to_owned(),
+        provider: aside.library(),
+        times: times.load(Ordering::Relaxed),
+    });
+    selection.uses().into_iter().chain(asides.filter(|aside| aside.times > 0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asides_stand_in_the_order_of_their_numbers() {
+        for (at, aside) in Aside::ALL.iter().enumerate() {
+            assert_eq!(*aside as usize, at);
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_is_told() {
+        let before = all();
+        count(Aside::Argon2id);
+        let after = all();
+        let times = |uses: &[Use]| {
+            uses.iter().filter(|one| one.primitive == "password/argon2id").map(|one| one.times).sum::<u64>()
+        };
+        assert!(times(&after) > times(&before));
+        assert!(after.iter().all(|one| one.times > 0), "{after:?}");
+    }
+}
