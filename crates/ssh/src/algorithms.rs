@@ -6,6 +6,7 @@ use std::time::Duration;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 use russh::{Limits, Preferred, cipher, kex, mac};
 use sallyport_sal::HybridKeyExchange;
+use sallyport_sal::selection;
 
 use crate::{capabilities, rsa_keys};
 
@@ -35,6 +36,9 @@ const KEX: &[kex::Name] = &[
     kex::MLKEM768X25519_SHA256,
     kex::CURVE25519,
     kex::CURVE25519_PRE_RFC_8731,
+    // For peers in FIPS mode, which have nothing above.
+    kex::ECDH_SHA2_NISTP256,
+    kex::ECDH_SHA2_NISTP384,
     kex::DH_G16_SHA512,
     kex::EXTENSION_SUPPORT_AS_CLIENT,
     kex::EXTENSION_SUPPORT_AS_SERVER,
@@ -52,18 +56,43 @@ const HYBRID_KEX: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
+/// In FIPS mode: what is approved. The ciphers are the module's; key exchange and hashes are approved, but the library's own
+/// (docs/fips.md).
+const FIPS_KEX: &[kex::Name] = &[
+    kex::ECDH_SHA2_NISTP256,
+    kex::ECDH_SHA2_NISTP384,
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+];
+const FIPS_CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM];
+/// No Ed25519: no suite of that mode has it.
+const FIPS_KEYS: &[Algorithm] = match KEYS {
+    [_, rest @ ..] => rest,
+    [] => &[],
+};
+
 /// What a server of ours offers.
 pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
     rsa_keys::register();
-    let kex = match demand {
-        HybridKeyExchange::Preferred => Cow::Borrowed(KEX),
-        HybridKeyExchange::Required => Cow::Borrowed(HYBRID_KEX),
+    offered(demand, selection::global().is_fips())
+}
+
+fn offered(demand: HybridKeyExchange, fips: bool) -> Preferred {
+    // Suites that demand a hybrid are refused in FIPS mode; where one comes all the same, there is nothing to agree on.
+    let kex = match (demand, fips) {
+        (HybridKeyExchange::Preferred, false) => KEX,
+        (HybridKeyExchange::Preferred, true) => FIPS_KEX,
+        (HybridKeyExchange::Required, false) => HYBRID_KEX,
+        (HybridKeyExchange::Required, true) => FIPS_KEX.get(2..).unwrap_or_default(),
     };
+    let (cipher, key) = if fips { (FIPS_CIPHERS, FIPS_KEYS) } else { (CIPHERS, KEYS) };
     Preferred {
-        kex,
-        cipher: Cow::Borrowed(CIPHERS),
+        kex: Cow::Borrowed(kex),
+        cipher: Cow::Borrowed(cipher),
         mac: Cow::Borrowed(MACS),
-        key: Cow::Borrowed(KEYS),
+        key: Cow::Borrowed(key),
         ..Preferred::DEFAULT
     }
 }
@@ -71,7 +100,8 @@ pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
 /// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a
 /// certificate is refused with words rather than with a failed negotiation.
 pub(crate) fn client(demand: HybridKeyExchange) -> Preferred {
-    Preferred { host_key_certificates: Cow::Borrowed(KEYS), ..server(demand) }
+    let server = server(demand);
+    Preferred { host_key_certificates: server.key.clone(), ..server }
 }
 
 /// What the SSH library brings of its own: these do not pass through the abstraction layer.
@@ -139,3 +169,25 @@ pub(crate) fn wider_window(current: u32, widest: u32) -> u32 {
 /// Packets waiting for a slow reader of a channel, 32 KiB each at most. When they are that many, the connection is
 /// not read from until the reader catches up.
 pub(crate) const CHANNEL_PACKETS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names<T: AsRef<str>>(names: &[T]) -> Vec<&str> {
+        names.iter().map(AsRef::as_ref).collect()
+    }
+
+    #[test]
+    fn fips_mode_offers_what_is_approved_and_nothing_else() {
+        let offered = |demand| offered(demand, true);
+        let preferred = offered(HybridKeyExchange::Preferred);
+        let methods: Vec<&str> =
+            names(&preferred.kex).into_iter().filter(|name| !capabilities::is_flag(name)).collect();
+        assert_eq!(methods, ["ecdh-sha2-nistp256", "ecdh-sha2-nistp384"]);
+        assert_eq!(names(&preferred.cipher), ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com"]);
+        assert!(!preferred.key.contains(&Algorithm::Ed25519) && preferred.key.len() == KEYS.len() - 1);
+        let required = offered(HybridKeyExchange::Required);
+        assert!(names(&required.kex).into_iter().all(capabilities::is_flag), "{:?}", names(&required.kex));
+    }
+}

@@ -34,6 +34,7 @@ use futures::future::BoxFuture;
 use russh::client::{AuthResult, Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
+use sallyport_sal::uses::{self, Aside};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span, info_span};
@@ -239,6 +240,7 @@ fn connect_boxed(
         };
         let exchange = phases::Exchange::begin();
         let stream = exchange.watch(stream);
+        uses::count(Aside::SshConnection);
         let mut handle = russh::client::connect_stream(Arc::new(config), stream, events).await.map_err(
             |error| match error {
                 ClientError::Ssh(source) => ClientError::Handshake { host: settings.host.clone(), source },

@@ -11,6 +11,7 @@ use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
 use sallyport_access::Identity;
 use sallyport_sal::HybridKeyExchange;
+use sallyport_sal::uses::{self, Aside};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -150,6 +151,7 @@ async fn supervise<S: Stream + 'static>(
     };
     let deadline = tokio::time::Instant::now() + config.auth_timeout;
     let late = || JumpError::AuthTimeout(config.auth_timeout);
+    uses::count(Aside::SshConnection);
     let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), stream, handler);
     let mut session = tokio::time::timeout_at(deadline, started).await.map_err(|_| late())??;
     let handle = session.handle();

@@ -15,6 +15,7 @@ use russh::Disconnect;
 use russh::server::Config;
 use sallyport_audit::Code;
 use sallyport_sal::HybridKeyExchange;
+use sallyport_sal::uses::{self, Aside};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 
@@ -90,6 +91,7 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
     let connection = Connection::new(shared.clone());
     let login_timeout = shared.server.config.login_timeout;
     let began = Instant::now();
+    uses::count(Aside::SshConnection);
     let greeting = timeout(login_timeout, russh::server::run_stream(config, line, connection));
     let mut session = match greeting.await {
         Ok(Ok(session)) => session,

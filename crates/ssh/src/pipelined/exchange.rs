@@ -1,7 +1,7 @@
 //! One key exchange (RFC 5656 §4, RFC 8731, draft-ietf-sshm-mlkem-hybrid-kex) and the keys that come of it.
 
 use sallyport_ca::keys::verify_ssh_signature;
-use sallyport_sal::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
+use sallyport_sal::algorithm::{AeadAlgorithm, HashAlgorithm};
 use sallyport_sal::provider::{Agreement, Decapsulation};
 use sallyport_sal::selection::RunError;
 use sallyport_sal::{Primitive, hash, selection, strict};
@@ -16,13 +16,29 @@ use super::proposal::{Agreed, Method, shape};
 
 /// Length of a ciphertext of ML-KEM-768, in bytes (FIPS 203 table 3).
 const CIPHERTEXT_BYTES: usize = 1088;
-const DIGEST_BYTES: usize = hash::SHA256_BYTES;
 
-/// The exchange hash of a connection's first exchange names the session.
-pub(super) type Digest = [u8; DIGEST_BYTES];
+/// The exchange hash. That of a connection's first exchange names the session.
+#[derive(Clone, Copy)]
+pub(super) struct Digest {
+    bytes: [u8; HashAlgorithm::MAX_BYTES],
+    length: usize,
+}
+
+impl Digest {
+    fn of(algorithm: HashAlgorithm, parts: &[&[u8]]) -> Self {
+        let mut bytes = [0; HashAlgorithm::MAX_BYTES];
+        hash::digest(algorithm, parts, &mut bytes);
+        Self { bytes, length: algorithm.bytes() }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
 
 /// This side's fresh keys.
 pub(super) struct Side {
+    method: Method,
     dh: Box<dyn Agreement>,
     kem: Option<Box<dyn Decapsulation>>,
 }
@@ -30,39 +46,40 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn start(method: Method) -> Result<Self, Breach> {
         let unavailable = |error: RunError| Breach::Unavailable(format!("{error:?}"));
+        let group = method.group();
         let dh = selection::global()
-            .run(Primitive::Agree(DhGroup::X25519), |provider| provider.start_agreement(DhGroup::X25519))
+            .run(Primitive::Agree(group), |provider| provider.start_agreement(group))
             .map_err(unavailable)?;
         let kem = match method {
-            Method::Curve => None,
+            Method::Curve | Method::P256 | Method::P384 => None,
             Method::Hybrid => Some(
                 selection::global()
                     .run(Primitive::Decapsulate, |provider| provider.start_decapsulation())
                     .map_err(unavailable)?,
             ),
         };
-        Ok(Self { dh, kem })
+        Ok(Self { method, dh, kem })
     }
 
-    /// What the server is sent: the key of ML-KEM, where there is one, and the share of X25519.
+    /// What the server is sent: the key of ML-KEM, where there is one, and the share of the group.
     pub(super) fn share(&self) -> Vec<u8> {
         let kem = self.kem.as_ref().map(|kem| kem.public()).unwrap_or_default();
         [kem, self.dh.share()].concat()
     }
 
-    /// The secret, as it goes into hashes: a `mpint` of X25519's, or a `string` of the hash over both.
+    /// The secret, as it goes into hashes: a `mpint` of the group's, or a `string` of the hash over both.
     fn finish(self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, Breach> {
         let refused = |_| Breach::Share;
         let ciphertext = if self.kem.is_some() { CIPHERTEXT_BYTES } else { 0 };
         let (ciphertext, share) = theirs.split_at_checked(ciphertext).ok_or(Breach::Share)?;
-        strict::check_share(DhGroup::X25519, share).map_err(refused)?;
+        strict::check_share(self.method.group(), share).map_err(refused)?;
         let secret = self.dh.finish(share).map_err(|_| Breach::Share)?;
         let mut encoded = Zeroizing::new(Vec::with_capacity(64));
         match self.kem {
             None => put_mpint(&mut encoded, secret.as_bytes()),
             Some(kem) => {
                 let quantum_safe = kem.finish(ciphertext).map_err(|_| Breach::Share)?;
-                let mut both = Zeroizing::new([0; DIGEST_BYTES]);
+                let mut both = Zeroizing::new([0; hash::SHA256_BYTES]);
                 let parts = [quantum_safe.as_bytes(), secret.as_bytes()];
                 hash::digest(HashAlgorithm::Sha256, &parts, both.as_mut_slice());
                 put_string(&mut encoded, both.as_slice());
@@ -129,6 +146,7 @@ pub(super) struct Said<'a> {
 pub(super) struct Exchanged {
     pub(super) host: HostKey,
     pub(super) digest: Digest,
+    algorithm: HashAlgorithm,
     secret: Zeroizing<Vec<u8>>,
 }
 
@@ -141,7 +159,7 @@ pub(super) fn conclude(
     (host_key, theirs, signature): (&[u8], &[u8], &[u8]),
 ) -> Result<Exchanged, Breach> {
     let host = HostKey::read(host_key, agreed)?;
-    let share = side.share();
+    let (share, algorithm) = (side.share(), side.method.hash());
     let secret = side.finish(theirs)?;
     let mut hashed = Vec::new();
     for part in [
@@ -155,8 +173,7 @@ pub(super) fn conclude(
     ] {
         put_string(&mut hashed, part);
     }
-    let mut digest = [0; DIGEST_BYTES];
-    hash::digest(HashAlgorithm::Sha256, &[&hashed, &secret], &mut digest);
+    let digest = Digest::of(algorithm, &[&hashed, &secret]);
     // A key of RSA could sign by another hash than was agreed on.
     let (_, scheme, _) = shape(agreed.host_key);
     let mut named = Vec::with_capacity(scheme.len() + 4);
@@ -164,17 +181,17 @@ pub(super) fn conclude(
     if !signature.starts_with(&named) {
         return Err(Breach::Signature);
     }
-    verify_ssh_signature(&host.key, &digest, signature).map_err(|_| Breach::Signature)?;
-    Ok(Exchanged { host, digest, secret })
+    verify_ssh_signature(&host.key, digest.as_bytes(), signature).map_err(|_| Breach::Signature)?;
+    Ok(Exchanged { host, algorithm, digest, secret })
 }
 
 impl Exchanged {
     /// The ciphers to the server and to the client (RFC 4253 §7.2).
     pub(super) fn ciphers(&self, agreed: &Agreed, session: &Digest) -> Result<(Cipher, Cipher), Breach> {
         let derived = |letter: u8| {
-            let mut key = Zeroizing::new([0; DIGEST_BYTES]);
-            let parts: [&[u8]; 4] = [&self.secret, &self.digest, &[letter], session];
-            hash::digest(HashAlgorithm::Sha256, &parts, key.as_mut_slice());
+            let mut key = Zeroizing::new([0; HashAlgorithm::MAX_BYTES]);
+            let parts: [&[u8]; 4] = [&self.secret, self.digest.as_bytes(), &[letter], session.as_bytes()];
+            hash::digest(self.algorithm, &parts, key.as_mut_slice());
             key
         };
         let cipher = |algorithm: AeadAlgorithm, nonce: u8, key: u8| {

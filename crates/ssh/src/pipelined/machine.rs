@@ -243,7 +243,7 @@ impl Machine {
     pub fn to_sign(&self, login: &Login<'_>) -> Result<Vec<u8>, Breach> {
         let session = self.session.as_ref().ok_or(Breach::Order("the host is not believed yet"))?;
         let mut signed = Vec::new();
-        put_string(&mut signed, session);
+        put_string(&mut signed, session.as_bytes());
         signed.extend_from_slice(&login.draft().0);
         Ok(signed)
     }

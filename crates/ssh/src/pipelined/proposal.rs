@@ -1,6 +1,7 @@
 //! Algorithms: what is proposed, and what both sides agree on (RFC 4253 §7.1).
 
-use sallyport_sal::algorithm::AeadAlgorithm;
+use sallyport_sal::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
+use sallyport_sal::selection;
 use sallyport_sal::{HybridKeyExchange, SalError, random};
 
 use super::Breach;
@@ -10,6 +11,8 @@ const HYBRID: &str = "mlkem768x25519-sha256";
 const CURVE: &str = "curve25519-sha256";
 /// The name before RFC 8731.
 const CURVE_OF_OLD: &str = "curve25519-sha256@libssh.org";
+const P256: &str = "ecdh-sha2-nistp256";
+const P384: &str = "ecdh-sha2-nistp384";
 
 /// OpenSSH's answer to CVE-2023-48795: nothing may be slipped into the first exchange.
 const STRICT_CLIENT: &str = "kex-strict-c-v00@openssh.com";
@@ -37,6 +40,12 @@ const HOST_KEYS: &[&str] = &[
 /// The first of [`HOST_KEYS`] that are no certificates'.
 const PLAIN_FROM: usize = 6;
 
+/// Those of [`HOST_KEYS`] that are taken: no Ed25519 in FIPS mode.
+fn host_keys() -> impl Iterator<Item = &'static str> {
+    let fips = selection::global().is_fips();
+    HOST_KEYS.iter().copied().filter(move |name| !fips || !name.starts_with("ssh-ed25519"))
+}
+
 const CIPHERS: &[AeadAlgorithm] = &[AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm];
 /// Named for servers that look for one in common all the same; the ciphers have their own.
 const MACS: &[&str] = &["hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256"];
@@ -49,6 +58,28 @@ pub(super) enum Method {
     Hybrid,
     /// X25519 (RFC 8731).
     Curve,
+    /// P-256 (RFC 5656 §4).
+    P256,
+    /// P-384.
+    P384,
+}
+
+impl Method {
+    pub(super) const fn group(self) -> DhGroup {
+        match self {
+            Self::Hybrid | Self::Curve => DhGroup::X25519,
+            Self::P256 => DhGroup::P256,
+            Self::P384 => DhGroup::P384,
+        }
+    }
+
+    /// The hash of the exchange, of which keys are derived as well (RFC 5656 §6.2.1, RFC 8731 §3).
+    pub(super) const fn hash(self) -> HashAlgorithm {
+        match self {
+            Self::Hybrid | Self::Curve | Self::P256 => HashAlgorithm::Sha256,
+            Self::P384 => HashAlgorithm::Sha384,
+        }
+    }
 }
 
 /// What both sides use.
@@ -66,11 +97,25 @@ pub(super) struct Agreed {
 }
 
 fn methods(demand: HybridKeyExchange) -> &'static [(&'static str, Method)] {
-    const ALL: &[(&str, Method)] =
-        &[(HYBRID, Method::Hybrid), (CURVE, Method::Curve), (CURVE_OF_OLD, Method::Curve)];
-    match demand {
-        HybridKeyExchange::Preferred => ALL,
-        HybridKeyExchange::Required => ALL.get(..1).unwrap_or_default(),
+    methods_in(demand, selection::global().is_fips())
+}
+
+/// In FIPS mode those that are approved, of which none is a hybrid.
+fn methods_in(demand: HybridKeyExchange, fips: bool) -> &'static [(&'static str, Method)] {
+    const APPROVED: &[(&str, Method)] = &[(P256, Method::P256), (P384, Method::P384)];
+    const ALL: &[(&str, Method)] = &[
+        (HYBRID, Method::Hybrid),
+        (CURVE, Method::Curve),
+        (CURVE_OF_OLD, Method::Curve),
+        // For servers that have nothing else: those in FIPS mode.
+        (P256, Method::P256),
+        (P384, Method::P384),
+    ];
+    match (demand, fips) {
+        (HybridKeyExchange::Preferred, true) => APPROVED,
+        (HybridKeyExchange::Required, true) => &[],
+        (HybridKeyExchange::Preferred, false) => ALL,
+        (HybridKeyExchange::Required, false) => ALL.get(..1).unwrap_or_default(),
     }
 }
 
@@ -80,7 +125,8 @@ pub(super) fn propose(demand: HybridKeyExchange) -> Result<Vec<u8>, Breach> {
     let mut kex: Vec<&str> = methods(demand).iter().map(|(name, _)| *name).collect();
     kex.extend([EXTENSIONS, STRICT_CLIENT]);
     let ciphers: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.ssh_name()).collect();
-    let draft = Draft::new(KEXINIT).raw(&cookie).names(&kex).names(HOST_KEYS).names(&ciphers).names(&ciphers);
+    let keys: Vec<&str> = host_keys().collect();
+    let draft = Draft::new(KEXINIT).raw(&cookie).names(&kex).names(&keys).names(&ciphers).names(&ciphers);
     let draft = draft.names(MACS).names(MACS).names(COMPRESSION).names(COMPRESSION).names(&[]).names(&[]);
     Ok(draft.flag(false).u32(0).0)
 }
@@ -104,7 +150,7 @@ pub(super) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed,
     let none = |names: &'static [&'static str]| names.iter().map(|name| (*name, ()));
     let ciphers = || CIPHERS.iter().map(|cipher| (cipher.ssh_name(), *cipher));
     let (kex, method) = first("key exchange", methods(demand).iter().copied(), &theirs.kex)?;
-    let (host_key, ()) = first("host key algorithm", none(HOST_KEYS), &theirs.host_keys)?;
+    let (host_key, ()) = first("host key algorithm", host_keys().map(|name| (name, ())), &theirs.host_keys)?;
     let (_, to_server) = first("cipher", ciphers(), &theirs.ciphers_to_server)?;
     let (_, to_client) = first("cipher", ciphers(), &theirs.ciphers_to_client)?;
     first("compression", none(COMPRESSION), &theirs.compression_to_server)?;
@@ -112,7 +158,8 @@ pub(super) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed,
     let is_first = |names: &[String], ours: &str| names.first().is_some_and(|name| name == ours);
     // A guess is right where both sides put the same first; ours is what the lists begin with.
     let ours = methods(demand).first().map_or("", |(name, _)| name);
-    let right = is_first(&theirs.kex, ours) && is_first(&theirs.host_keys, HOST_KEYS.first().unwrap_or(&""));
+    let right =
+        is_first(&theirs.kex, ours) && is_first(&theirs.host_keys, host_keys().next().unwrap_or_default());
     debug_assert!(!right || kex == ours);
     Ok(Agreed {
         method,
@@ -168,6 +215,18 @@ mod unit {
         let modern = Lists { kex: names(&[HYBRID, CURVE]), ..sshd() };
         let agreed = agree(HybridKeyExchange::Preferred, &modern).unwrap();
         assert_eq!((agreed.method, agreed.strict), (Method::Hybrid, false));
+    }
+
+    #[test]
+    fn fips_mode_proposes_what_is_approved() {
+        let methods: Vec<_> = methods_in(HybridKeyExchange::Preferred, true)
+            .iter()
+            .map(|(name, method)| (*name, method.group(), method.hash()))
+            .collect();
+        let expected =
+            [(P256, DhGroup::P256, HashAlgorithm::Sha256), (P384, DhGroup::P384, HashAlgorithm::Sha384)];
+        assert_eq!(methods, expected);
+        assert!(methods_in(HybridKeyExchange::Required, true).is_empty());
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) struct Server {
     proposing: bool,
     their_proposal: Bytes,
     next_in: Option<Cipher>,
-    session: Option<[u8; 32]>,
+    session: Option<Vec<u8>>,
     /// The messages that came once keys were exchanged.
     heard: Vec<Bytes>,
     input: Vec<u8>,
@@ -154,11 +154,16 @@ impl Server {
         }
     }
 
-    /// The other end of curve25519-sha256.
+    /// The other end of the first of its methods.
     fn reply(&mut self, theirs: &[u8]) {
-        strict::check_share(DhGroup::X25519, theirs).unwrap();
-        let side = selection::global()
-            .run(Primitive::Agree(DhGroup::X25519), |provider| provider.start_agreement(DhGroup::X25519));
+        let (group, algorithm) = match self.quirks.kex[0] {
+            "ecdh-sha2-nistp256" => (DhGroup::P256, HashAlgorithm::Sha256),
+            "ecdh-sha2-nistp384" => (DhGroup::P384, HashAlgorithm::Sha384),
+            _ => (DhGroup::X25519, HashAlgorithm::Sha256),
+        };
+        strict::check_share(group, theirs).unwrap();
+        let side =
+            selection::global().run(Primitive::Agree(group), |provider| provider.start_agreement(group));
         let side = side.unwrap();
         let ours = side.share().to_vec();
         let secret = side.finish(theirs).unwrap();
@@ -185,20 +190,21 @@ impl Server {
             put_string(&mut hashed, part);
         }
         hashed.extend_from_slice(&number);
-        let digest = hash::sha256(&hashed);
-        let signed = if self.quirks.forges { [0; 32] } else { digest };
+        let mut digest = vec![0; algorithm.bytes()];
+        hash::digest(algorithm, &[&hashed], &mut digest);
+        let signed = if self.quirks.forges { vec![0; 32] } else { digest.clone() };
         let signature = ssh_signature(&self.key, &signed).unwrap();
         self.say(&Draft::new(ECDH_REPLY).string(&host_key).string(&ours).string(&signature));
-        let session = *self.session.get_or_insert(digest);
+        let session = self.session.get_or_insert_with(|| digest.clone()).clone();
         let cipher = |nonce: u8, key: u8| {
             let derived = |letter: u8| {
-                let mut out = [0; 32];
+                let mut out = vec![0; algorithm.bytes()];
                 let parts: [&[u8]; 4] = [&number, &digest, &[letter], &session];
-                hash::digest(HashAlgorithm::Sha256, &parts, &mut out);
+                hash::digest(algorithm, &parts, &mut out);
                 out
             };
             let nonce = derived(nonce)[..12].try_into().unwrap();
-            Cipher::new(AeadAlgorithm::Aes256Gcm, &derived(key), nonce).unwrap()
+            Cipher::new(AeadAlgorithm::Aes256Gcm, &derived(key)[..32], nonce).unwrap()
         };
         self.say(&Draft::new(NEWKEYS));
         self.outgoing.rekey(cipher(b'B', b'D'));
@@ -303,7 +309,8 @@ impl Both {
                     self.client.accept_host()?;
                     assert!(self.client.output().is_empty(), "nothing goes before the login");
                     let signed = self.client.to_sign(&login()).unwrap();
-                    assert_eq!(signed[4..36], self.server.session.unwrap());
+                    let session = self.server.session.as_ref().unwrap();
+                    assert_eq!(signed[4..4 + session.len()], session[..]);
                     self.client.log_in(&login(), b"a signature", &self.request)?;
                 }
                 Event::Data { bytes, .. } => {
@@ -364,6 +371,21 @@ fn everything_after_the_host_s_proof_goes_in_one_flight() {
     assert_eq!(both.happened[5..], ["Eof", "Told(Status(3))", "Closed"]);
     assert_eq!(both.server.numbers()[5..], [97]);
     assert!(both.client.is_closing() && !both.client.takes_input());
+}
+
+#[test]
+fn the_curves_of_a_server_in_fips_mode_are_spoken() {
+    for method in ["ecdh-sha2-nistp256", "ecdh-sha2-nistp384"] {
+        let quirks = Quirks { kex: vec![method, STRICT], ..Quirks::default() };
+        let mut both = Both::new(quirks.clone(), Limits::default());
+        both.talk().unwrap();
+        assert_eq!(both.happened, BEGUN, "{method}");
+        both.server.propose();
+        both.talk().unwrap();
+        assert_eq!(both.server.exchanges, 2, "{method}");
+        let mut forged = Both::new(Quirks { forges: true, ..quirks }, Limits::default());
+        assert_eq!(forged.breaks(), Breach::Signature, "{method}");
+    }
 }
 
 #[test]
