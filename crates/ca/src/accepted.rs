@@ -1,6 +1,6 @@
 //! Which keys of subjects a suite lets the authorities certify.
 
-use sallyport_sal::{KeyAlgorithm, PublicKey, Suite};
+use sallyport_sal::{KeyAlgorithm, PublicKey, Suite, selection};
 use ssh_key::Algorithm;
 
 use crate::{CaError, ssh};
@@ -11,14 +11,41 @@ use crate::{CaError, ssh};
 /// # Errors
 /// [`CaError::BadPublicKey`] when one of them cannot be read or the suite does not accept it.
 pub fn check_accepted(suite: Suite, ssh_public_key: &str, tls_spki: &[u8]) -> Result<(), CaError> {
-    check_ssh_accepted(suite, ssh_public_key)?;
+    check(suite, ssh_public_key, tls_spki, selection::global().is_fips())
+}
+
+/// Whether a suite lets a key of a type be certified, in the mode that this process is in: under `legacy` FIPS mode does not take
+/// what `fips-v1` would not.
+#[must_use]
+pub fn accepts(suite: Suite, algorithm: KeyAlgorithm) -> bool {
+    accepts_in(suite, algorithm, selection::global().is_fips())
+}
+
+fn accepts_in(suite: Suite, algorithm: KeyAlgorithm, fips: bool) -> bool {
+    suite.accepts(algorithm) && (!fips || Suite::FipsV1.accepts(algorithm))
+}
+
+fn check(suite: Suite, ssh_public_key: &str, tls_spki: &[u8], fips: bool) -> Result<(), CaError> {
+    check_ssh(suite, ssh_public_key, fips)?;
     let algorithm = PublicKey::from_spki_der(tls_spki)
         .map_err(|error| CaError::BadPublicKey { which: "TLS", reason: error.to_string() })?
         .algorithm();
-    if suite.accepts(algorithm) { Ok(()) } else { Err(refuse(suite, "TLS", algorithm.name())) }
+    match accepts_in(suite, algorithm, fips) {
+        true => Ok(()),
+        false => Err(refuse(suite, "TLS", algorithm.name())),
+    }
 }
 
 fn refuse(suite: Suite, which: &'static str, what: &str) -> CaError {
+    if suite != Suite::FipsV1 {
+        return CaError::BadPublicKey {
+            which,
+            reason: format!(
+                "the authority runs in FIPS mode, which does not accept {what}; bring a key on P-256 or P-384, or of RSA with 2048 \
+                 bits or more: ssh-keygen -t ecdsa"
+            ),
+        };
+    }
     CaError::BadPublicKey {
         which,
         reason: format!(
@@ -32,18 +59,22 @@ fn refuse(suite: Suite, which: &'static str, what: &str) -> CaError {
 /// # Errors
 /// As there.
 pub fn check_ssh_accepted(suite: Suite, ssh_public_key: &str) -> Result<(), CaError> {
+    check_ssh(suite, ssh_public_key, selection::global().is_fips())
+}
+
+fn check_ssh(suite: Suite, ssh_public_key: &str, fips: bool) -> Result<(), CaError> {
     let key = ssh_key::PublicKey::from_openssh(ssh_public_key.trim()).map_err(|error| {
         CaError::BadPublicKey { which: "SSH", reason: format!("not an OpenSSH public key line: {error}") }
     })?;
     match key.algorithm() {
-        Algorithm::SkEd25519 if !suite.accepts(KeyAlgorithm::Ed25519) => {
+        Algorithm::SkEd25519 if !accepts_in(suite, KeyAlgorithm::Ed25519, fips) => {
             return Err(refuse(suite, "SSH", "sk-ssh-ed25519@openssh.com"));
         }
         // A security key signs on the curve that the suite accepts.
         Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => {}
         _ => {
             let algorithm = ssh::public_key(key.key_data())?.algorithm();
-            if !suite.accepts(algorithm) {
+            if !accepts_in(suite, algorithm, fips) {
                 return Err(refuse(suite, "SSH", algorithm.name()));
             }
         }
@@ -75,5 +106,31 @@ mod tests {
         }
         let error = check_accepted(Suite::FipsV1, ed25519.public_line(), tls.spki_der()).unwrap_err();
         assert!(error.to_string().contains("fips-v1 does not accept ed25519"), "{error}");
+    }
+
+    #[test]
+    fn fips_mode_accepts_nothing_more_under_legacy() {
+        let p256 = SshKeyPair::generate_for(Suite::FipsV1, KeyPurpose::UserSsh, "x").unwrap();
+        let ed25519 = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+        let tls = TlsKey::generate(Suite::FipsV1).unwrap();
+        check(Suite::Legacy, p256.public_line(), tls.spki_der(), true).unwrap();
+        let security_key = format!(
+            "sk-ssh-ed25519@openssh.com {} x",
+            data_encoding::BASE64.encode(
+                &[
+                    b"\0\0\0\x1ask-ssh-ed25519@openssh.com\0\0\0\x20".as_slice(),
+                    ed25519.private_key().public_key().key_data().ed25519().unwrap().as_ref(),
+                    b"\0\0\0\x04ssh:",
+                ]
+                .concat()
+            )
+        );
+        for line in [ed25519.public_line(), security_key.as_str()] {
+            check(Suite::Legacy, line, tls.spki_der(), false).unwrap();
+            let refused = check(Suite::Legacy, line, tls.spki_der(), true).unwrap_err().to_string();
+            assert!(refused.contains("FIPS mode") && refused.contains("ssh-keygen -t ecdsa"), "{refused}");
+        }
+        let weak = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap().public_key().spki_der();
+        assert!(check(Suite::Legacy, p256.public_line(), &weak, true).is_err());
     }
 }
