@@ -304,6 +304,8 @@ codes! {
     CryptoQuarantined = "SP3300E", "crypto.quarantined";
     /// The measured profile is not of this build and machine; the built-in order of sources is used.
     CryptoProfileStale = "SP3301W", "crypto.profile_stale";
+    /// A service takes its cryptography from the FIPS module, whose self-tests have passed.
+    CryptoModule = "SP3302I", "crypto.module";
 }
 
 impl Code {

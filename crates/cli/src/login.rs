@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use sallyport_access::{Login, RoleName, UserName};
 use sallyport_ca::{TrustBundle, keys};
-use sallyport_sal::Suite;
-use sallyport_wire::convert;
+use sallyport_sal::{Suite, selection};
 use sallyport_wire::v1::{LoginRequest, LoginResponse, PingRequest};
+use sallyport_wire::{convert, fips};
 use serde_json::json;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
@@ -129,15 +129,16 @@ pub(crate) async fn log_in(
         }
     };
     let (ssh, tls) = keys.await.doing("make keys")??;
+    let request = LoginRequest {
+        user: user.to_string(),
+        password,
+        otp,
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec().into(),
+        ttl: ttl.map(convert::duration_to_proto),
+    };
     let response = client
-        .login_with_password(LoginRequest {
-            user: user.to_string(),
-            password,
-            otp,
-            ssh_public_key: ssh.public_line().to_owned(),
-            tls_public_key: tls.spki_der().to_vec().into(),
-            ttl: ttl.map(convert::duration_to_proto),
-        })
+        .login_with_password(fips::saying(request, selection::global().is_fips()))
         .await
         .map_err(|status| {
             let error = CliError::from_status("log in", &status);

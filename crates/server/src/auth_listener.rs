@@ -53,6 +53,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         role: HostRole::Auth,
         name: name.map_err(|error| certificates("cannot name the authority", error))?,
         public_names: Vec::new(),
+        require_fips: false,
     };
     let path = start.directory.join("listener.json");
     let credentials = load_or_issue(&path, &membership, &start.authority).await?;

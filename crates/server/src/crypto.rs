@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use metrics::gauge;
 use sallyport_audit::{Code, Event, Sink};
+use sallyport_sal::provider::Module;
 use sallyport_sal::selection::{self, Incident, Mode};
 use sallyport_sal::{Primitive, Selection, needs, tls};
 use time::OffsetDateTime;
@@ -57,8 +58,14 @@ pub(crate) fn prepare() -> Result<(), ServerError> {
     // Composed of what is proven by now.
     let _ = tls::provider();
     let all = began.elapsed();
+    let module = selection.fips_module();
+    if let Some(module) = &module {
+        // The numbers of a gauge are labels here: what is asked is whether it is there.
+        gauge!("sallyport_crypto_fips_module", "version" => module.version).set(1.0);
+    }
     info!(
         selection = rule(&selection.policy().mode),
+        module = module.map(|module| format!("{module}, self-tests passed")),
         primitives,
         entropy_ms = millis(drawn),
         self_tests_ms = millis(all.saturating_sub(drawn)),
@@ -81,7 +88,7 @@ fn millis(span: std::time::Duration) -> f64 {
     (span.as_secs_f64() * 1e4).round() / 10.0
 }
 
-fn rule(mode: &Mode) -> String {
+pub(crate) fn rule(mode: &Mode) -> String {
     match mode {
         Mode::Measured(_) => "measured".to_owned(),
         Mode::Preset => "preset".to_owned(),
@@ -138,6 +145,9 @@ impl Reporter {
         if let Some(incident) = AT_START.get() {
             reporter.take(incident);
         }
+        if let Some(module) = selection.fips_module() {
+            reporter.sink.emit(reporter.module(&module));
+        }
         // The selection keeps its listeners for ever.
         let listening = Arc::downgrade(&reporter);
         selection.on_incident(move |incident| {
@@ -156,6 +166,15 @@ impl Reporter {
         {
             self.health.waiting(PART, format!("nobody is left to serve {primitive}"));
         }
+    }
+
+    fn module(&self, module: &Module) -> Event {
+        Event::new(Code::CryptoModule, OffsetDateTime::now_utc())
+            .user(self.host.as_str())
+            .origin(self.host.as_str())
+            .field("module", module.name)
+            .field("version", module.version)
+            .message(format!("cryptography comes from {module}, whose self-tests have passed"))
     }
 
     fn event(&self, incident: &Incident) -> Event {

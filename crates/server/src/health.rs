@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use sallyport_sal::economy;
+use sallyport_sal::{economy, uses};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -138,7 +138,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 32] = [
+const METRICS: [(Shape, &str, &str); 34] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -201,6 +201,16 @@ const METRICS: [(Shape, &str, &str); 32] = [
     ),
     (
         Shape::Counter,
+        "sallyport_crypto_uses_total",
+        "What sources of cryptography were asked for, keys that serve many times once each (`primitive`, `provider`).",
+    ),
+    (
+        Shape::Gauge,
+        "sallyport_crypto_fips_module",
+        "1 where all cryptography comes from the FIPS module, whose self-tests have passed (`version`).",
+    ),
+    (
+        Shape::Counter,
         "sallyport_tls_chains_total",
         "Certificate chains of peers, verified or known from before (`result`).",
     ),
@@ -260,6 +270,7 @@ pub(crate) async fn keep_metrics(stop: CancellationToken) {
             _ = upkeep.tick() => {
                 count_chains();
                 count_keys();
+                count_uses();
                 handle.run_upkeep();
             }
             () = stop.cancelled() => return,
@@ -296,9 +307,18 @@ fn count_keys() {
     }
 }
 
+/// Uses are counted where they are made, which takes no lock there.
+fn count_uses() {
+    for one in uses::all() {
+        metrics::counter!("sallyport_crypto_uses_total", "primitive" => one.primitive, "provider" => one.provider)
+            .absolute(one.times);
+    }
+}
+
 async fn render() -> impl IntoResponse {
     count_chains();
     count_keys();
+    count_uses();
     let text = metrics_handle().map(PrometheusHandle::render).unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use metrics::counter;
 use sallyport_access::{ClusterName, HostRole, NodeName};
 use sallyport_ca::{Trust, rotation};
-use sallyport_sal::Suite;
+use sallyport_sal::{Suite, selection};
 use sallyport_wire::v1;
 use sallyport_wire::v1::login_client::LoginClient;
 use time::OffsetDateTime;
@@ -45,11 +45,25 @@ pub(crate) struct Membership {
     pub(crate) name: NodeName,
     /// Names and addresses that users reach a proxy by.
     pub(crate) public_names: Vec<String>,
+    /// Whether the authority must say that it takes all cryptography from a FIPS module.
+    pub(crate) require_fips: bool,
+}
+
+const NOT_FIPS: &str = "crypto.require_fips is set, and the cluster's authority does not run in FIPS mode";
+const FIPS_FIX: &str = "set crypto.selection: fips where the authority runs, or take require_fips out here";
+
+/// A call that says whether this process takes all cryptography from a FIPS module.
+pub(crate) fn saying<T>(message: T) -> tonic::Request<T> {
+    sallyport_wire::fips::saying(message, selection::global().is_fips())
 }
 
 impl Membership {
     fn what(&self) -> &'static str {
         role_name(self.role)
+    }
+
+    fn takes(&self, issued: &v1::HostCertificates) -> bool {
+        !self.require_fips || issued.trust.as_ref().is_some_and(|trust| trust.fips)
     }
 
     fn request(&self, token: String, keys: &FreshKeys) -> v1::JoinRequest {
@@ -98,8 +112,24 @@ pub(crate) async fn load_or_join(
     Ok(Credentials::new(path.to_owned(), identity))
 }
 
+/// In FIPS mode a host makes no keys of a suite that is not for it.
+fn may_follow(suite: Suite, fips: bool) -> Result<(), ServerError> {
+    if !fips || suite.is_for_fips() {
+        return Ok(());
+    }
+    Err(certificates(
+        "cannot make host keys",
+        format!(
+            "crypto.selection is fips here, and the cluster's suite is {suite}, which is not for FIPS mode: change it (sallyport \
+             admin suite set {}), or take selection: fips out here",
+            Suite::FipsV1
+        ),
+    ))
+}
+
 /// Keys may be slow to make: no thread that serves connections waits for them.
 async fn fresh_keys(name: &str, suite: Suite) -> Result<FreshKeys, ServerError> {
+    may_follow(suite, selection::global().is_fips())?;
     let name = name.to_owned();
     let made = tokio::task::spawn_blocking(move || FreshKeys::generate(&name, suite)).await;
     made.map_err(|error| certificates("cannot make host keys", error))?
@@ -322,12 +352,15 @@ async fn with_token(
     };
     let keys = fresh_keys(membership.name.as_str(), suite).await?;
     let request = membership.request(token.expose().to_owned(), &keys);
-    let answer = tokio::time::timeout(CALL_TIMEOUT, login.join(request)).await;
+    let answer = tokio::time::timeout(CALL_TIMEOUT, login.join(saying(request))).await;
     let issued = match answer {
         Ok(Ok(issued)) => issued.into_inner(),
         Ok(Err(status)) => return Err(ServerError::of_join(what, address, &status)),
         Err(_) => return Err(ServerError::unanswered_join(what, address, CALL_TIMEOUT)),
     };
+    if !membership.takes(&issued) {
+        return Err(ServerError::Join { what, problem: NOT_FIPS.to_owned(), fix: FIPS_FIX.to_owned() });
+    }
     keys.certified(issued, &membership.cluster, OffsetDateTime::now_utc())
 }
 
@@ -338,6 +371,8 @@ pub(crate) struct Renewal {
     pub(crate) client: AuthorityClient,
     pub(crate) public_names: Vec<String>,
     pub(crate) spread: Spread,
+    /// As in [`Membership`].
+    pub(crate) require_fips: bool,
 }
 
 impl Renewal {
@@ -381,7 +416,7 @@ impl Renewal {
             public_names: self.public_names.clone(),
         };
         let mut fleet = self.client.fleet();
-        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.renew_host(request)).await;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.renew_host(saying(request))).await;
         let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
         counter!("sallyport_authority_calls_total", "method" => "RenewHost", "result" => outcome)
             .increment(1);
@@ -391,6 +426,12 @@ impl Renewal {
                 certificates("cannot renew the host certificates", status.message().to_owned())
             })?
             .into_inner();
+        if self.require_fips && !issued.trust.as_ref().is_some_and(|trust| trust.fips) {
+            return Err(certificates(
+                "cannot renew the host certificates",
+                format!("{NOT_FIPS}; {FIPS_FIX}"),
+            ));
+        }
         if !issued.refused_names.is_empty() {
             warn!(
                 names = issued.refused_names.join(", "),
@@ -403,5 +444,23 @@ impl Renewal {
         let valid_until = identity.valid_until;
         self.credentials.replace(identity)?;
         Ok(valid_until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_in_fips_mode_follows_no_suite_that_is_not_for_it() {
+        for suite in Suite::ALL.iter().copied() {
+            may_follow(suite, false).unwrap();
+            let refused = may_follow(suite, true);
+            assert_eq!(refused.is_ok(), suite.is_for_fips(), "{suite}");
+            if let Err(error) = refused {
+                let text = ServerError::chain(&error);
+                assert!(text.contains(suite.name()) && text.contains("admin suite set fips-v1"), "{text}");
+            }
+        }
     }
 }

@@ -421,6 +421,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
                 lifetimes: section.lifetimes.clone(),
                 audit: section.audit.clone(),
                 answer_patience: section.answer_patience,
+                require_fips: config.crypto.require_fips,
             },
             OffsetDateTime::now_utc(),
         )
@@ -455,6 +456,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
             udp: sockets.quic,
             public_addr: public,
             authority: here.clone(),
+            require_fips: config.crypto.require_fips,
             health: running.health.clone(),
             drain: running.drain.clone(),
             stop: running.stop.clone(),
@@ -479,6 +481,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
             proxy,
             listening: addresses.ports(),
             authority: here,
+            require_fips: config.crypto.require_fips,
             health: running.health.clone(),
             drain: running.drain.clone(),
             stop: running.stop.clone(),

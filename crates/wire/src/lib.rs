@@ -7,6 +7,7 @@ pub mod codec;
 pub mod convert;
 pub mod database;
 pub mod detect;
+pub mod fips;
 mod invite_link;
 pub mod relay;
 mod tls_bytes;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sallyport_wire::convert;
-use sallyport_wire::v1::{CaStatus, CheckpointPlace, GetStatusRequest, KeyCost};
+use sallyport_wire::v1::{CaStatus, CheckpointPlace, Cryptography, GetStatusRequest, KeyCost};
 use serde_json::json;
 
 use super::rotation;
@@ -57,7 +57,7 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
             "keys_made": status.keys_made.iter().map(|keys| json!({
                 "purpose": keys.purpose, "algorithm": keys.algorithm, "generated": keys.generated,
                 "cpu_seconds": seconds(keys.cpu_microseconds),
-            })).collect::<Vec<_>>(), "time": valid(&status.time),
+            })).collect::<Vec<_>>(), "cryptography": status.cryptography.as_ref().map(cryptography_json), "time": valid(&status.time),
         }));
     }
     ui::data(format!("cluster     {} (version {})", status.cluster, status.version))?;
@@ -71,6 +71,9 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
         ui::data(format!("  kept in   {}", kept_in(place, &valid)))?;
     }
     ui::data(format!("suite       {}", status.suite))?;
+    if let Some(cryptography) = &status.cryptography {
+        ui::data(format!("crypto      {}", source_of(cryptography)))?;
+    }
     ui::data(format!("keys made   {}", costs(&status.keys_made)))?;
     let rotating = rotation::fetch(authority).await?;
     for details in rotating.cas.iter().filter(|details| details.other.is_some()) {
@@ -93,6 +96,35 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
         ui::data(format!("  keys      {}", whereabouts(ca)))?;
     }
     Ok(())
+}
+
+/// Where the cryptography of the authority's process comes from, in a line.
+fn source_of(cryptography: &Cryptography) -> String {
+    let demand = if cryptography.requires_fips { ", required of hosts and clients" } else { "" };
+    if cryptography.fips_module.is_empty() {
+        return format!("{}{demand}", cryptography.selection);
+    }
+    let (within, outside): (Vec<_>, Vec<_>) = cryptography.uses.iter().partition(|one| one.in_module);
+    let sum = |uses: &[&sallyport_wire::v1::CryptographyUse]| uses.iter().map(|one| one.times).sum::<u64>();
+    let named: Vec<String> =
+        outside.iter().map(|one| format!("{} {} by {}", one.times, one.primitive, one.provider)).collect();
+    let named = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
+    format!(
+        "{}{demand}: {}, self-tests passed; {} uses, outside of it {named}",
+        cryptography.selection,
+        cryptography.fips_module,
+        sum(&within)
+    )
+}
+
+fn cryptography_json(cryptography: &Cryptography) -> serde_json::Value {
+    json!({
+        "selection": cryptography.selection, "fips_module": cryptography.fips_module,
+        "requires_fips": cryptography.requires_fips,
+        "uses": cryptography.uses.iter().map(|one| json!({
+            "primitive": one.primitive, "provider": one.provider, "times": one.times, "in_module": one.in_module,
+        })).collect::<Vec<_>>(),
+    })
 }
 
 /// How a place stands that checkpoints of the audit log are taken to.
@@ -147,6 +179,30 @@ fn whereabouts(ca: &CaStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_asked_outside_the_module_is_named() {
+        let mut cryptography = Cryptography { selection: "preset".to_owned(), ..Cryptography::default() };
+        assert_eq!(source_of(&cryptography), "preset");
+        let used = |primitive: &str, provider: &str, times, in_module| sallyport_wire::v1::CryptographyUse {
+            primitive: primitive.to_owned(),
+            provider: provider.to_owned(),
+            times,
+            in_module,
+        };
+        cryptography = Cryptography {
+            selection: "fips".to_owned(),
+            fips_module: "AWS-LC-FIPS 4.2.0".to_owned(),
+            uses: vec![used("hash/sha-256", "aws-lc", 40, true), used("random", "aws-lc", 2, true)],
+            requires_fips: true,
+        };
+        assert_eq!(
+            source_of(&cryptography),
+            "fips, required of hosts and clients: AWS-LC-FIPS 4.2.0, self-tests passed; 42 uses, outside of it none"
+        );
+        cryptography.uses.push(used("ssh/connection", "russh", 3, false));
+        assert!(source_of(&cryptography).ends_with("; 42 uses, outside of it 3 ssh/connection by russh"));
+    }
 
     #[test]
     fn keys_are_summed_by_type() {

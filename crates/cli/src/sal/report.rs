@@ -88,6 +88,9 @@ fn text(
     ui::data("")?;
     ui::data(format!("CPU        {}", report.cpu))?;
     ui::data(format!("selection  {}", report.selection))?;
+    if let Some(module) = &report.module {
+        ui::data(format!("module     {module}, self-tests passed"))?;
+    }
     for incident in &report.incidents {
         ui::data(format!("incident   {incident}"))?;
     }

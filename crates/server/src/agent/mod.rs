@@ -61,6 +61,8 @@ pub(crate) struct Start {
     pub(crate) listening: Vec<u16>,
     /// For an agent in the authority's process, which needs no token.
     pub(crate) authority: Option<LocalAuthority>,
+    /// As in [`crate::config::CryptoSection`].
+    pub(crate) require_fips: bool,
     pub(crate) health: Health,
     pub(crate) drain: CancellationToken,
     pub(crate) stop: CancellationToken,
@@ -119,8 +121,19 @@ impl Service {
 
 /// Starts the node service.
 pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
-    let Start { cluster, section, directory, proxy, listening, authority, health, drain, stop, tasks } =
-        start;
+    let Start {
+        cluster,
+        section,
+        directory,
+        proxy,
+        listening,
+        authority,
+        require_fips,
+        health,
+        drain,
+        stop,
+        tasks,
+    } = start;
     let claim = files::claim(&directory)?;
     health.waiting(tunnel::PART, "has no tunnel to the proxy yet");
     health.waiting(POLICY_PART, "has not heard from the authority yet");
@@ -130,8 +143,13 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             certificates("this machine's name cannot be the node's; set node.name", error)
         })?,
     };
-    let membership =
-        Membership { cluster: cluster.clone(), role: HostRole::Node, name, public_names: Vec::new() };
+    let membership = Membership {
+        cluster: cluster.clone(),
+        role: HostRole::Node,
+        name,
+        public_names: Vec::new(),
+        require_fips,
+    };
     let identity_path = directory.join("identity.json");
     let credentials = match &authority {
         Some(local) => load_or_issue(&identity_path, &membership, local).await?,
@@ -169,6 +187,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         client: client.clone(),
         public_names: Vec::new(),
         spread: spread.clone(),
+        require_fips,
     };
     tasks.spawn(renewal.run(stop.clone()));
 

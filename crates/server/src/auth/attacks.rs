@@ -49,6 +49,7 @@ async fn open(directory: &Path) -> Authority {
         lifetimes: section.lifetimes,
         audit: section.audit,
         answer_patience: section.answer_patience,
+        require_fips: false,
     };
     Authority::open(config, OffsetDateTime::now_utc()).await.unwrap()
 }

@@ -151,6 +151,7 @@ impl Inner {
             recordings: recordings.unwrap_or(0) as u64,
             time: Some(convert::time_to_proto(now)),
             keys_made: economy::snapshot().iter().map(key_cost).collect(),
+            cryptography: Some(super::fips::status(self.config.require_fips)),
             checkpoint_places: self.elsewhere.iter().map(|place| place.status()).collect(),
         })
     }

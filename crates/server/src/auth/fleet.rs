@@ -45,6 +45,7 @@ impl Fleet for Service {
         let caller = caller(&request);
         let roles = [HostRole::Node, HostRole::Proxy, HostRole::OpenSsh];
         let identity = self.0.host(&caller, "Fleet.RenewHost", &roles).await?;
+        self.0.demand_fips(&caller, "Fleet.RenewHost", &request).await?;
         match self.0.renew(&caller, identity, request.into_inner()).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(status) => Err(self.0.refuse(&caller, "Fleet.RenewHost", status).await),
@@ -73,6 +74,7 @@ impl Fleet for Service {
     ) -> Result<Response<v1::HeartbeatResponse>, Status> {
         let caller = caller(&request);
         let identity = self.0.host(&caller, "Fleet.Heartbeat", &[HostRole::Node]).await?;
+        self.0.demand_fips(&caller, "Fleet.Heartbeat", &request).await?;
         let problems = self.0.heartbeat(identity, request.into_inner()).await?;
         Ok(Response::new(v1::HeartbeatResponse {
             next_within: Some(convert::duration_to_proto(HEARTBEAT)),

@@ -58,6 +58,7 @@ impl Login for Service {
     ) -> Result<Response<v1::LoginResponse>, Status> {
         let caller = caller(&request);
         self.0.within_bounds(&caller)?;
+        self.0.demand_fips(&caller, "Login.LoginWithPassword", &request).await?;
         self.0.log_in(&caller, request.into_inner()).await.map(Response::new)
     }
 
@@ -85,6 +86,7 @@ impl Login for Service {
     ) -> Result<Response<v1::HostCertificates>, Status> {
         let caller = caller(&request);
         self.0.within_bounds(&caller)?;
+        self.0.demand_fips(&caller, "Login.Join", &request).await?;
         self.0.join(&caller, request.into_inner()).await.map(Response::new)
     }
 }

@@ -21,6 +21,7 @@ mod cluster;
 mod custodies;
 mod databases;
 mod entered;
+pub(crate) mod fips;
 mod fleet;
 mod guesses;
 mod heads;
@@ -103,6 +104,8 @@ pub struct AuthConfig {
     pub audit: AuditSection,
     /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed.
     pub answer_patience: std::time::Duration,
+    /// Only hosts and clients are taken that say that they take all cryptography from a FIPS module.
+    pub require_fips: bool,
 }
 
 /// How soon an event that could not be written is tried again.
@@ -343,6 +346,7 @@ fn wire_bundle(trust: &Trust) -> v1::TrustBundle {
         recording_key: bundle.recording_key.into(),
         others: bundle.others.into_iter().map(|(kind, of)| (kind.name().to_owned(), keys(of))).collect(),
         suite: bundle.suite,
+        fips: fips::in_fips_mode(),
         rotations: bundle
             .rotations
             .into_iter()

@@ -15,7 +15,6 @@ use sallyport_ca::rotation::CaState;
 use sallyport_ca::{CaKind, CertificateKind, HostRequest, Issued, issue_host_tls, tls};
 use sallyport_sal::custody::{Custody, SealedCustody, SealingKey};
 use sallyport_sal::hpke::RecipientKeys;
-use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_store::{Backend, Kind, SqliteBackend, Store, typed};
 use sallyport_wire::alpn;
@@ -29,6 +28,7 @@ use uuid::Uuid;
 use super::authorities::{self, Authorities};
 use super::custodies::Custodies;
 use super::databases::Databases;
+use super::fips::{check_fips, in_fips_mode};
 use super::issued::with_certificates;
 use super::people::People;
 use super::rotation::Confirmations;
@@ -262,29 +262,6 @@ fn suite_of_new_cluster(config: &AuthConfig, custodies: &Custodies) -> Result<Su
     Ok(suite)
 }
 
-/// Whether this process takes cryptography from the approved provider only.
-pub(super) fn in_fips_mode() -> bool {
-    matches!(selection::global().policy().mode, Mode::Fips)
-}
-
-/// In FIPS mode only some suites start: the others have keys that the approved provider does not make.
-pub(super) fn check_fips(fips: bool, suite: Suite) -> Result<(), ServerError> {
-    if !fips || suite.is_for_fips() {
-        return Ok(());
-    }
-    Err(ServerError::Authority {
-        action: format!("start in FIPS mode with the suite {suite}"),
-        source: format!(
-            "in FIPS mode only {} and {} start; start without crypto.selection: fips, and then change it: sallyport \
-             admin suite set {}",
-            Suite::FipsV1,
-            Suite::Legacy,
-            Suite::FipsV1
-        )
-        .into(),
-    })
-}
-
 struct Loaded {
     authorities: Authorities,
     recording_keys: RecipientKeys,
@@ -407,23 +384,5 @@ async fn renew_daily(inner: Arc<Inner>) {
             () = inner.stop.cancelled() => return,
         }
         inner.present(&inner.authorities()).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fips_mode_starts_with_two_suites_only() {
-        for suite in Suite::ALL {
-            check_fips(false, *suite).unwrap();
-            let refused = check_fips(true, *suite);
-            assert_eq!(refused.is_ok(), matches!(suite, Suite::FipsV1 | Suite::Legacy), "{suite}");
-            if let Err(error) = refused {
-                let text = ServerError::chain(&error);
-                assert!(text.contains("admin suite set fips-v1"), "{text}");
-            }
-        }
     }
 }

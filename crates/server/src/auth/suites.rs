@@ -16,8 +16,9 @@ use tonic::{Request, Response, Status};
 
 use super::Inner;
 use super::caller::{Caller, caller};
+use super::fips::in_fips_mode;
 use super::hosts::storage;
-use super::open::{SELF, in_fips_mode};
+use super::open::SELF;
 use super::seen::SeenRecord;
 use super::state::ClusterRecord;
 use crate::seen::to_proto;

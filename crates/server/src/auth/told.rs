@@ -77,6 +77,7 @@ fn reported_by(role: HostRole, code: &Code) -> bool {
                 | Code::SessionTerminated
                 | Code::CryptoQuarantined
                 | Code::CryptoProfileStale
+                | Code::CryptoModule
                 | Code::AuditLost
                 | Code::AuditUnclosed
         )

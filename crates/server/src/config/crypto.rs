@@ -11,7 +11,7 @@ use sallyport_sal::{Policy, Primitive, Selection, needs, provider};
 
 use sallyport_access::yaml::{Problems, Section};
 
-const CRYPTO: &[&str] = &["selection", "provider", "profile", "overrides", "tls"];
+const CRYPTO: &[&str] = &["selection", "provider", "profile", "overrides", "require_fips", "tls"];
 const TLS: &[&str] = &["groups", "remember_chains"];
 
 /// The file of a measured profile, in the data directory.
@@ -41,6 +41,9 @@ pub struct CryptoSection {
     pub profile: Option<PathBuf>,
     /// Primitives that come from a provider by name, whatever the rule says.
     pub overrides: BTreeMap<Primitive, String>,
+    /// Whether others must say that they take all cryptography from a FIPS module: to an authority, every host and client; to
+    /// a host, the authority of the cluster. Default false.
+    pub require_fips: bool,
     /// Key exchange groups in the order of preference; the first is sent with a key share. Unset: X25519MLKEM768,
     /// x25519, secp256r1, secp384r1, or those of them that FIPS approves.
     pub groups: Option<Vec<KexGroup>>,
@@ -55,6 +58,7 @@ impl Default for CryptoSection {
             selection: None,
             profile: None,
             overrides: BTreeMap::new(),
+            require_fips: false,
             groups: None,
             remember_chains: Some(Remember::DEFAULT.age),
         }
@@ -154,6 +158,17 @@ pub(super) fn read(top: &Section<'_>, data_dir: &Path, problems: &mut Problems) 
         if agree && nothing_lacks(&section, &chosen, problems) {
             selection = Some(chosen);
         }
+    }
+    read.require_fips = section.boolean("require_fips", problems).unwrap_or(false);
+    // What is demanded of others is kept here first. Where this build has no module, that was said.
+    let written = section.present("selection").and_then(|value| value.value.scalar());
+    if read.require_fips && written.as_deref() != Some("fips") {
+        problems.push(
+            section.place("require_fips"),
+            &section.name("require_fips"),
+            "needs selection: fips here as well",
+            "write selection: fips, or remove it",
+        );
     }
     tls(&section, selection.as_ref(), &mut read, problems);
     read

@@ -29,6 +29,8 @@ diag_addr: 127.0.0.1:3081
 #   # provider: aws-lc                       # with selection: only
 #   profile: /var/lib/sallyport/crypto.json  # default: crypto.json in data_dir
 #   # overrides: { sign/ecdsa-p256: ring }   # single primitives
+#   # With selection: fips, others must say the same of themselves: to the authority all hosts and clients, to a host the authority.
+#   # require_fips: true                      # docs/fips.md
 #   tls:
 #     # In the order of preference; the first is sent with a key share.
 #     groups: [X25519MLKEM768, x25519, secp256r1, secp384r1]

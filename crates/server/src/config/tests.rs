@@ -286,6 +286,10 @@ fn every_mistake_about_cryptography_names_its_line_and_what_would_do() {
     );
     one("  tls: { groups: [] }\n", "sallyport.yaml:7:18: crypto.tls.groups: is empty; write a list of ");
     one("  profile: crypto.json\n", "sallyport.yaml:7:12: crypto.profile: \"crypto.json\" is relative; ");
+    one(
+        "  require_fips: true\n",
+        "sallyport.yaml:7:17: crypto.require_fips: needs selection: fips here as well; ",
+    );
     if !sallyport_sal::provider::ALL.iter().any(|provider| provider.is_fips()) {
         one("  selection: fips\n", "sallyport.yaml:7:14: crypto.selection: this build has no FIPS module; ");
     }

@@ -26,6 +26,7 @@ use crate::config::{HostPort, Secret};
 use crate::confirming;
 use crate::files;
 use crate::host::{Credentials, HostIdentity, bundle, certificates};
+use crate::joining::saying;
 use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -183,7 +184,7 @@ async fn join_cluster(join: Join) -> Result<Given, ServerError> {
         trust: if join.layout.user_only { ServerTrust::User.name().to_owned() } else { String::new() },
         cluster: cluster.to_string(),
     };
-    let issued = joining(&join.proxy, login.join(request)).await?;
+    let issued = joining(&join.proxy, login.join(saying(request))).await?;
     let identity = identity(issued, &cluster, &key, suite)?;
     identity.store(&join.directory.join(IDENTITY))?;
     let settings = Settings {
@@ -310,7 +311,7 @@ impl Member {
                 tls_public_key: tls.spki_der().to_vec().into(),
                 public_names: self.settings.names.clone(),
             };
-            let issued = within(self.client.fleet().renew_host(request)).await?;
+            let issued = within(self.client.fleet().renew_host(saying(request))).await?;
             self.credentials.replace(identity(issued, &old.cluster, &tls, suite)?)?;
         } else {
             self.credentials.adopt(trust)?;

@@ -94,6 +94,8 @@ pub(crate) struct Start {
     /// What people type to reach it.
     pub(crate) public_addr: Vec<HostPort>,
     pub(crate) authority: Option<LocalAuthority>,
+    /// As in [`crate::config::CryptoSection`].
+    pub(crate) require_fips: bool,
     pub(crate) health: Health,
     pub(crate) drain: CancellationToken,
     pub(crate) stop: CancellationToken,
@@ -166,6 +168,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         udp,
         public_addr,
         authority,
+        require_fips,
         health,
         drain,
         stop,
@@ -178,6 +181,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         role: HostRole::Proxy,
         name: name_of(&public_addr)?,
         public_names: public_names(&public_addr, &listener),
+        require_fips,
     };
     let identity_path = directory.join("identity.json");
     let (credentials, route, way) = match (&authority, &section.auth_server) {
@@ -229,6 +233,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         client: client.clone(),
         public_names: membership.public_names.clone(),
         spread: spread.clone(),
+        require_fips,
     };
     tasks.spawn(renewal.run(stop.clone()));
 

@@ -17,6 +17,7 @@ mod auth_api;
 mod certificates;
 mod cluster;
 mod databases_api;
+mod fips;
 mod openssh;
 #[path = "../../../ca/tests/it/programs/mod.rs"]
 mod programs;

@@ -230,7 +230,7 @@ impl Inner {
         let algorithm = PublicKey::from_spki_der(&request.tls_public_key)
             .map_err(|error| Status::invalid_argument(format!("the key: {error}")))?
             .algorithm();
-        if !authorities.suite().accepts(algorithm) {
+        if !sallyport_ca::accepts(authorities.suite(), algorithm) {
             return Err(Status::invalid_argument(format!(
                 "the cluster's suite {} does not accept {}",
                 authorities.suite(),

@@ -103,6 +103,7 @@ fn config(directory: &Path) -> AuthConfig {
         ca_keys: CaKeysSection::default(),
         audit: crate::config::AuditSection::default(),
         answer_patience: std::time::Duration::from_secs(30),
+        require_fips: false,
     }
 }
 

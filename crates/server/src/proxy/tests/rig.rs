@@ -170,6 +170,7 @@ impl Rig {
             udp: crate::listener::bind_udp(address).ok(),
             public_addr: vec![crate::config::HostPort::from(address)],
             authority: Some(authority(&cas, &asked)),
+            require_fips: false,
             health: Health::new(),
             drain: drain.clone(),
             stop: stop.clone(),

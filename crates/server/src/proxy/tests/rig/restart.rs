@@ -39,6 +39,7 @@ impl Rig {
             udp: self.udp_again().await,
             public_addr: vec![HostPort::from(self.address)],
             authority: Some(authority(&self.cas, &self.asked)),
+            require_fips: false,
             health: Health::new(),
             drain: self.drain.clone(),
             stop: self.stop.clone(),

@@ -1,0 +1,122 @@
+//! `crypto.require_fips`: what a cluster demands of hosts and clients, and a host of its cluster. Nobody proves what they say of
+//! their cryptography, so a build without the module can say it here.
+
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_sal::Suite;
+use sallyport_server::config::NodeSection;
+use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::{fips, v1};
+use tonic::Code;
+
+use crate::support::{self, Cluster, PASSWORD, node_section, pinned};
+
+fn keys() -> (SshKeyPair, TlsKey) {
+    let suite = Suite::FipsV1;
+    (SshKeyPair::generate(suite, "x").unwrap(), TlsKey::generate(suite).unwrap())
+}
+
+fn is_refusal(status: &tonic::Status) -> bool {
+    status.code() == Code::FailedPrecondition
+        && status.message().contains("requires FIPS mode")
+        && status.message().contains("SALLYPORT_CRYPTO=fips")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_requires_fips_takes_no_host_that_does_not_say_it() {
+    let cluster = Cluster::start(|config| config.crypto.require_fips = true).await;
+    let (token, pin) = support::token(&mut cluster.admin().await, "node").await;
+    let (ssh, tls) = keys();
+    let request = v1::JoinRequest {
+        token,
+        name: "web-9".to_owned(),
+        role: "node".to_owned(),
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec().into(),
+        ..Default::default()
+    };
+    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    let refused = login.join(fips::saying(request.clone(), false)).await.unwrap_err();
+    assert!(is_refusal(&refused), "{refused}");
+    // The token is not spent by it.
+    let issued = login.join(fips::saying(request, true)).await.unwrap().into_inner();
+
+    let trust = cluster.running.authority().unwrap().trust();
+    let key = tls.pkcs8_pem();
+    let channel = support::authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &key).await;
+    let mut fleet = v1::fleet_client::FleetClient::new(channel);
+    let renew = v1::RenewHostRequest {
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec().into(),
+        public_names: Vec::new(),
+    };
+    // A host that has left FIPS mode since.
+    let refused = fleet.renew_host(renew.clone()).await.unwrap_err();
+    assert!(is_refusal(&refused), "{refused}");
+    fleet.renew_host(fips::saying(renew, true)).await.unwrap();
+    let refused = fleet.heartbeat(v1::HeartbeatRequest::default()).await.unwrap_err();
+    assert!(is_refusal(&refused), "{refused}");
+    fleet.heartbeat(fips::saying(v1::HeartbeatRequest::default(), true)).await.unwrap();
+
+    let mut found =
+        cluster.admin().await.search_events(v1::SearchEventsRequest::default()).await.unwrap().into_inner();
+    let mut refusals = Vec::new();
+    while let Some(record) = found.message().await.unwrap() {
+        if record.event_json.contains("requires FIPS mode") {
+            refusals.push(record.event_json);
+        }
+    }
+    for method in ["Login.Join", "Fleet.RenewHost", "Fleet.Heartbeat"] {
+        assert!(refusals.iter().any(|event| event.contains(method)), "{method}: {refusals:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_requires_fips_takes_no_login_that_does_not_say_it() {
+    let cluster = Cluster::start(|config| config.crypto.require_fips = true).await;
+    let mut admin = cluster.admin().await;
+    let yaml = support::role("any", &["root"]);
+    admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+    let request = v1::CreateUserRequest {
+        name: "alice".to_owned(),
+        roles: vec!["any".to_owned()],
+        ..Default::default()
+    };
+    let token = admin.create_user(request).await.unwrap().into_inner().token;
+    let pin = support::pin(&mut admin).await;
+    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    login.begin_invite(v1::BeginInviteRequest { token: token.clone() }).await.unwrap();
+    let finish = v1::FinishInviteRequest { token, password: PASSWORD.to_owned(), otp: String::new() };
+    login.finish_invite(finish).await.unwrap();
+
+    let (ssh, tls) = keys();
+    let attempt = v1::LoginRequest {
+        user: "alice".to_owned(),
+        password: PASSWORD.to_owned(),
+        otp: String::new(),
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec().into(),
+        ttl: None,
+    };
+    let refused = login.login_with_password(attempt.clone()).await.unwrap_err();
+    assert!(is_refusal(&refused), "{refused}");
+    login.login_with_password(fips::saying(attempt, true)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_requires_fips_joins_no_cluster_that_does_not_say_it() {
+    // No build of the tests is in FIPS mode.
+    let cluster = Cluster::without_node().await;
+    let (token, pin) = support::token(&mut cluster.admin().await, "node").await;
+    let directory = support::place();
+    let mut config = support::config(&directory.path().join("node"));
+    config.crypto.require_fips = true;
+    config.node = Some(NodeSection {
+        proxy_server: Some(cluster.proxy()),
+        join: support::join(&token, &pin),
+        ..node_section("web-9")
+    });
+    let refused = sallyport_server::start(config).await.unwrap_err();
+    let text = sallyport_server::ServerError::chain(&refused);
+    assert!(text.contains("does not run in FIPS mode") && text.contains("crypto.require_fips"), "{text}");
+    assert!(!directory.path().join("node/node/identity.json").exists(), "it is no member");
+}

@@ -1,0 +1,37 @@
+//! What a program says of its cryptography: its own word, which nothing proves.
+
+use tonic::Request;
+use tonic::metadata::AsciiMetadataValue;
+
+/// The header of calls by a program that takes all cryptography from a FIPS module.
+pub const FIPS_HEADER: &str = "sallyport-fips";
+
+/// A call that says so, where it is so.
+#[must_use]
+pub fn saying<T>(message: T, fips: bool) -> Request<T> {
+    let mut request = Request::new(message);
+    if fips {
+        request.metadata_mut().insert(FIPS_HEADER, AsciiMetadataValue::from_static("1"));
+    }
+    request
+}
+
+/// Whether a call says so.
+#[must_use]
+pub fn says<T>(request: &Request<T>) -> bool {
+    request.metadata().get(FIPS_HEADER).is_some_and(|said| said == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_says_so_has_said_it() {
+        assert!(says(&saying((), true)));
+        assert!(!says(&saying((), false)));
+        let mut other = Request::new(());
+        other.metadata_mut().insert(FIPS_HEADER, AsciiMetadataValue::from_static("0"));
+        assert!(!says(&other));
+    }
+}
