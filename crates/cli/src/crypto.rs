@@ -15,7 +15,7 @@ use crate::global::Global;
 use crate::profile;
 use crate::sal::Sal;
 
-const VARIABLE: &str = "SALLYPORT_CRYPTO";
+pub(crate) const VARIABLE: &str = "SALLYPORT_CRYPTO";
 
 /// Sets the sources of this process. It must come before anything used cryptography.
 pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
@@ -31,6 +31,18 @@ pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
     }
     // The report shows the choice of processes that stay; the quickstart is one.
     let quick_start = !matches!(command, Command::Sal(_) | Command::Quickstart(_));
+    if let Command::Quickstart(args) = command
+        && args.wants_fips()
+    {
+        if provider::module().is_none() {
+            return Err(CliError::new(
+                "this build has no FIPS module, which the quickstart is to take all cryptography from",
+            )
+            .hint("cargo build --release --features fips  (docs/fips.md says what that needs)")
+            .exit(Exit::Usage));
+        }
+        return apply(Policy { mode: Mode::Fips, ..Policy::default() }, false);
+    }
     configure_with(global, quick_start, dials(command))
 }
 
@@ -43,6 +55,10 @@ pub(crate) fn configure_with(global: &Global, quick_start: bool, dials: bool) ->
     let path = home.map(|home| home.join("crypto.json"));
     let mut policy = policy(setting.as_deref().unwrap_or_default(), path.as_deref())?;
     policy.quick_start = quick_start;
+    apply(policy, dials)
+}
+
+fn apply(policy: Policy, dials: bool) -> CliResult {
     let groups = needs::default_groups(&policy.mode).to_vec();
     let chosen =
         selection::configure(policy).and_then(|chosen| tls::configure_groups(groups).map(|()| chosen));

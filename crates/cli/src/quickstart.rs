@@ -24,6 +24,17 @@ pub(crate) struct Args {
     /// tour ends.
     #[arg(long)]
     with_postgres: bool,
+    /// Take all cryptography from the FIPS module, in a new directory or one that was made like that. It needs a build with
+    /// the module (docs/fips.md).
+    #[arg(long)]
+    fips: bool,
+}
+
+impl Args {
+    /// Whether the cluster is one in FIPS mode: so it is asked for now, or was when the directory was made.
+    pub(crate) fn wants_fips(&self) -> bool {
+        self.fips || state::is_in_fips_mode(&self.dir)
+    }
 }
 
 pub(crate) async fn run(args: Args) -> CliResult {

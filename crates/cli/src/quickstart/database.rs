@@ -75,7 +75,8 @@ impl Tour {
             }
         };
         until(healthy, "the database to be reported by its agent").await?;
-        let output = tokio::process::Command::new(&self.program)
+        let output = self
+            .user_s_program()
             .arg("--home")
             .arg(self.path.join("client"))
             .args(["--proxy", &self.listen.to_string(), "db", "connect", DATABASE])

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use sallyport_sal::selection;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CliError, CliResult, Context};
@@ -31,6 +32,15 @@ pub(super) struct State {
     pub(super) otp_uri: String,
     /// The time step of the last code that was used: none is taken twice.
     pub(super) last_step: i64,
+    /// The cluster takes all cryptography from the FIPS module.
+    #[serde(default)]
+    pub(super) fips: bool,
+}
+
+/// Whether the directory, if it is one of ours, has a cluster in FIPS mode.
+pub(super) fn is_in_fips_mode(path: &Path) -> bool {
+    let text = fs::read_to_string(path.join(STATE_FILE)).unwrap_or_default();
+    serde_json::from_str::<State>(&text).is_ok_and(|state| state.complete && state.fips)
 }
 
 impl Directory {
@@ -115,7 +125,14 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
     let mut directory = Directory { path, state_file };
     let begin = |listen| {
         let password = sallyport_sal::random::token(20).doing("make a password")?;
-        Ok(State { complete: false, listen, password, otp_uri: String::new(), last_step: 0 })
+        Ok(State {
+            complete: false,
+            listen,
+            password,
+            otp_uri: String::new(),
+            last_step: 0,
+            fips: selection::global().is_fips(),
+        })
     };
     if fresh {
         let state = begin(listen_fresh)?;

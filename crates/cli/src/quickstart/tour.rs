@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use sallyport_access::UserName;
-use sallyport_sal::totp;
+use sallyport_sal::{selection, totp};
 use sallyport_server::{Config, Running};
 use sallyport_wire::convert;
 use sallyport_wire::v1::{
@@ -173,9 +173,10 @@ impl Tour {
 
     async fn start_cluster(&self) -> CliResult<Done<Running>> {
         let yaml = format!(
-            "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\nauth:\n  enabled: true\nproxy:\n  enabled: true\n  \
+            "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\n{}auth:\n  enabled: true\nproxy:\n  enabled: true\n  \
              listen: \"{}\"\n  public_addr: \"{}\"\nnode:\n  enabled: false\n",
             yaml_string(&self.data_dir()),
+            cryptography(),
             self.listen,
             self.listen
         );
@@ -269,9 +270,10 @@ impl Tour {
             String::new()
         };
         let yaml = format!(
-            "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\nauth:\n  enabled: false\nproxy:\n  enabled: false\nnode:\n  \
+            "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\n{}auth:\n  enabled: false\nproxy:\n  enabled: false\nnode:\n  \
              enabled: true\n  name: {NODE}\n  labels:\n    env: demo\n  proxy_server: \"{}\"\n{join}{}",
             yaml_string(&self.path.join("node")),
+            cryptography(),
             self.listen,
             postgres.map(database::of_the_node).unwrap_or_default(),
         );
@@ -299,10 +301,20 @@ impl Tour {
         done((), format!("{USER} holds an SSH and an X.509 certificate for {left}"))
     }
 
+    /// This very program, as a user would start it.
+    pub(super) fn user_s_program(&self) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(&self.program);
+        if selection::global().is_fips() {
+            command.env(crate::crypto::VARIABLE, "fips");
+        }
+        command
+    }
+
     /// A session by this very program, as a user would start it.
     async fn run_session(&self, login: &str) -> CliResult<Done<String>> {
         let command = "echo \"hello from $(whoami)\"; uname -sr";
-        let output = tokio::process::Command::new(&self.program)
+        let output = self
+            .user_s_program()
             .arg("--home")
             .arg(self.path.join("client"))
             .args(["--proxy", &self.listen.to_string(), "ssh", "-tt"])
@@ -455,6 +467,11 @@ async fn fresh_step(last: i64) -> i64 {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
     next
+}
+
+/// The section of a configuration file that says what this process does already.
+fn cryptography() -> &'static str {
+    if selection::global().is_fips() { "crypto:\n  selection: fips\n" } else { "" }
 }
 
 /// JSON strings are YAML strings.
