@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use sallyport_sal::algorithm::HashAlgorithm;
+use sallyport_sal::hash;
 use sallyport_sal::tls::provider;
 use sallyport_sal::tls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
@@ -17,7 +19,33 @@ use sallyport_sal::tls::rustls::{
 };
 
 use super::{identity, unusable};
-use crate::CaError;
+use crate::{CaError, x509};
+
+/// Object identifiers of signature algorithms (RFC 3279, RFC 4055, RFC 5758), with the hash that the channel binding takes for
+/// them: their own, or SHA-256 in the place of MD5 and SHA-1 (RFC 5929 §4.1). Those that have none, such as Ed25519, and RSA-PSS, which has it in
+/// its parameters, are not here.
+const END_POINT_HASHES: &[(&str, HashAlgorithm)] = &[
+    ("1.2.840.113549.1.1.4", HashAlgorithm::Sha256),
+    ("1.2.840.113549.1.1.5", HashAlgorithm::Sha256),
+    ("1.2.840.113549.1.1.11", HashAlgorithm::Sha256),
+    ("1.2.840.113549.1.1.12", HashAlgorithm::Sha384),
+    ("1.2.840.113549.1.1.13", HashAlgorithm::Sha512),
+    ("1.2.840.10045.4.1", HashAlgorithm::Sha256),
+    ("1.2.840.10045.4.3.2", HashAlgorithm::Sha256),
+    ("1.2.840.10045.4.3.3", HashAlgorithm::Sha384),
+    ("1.2.840.10045.4.3.4", HashAlgorithm::Sha512),
+];
+
+/// The channel binding `tls-server-end-point` of a connection to the server with this certificate (DER; RFC 5929 §4): its hash. None
+/// where the binding is not defined for it, which is so for signatures without a hash of their own.
+#[must_use]
+pub fn server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    let oid = x509::parse(certificate).ok()?.signature_algorithm.algorithm.to_id_string();
+    let (_, algorithm) = END_POINT_HASHES.iter().find(|(known, _)| *known == oid)?;
+    let mut digest = vec![0; algorithm.bytes()];
+    hash::digest(*algorithm, &[certificate], &mut digest);
+    Some(digest)
+}
 
 /// What of a database server's certificate must be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,13 +6,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use zeroize::Zeroizing;
 
 use super::admin::Admin;
-use super::connect::Login;
+use super::connect::{LoggedIn, Login, Secret};
+use crate::postgres::scram::Channel;
 use crate::postgres::startup::{CancelKey, Startup};
 
 /// How errors name the database.
 const ADDRESS: &str = "the database";
+/// The channel binding of the login.
+const END_POINT: [u8; 32] = [7; 32];
 
-/// Logs in as the agent does, with a password where there is one. Gives what a client would read first, and what the server has
+/// Logs in as the agent does over TLS: with a password where there is one, and by certificate otherwise. Gives what a client would read first, and what the server has
 /// said after it.
 ///
 /// # Errors
@@ -26,10 +29,11 @@ pub async fn log_in<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut login = Login::new(stream, ADDRESS);
-    let password = password.map(|password| Zeroizing::new(password.to_owned())).ok_or("there is none");
-    login.run(startup, password, client_key).await.map_err(in_words)?;
-    let (greeting, rest) = login.into_parts();
+    let login = Login::new(stream, Channel::Tls { end_point: Some(END_POINT.to_vec()) }, ADDRESS);
+    let password = password.map(|password| Zeroizing::new(password.to_owned()));
+    let secret = password.map_or(Secret::Certificate, |password| Secret::Password(Some(password)));
+    let done = login.run(startup, secret, client_key).await.map_err(in_words)?;
+    let LoggedIn { greeting, rest, .. } = done;
     Ok((greeting, rest.to_vec()))
 }
 

@@ -204,7 +204,15 @@ impl World {
 
     /// With a service at another pace.
     pub(crate) fn paced(options: &str, change: impl FnOnce(&mut Pace)) -> Self {
-        let patience = Duration::from_secs(10);
+        Self::with(options, Duration::from_secs(10), change)
+    }
+
+    /// With a service of less patience.
+    pub(crate) fn hasty(options: &str, patience: Duration) -> Self {
+        Self::with(options, patience, |_| {})
+    }
+
+    fn with(options: &str, patience: Duration, change: impl FnOnce(&mut Pace)) -> Self {
         // It looks more often than the product does, and no less long.
         let mut pace = Pace {
             look: Duration::from_millis(20),

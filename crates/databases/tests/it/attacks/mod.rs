@@ -1,5 +1,7 @@
 //! A database server that says whatever it likes, to the agent that logs in to it and to the client behind the agent.
 
+mod logins;
+
 use std::time::Duration;
 
 use sallyport_access::{DatabaseLogin, DatabaseTlsMode};
@@ -65,25 +67,24 @@ fn sasl(number: u32, text: &[u8]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_a_server_does_not_mean_ends_in_words_and_gives_no_password() {
-    let parameter = encode(b'S', b"application_name\0x\0");
     let mechanisms = sasl(10, b"SCRAM-SHA-256\0\0");
-    let cases: [Case; 12] = [
-        ("a greeting without end", vec![encode(b'R', OK)], Some(parameter), "its greeting does not end"),
+    let cases: [Case; 13] = [
+        (
+            "let in without a question",
+            vec![[encode(b'R', OK), encode(b'Z', READY)].concat()],
+            None,
+            "has not proven",
+        ),
+        ("settings before a login", vec![encode(b'S', b"a\0b\0")], None, "during the login"),
+        ("a notice before a login", vec![encode(b'N', b"Mx\0\0")], None, "during the login"),
+        ("a cancel key before a login", vec![encode(b'K', &[0; 8])], None, "during the login"),
         ("a length beyond all bounds", vec![vec![b'S', 0x7f, 0xff, 0xff, 0xff]], None, "impossible length"),
         ("a length below its own", vec![vec![b'S', 0, 0, 0, 3]], None, "impossible length"),
         ("rows before a login", vec![encode(b'D', b"")], None, "during the login"),
         ("ready before a login", vec![encode(b'Z', READY)], None, "during the login"),
-        ("a login twice", vec![[encode(b'R', OK), encode(b'R', OK)].concat()], None, "during the login"),
         ("the password in clear text", vec![sasl(3, b"")], None, "in plain text, which is not used"),
         ("an MD5 of it", vec![sasl(5, b"salt")], None, "an MD5 of the password, which is not used"),
-        ("another mechanism", vec![sasl(10, b"PLAIN\0\0")], None, "a SASL mechanism other than"),
-        (
-            "work without end",
-            vec![mechanisms.clone(), sasl(11, b"r=x,s=AAAA,i=4000000000")],
-            None,
-            // Of two reasons the first: the nonce is none that begins with the client's.
-            "SCRAM",
-        ),
+        ("another mechanism", vec![sasl(10, b"PLAIN\0\0")], None, "no SASL mechanism that is used"),
         (
             "no proof of the server's",
             vec![mechanisms.clone(), encode(b'R', OK)],
@@ -102,6 +103,38 @@ async fn a_login_that_a_server_does_not_mean_ends_in_words_and_gives_no_password
         assert!(!said.contains("secret"), "{what}: {said}");
         world.quiet().await;
         assert_eq!(world.of(&Code::DatabaseSessionLost).len(), lost + 1, "{what}");
+    }
+    // Of a server that asks for no password nothing has to be proven; it has to keep to the protocol.
+    let parameter = encode(b'S', b"application_name\0x\0");
+    let after = |message: Vec<u8>| vec![[encode(b'R', OK), message].concat()];
+    let cases: [Case; 5] = [
+        ("a greeting without end", after(Vec::new()), Some(parameter), "its greeting does not end"),
+        ("a login twice", after(encode(b'R', OK)), None, "during the login"),
+        (
+            "a cancel key twice",
+            after([0; 2].map(|_| encode(b'K', &[0; 8])).concat()),
+            None,
+            "during the login",
+        ),
+        (
+            "a cancel key of 300 bytes",
+            after(encode(b'K', &[0; 300])),
+            None,
+            "a cancel key of an impossible length",
+        ),
+        (
+            "a login with more in it",
+            vec![encode(b'R', &[0; 8])],
+            None,
+            "AuthenticationOk with something in it",
+        ),
+    ];
+    for (what, pieces, for_ever, words) in cases {
+        hostile(&world, DatabaseLogin::Certificate, pieces, for_ever).await;
+        let said =
+            timeout(PATIENCE, hello(&world).await.end()).await.unwrap_or_else(|_| panic!("{what}: no end"));
+        assert!(said.starts_with("E ") && said.contains(words), "{what}: {said}");
+        world.quiet().await;
     }
 }
 

@@ -155,13 +155,19 @@ async fn nobody_waits_for_ever_for_a_user() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passwords_are_asked_for_the_database_that_is_dialled() {
     let world = World::new("create_db_user_mode: keep");
-    world.postgres.sql("create role keeper login createrole; create role reader");
-    world.serve(|database| database.login = sallyport_access::DatabaseLogin::Password);
-    let mut client = Client::hello(&world, &[("user", "alice"), ("database", "template1")]).await;
-    assert_eq!(client.answers().await[0].0, b'R');
+    world.postgres.sql("create role scram login createrole password 'x'; create role reader");
+    world.cluster.passwords.lock().unwrap().insert("scram".to_owned(), "x".to_owned());
+    world.serve(|database| {
+        database.login = sallyport_access::DatabaseLogin::Password;
+        database.admin_user = Some("scram".to_owned());
+    });
+    let client = Client::hello(&world, &[("user", "alice"), ("database", "template1")]).await;
+    // The server asks alice for a certificate alone.
+    let said = client.end().await;
+    assert!(said.contains("the database let the agent in without SCRAM"), "{said}");
     let asked = world.cluster.asked.lock().unwrap().clone();
-    let expected = [("keeper", "postgres"), ("alice", "template1")];
-    assert_eq!(asked, expected.map(|(user, name)| (user.to_owned(), name.to_owned())));
+    let expected = [("scram", "postgres"), ("alice", "template1")];
+    assert_eq!(asked[..2], expected.map(|(user, name)| (user.to_owned(), name.to_owned())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
