@@ -2,6 +2,7 @@
 
 mod following;
 mod live;
+mod missed;
 mod unit;
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use super::database::{DatabaseFrame, Parameter, Statement, Transaction};
 use super::frame::{Body, Exit, Frame, SessionMetadata};
 use super::sql::Answers;
 use following::{BEHIND, Following, Said, Shown, Went, What, key};
-use unit::{GAP, MOST_HELD, Released, UNHEARD, Unit};
+use missed::Missed;
+use unit::{GAP, Released, UNHEARD, Unit};
 
 /// How a transcript looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Transcript {
     following: Following,
     /// What was run of a transaction whose end is not known; a script waits for that.
     unit: Unit,
+    /// What a script has left out since it said so.
+    missed: Missed,
     /// The statement above.
     last: u64,
 }
@@ -48,7 +52,8 @@ impl Transcript {
     #[must_use]
     pub fn new(look: Look) -> Self {
         let following = Following::default();
-        Self { look, name: "db".to_owned(), following, unit: Unit::default(), last: 0 }
+        let (unit, missed) = (Unit::default(), Missed::default());
+        Self { look, name: "db".to_owned(), following, unit, missed, last: 0 }
     }
 
     /// Whether a recording that begins so is one of a session with a database.
@@ -66,6 +71,7 @@ impl Transcript {
                 self.following.gap();
                 let released = self.unit.loses(GAP);
                 let before = self.released(released);
+                self.missed.gap();
                 before + &self.below(YELLOW, one_line(text))
             }
             Body::Exit(exit) => {
@@ -141,11 +147,16 @@ impl Transcript {
                 let text = format!("-- function call {function}");
                 let statement = Some(Arc::new(Statement { text, ..Statement::default() }));
                 let parameters = parameters.as_deref().map(Arc::from);
-                let shown = Shown { statement, count: *count, parameters, ..Shown::default() };
+                let shown = Shown { statement, count: *count, parameters, calls: true, ..Shown::default() };
                 self.says(*number, at, What::Function(shown))
             }
             DatabaseFrame::Result { of, tag, rows, bytes, took_us } => {
-                let shown = if tag.is_empty() { "(more rows follow)".to_owned() } else { one_line(tag) };
+                let shown = match self.following.waiting(*of) {
+                    _ if !tag.is_empty() => one_line(tag),
+                    Some(What::Function(_)) => format!("(the function returned {})", size(*bytes)),
+                    Some(What::Query(_)) => "(an empty query)".to_owned(),
+                    _ => "(more rows follow)".to_owned(),
+                };
                 let rows = match rows {
                     0 => String::new(),
                     1 => format!("1 row, {}, ", size(*bytes)),
@@ -209,19 +220,8 @@ impl Transcript {
     /// The client has said something.
     fn says(&mut self, number: u64, at: Duration, what: What) -> String {
         let unheard = self.following.says(number, at, what);
-        if let Some(unheard) = unheard {
-            let followed = unheard.went == Went::PassedOver;
-            let mut text = match unheard.what.runs() {
-                true if followed => self.done(unheard),
-                true => self.holds(unheard, false),
-                false => String::new(),
-            };
-            if !followed {
-                self.following.gap();
-                let released = self.unit.loses(UNHEARD);
-                text += &self.released(released);
-            }
-            return text;
+        if !unheard.is_empty() {
+            return unheard.into_iter().map(|said| self.unheard(said)).collect();
         }
         if self.look == Look::Sql || !self.following.is_certain() {
             return String::new();
@@ -234,13 +234,29 @@ impl Transcript {
         text
     }
 
+    /// A message of which nothing more is heard: the server passes it over, or too many wait behind it.
+    fn unheard(&mut self, unheard: Said) -> String {
+        let followed = unheard.went == Went::PassedOver;
+        let mut text = match unheard.what.runs() {
+            true if followed => self.done(unheard),
+            true => self.holds(unheard, false),
+            false => String::new(),
+        };
+        if !followed {
+            self.following.gap();
+            let released = self.unit.loses(UNHEARD);
+            text += &self.released(released);
+        }
+        text
+    }
+
     /// A line about the message that the server is at.
     fn answer(&mut self, of: u64, colour: &'static str, line: String) -> String {
         let mut text = self.settles(of);
         match self.following.answered(of) {
             Some(said) if self.look == Look::Sql => {
-                said.below.push((colour, line));
-                if said.below.len() > MOST_HELD { text + &self.overflows() } else { text }
+                said.below.push(colour, line);
+                if said.below.is_full() { text + &self.overflows() } else { text }
             }
             Some(said) => {
                 if !std::mem::replace(&mut said.written, true) {
@@ -301,7 +317,7 @@ impl Transcript {
         let over = not_told(over, statement.as_ref());
         if self.look == Look::Sql {
             failed.written |= !failed.what.has_statement();
-            failed.below.push((RED, line));
+            failed.below.push(RED, line);
             let released = self.unit.fails(failed, over);
             return text + &self.released(released);
         }
@@ -372,7 +388,7 @@ impl Transcript {
         } else {
             self.statement(number, at, &shown, Went::Open, &Answers::default())
         };
-        below.iter().for_each(|(colour, line)| text += &self.remark(colour, line));
+        below.into_lines().iter().for_each(|(colour, line)| text += &self.remark(colour, line));
         text
     }
 
@@ -380,7 +396,7 @@ impl Transcript {
     fn done(&mut self, mut said: Said) -> String {
         let mut text = if said.written { String::new() } else { self.written(&mut said) };
         let below = std::mem::take(&mut said.below);
-        below.iter().for_each(|(colour, line)| text += &self.remark(colour, line));
+        below.into_lines().iter().for_each(|(colour, line)| text += &self.remark(colour, line));
         text
     }
 
@@ -415,6 +431,11 @@ impl Transcript {
         if self.look == Look::Sql {
             written.push_str(&format!("\n-- at {}\n", seconds(at)));
             let live = live::script(shown, went, answers);
+            match &live {
+                Ok(_) => remarks.extend(self.missed.take()),
+                Err(_) if live::may_have_run(shown, went, answers) => self.missed.add(at),
+                Err(_) => {}
+            }
             remarks.extend(live.as_ref().err().cloned());
             remarks.iter().for_each(|remark| written.push_str(&format!("-- {remark}\n")));
             if !live.as_ref().is_ok_and(|script| !script.anew) {
@@ -452,8 +473,8 @@ impl Transcript {
     fn below(&mut self, colour: &'static str, line: String) -> String {
         if self.look == Look::Sql {
             if let Some(said) = self.following.said.front_mut() {
-                said.below.push((colour, line));
-                return if said.below.len() > MOST_HELD { self.overflows() } else { String::new() };
+                said.below.push(colour, line);
+                return if said.below.is_full() { self.overflows() } else { String::new() };
             }
             return match self.unit.below(colour, line) {
                 Ok(released) => self.released(released),

@@ -15,3 +15,4 @@
 mod attacks;
 mod log;
 mod recording;
+mod transcripts;

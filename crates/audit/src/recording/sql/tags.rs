@@ -7,12 +7,15 @@ use super::{Kind, Token};
 const MOST_RESULTS: usize = 10_000;
 /// The longest tag of PostgreSQL's own is shorter.
 const MOST_TAG_BYTES: usize = 64;
+/// What the smallest piece of memory takes.
+const LEAST_PIECE_BYTES: usize = 32;
 
 /// The tags of one message's results, in their order.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
     tags: Vec<Box<str>>,
     count: usize,
+    bytes: usize,
 }
 
 impl Answers {
@@ -21,8 +24,16 @@ impl Answers {
         self.count = self.count.saturating_add(1);
         if self.tags.len() < MOST_RESULTS {
             let end = (0..=MOST_TAG_BYTES.min(tag.len())).rev().find(|end| tag.is_char_boundary(*end));
-            self.tags.push(tag.get(..end.unwrap_or_default()).unwrap_or_default().into());
+            let tag = tag.get(..end.unwrap_or_default()).unwrap_or_default();
+            self.bytes += size_of::<Box<str>>() + tag.len().max(LEAST_PIECE_BYTES);
+            self.tags.push(tag.into());
         }
+    }
+
+    /// About how much memory they take.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many there were.

@@ -13,6 +13,12 @@ use crate::recording::sql::{Answers, Change, changes};
 
 /// Most statements that are remembered by name, and most messages that wait for their answers.
 const MOST_REMEMBERED: usize = 10_000;
+/// Most bytes of the messages that wait for their answers, and of what is remembered by name.
+const MOST_WAITING_BYTES: usize = 16 << 20;
+const MOST_NAMED_BYTES: usize = 16 << 20;
+/// Most lines below one message, and most bytes of them.
+const MOST_BELOW: usize = 10_000;
+const MOST_BELOW_BYTES: usize = 4 << 20;
 /// What the server tells names apart by (`NAMEDATALEN` less one).
 const KEY_BYTES: usize = 63;
 
@@ -39,6 +45,17 @@ impl What {
         !matches!(self, Self::Close { .. } | Self::Describe)
     }
 
+    /// About how much memory it takes, but for what it says, which [`Shown`] has too.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Parse { name, .. } | Self::Close { name, .. } | Self::Execute { portal: name } => {
+                name.len()
+            }
+            Self::Bind { portal, statement, .. } => portal.len() + statement.len(),
+            Self::Query(_) | Self::Function(_) | Self::Describe => 0,
+        }
+    }
+
     /// Whether it is shown when it is done.
     pub(super) fn runs(&self) -> bool {
         matches!(self, Self::Query(_) | Self::Execute { .. } | Self::Function(_))
@@ -59,6 +76,8 @@ pub(super) struct Shown {
     pub(super) doubt: Option<&'static str>,
     /// The portal has been run before, in part or to its end.
     pub(super) again: bool,
+    /// It is the call of a function, which has no tag.
+    pub(super) calls: bool,
 }
 
 pub(super) const BEHIND: &str = "it was sent when the encoding that the server reads it in may have changed";
@@ -69,6 +88,19 @@ impl Shown {
         let text = self.statement.as_ref().is_some_and(|one| !one.text.is_ascii() || !one.base64.is_empty());
         let value = |value: &Parameter| matches!(value, Parameter::Text(text) if !text.is_ascii());
         text || self.parameters.as_ref().is_some_and(|values| values.iter().any(value))
+    }
+
+    /// About how much memory it takes, if nothing else has the same.
+    fn held_bytes(&self) -> usize {
+        let text = self.statement.as_ref().map_or(0, |one| {
+            size_of::<Statement>() + one.text.len() + one.base64.iter().map(String::len).sum::<usize>()
+        });
+        let value = |value: &Parameter| match value {
+            Parameter::Text(text) | Parameter::Binary(text) => size_of::<Parameter>() + text.len(),
+            Parameter::Null => size_of::<Parameter>(),
+        };
+        let values = self.parameters.as_ref().map_or(0, |values| values.iter().map(value).sum());
+        size_of::<Self>() + text + self.name.len() + values
     }
 
     /// These parameters in this statement.
@@ -104,19 +136,100 @@ pub(super) struct Said {
     pub(super) answers: Answers,
     pub(super) written: bool,
     /// Lines that belong below it.
-    pub(super) below: Vec<(&'static str, String)>,
+    pub(super) below: Below,
     /// What an error undoes together: a pipeline, up to a `Sync` or the end of a query.
     pub(super) group: u64,
     /// What an error has the server pass over: up to a `Sync`.
     flight: u64,
+    /// About how much memory it takes, as the client has said it.
+    bytes: usize,
+    /// What the server reads of it depends on an encoding.
+    is_foreign: bool,
+}
+
+impl Said {
+    /// About how much memory it takes, with what has come of it.
+    pub(super) fn held_bytes(&self) -> usize {
+        // What an Execute runs is known when it is answered.
+        let shown = if self.went == Went::Open { 0 } else { self.shown.held_bytes() };
+        self.bytes.max(shown) + self.answers.held_bytes() + self.below.bytes
+    }
+}
+
+/// Lines that belong below a message, with their colours.
+#[derive(Debug, Default)]
+pub(super) struct Below {
+    lines: Vec<(&'static str, String)>,
+    bytes: usize,
+}
+
+impl Below {
+    /// One more. How much memory it takes.
+    pub(super) fn push(&mut self, colour: &'static str, line: String) -> usize {
+        let bytes = size_of::<(&str, String)>() + line.len().max(32);
+        self.bytes += bytes;
+        self.lines.push((colour, line));
+        bytes
+    }
+
+    /// Whether there are more than are held below one message.
+    pub(super) fn is_full(&self) -> bool {
+        self.lines.len() > MOST_BELOW || self.bytes > MOST_BELOW_BYTES
+    }
+
+    pub(super) fn into_lines(self) -> Vec<(&'static str, String)> {
+        self.lines
+    }
+}
+
+/// What is remembered by name.
+#[derive(Debug, Default)]
+struct Named {
+    named: HashMap<Vec<u8>, Shown>,
+    bytes: usize,
+}
+
+impl Named {
+    /// Where there is too much, all of it is forgotten.
+    fn insert(&mut self, name: Vec<u8>, shown: Shown) {
+        self.remove(&name);
+        let bytes = name.len() + shown.held_bytes();
+        if self.named.len() >= MOST_REMEMBERED || self.bytes + bytes > MOST_NAMED_BYTES {
+            self.clear();
+        }
+        self.bytes += bytes;
+        self.named.insert(name, shown);
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some(shown) = self.named.remove(name) {
+            self.bytes = self.bytes.saturating_sub(name.len() + shown.held_bytes());
+        }
+    }
+
+    fn get(&self, name: &[u8]) -> Option<&Shown> {
+        self.named.get(name)
+    }
+
+    /// All but the one without a name.
+    fn forget_named(&mut self) {
+        self.named.retain(|name, _| name.is_empty());
+        self.bytes = self.named.values().map(Shown::held_bytes).sum();
+    }
+
+    fn clear(&mut self) {
+        (self.named, self.bytes) = (HashMap::new(), 0);
+    }
 }
 
 /// Follows one session.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     pub(super) said: VecDeque<Said>,
-    prepared: HashMap<Vec<u8>, Shown>,
-    bound: HashMap<Vec<u8>, Shown>,
+    /// About how much memory those take.
+    bytes: usize,
+    prepared: Named,
+    bound: Named,
     last: u64,
     group: u64,
     flight: u64,
@@ -126,7 +239,7 @@ pub(super) struct Following {
 
 impl Following {
     /// The client has said something. Gives back what the server passes over, and what there is no room for.
-    pub(super) fn says(&mut self, number: u64, at: Duration, what: What) -> Option<Said> {
+    pub(super) fn says(&mut self, number: u64, at: Duration, what: What) -> Vec<Said> {
         if number != self.last + 1 {
             self.group += 1;
             self.flight += 1;
@@ -142,6 +255,7 @@ impl Following {
             What::Bind { shown, .. } | What::Function(shown) => shown.clone(),
             _ => Shown::default(),
         };
+        let bytes = size_of::<Said>() + what.held_bytes() + shown.held_bytes();
         let mut said = Said {
             number,
             at,
@@ -150,20 +264,41 @@ impl Following {
             went: Went::Open,
             answers: Answers::default(),
             written: false,
-            below: Vec::new(),
+            below: Below::default(),
             group: self.group,
             flight: self.flight,
+            bytes,
+            is_foreign: false,
         };
+        said.is_foreign = said.shown.is_foreign();
         if self.passing {
             (said.shown, said.went) = (self.expected(&said), Went::PassedOver);
-            return Some(said);
+            return vec![said];
         }
         if !said.what.is_extended() {
             // At its end what was done is there to stay.
             self.group += 1;
         }
+        self.bytes += said.bytes;
         self.said.push_back(said);
-        if self.said.len() > MOST_REMEMBERED { self.said.pop_front() } else { None }
+        let mut unheard = Vec::new();
+        while self.said.len() > MOST_REMEMBERED || self.bytes > MOST_WAITING_BYTES && self.said.len() > 1 {
+            unheard.extend(self.pop());
+        }
+        unheard
+    }
+
+    /// What was said with a message that waits for its answer.
+    pub(super) fn waiting(&self, number: u64) -> Option<&What> {
+        let place = self.said.binary_search_by_key(&number, |said| said.number).ok()?;
+        self.said.get(place).map(|said| &said.what)
+    }
+
+    /// The message that the server is at waits no longer.
+    fn pop(&mut self) -> Option<Said> {
+        let said = self.said.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(said.bytes);
+        Some(said)
     }
 
     /// Whether the last message can be shown before it is answered: what it runs is certain, if it runs at all.
@@ -216,22 +351,18 @@ impl Following {
     pub(super) fn before(&mut self, number: u64) -> Vec<Said> {
         let mut shown = Vec::new();
         while self.said.front().is_some_and(|said| said.number < number) {
-            let Some(mut said) = self.said.pop_front() else { break };
+            let Some(mut said) = self.pop() else { break };
             if !said.written && said.what.runs() {
                 said.shown = self.expected(&said);
             }
             match &said.what {
-                What::Parse { name, .. } => {
-                    make_room(&mut self.prepared);
-                    self.prepared.insert(name.clone(), said.shown);
-                }
+                What::Parse { name, .. } => self.prepared.insert(name.clone(), said.shown),
                 What::Bind { portal, statement, .. } => {
-                    make_room(&mut self.bound);
                     let statement = self.prepared.get(statement).cloned().unwrap_or_default();
                     self.bound.insert(portal.clone(), said.shown.of(statement));
                 }
-                What::Close { portal: true, name } => drop(self.bound.remove(name)),
-                What::Close { portal: false, name } => drop(self.prepared.remove(name)),
+                What::Close { portal: true, name } => self.bound.remove(name),
+                What::Close { portal: false, name } => self.prepared.remove(name),
                 What::Query(_) | What::Execute { .. } | What::Function(_) => {
                     self.follows(&said, true);
                     shown.push(said);
@@ -262,12 +393,12 @@ impl Following {
             .take_while(|said| said.flight == flight)
             .map(|said| self.expected(said))
             .collect();
-        let failed = self.said.pop_front()?;
+        let failed = self.pop()?;
         self.follows(&failed, false);
         let mut over = Vec::new();
         if failed.what.is_extended() {
             for shown in expected {
-                let Some(mut said) = self.said.pop_front() else { break };
+                let Some(mut said) = self.pop() else { break };
                 (said.shown, said.went) = (shown, Went::PassedOver);
                 over.push(said);
             }
@@ -280,6 +411,7 @@ impl Following {
     /// What has no answer when the session ends.
     pub(super) fn rest(&mut self) -> Vec<Said> {
         let expected: Vec<Shown> = self.said.iter().map(|said| self.expected(said)).collect();
+        self.bytes = 0;
         let waiting = std::mem::take(&mut self.said).into_iter().zip(expected);
         waiting
             .map(|(mut said, shown)| {
@@ -293,7 +425,7 @@ impl Following {
     fn follows(&mut self, said: &Said, whole: bool) {
         if let What::Execute { portal } = &said.what
             && matches!(said.went, Went::Well | Went::Suspended)
-            && let Some(bound) = self.bound.get_mut(portal)
+            && let Some(bound) = self.bound.named.get_mut(portal)
         {
             bound.again = true;
         }
@@ -305,7 +437,11 @@ impl Following {
 
     /// The server reads the client's text in another encoding: since when is not certain.
     pub(super) fn reads_otherwise(&mut self) {
-        let foreign = self.said.iter_mut().filter(|said| said.shown.is_foreign());
+        if let Some(first) = self.said.front_mut() {
+            // What it runs may have become known since it was said.
+            first.is_foreign = first.shown.is_foreign();
+        }
+        let foreign = self.said.iter_mut().filter(|said| said.is_foreign);
         foreign.for_each(|said| said.shown.doubt = Some(BEHIND));
     }
 
@@ -323,17 +459,16 @@ impl Following {
     fn changes(&mut self, change: Change) {
         match change {
             Change::Prepared { name, text } => {
-                make_room(&mut self.prepared);
                 let statement = Some(Arc::new(Statement { text, ..Statement::default() }));
                 self.prepared.insert(name, Shown { statement, ..Shown::default() });
             }
-            Change::Deallocated(name) => drop(self.prepared.remove(&name)),
+            Change::Deallocated(name) => self.prepared.remove(&name),
             // The statement without a name is the protocol's alone.
-            Change::DeallocatedAll => self.prepared.retain(|name, _| name.is_empty()),
-            Change::Portal(name) => drop(self.bound.remove(&name)),
+            Change::DeallocatedAll => self.prepared.forget_named(),
+            Change::Portal(name) => self.bound.remove(&name),
             Change::PortalsAll => self.bound.clear(),
             Change::Discarded | Change::Unknown => {
-                self.prepared.retain(|name, _| name.is_empty());
+                self.prepared.forget_named();
                 self.bound.clear();
             }
         }
@@ -348,10 +483,4 @@ pub(super) fn key(name: &str) -> Vec<u8> {
 
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
-}
-
-fn make_room<K, V>(map: &mut HashMap<K, V>) {
-    if map.len() >= MOST_REMEMBERED {
-        map.clear();
-    }
 }

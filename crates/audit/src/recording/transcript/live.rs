@@ -1,6 +1,7 @@
 //! What of a message can be part of a script, by what the server has answered.
 
 use super::following::{Said, Shown, Went};
+use super::unit::{ROLLED_BACK, UNDONE};
 use super::{PASSED_OVER, is_exact};
 use crate::recording::script::{self, Script};
 use crate::recording::sql::{Answers, Ending, Kind, Token, statements};
@@ -62,6 +63,34 @@ pub(super) fn script(shown: &Shown, went: Went, answers: &Answers) -> Result<Scr
     }
 }
 
+/// Whether the server has run something of a message that is no part of the script, and that may be there to stay.
+pub(super) fn may_have_run(shown: &Shown, went: Went, answers: &Answers) -> bool {
+    match went {
+        // An empty query has an empty tag.
+        Went::Well => shown.calls || answers.remembered().iter().any(|tag| !tag.is_empty()),
+        Went::Open | Went::Suspended => true,
+        Went::PassedOver => false,
+        Went::Undone(why) => why != UNDONE && why != ROLLED_BACK,
+        // What it did is undone, but for what it has committed itself.
+        Went::Badly => {
+            let commits = ["commit", "end", "prepare", "call", "do"];
+            answers.remembered().iter().any(|tag| Ending::is_told_by(tag)) || begins_with(shown, &commits)
+        }
+    }
+}
+
+/// Whether one of the statements begins with one of these words, or it is not known how they begin.
+fn begins_with(shown: &Shown, words: &[&str]) -> bool {
+    let Some(statement) = shown.statement.as_deref() else { return true };
+    if statement.bytes.is_some() || !is_exact(statement) || shown.doubt.is_some() {
+        return true;
+    }
+    let Ok(read) = statements(&statement.text) else { return true };
+    read.iter().any(|one| {
+        one.first().is_some_and(|first| words.iter().any(|word| first.raw.eq_ignore_ascii_case(word)))
+    })
+}
+
 /// `EXECUTE`, also behind `EXPLAIN` and `CREATE TABLE ... AS`, and `WHERE CURRENT OF`: what is prepared outlives a rollback, and the
 /// protocol's names are not in a script.
 fn runs_what_has_a_name(statement: &[Token<'_>]) -> bool {
@@ -92,14 +121,5 @@ pub(super) fn endings(said: &Said) -> Option<Vec<Ending>> {
 
 /// Whether a message that failed may have ended its transaction with that.
 pub(super) fn may_commit(failed: &Said) -> bool {
-    let Some(statement) = failed.shown.statement.as_deref() else { return true };
-    if statement.bytes.is_some() || !is_exact(statement) || failed.shown.doubt.is_some() {
-        return true;
-    }
-    let Ok(read) = statements(&statement.text) else { return true };
-    read.iter().any(|one| {
-        one.first().is_some_and(|word| {
-            ["commit", "end", "prepare"].iter().any(|ending| word.raw.eq_ignore_ascii_case(ending))
-        })
-    })
+    begins_with(&failed.shown, &["commit", "end", "prepare"])
 }

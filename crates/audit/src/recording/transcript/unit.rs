@@ -8,12 +8,12 @@ use super::live;
 use crate::recording::database::Transaction;
 use crate::recording::sql::Ending;
 
-/// Most statements that wait for the end of their transaction, and most bytes of them with what belongs below them.
-pub(super) const MOST_HELD: usize = 10_000;
-const MOST_HELD_BYTES: usize = 64 << 20;
+/// Most statements that wait for the end of their transaction, and most bytes of them with their results and what belongs below them.
+const MOST_HELD: usize = 10_000;
+const MOST_HELD_BYTES: usize = 32 << 20;
 
 pub(super) const UNDONE: &str = "undone by an error that followed before the pipeline's end";
-const ROLLED_BACK: &str = "undone: its transaction was rolled back";
+pub(super) const ROLLED_BACK: &str = "undone: its transaction was rolled back";
 const PREPARED: &str =
     "not run here: its transaction was prepared, and the record does not say what became of it";
 const NO_END: &str = "not run here: the record does not say that it was committed";
@@ -182,17 +182,15 @@ impl Unit {
     /// Adds a line below the last message; gives it back where none waits.
     pub(super) fn below(&mut self, colour: &'static str, line: String) -> Result<Vec<Released>, String> {
         let Some(said) = self.held.last_mut() else { return Err(line) };
-        self.bytes += line.len();
-        said.below.push((colour, line));
-        if self.bytes > MOST_HELD_BYTES || said.below.len() > MOST_HELD {
+        self.bytes += said.below.push(colour, line);
+        if self.bytes > MOST_HELD_BYTES || said.below.is_full() {
             self.doubt = self.doubt.or(Some(LONG));
         }
         Ok(self.doubted())
     }
 
     fn hold(&mut self, said: Said) {
-        let text = said.shown.statement.as_ref().map_or(0, |statement| statement.text.len());
-        self.bytes += text + said.below.iter().map(|(_, line)| line.len()).sum::<usize>();
+        self.bytes += said.held_bytes();
         self.group.get_or_insert(said.group);
         self.held.push(said);
         if self.held.len() > MOST_HELD || self.bytes > MOST_HELD_BYTES {

@@ -290,3 +290,87 @@ fn a_gap_in_the_record_leaves_nothing_live_that_it_may_have_changed() {
     text += &transcript.finish();
     assert!(!text.lines().any(|line| !line.is_empty() && !line.starts_with("--")), "{text}");
 }
+
+#[test]
+fn what_follows_a_statement_that_is_a_comment_says_so() {
+    const MARK: &str = "-- what follows may depend on what is not run here: ";
+    let marks = |parts: &[Vec<DatabaseFrame>]| {
+        let script = played(Look::Sql, parts.concat());
+        let marks: Vec<String> =
+            script.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::to_owned).collect();
+        marks
+    };
+    let lives = || run(9, "insert into t values (1)", &["INSERT 0 1"]);
+    let one = ["the statement at 0.000 s"];
+    for (what, said) in [
+        // Its text is read otherwise by the server, perhaps.
+        ("doubtful", run(1, "create table t (a text default 'a\\')", &["CREATE TABLE"])),
+        ("other statements", run(1, "select 1", &["CREATE TABLE"])),
+        ("by name", run(1, "execute makes", &["CREATE TABLE"])),
+        ("a copy", run(1, "copy t from stdin", &["COPY 3"])),
+        (
+            "a function",
+            vec![
+                DatabaseFrame::FunctionCall { number: 1, function: 1598, count: 0, parameters: None },
+                result(1, ""),
+                ready(1, Transaction::None),
+            ],
+        ),
+        (
+            "a part of a message that has committed",
+            [
+                run(1, "begin; create table t (); commit; selec", &["BEGIN", "CREATE TABLE", "COMMIT"]),
+                vec![error(1), ready(1, Transaction::None)],
+            ]
+            .concat(),
+        ),
+        ("a procedure that has failed", vec![query(1, "call makes()"), error(1)]),
+        (
+            "prepared for two phases",
+            [
+                run(1, "begin", &["BEGIN"]),
+                run(2, "create table t ()", &["CREATE TABLE"]),
+                run(3, "prepare transaction 'x'", &["PREPARE TRANSACTION"]),
+                vec![ready(3, Transaction::None)],
+            ]
+            .concat(),
+        ),
+    ] {
+        let found = marks(&[said.clone(), lives()]);
+        assert_eq!(found.len(), 1, "{what}: {found:?}");
+        if what != "prepared for two phases" {
+            assert_eq!(found, one, "{what}");
+        }
+        // It is said once, before the first that follows, and only where one follows.
+        assert_eq!(marks(&[said.clone(), lives(), run(10, "select 2", &["SELECT 1"])]).len(), 1, "{what}");
+        assert!(marks(&[said]).is_empty(), "{what}");
+    }
+    let two = [run(1, "copy t from stdin", &["COPY 3"]), run(2, "copy t from stdin", &["COPY 3"]), lives()];
+    assert_eq!(marks(&two), ["2 statements, from the one at 0.000 s to the one at 0.000 s"]);
+    // Nothing has come of these.
+    for said in [
+        vec![query(1, "create table t ()"), error(1)],
+        run(1, "", &[""]),
+        [
+            run(1, "begin", &["BEGIN"]),
+            run(2, "create table t ()", &["CREATE TABLE"]),
+            run(3, "rollback", &["ROLLBACK"]),
+        ]
+        .concat(),
+        [extended(1, "create table t ()", "CREATE TABLE"), vec![parse(4, "", "selec"), error(4)]].concat(),
+        run(1, "create table t ()", &["CREATE TABLE"]),
+    ] {
+        let found = marks(&[said.clone(), lives()]);
+        assert!(found.is_empty(), "{said:?}: {found:?}");
+    }
+    // What the record has lost.
+    let mut transcript = Transcript::new(Look::Sql);
+    let at = Duration::ZERO;
+    let gap = Frame { at, body: Body::Note { text: "12 frames are missing".into() } };
+    let mut script = transcript.frame(&gap);
+    for frame in [vec![ready(8, Transaction::None)], lives()].concat() {
+        script += &transcript.frame(&Frame { at, body: Body::Database(Box::new(frame)) });
+    }
+    script += &transcript.frame(&Frame { at, body: Body::Database(Box::new(ready(9, Transaction::None))) });
+    assert!(script.contains(&format!("{MARK}what is missing in the record\n")), "{script}");
+}

@@ -76,3 +76,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_has_no_tag_is_told_apart() {
+    let call = DatabaseFrame::FunctionCall {
+        number: 1,
+        function: 1344,
+        count: 1,
+        parameters: Some(vec![Parameter::Text("2.25".into())]),
+    };
+    let returned = DatabaseFrame::Result { of: 1, tag: String::new(), rows: 0, bytes: 3, took_us: 0 };
+    let some = vec![parse(3, "", "select 1"), bind(4, ""), execute(5), result(5, "")];
+    let frames = [vec![call, returned, query(2, " "), result(2, "")], some].concat();
+    assert_eq!(
+        played(Look::Plain, frames),
+        "db=> -- function call 1344\n-- $1 = '2.25'\n(the function returned 3 bytes) (0.000 ms)\n\
+         db=>  \n(an empty query) (0.000 ms)\ndb=> select 1\n(more rows follow) (0.000 ms)\n"
+    );
+}
