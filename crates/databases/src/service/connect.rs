@@ -23,7 +23,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tracing::{Span, info_span};
 
-pub(crate) use self::error::ConnectError;
+pub use self::error::ConnectError;
 pub(super) use self::login::{LoggedIn, Login, Secret};
 pub(super) use self::wire::Wire;
 use super::read_ahead::ReadAhead;
@@ -59,10 +59,7 @@ pub(crate) async fn dial(
 ) -> Result<Upstream, ConnectError> {
     let address = database.address.as_str();
     let dialling = info_span!(target: PHASE, parent: opening, "database.dial");
-    let late = || ConnectError::Unreachable {
-        address: address.to_owned(),
-        problem: format!("it has not answered within {} s", patience.as_secs()),
-    };
+    let late = || late(database, patience);
     let unreachable = |error: io::Error| ConnectError::Unreachable {
         address: address.to_owned(),
         problem: error.to_string(),
@@ -95,6 +92,12 @@ pub(crate) async fn dial(
     let connected = timeout(patience, TlsConnector::from(config).connect(name, ReadAhead::new(stream))).await;
     let stream = connected.map_err(|_| late())?.map_err(|error| failed(error.to_string()))?;
     Ok(Upstream::Tls(Box::new(stream)))
+}
+
+/// Of a database that has not answered in time.
+pub(super) fn late(database: &Database, patience: Duration) -> ConnectError {
+    let problem = format!("it has not answered within {patience:?}");
+    ConnectError::Unreachable { address: database.address.as_str().to_owned(), problem }
 }
 
 fn keep_alive(stream: &TcpStream) {
@@ -160,7 +163,7 @@ pub(crate) async fn open(
     let patience = patience.saturating_mul(3);
     let LoggedIn { stream, greeting, rest, key } =
         timeout(patience, login.run(startup, secret, client_key)).await.map_err(|_| {
-            let problem = format!("it has not finished the login within {} s", patience.as_secs());
+            let problem = format!("it has not finished the login within {patience:?}");
             ConnectError::Unreachable { address, problem }
         })??;
     Ok(Opened { stream, rest, greeting, key })

@@ -43,6 +43,7 @@ use tracing::Span;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+pub use self::connect::ConnectError;
 use self::danger::Pace;
 pub use self::probe::probe;
 pub use self::session::not_end_to_end;

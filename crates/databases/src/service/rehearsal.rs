@@ -1,12 +1,10 @@
 //! The agent's part of a login, and of a statement of its own, over any stream: what is at the other end may be a fuzzer.
 
-use std::fmt::Display;
-
 use tokio::io::{AsyncRead, AsyncWrite};
 use zeroize::Zeroizing;
 
 use super::admin::Admin;
-use super::connect::{LoggedIn, Login, Secret};
+use super::connect::{ConnectError, LoggedIn, Login, Secret};
 use crate::postgres::scram::Channel;
 use crate::postgres::startup::{CancelKey, Startup};
 
@@ -19,20 +17,20 @@ const END_POINT: [u8; 32] = [7; 32];
 /// said after it.
 ///
 /// # Errors
-/// Why there is no session, in words.
+/// Why there is no session.
 pub async fn log_in<S>(
     stream: S,
     startup: &Startup,
     password: Option<&str>,
     client_key: &CancelKey,
-) -> Result<(Vec<u8>, Vec<u8>), String>
+) -> Result<(Vec<u8>, Vec<u8>), ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let login = Login::new(stream, Channel::Tls { end_point: Some(END_POINT.to_vec()) }, ADDRESS);
     let password = password.map(|password| Zeroizing::new(password.to_owned()));
     let secret = password.map_or(Secret::Certificate, |password| Secret::Password(Some(password)));
-    let done = login.run(startup, secret, client_key).await.map_err(in_words)?;
+    let done = login.run(startup, secret, client_key).await?;
     let LoggedIn { greeting, rest, .. } = done;
     Ok((greeting, rest.to_vec()))
 }
@@ -40,14 +38,10 @@ where
 /// Runs a statement as the agent does when it makes database users. Gives the values of its rows.
 ///
 /// # Errors
-/// Why there is no answer, in words.
-pub async fn run<S>(stream: S, sql: &str) -> Result<Vec<Vec<Option<String>>>, String>
+/// Why there is no answer.
+pub async fn run<S>(stream: S, sql: &str) -> Result<Vec<Vec<Option<String>>>, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    Admin::over(stream).run(sql).await.map_err(in_words)
-}
-
-fn in_words(error: impl Display) -> String {
-    error.to_string()
+    Admin::over(stream).run(sql).await
 }

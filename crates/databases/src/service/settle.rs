@@ -34,14 +34,6 @@ pub(crate) struct Backend<'a> {
     pub(crate) failed: bool,
 }
 
-/// What a server says of a process that is to end.
-enum Told {
-    /// It was signalled.
-    Signalled,
-    /// There is none of this number that is this user's in this database.
-    Unknown,
-}
-
 impl Backend<'_> {
     /// Waits for the server to close the connection, which it does when the process ends, and terminates the process once where
     /// it does not. Whether it is gone; where it is not, an event says so.
@@ -52,10 +44,8 @@ impl Backend<'_> {
         }
         let problem = match self.terminate().await {
             // Of a connection that has failed this is the only news that there can be.
-            Ok(Told::Unknown) if self.failed => return true,
-            Ok(Told::Signalled) => None,
-            Ok(Told::Unknown) => Some(self.unknown()),
-            Err(problem) => Some(problem),
+            Err(ConnectError::UnknownProcess { .. }) if self.failed => return true,
+            signalled => signalled.err(),
         };
         if self.closes(Instant::now() + pace.terminated).await {
             return true;
@@ -78,10 +68,9 @@ impl Backend<'_> {
                 return;
             }
             match self.terminate().await {
-                Ok(Told::Unknown) if self.failed => return,
-                Ok(Told::Signalled) => {}
-                Ok(Told::Unknown) => tracing::debug!(problem = self.unknown(), "a database's process"),
-                Err(problem) => tracing::debug!(problem, "a database's process could not be terminated"),
+                Ok(()) => {}
+                Err(ConnectError::UnknownProcess { .. }) if self.failed => return,
+                Err(problem) => tracing::debug!(%problem, "a database's process could not be terminated"),
             }
         }
     }
@@ -123,18 +112,13 @@ impl Backend<'_> {
         }
     }
 
-    fn unknown(&self) -> String {
-        format!(
-            "the database has no process {} of the user {}: is a pooler between?",
-            self.process().unwrap_or_default(),
-            self.wanted.user()
-        )
-    }
-
     /// Has the server terminate the session's process, as the user that it is of: each may end their own.
-    async fn terminate(&self) -> Result<Told, String> {
+    ///
+    /// # Errors
+    /// Why it was not signalled: [`ConnectError::UnknownProcess`] where there is none of this number that is this user's in this database.
+    async fn terminate(&self) -> Result<(), ConnectError> {
         let Some(Running { tls, key: Some(key), .. }) = self.entry.upstream.get() else {
-            return Err("the database has not said which process it is".to_owned());
+            return Err(ConnectError::NoProcess);
         };
         let wanted = self.wanted;
         let name = wanted.db_name();
@@ -154,7 +138,7 @@ impl Backend<'_> {
             }
             Err(error) => Err(error),
         };
-        let mut admin = admin.map_err(|error| error.to_string())?;
+        let mut admin = admin?;
         // A pooler may have made the number up. So it has to be a process of this user's in this database.
         let terminate = format!(
             "select pg_terminate_backend(pid) from pg_stat_activity where pid = {} and usename = {} and datname = {}",
@@ -162,19 +146,22 @@ impl Backend<'_> {
             literal(wanted.user()),
             literal(name)
         );
-        let ended = timeout_at(Instant::now() + self.shared.settings.patience, admin.run(&terminate)).await;
+        let patience = self.shared.settings.patience;
+        let ended = timeout_at(Instant::now() + patience, admin.run(&terminate)).await;
         admin.close().await;
-        match ended {
-            Ok(Ok(rows)) if rows.is_empty() => Ok(Told::Unknown),
-            Ok(Ok(_)) => Ok(Told::Signalled),
-            Ok(Err(ConnectError::Server { code, message, .. })) => Err(format!("{message} ({code})")),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the database has not answered".to_owned()),
+        let rows = ended.map_err(|_| ConnectError::Silent(patience))??;
+        if rows.is_empty() {
+            return Err(ConnectError::UnknownProcess {
+                process: key.process,
+                user: wanted.user().to_owned(),
+            });
         }
+        Ok(())
     }
 
-    fn left(&self, failed: Option<String>) {
-        let why = failed.unwrap_or_else(|| "it goes on although it was terminated".to_owned());
+    fn left(&self, failed: Option<ConnectError>) {
+        let why = failed
+            .map_or_else(|| "it goes on although it was terminated".to_owned(), |error| error.to_string());
         let mut event = record::event(&self.entry.about, Code::DatabaseBackendLeft)
             .message(format!("the session's process at the database has not ended: {why}"));
         if let Some(process) = self.process() {

@@ -1,5 +1,5 @@
 use super::super::frame::{Flow, Limits};
-use super::super::message::encode;
+use super::super::message::{Frontend, encode};
 use super::told::MOST_TEXT_BYTES;
 use super::*;
 

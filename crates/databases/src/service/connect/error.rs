@@ -8,21 +8,42 @@ use crate::postgres::scram::ScramError;
 const WHICH_SERVER: &str = "find out which server answers at the resource's address before its users' passwords are used again; with \
                             tls.mode: verify-full the agent goes on only with the server of that name";
 
-/// Why there is no session with a database. Its message says which, where and what to do.
+/// Why an agent has no session with a database, or no answer of it. Its message says which, where and what to do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There are no credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// Nothing answers, or not in time.
     #[error("the database at {address} cannot be reached: {problem}")]
-    Unreachable { address: String, problem: String },
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What came of it.
+        problem: String,
+    },
+    /// The resource says TLS, and the server declines it.
     #[error("the database at {address} takes no TLS")]
-    NoTls { address: String },
+    NoTls {
+        /// Where it is.
+        address: String,
+    },
+    /// The server's certificate is not the right one, or the server does not take the agent's.
     #[error("the TLS connection to the database at {address} failed: {problem}")]
-    Tls { address: String, problem: String },
+    Tls {
+        /// Where it is.
+        address: String,
+        /// In the words of TLS.
+        problem: String,
+    },
+    /// The login with a password.
     #[error("the database's login failed: {0}")]
     Scram(#[from] ScramError),
+    /// It asks for something that would show it the password, or that is not there.
     #[error("the database asks for {0}, which is not used")]
     Method(&'static str),
+    /// It asks for a password, and there is none.
     #[error("the database asks for a password, and {0}")]
     NoPassword(&'static str),
     /// With `login: password` the server has to show that it knows the password.
@@ -32,8 +53,16 @@ pub(crate) enum ConnectError {
     )]
     Unproven,
     /// The server's own refusal, as it came.
-    #[error("the database refused the session: {message} ({code})")]
-    Server { code: String, message: String, bytes: Vec<u8> },
+    #[error("the database refused: {message} ({code})")]
+    Server {
+        /// `SQLSTATE`.
+        code: String,
+        /// In the server's words.
+        message: String,
+        /// The whole `ErrorResponse`.
+        bytes: Vec<u8>,
+    },
+    /// A user that is to be made for the session.
     #[error("the database user cannot be made: {0}")]
     Provision(String),
     /// What concerns the user was not done in time.
@@ -41,12 +70,42 @@ pub(crate) enum ConnectError {
     Late(String),
     /// The session may not be, for now or with this user.
     #[error("{message}")]
-    Denied { message: String, hint: &'static str },
+    Denied {
+        /// Why.
+        message: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The database user may run what is not in the record, and the roles want no such.
     #[error("the database user {user} may run what is not in the record (db_unseen_sql: refused): {why}")]
-    Unseen { user: String, why: String },
+    Unseen {
+        /// The database user.
+        user: String,
+        /// By what.
+        why: String,
+    },
+    /// What is there is no PostgreSQL, or has another idea of its protocol.
     #[error("the database at {address} does not keep to the protocol: {what}")]
-    Protocol { address: String, what: String },
+    Protocol {
+        /// Where it is.
+        address: String,
+        /// What it has said.
+        what: String,
+    },
+    /// The session's process cannot be terminated by its number.
+    #[error("the database has not said which process it is")]
+    NoProcess,
+    /// The session's process is not among the user's.
+    #[error("the database has no process {process} of the user {user}: is a pooler between?")]
+    UnknownProcess {
+        /// Its number, by what the server has said.
+        process: u32,
+        /// The database user.
+        user: String,
+    },
+    /// The agent's statement has no answer.
+    #[error("the database has not answered within {0:?}")]
+    Silent(std::time::Duration),
 }
 
 impl ConnectError {
@@ -64,6 +123,7 @@ impl ConnectError {
             Self::Denied { .. } => "denied",
             Self::Unseen { .. } => "unseen_sql",
             Self::Protocol { .. } => "protocol",
+            Self::NoProcess | Self::UnknownProcess { .. } | Self::Silent(_) => "process",
         }
     }
 
@@ -124,7 +184,9 @@ impl ConnectError {
                 SqlState::InvalidAuthorization,
                 "log in as a database user without that right (-U), or have it taken away at the database",
             ),
-            Self::Protocol { .. } => refusal(SqlState::ConnectionFailure, ""),
+            Self::Protocol { .. } | Self::NoProcess | Self::UnknownProcess { .. } | Self::Silent(_) => {
+                refusal(SqlState::ConnectionFailure, "")
+            }
         }
     }
 }

@@ -246,7 +246,7 @@ impl Server {
                     _ if query && self.transaction == Transaction::None => self.keep(),
                     _ => {}
                 }
-                if matches!(tag.as_str(), "COMMIT" | "ROLLBACK") {
+                if matches!(tag.as_str(), "COMMIT" | "ROLLBACK" | "PREPARE TRANSACTION") {
                     self.bound.clear();
                 }
                 self.told.push((text.to_owned(), tag, true));

@@ -1,14 +1,15 @@
 //! How clients begin that are not the newest psql.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sallyport_access::{Database, DatabaseName, DatabaseTls, DatabaseTlsMode};
 use sallyport_audit::Code;
 use sallyport_databases::postgres::message::encode;
 use sallyport_databases::postgres::startup::{self, Startup};
-use sallyport_databases::service::{Directory, probe};
+use sallyport_databases::service::{ConnectError, Directory, probe};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, version};
@@ -37,7 +38,7 @@ async fn a_server_whose_health_is_asked_has_nothing_to_write_of_it() {
     let before = world.postgres.log();
     let patience = Duration::from_secs(10);
     for _ in 0..3 {
-        probe(&database, stranger(&world), patience).await.unwrap();
+        probe(&database, Some(stranger(&world)), patience).await.unwrap();
     }
     // Whatever it would write is written when the process has ended that would write it.
     world.postgres.until("select count(*) from pg_stat_activity where backend_type = 'client backend'", "1");
@@ -48,14 +49,20 @@ async fn a_server_whose_health_is_asked_has_nothing_to_write_of_it() {
         ..Database::clone(&database)
     };
     // Also where the server would take TLS.
-    probe(&plain, stranger(&world), patience).await.unwrap();
+    probe(&plain, None, patience).await.unwrap();
     world.postgres.sql("alter system set ssl = off");
     world.postgres.sql("select pg_reload_conf()");
     world.postgres.until("show ssl", "off");
     // Each process reads its settings when it begins.
     let before = world.postgres.log();
-    probe(&plain, stranger(&world), patience).await.unwrap();
-    assert!(probe(&database, stranger(&world), patience).await.unwrap_err().contains("takes no TLS"));
+    probe(&plain, None, patience).await.unwrap();
+    assert!(
+        probe(&database, Some(stranger(&world)), patience)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("takes no TLS")
+    );
     let after = world.postgres.log();
     assert_eq!(after.strip_prefix(&before), Some(""), "{after}");
     world.postgres.sql("alter system set ssl = on");
@@ -66,11 +73,53 @@ async fn a_server_whose_health_is_asked_has_nothing_to_write_of_it() {
         tls: DatabaseTls { server_name: Some("elsewhere.example.com".to_owned()), ..database.tls.clone() },
         ..Database::clone(&database)
     };
-    let problem = probe(&renamed, stranger(&world), patience).await.unwrap_err();
+    let problem = probe(&renamed, Some(stranger(&world)), patience).await.unwrap_err().to_string();
     assert!(problem.contains("TLS connection") && problem.contains("invalid peer certificate"), "{problem}");
     world.serve(|database| database.address = "127.0.0.1:1".to_owned());
     let gone = world.cluster.database(&DatabaseName::new("prod").unwrap()).unwrap();
-    assert!(probe(&gone, stranger(&world), patience).await.unwrap_err().contains("cannot be reached"));
+    assert!(
+        probe(&gone, Some(stranger(&world)), patience)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be reached")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_time_bounds_the_whole_question_after_a_server_and_without_tls_nothing_is_asked() {
+    let world = World::new("");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let prod = world.cluster.database(&DatabaseName::new("prod").unwrap()).unwrap();
+    let database = Database { address, ..Database::clone(&prod) };
+    let patience = Duration::from_secs(1);
+    // Its answer takes most of the time, and its part in TLS as much again.
+    let slow = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut said = [0; 8];
+        stream.read_exact(&mut said).await?;
+        tokio::time::sleep(patience * 7 / 10).await;
+        stream.write_all(&[startup::ACCEPTED]).await?;
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.map(|_| listener)
+    });
+    let begun = Instant::now();
+    let problem = probe(&database, Some(stranger(&world)), patience).await.unwrap_err();
+    let took = begun.elapsed();
+    assert!(matches!(problem, ConnectError::Unreachable { .. }), "{problem}");
+    assert!(took >= patience && took < patience * 16 / 10, "{took:?}");
+    let listener = slow.await.unwrap().unwrap();
+    // Without TLS the server hears nothing, and may take its time to close.
+    let silent = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).await.map(|_| (said, stream))
+    });
+    let plain =
+        Database { tls: DatabaseTls { mode: DatabaseTlsMode::Disabled, ..database.tls.clone() }, ..database };
+    probe(&plain, None, patience).await.unwrap();
+    assert_eq!(silent.await.unwrap().unwrap().0, b"");
 }
 
 /// GSSENCRequest.

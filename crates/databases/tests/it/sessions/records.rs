@@ -112,6 +112,8 @@ async fn statements_are_run_and_put_on_record() {
         "parameters: Some([Text(\"42\")])",
         "Copy { of: 15, into: true, bytes: 8 }",
         "FunctionCall { number: 17, function: 1344, count: 1, parameters: Some([Text(\"2.25\")])",
+        // 1.5
+        "Result { of: 17, tag: \"\", rows: 0, bytes: 3",
         "channel: \"c\", payload: \"p\"",
         &format!("bytes: Some({}), sha256: Some(\"{whole}\")", long.len()),
     ] {

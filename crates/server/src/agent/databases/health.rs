@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sallyport_access::{Database, DatabaseName};
+use sallyport_access::{Database, DatabaseName, DatabaseTlsMode};
 use sallyport_ca::Trust;
-use sallyport_databases::service::probe;
+use sallyport_databases::service::{ConnectError, probe};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,10 @@ async fn look(databases: &AgentDatabases) -> Found {
             && let Some(database) = waiting.next()
         {
             let trust = databases.known.view.trust();
-            asking.spawn(async move { (database.name.clone(), ask(&database, &trust).await.err()) });
+            asking.spawn(async move {
+                let problem = ask(&database, &trust).await.err().map(|error| error.to_string());
+                (database.name.clone(), problem)
+            });
         }
         match asking.join_next().await {
             Some(Ok((name, problem))) => drop(found.insert(name, problem)),
@@ -80,10 +83,12 @@ async fn look(databases: &AgentDatabases) -> Found {
 
 /// Makes a connection as every session does, and ends it in order before it says who it is: the agent has credentials for
 /// sessions of users alone.
-async fn ask(database: &Database, trust: &Trust) -> Result<(), String> {
-    let tls = settings(database, trust, None).map_err(|error| error.to_string())?;
-    let asked = tokio::time::timeout(PATIENCE, probe(database, tls, PATIENCE)).await;
-    asked.unwrap_or_else(|_| Err(format!("{}: no answer within {} s", database.address, PATIENCE.as_secs())))
+async fn ask(database: &Database, trust: &Trust) -> Result<(), ConnectError> {
+    let tls = match database.tls.mode {
+        DatabaseTlsMode::Disabled => None,
+        _ => Some(settings(database, trust, None)?),
+    };
+    probe(database, tls, PATIENCE).await
 }
 
 #[cfg(test)]
