@@ -151,6 +151,8 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
             if let Some(listen) = listen {
                 state.listen = listen;
             }
+            // One that has moved into that mode stays in it.
+            state.fips |= selection::global().is_fips();
             Ok((directory, state))
         }
         unfinished => {

@@ -12,7 +12,9 @@ use super::{Accept, FormatError, ml_dsa, outside_module, pkcs1, proof, sec1};
 use crate::algorithm::KeyKind;
 use crate::{PrivateKeyMaterial, random};
 
-pub(crate) use super::trusted::{decode_trusted, decode_with_public, inner_key};
+#[cfg(not(feature = "fips"))]
+pub(crate) use super::trusted::decode_with_public;
+pub(crate) use super::trusted::{decode_trusted, inner_key};
 
 pub(super) const LABEL: &str = "PRIVATE KEY";
 pub(super) const ENCRYPTED_LABEL: &str = "ENCRYPTED PRIVATE KEY";

@@ -6,7 +6,8 @@ use super::spki::{modulus_bits, put_length, take};
 use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, PrivateKeyMaterial};
 
-/// A document that a provider just made, with the public half in it.
+/// A document that a provider just made, with the public half in it: ring or graviola, which a build with the module is without.
+#[cfg(not(feature = "fips"))]
 pub(crate) fn decode_with_public(der: &[u8]) -> Option<PrivateKeyMaterial> {
     let parts = parse(der)?;
     Some(PrivateKeyMaterial::new(parts.algorithm, parts.secret, parts.public?))
@@ -29,6 +30,7 @@ pub(crate) fn inner_key(der: &[u8]) -> Option<&[u8]> {
 struct Parts {
     algorithm: KeyAlgorithm,
     secret: Zeroizing<Vec<u8>>,
+    #[cfg_attr(feature = "fips", allow(dead_code))]
     public: Option<Vec<u8>>,
 }
 
