@@ -72,7 +72,7 @@ async fn clients_are_remembered_with_what_they_can_do_and_whose_they_are() {
 
     // Whoever fails, with the reason.
     let address = format!("{}:{}", proxy.host, proxy.port);
-    let old_kex = ["-F", "none", "-o", "KexAlgorithms=ecdh-sha2-nistp256", "-o", "StrictHostKeyChecking=no"];
+    let old_kex = ["-F", "none", "-o", "KexAlgorithms=ecdh-sha2-nistp521", "-o", "StrictHostKeyChecking=no"];
     let failed = Command::new("ssh")
         .args(old_kex)
         .args(["-o", "UserKnownHostsFile=/dev/null", "-p", &proxy.port.to_string(), &proxy.host])
@@ -83,7 +83,7 @@ async fn clients_are_remembered_with_what_they_can_do_and_whose_they_are() {
     assert!(!failed.status.success());
     let failed =
         seen(&cluster, "the failed ssh", |client| client.kind == "ssh" && !client.refused.is_empty()).await;
-    assert_eq!(failed.key_exchange, ["ecdh-sha2-nistp256"]);
+    assert_eq!(failed.key_exchange, ["ecdh-sha2-nistp521"]);
     assert!(failed.refused.starts_with("it offers no key exchange method that is spoken here"), "{failed:?}");
     assert_eq!((failed.addresses.as_slice(), failed.users.len()), (&["127.0.0.1".to_owned()][..], 0));
 
