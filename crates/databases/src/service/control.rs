@@ -105,13 +105,13 @@ impl Control<'_> {
     async fn renews(&self) -> Infallible {
         let permit = &self.wanted.permit;
         loop {
-            tokio::time::sleep(self.shared.pace.renews).await;
-            // Past that time there are none to be had.
+            // What an earlier session has left may be near its end. Past the user's there are none to be had.
             if OffsetDateTime::now_utc() < permit.valid_until()
                 && let Err(error) = self.shared.settings.credentials.renew(self.wanted).await
             {
                 tracing::debug!(%error, database = %permit.database(), "a session's credentials are not renewed");
             }
+            tokio::time::sleep(self.shared.pace.renews).await;
         }
     }
 

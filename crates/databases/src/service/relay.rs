@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
@@ -259,20 +259,21 @@ where
             why = middle.gathered() => (End::Cut(why), false),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
+            let patience = if matches!(end, End::ClientGone) { pace.gone } else { pace.goodbye };
+            let by = Instant::now() + patience;
             // A server that looks after its clients (client_connection_check_interval) would end the statement of a client that is
             // half gone.
             if !(matches!(end, End::Goodbye) && middle.is_busy()) {
-                let _ = timeout(pace.goodbye, up.to.shutdown()).await;
+                let _ = timeout_at(by, up.to.shutdown()).await;
             }
             // What is on the way may still be wanted, and a server that has nothing to do closes at once. A client that
             // takes nothing any more has ended this direction itself.
-            let patience = if matches!(end, End::ClientGone) { pace.gone } else { pace.goodbye };
             match is_down {
                 true => end,
                 false => tokio::select! {
                     biased;
                     why = &mut cut => End::Cut(why),
-                    _ = timeout(patience, downward) => end,
+                    _ = timeout_at(by, downward) => end,
                 },
             }
         } else {

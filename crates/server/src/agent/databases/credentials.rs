@@ -4,12 +4,13 @@
 //! it with its TLS settings and ask nobody; those that come at the same time for the first time wait for one answer.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
 use prost::Message;
-use sallyport_access::{Database, DatabaseLogin, DatabaseName, DatabaseTlsMode};
+use sallyport_access::{Database, DatabaseLogin, DatabaseTlsMode};
 use sallyport_ca::keys::TlsKey;
 use sallyport_ca::tls::danger::unverified_database_config;
 use sallyport_ca::tls::database::{ServerCheck, database_client_config};
@@ -41,12 +42,19 @@ const AHEAD: time::Duration = time::Duration::minutes(9);
 const KEPT: usize = 10_000;
 
 /// For whom, where and as whom.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
     /// None where no certificate is shown, which is the same for everybody.
     login: Option<(Uuid, String)>,
-    database: DatabaseName,
+    /// As its document was when the session began: sessions from before and after a change of it each have their own.
+    database: Arc<Database>,
     provisioning: bool,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.login, &self.database.name, self.provisioning).hash(state);
+    }
 }
 
 impl Key {
@@ -55,7 +63,7 @@ impl Key {
             DatabaseLogin::Certificate => Some((wanted.login_id, wanted.permit.db_user().to_owned())),
             DatabaseLogin::Password => None,
         };
-        Self { login, database: wanted.database.name.clone(), provisioning: wanted.provisioning }
+        Self { login, database: Arc::clone(&wanted.database), provisioning: wanted.provisioning }
     }
 }
 
@@ -67,17 +75,26 @@ struct Held {
 
 struct Slot {
     made: OnceCell<Held>,
-    /// What it was made from: another suite, other CAs or another server mean another one.
+    /// What it was made from: another suite or other CAs mean another one.
     trust: Arc<Trust>,
-    database: Arc<Database>,
     used: Mutex<OffsetDateTime>,
 }
 
 impl Slot {
-    fn fits(&self, trust: &Arc<Trust>, database: &Arc<Database>, now: OffsetDateTime) -> bool {
-        let same = Arc::ptr_eq(&self.trust, trust)
-            && (Arc::ptr_eq(&self.database, database) || self.database == *database);
-        same && self.made.get().is_none_or(|held| held.valid_until.is_none_or(|end| now + MARGIN < end))
+    fn new(made: OnceCell<Held>, trust: Arc<Trust>, now: OffsetDateTime) -> Arc<Self> {
+        Arc::new(Self { made, trust, used: Mutex::new(now) })
+    }
+
+    /// Whether what was made is good for so long; what is being made is.
+    fn fits(&self, trust: &Arc<Trust>, at: OffsetDateTime) -> bool {
+        Arc::ptr_eq(&self.trust, trust)
+            && self.made.get().is_none_or(|held| held.valid_until.is_none_or(|end| at < end))
+    }
+
+    /// What was made, where a server takes it still.
+    fn good(&self, now: OffsetDateTime) -> Option<Arc<ClientConfig>> {
+        let held = self.made.get()?;
+        held.valid_until.is_none_or(|end| now < end).then(|| Arc::clone(&held.config))
     }
 }
 
@@ -161,23 +178,40 @@ impl AgentCredentials {
         }
     }
 
-    fn slot(&self, key: Key, database: &Arc<Database>, now: OffsetDateTime) -> Arc<Slot> {
+    /// The slot of a key, and the one that was in its place and fits no longer.
+    fn slot(&self, key: &Key, now: OffsetDateTime) -> (Arc<Slot>, Option<Arc<Slot>>) {
         let trust = self.view.trust();
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = slots.get(&key)
-            && slot.fits(&trust, database, now)
+        if let Some(slot) = slots.get(key)
+            && slot.fits(&trust, now + MARGIN)
         {
             *slot.used.lock().unwrap_or_else(PoisonError::into_inner) = now;
-            return Arc::clone(slot);
+            return (Arc::clone(slot), None);
         }
-        insert(&mut slots, key, OnceCell::new(), trust, database, now)
+        let slot = Slot::new(OnceCell::new(), trust, now);
+        let before = put(&mut slots, key, Arc::clone(&slot), now);
+        (slot, before)
     }
 
-    /// Whether a certificate is held that is good for a while.
-    fn is_held(&self, key: &Key, now: OffsetDateTime) -> bool {
+    /// Puts back what was in the place of a slot for which nothing was to be had.
+    fn put_back(&self, key: &Key, slot: &Arc<Slot>, before: Arc<Slot>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = slots.get_mut(key)
+            && Arc::ptr_eq(there, slot)
+        {
+            *there = before;
+        }
+    }
+
+    /// Whether a certificate is held that is good for a while, or for as long as there is one to be had.
+    fn is_held(&self, key: &Key, wanted: &Wanted, now: OffsetDateTime) -> bool {
+        let trust = self.view.trust();
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = slots.get(key).and_then(|slot| slot.made.get()).and_then(|held| held.valid_until);
-        until.is_some_and(|until| now + AHEAD < until)
+        let Some(slot) = slots.get(key) else { return false };
+        let until = slot.made.get().and_then(|held| held.valid_until);
+        let lasts =
+            slot.fits(&trust, now + AHEAD) || until.is_some_and(|until| until > wanted.permit.valid_until());
+        lasts && Arc::ptr_eq(&slot.trust, &trust)
     }
 
     /// A certificate in place of the one that is held, which stays where there is none to be had.
@@ -185,8 +219,8 @@ impl AgentCredentials {
         let trust = self.view.trust();
         let held = self.make(wanted, &trust, true).await?;
         let now = OffsetDateTime::now_utc();
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        insert(&mut slots, key.clone(), OnceCell::new_with(Some(held)), trust, &wanted.database, now);
+        let slot = Slot::new(OnceCell::new_with(Some(held)), trust, now);
+        put(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner), key, slot, now);
         Ok(())
     }
 
@@ -226,25 +260,22 @@ async fn fresh_key(suite: Suite) -> Result<Arc<TlsKey>, String> {
     making.await.map_err(|error| error.to_string())?.map(Arc::new).map_err(|error| error.to_string())
 }
 
-fn insert(
+/// Puts a slot in its place, and gives what was there.
+fn put(
     slots: &mut HashMap<Key, Arc<Slot>>,
-    key: Key,
-    made: OnceCell<Held>,
-    trust: Arc<Trust>,
-    database: &Arc<Database>,
+    key: &Key,
+    slot: Arc<Slot>,
     now: OffsetDateTime,
-) -> Arc<Slot> {
-    if slots.len() >= KEPT && !slots.contains_key(&key) {
-        make_room(slots, &trust, now);
+) -> Option<Arc<Slot>> {
+    if slots.len() >= KEPT && !slots.contains_key(key) {
+        make_room(slots, &slot.trust, now);
     }
-    let slot = Arc::new(Slot { made, trust, database: Arc::clone(database), used: Mutex::new(now) });
-    slots.insert(key, Arc::clone(&slot));
-    slot
+    slots.insert(key.clone(), slot)
 }
 
 /// Forgets what is over, or else the half that was used least recently.
 fn make_room(slots: &mut HashMap<Key, Arc<Slot>>, trust: &Arc<Trust>, now: OffsetDateTime) {
-    slots.retain(|_, slot| slot.fits(trust, &slot.database, now));
+    slots.retain(|_, slot| slot.fits(trust, now + MARGIN));
     if slots.len() < KEPT {
         return;
     }
@@ -327,15 +358,27 @@ impl Credentials for AgentCredentials {
         if self.danger.fresh_database_keys {
             return self.make(wanted, &self.view.trust(), false).await.map(|held| held.config);
         }
-        let slot = self.slot(Key::of(wanted), &wanted.database, OffsetDateTime::now_utc());
+        let (key, now) = (Key::of(wanted), OffsetDateTime::now_utc());
+        let (slot, before) = self.slot(&key, now);
         let trust = Arc::clone(&slot.trust);
-        let held = slot.made.get_or_try_init(|| self.make(wanted, &trust, false)).await?;
-        Ok(Arc::clone(&held.config))
+        let made = slot.made.get_or_try_init(|| self.make(wanted, &trust, false)).await;
+        match (made, before) {
+            (Ok(held), _) => Ok(Arc::clone(&held.config)),
+            // Of another trust by now, or near its end: servers may take it still.
+            (Err(error), Some(before)) => match before.good(now) {
+                Some(config) => {
+                    self.put_back(&key, &slot, before);
+                    Ok(config)
+                }
+                None => Err(error),
+            },
+            (Err(error), None) => Err(error),
+        }
     }
 
     async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
         let key = Key::of(wanted);
-        if key.login.is_none() || self.is_held(&key, OffsetDateTime::now_utc()) {
+        if key.login.is_none() || self.is_held(&key, wanted, OffsetDateTime::now_utc()) {
             return Ok(());
         }
         // Of many sessions of one login, one asks.

@@ -1,7 +1,6 @@
 //! Certificates with which agents log in to databases.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use sallyport_access::{Database, DatabaseName, DatabaseUserMode, HostId, Identity, NodeName, Principal};
@@ -14,6 +13,7 @@ use tonic::Status;
 use uuid::Uuid;
 
 use super::Known;
+use super::holders::{Holder, Holding};
 use super::opened::{Opened, Told, Use};
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
@@ -26,8 +26,8 @@ use crate::auth::refusals::Who;
 const CLOSING: time::Duration = time::Duration::minutes(5);
 /// How long it is known that an agent has made a user: longer than sessions last.
 const MADE_FOR: time::Duration = time::Duration::days(30);
-/// What is remembered of each sort; past it what ends first is forgotten.
-const MOST_REMEMBERED: usize = 20_000;
+/// Users that are remembered to have been made; past it the oldest are forgotten.
+const MOST_MADE: usize = 20_000;
 
 /// Permits of one agent for one user that are on record one by one in a minute; more are counted.
 const PERMITS_ON_RECORD: u64 = 120;
@@ -35,44 +35,26 @@ const PERMITS_ON_RECORD: u64 = 120;
 /// An agent, a database, and a user that the agent was let make there.
 type Made = (HostId, DatabaseName, String);
 
-/// The same, for a login of the cluster's user.
-type Certified = (Made, Uuid);
+/// Which agents were let make which users. In memory: an agent whose authority has been restarted since says that a
+/// user stays open, when its owner may no longer come.
+#[derive(Debug, Default)]
+pub(super) struct Makers(Mutex<HashMap<Made, OffsetDateTime>>);
 
-/// What agents were given, each until when it counts. In memory: after a restart of the authority, an agent says of a user whose
-/// owner may no longer come that it stays open, and of a statement that outlives its session that it goes on.
-#[derive(Debug)]
-pub(super) struct Given<K>(Mutex<HashMap<K, OffsetDateTime>>);
-
-/// Which agents were let make which users.
-pub(super) type Makers = Given<Made>;
-
-/// Which agents have certificates as which users.
-pub(super) type Holders = Given<Certified>;
-
-impl<K> Default for Given<K> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<K: Eq + Hash> Given<K> {
-    fn remember(&self, given: K, until: OffsetDateTime, now: OffsetDateTime) {
+impl Makers {
+    fn remember(&self, made: Made, now: OffsetDateTime) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_REMEMBERED && !known.contains_key(&given) {
-            known.retain(|_, until| *until > now);
+        if known.len() >= MOST_MADE && !known.contains_key(&made) {
+            let mut times: Vec<OffsetDateTime> = known.values().copied().collect();
+            let middle = times.len() / 2;
+            let median = *times.select_nth_unstable(middle).1;
+            known.retain(|_, at| *at > median);
         }
-        if known.len() >= MOST_REMEMBERED && !known.contains_key(&given) {
-            let mut ends: Vec<OffsetDateTime> = known.values().copied().collect();
-            let middle = ends.len() / 2;
-            let median = *ends.select_nth_unstable(middle).1;
-            known.retain(|_, until| *until > median);
-        }
-        known.insert(given, until);
+        known.insert(made, now);
     }
 
-    fn knows(&self, given: &K, now: OffsetDateTime) -> bool {
+    fn knows(&self, made: &Made, now: OffsetDateTime) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(given).is_some_and(|until| *until > now)
+        known.get(made).is_some_and(|at| now - *at < MADE_FOR)
     }
 }
 
@@ -80,9 +62,9 @@ impl<K: Eq + Hash> Given<K> {
 struct ForWhom {
     name: String,
     until: OffsetDateTime,
-    /// The login of the user's certificate; none where a user is closed.
-    login_id: Option<Uuid>,
-    /// Who has opened the session; none where a user is closed.
+    /// The login of the user's certificate, and what the agent holds for it from now on; none where a user is closed.
+    opened: Option<(Uuid, Holding)>,
+    /// Who has opened the session by this word.
     opened_by: Option<String>,
 }
 
@@ -98,25 +80,41 @@ impl Inner {
     ) -> Result<ForWhom, Status> {
         let told = Told::to_certify(request);
         if request.renews {
-            let (user, _) = self.allowed(trust, database, &told, now)?;
-            let made = (agent, database.name.clone(), request.db_user.clone());
-            if !self.databases.holders.knows(&(made, user.login_id), now) {
+            let (user, permit) = self.allowed(trust, database, &told, now)?;
+            let holder = Holder {
+                agent,
+                login_id: user.login_id,
+                database: &database.name,
+                db_user: &request.db_user,
+            };
+            let Some(held) = self.databases.holders.find(&holder, now) else {
                 return Err(Status::permission_denied(format!(
                     "this agent has no certificate of {} as {} in {} that it could renew",
                     user.display_name(),
                     shown(&request.db_user),
                     database.name
                 )));
+            };
+            if let Some(proxy) = &held.opened_by {
+                self.may_open(proxy, &permit, now)?;
             }
+            let Some(held) = held.renewed(now) else {
+                return Err(Status::resource_exhausted(format!(
+                    "this agent has had its certificate of {} as {} in {} renewed often enough in this minute",
+                    user.display_name(),
+                    shown(&request.db_user),
+                    database.name
+                )));
+            };
             return Ok(ForWhom {
                 name: user.display_name(),
                 until: user.valid_before,
-                login_id: Some(user.login_id),
+                opened: Some((user.login_id, held)),
                 opened_by: None,
             });
         }
         let for_use = if request.provisioning { Use::Provisioning } else { Use::Certificate };
-        let Opened { user, permit, by } = self.opened(trust, agent, database, &told, for_use, now)?;
+        let Opened { user, permit, by, proxy } = self.opened(trust, agent, database, &told, for_use, now)?;
         if request.provisioning && permit.options().user_mode == DatabaseUserMode::Off {
             return Err(Status::permission_denied(format!(
                 "no user is made for {} in the database {}: no role says so, or the database has no admin_user",
@@ -127,7 +125,7 @@ impl Inner {
         Ok(ForWhom {
             name: user.display_name(),
             until: user.valid_before,
-            login_id: Some(user.login_id),
+            opened: Some((user.login_id, Holding::new(now, proxy, now))),
             opened_by: Some(by),
         })
     }
@@ -209,13 +207,13 @@ impl Inner {
         let user = match self.for_whom(authorities.trust(), *id, database, request, now) {
             Ok(user) => {
                 if request.provisioning {
-                    self.databases.makers.remember(made.clone(), now + MADE_FOR, now);
+                    self.databases.makers.remember(made, now);
                 }
                 user
             }
             // Who had a user made may be locked out by now, or gone: that user is to be closed.
             Err(_) if request.provisioning && self.databases.makers.knows(&made, now) => {
-                ForWhom { name: request.db_user.clone(), until: now, login_id: None, opened_by: None }
+                ForWhom { name: request.db_user.clone(), until: now, opened: None, opened_by: None }
             }
             Err(refused) => return Err(refused),
         };
@@ -260,8 +258,10 @@ impl Inner {
             event = event.field("renews", true);
         }
         self.record(vec![with_certificates(event, std::slice::from_ref(&issued.issued))]).await?;
-        if let Some(login_id) = user.login_id.filter(|_| !request.provisioning) {
-            self.databases.holders.remember((made, login_id), issued.issued.valid_before, now);
+        if let Some((login_id, held)) = user.opened.filter(|_| !request.provisioning) {
+            let holder = Holder { agent: *id, login_id, database: &database.name, db_user: &request.db_user };
+            let held = held.until(issued.issued.valid_before);
+            self.databases.holders.remember(&holder, held, now);
         }
         Ok(v1::CertifyDatabaseUserResponse {
             valid_until: Some(convert::time_to_proto(issued.issued.valid_before)),

@@ -5,6 +5,7 @@
 
 mod certified;
 mod documents;
+mod holders;
 mod opened;
 mod reported;
 mod service;
@@ -131,7 +132,7 @@ pub(super) struct Databases {
     /// Held while records change, so that two agents with one name do not overtake each other.
     changing: tokio::sync::Mutex<()>,
     makers: certified::Makers,
-    holders: certified::Holders,
+    holders: holders::Holders,
     openings: opened::Openings,
 }
 

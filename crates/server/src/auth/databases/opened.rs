@@ -82,6 +82,8 @@ pub(super) struct Opened {
     pub(super) permit: DatabasePermit,
     /// Who has opened it, for the record.
     pub(super) by: String,
+    /// The proxy, where it has.
+    pub(super) proxy: Option<Identity>,
 }
 
 impl Inner {
@@ -117,15 +119,11 @@ impl Inner {
     ) -> Result<Opened, Status> {
         // The roles first: what they refuse does not use up the word.
         let (user, permit) = self.allowed(trust, database, told, now)?;
-        if permit.options().end_to_end && told.opened.is_none_or(|word| !word.certificate.is_empty()) {
-            return Err(Status::permission_denied(format!(
-                "the roles of {} want sessions with {} end to end (db_end_to_end: required), and this one's TLS ends at a proxy",
-                user.display_name(),
-                database.name
-            )));
+        if told.opened.is_none_or(|word| !word.certificate.is_empty()) {
+            end_to_end(&permit)?;
         }
-        let by = self.opened_by(trust, agent, database, told, for_use, now)?;
-        Ok(Opened { user, permit, by })
+        let (by, proxy) = self.opened_by(trust, agent, database, told, for_use, now)?;
+        Ok(Opened { user, permit, by, proxy })
     }
 
     fn opened_by(
@@ -136,7 +134,7 @@ impl Inner {
         told: &Told<'_>,
         for_use: Use,
         now: OffsetDateTime,
-    ) -> Result<String, Status> {
+    ) -> Result<(String, Option<Identity>), Status> {
         let denied = |problem: String| Status::permission_denied(problem);
         let Some(word) = told.opened else {
             return Err(denied(
@@ -161,19 +159,12 @@ impl Inner {
         let opener = trust
             .verify_opening(&opening, &word, now)
             .map_err(|error| denied(format!("nobody who may has opened this session: {error}")))?;
-        let whose = match opener {
-            Opener::User(user) => user,
+        let (whose, proxy) = match opener {
+            Opener::User(user) => (user, None),
             Opener::Proxy(proxy) => {
                 self.check_valid(&proxy)?;
-                let Principal::Host { id, .. } = &proxy.principal else {
-                    return Err(denied("only a proxy opens sessions with databases".to_owned()));
-                };
-                if self.names.find(&id.to_string(), None).is_empty() {
-                    return Err(denied(
-                        "the proxy that has opened this session was removed from the cluster".to_owned(),
-                    ));
-                }
-                proxy
+                self.is_member(&proxy)?;
+                (proxy.clone(), Some(proxy))
             }
         };
         if !self.databases.openings.is_first((whose.login_id, word.nonce, for_use), now) {
@@ -188,8 +179,48 @@ impl Inner {
                 }
             }));
         }
-        Ok(whose.display_name())
+        Ok((whose.display_name(), proxy))
     }
+
+    /// Whether a proxy that has opened a session may have it go on: where it is locked or was removed by now, or the roles want such
+    /// sessions end to end, it may not. Its certificate of then may have ended.
+    pub(super) fn may_open(
+        &self,
+        proxy: &Identity,
+        permit: &DatabasePermit,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        end_to_end(permit)?;
+        self.is_member(proxy)?;
+        let view = self.view();
+        match view.policies.locked(proxy, None, None, &view.locks, now) {
+            Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
+            None => Ok(()),
+        }
+    }
+
+    fn is_member(&self, proxy: &Identity) -> Result<(), Status> {
+        let Principal::Host { id, .. } = &proxy.principal else {
+            return Err(Status::permission_denied("only a proxy opens sessions with databases"));
+        };
+        if self.names.find(&id.to_string(), None).is_empty() {
+            return Err(Status::permission_denied(
+                "the proxy that has opened this session was removed from the cluster",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a session whose TLS ends at a proxy, where the roles want it end to end.
+fn end_to_end(permit: &DatabasePermit) -> Result<(), Status> {
+    if !permit.options().end_to_end {
+        return Ok(());
+    }
+    Err(Status::permission_denied(format!(
+        "the roles want sessions with {} end to end (db_end_to_end: required), and this one's TLS ends at a proxy",
+        permit.database()
+    )))
 }
 
 #[cfg(test)]

@@ -216,31 +216,42 @@ impl Sshd {
         let key = file("host_key", &host.private);
         let certificate = file("host_key-cert.pub", &host.certificate);
         let users = file("user_ca", &trusted_user_ca_lines(&cluster.trust));
-        let address = free_address();
         let shown = if options.plain { String::new() } else { format!("HostCertificate {certificate}\n") };
         let files = if options.no_files { "" } else { "Subsystem sftp internal-sftp\n" };
-        let text = format!(
-            "ListenAddress {}\nPort {}\nHostKey {key}\n{shown}TrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
-             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n\
-             PermitRootLogin yes\nAcceptEnv GREETING\n{files}{}\nMaxSessions 64\n",
-            address.ip(),
-            address.port(),
-            options.extra,
-        );
-        let config = file("sshd_config", &text);
-        let child = Command::new(sshd)
-            .args(["-D", "-e", "-f", &config])
-            .stdin(Stdio::null())
-            .stderr(fs::File::create(directory.path().join("log")).unwrap())
-            .spawn()
-            .unwrap();
         let started = Instant::now();
-        while std::net::TcpStream::connect(address).is_err() {
-            let log = fs::read_to_string(directory.path().join("log")).unwrap();
-            assert!(started.elapsed() < Duration::from_secs(60), "sshd did not start: {log}");
-            std::thread::sleep(Duration::from_millis(10));
+        loop {
+            let address = free_address();
+            let text = format!(
+                "ListenAddress {}\nPort {}\nHostKey {key}\n{shown}TrustedUserCAKeys {users}\nAuthorizedKeysFile none\n\
+                 PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n\
+                 PermitRootLogin yes\nAcceptEnv GREETING\n{files}{}\nMaxSessions 64\n",
+                address.ip(),
+                address.port(),
+                options.extra,
+            );
+            let config = file("sshd_config", &text);
+            let log = directory.path().join("log");
+            let mut child = Command::new(&sshd)
+                .args(["-D", "-e", "-f", &config])
+                .stdin(Stdio::null())
+                .stderr(fs::File::create(&log).unwrap())
+                .spawn()
+                .unwrap();
+            let listening = format!("Server listening on {} port {}.", address.ip(), address.port());
+            // Another sshd may answer at the port: what was free may have been taken since.
+            let said = loop {
+                let said = fs::read_to_string(&log).unwrap();
+                if said.contains(&listening) {
+                    return Self { child, address, directory };
+                }
+                assert!(started.elapsed() < Duration::from_secs(60), "sshd did not start: {said}");
+                if child.try_wait().unwrap().is_some() {
+                    break fs::read_to_string(&log).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            };
+            assert!(said.contains("in use"), "sshd did not start: {said}");
         }
-        Self { child, address, directory }
     }
 
     /// What it has said.
