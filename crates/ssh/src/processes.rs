@@ -1,10 +1,14 @@
 //! The machine's processes, as proc(5) shows them.
 
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// As much of an environment as is looked at, in bytes.
+const LONGEST_ENVIRONMENT: u64 = 256 * 1024;
 
 /// One process, which its number alone does not tell from a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +85,12 @@ impl Process {
         std::fs::metadata(format!("/proc/{}", self.pid.as_raw_pid())).ok().map(|about| about.uid())
     }
 
-    /// A variable of the environment that its program was started with, where that can be seen.
+    /// A variable of the environment that its program was started with, where that can be seen. A process says itself where its
+    /// environment is and how long (PR_SET_MM), so that only its beginning is looked at.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        let all = std::fs::read(format!("/proc/{}/environ", self.pid.as_raw_pid())).ok()?;
+        let mut all = Vec::new();
+        let file = std::fs::File::open(format!("/proc/{}/environ", self.pid.as_raw_pid())).ok()?;
+        file.take(LONGEST_ENVIRONMENT).read_to_end(&mut all).ok()?;
         let value = all
             .split(|byte| *byte == 0)
             .find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec));

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpStream, lookup_host};
 
-use here::is_here;
+use here::{interface, is_here, plain};
 
 /// Addresses of the cluster's own that a node keeps apart from what it connects to for clients (`ssh -L`, `-D`, `-W`): there they
 /// would come as from the node, past a firewall that lets it through. Default: none.
@@ -29,7 +29,7 @@ impl Apart {
             return TcpStream::connect((host, port)).await;
         }
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in lookup_host((host, port)).await? {
+        for address in lookup_host((host, port)).await?.map(plain) {
             if self.has(address).await {
                 let reason = "the cluster's own listeners are not forwarded to (node.forwards_to_cluster)";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
@@ -63,11 +63,7 @@ impl Apart {
 
 /// A listener of this machine's may be reached by any of its addresses.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
-    let scope = |address| match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(address) => address.scope_id(),
-    };
-    let (first, second) = (scope(one), scope(other));
+    let (first, second) = (interface(one), interface(other));
     // Without its interface a link-local address could be that on any.
     let scopes = first == second || first == 0 || second == 0;
     (scopes && one.ip().to_canonical() == other.ip().to_canonical()) || (is_here(one) && is_here(other))

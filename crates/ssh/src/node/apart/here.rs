@@ -1,7 +1,7 @@
 //! Whether an address is this machine's own.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -13,15 +13,29 @@ pub(super) fn is_here(address: SocketAddr) -> bool {
     if ip.is_loopback() || ip.is_unspecified() {
         return true;
     }
-    // As connect(2) takes it: the scope of an IPv6 address is an interface (RFC 4007 §11).
-    let interface = match address {
-        SocketAddr::V6(address) if ip.is_ipv6() => address.scope_id(),
-        SocketAddr::V4(_) | SocketAddr::V6(_) => 0,
-    };
-    stays(ip, interface).unwrap_or_else(|error| {
-        tracing::warn!(%error, %address, "cannot learn whether an address is this machine's own; taken for one");
+    stays(ip, interface(address)).unwrap_or_else(|error| {
+        tracing::debug!(%error, %address, "cannot learn whether an address is this machine's own; taken for one");
         true
     })
+}
+
+/// The interface that an address names (RFC 4007 §11), or 0. As connect(2) takes it: of an address that is not link-local the scope
+/// is passed over, whatever it says.
+pub(super) fn interface(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(address) if address.ip().is_unicast_link_local() => address.scope_id(),
+        SocketAddr::V4(_) | SocketAddr::V6(_) => 0,
+    }
+}
+
+/// An address without a scope that is passed over.
+pub(super) fn plain(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => {
+            SocketAddrV6::new(*v6.ip(), v6.port(), v6.flowinfo(), interface(address)).into()
+        }
+        SocketAddr::V4(_) => address,
+    }
 }
 
 /// struct nlmsghdr (netlink(7)).
@@ -101,6 +115,8 @@ fn read(answer: &[u8]) -> io::Result<bool> {
             match Errno::from_raw_os_error(code.wrapping_neg()) {
                 // There is no way there, nor here.
                 Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NODEV => Ok(false),
+                // A route of the kind blackhole or prohibit: connect(2) ends with the same.
+                Errno::INVAL | Errno::ACCESS => Ok(false),
                 error => Err(error.into()),
             }
         }
@@ -129,6 +145,7 @@ mod tests {
         ip link set one up; ip link set other up
         ip addr add 10.9.0.1/24 dev one
         ip addr add fe80::9/64 dev one nodad; ip addr add fd00::1/64 dev one nodad
+        ip route add blackhole 10.66.0.0/16; ip route add prohibit 10.67.0.0/16
         ip route add local 10.77.0.0/16 dev lo; ip route add local fd77::/64 dev lo
         index() { ip -o link show \"$1\" | cut -d: -f1; }
         export SALLYPORT_TEST_INTERFACES=\"$(index one) $(index other)\"
@@ -199,13 +216,28 @@ mod tests {
         assert!(!is_here(scoped("fe80::8", one)));
         assert!(!is_here(scoped("fe80::9", other)), "that is another machine's, on another link");
         assert!(!is_here(scoped("fe80::9", one + other + 1000)), "there is no such interface");
+        // Only that of a link-local address counts when it is connected to.
+        for scope in [one, other, one + other + 1000] {
+            assert!(is_here(scoped("fd00::1", scope)) && is_here(scoped("fd77::9", scope)), "{scope}");
+            assert!(!is_here(scoped("fd00::2", scope)), "{scope}");
+        }
+        assert!(!is_here(at("10.66.0.1")) && !is_here(at("10.67.0.1")), "nothing reaches those");
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("[::]:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
             let own = Apart { named: Vec::new(), own_ports: vec![port] };
-            for host in ["10.9.0.1", "10.77.0.1", "fe80::9%one", "fd00::1", "::ffff:10.9.0.1"] {
+            let hosts = [
+                "10.9.0.1",
+                "10.77.0.1",
+                "fe80::9%one",
+                "fd00::1",
+                "fd00::1%2",
+                "fd00::1%99999",
+                "::ffff:10.9.0.1",
+            ];
+            for host in hosts {
                 // Without the setting it is reached.
                 Apart::default().connect(host, port).await.unwrap();
                 let refused = own.connect(host, port).await.unwrap_err();
