@@ -388,6 +388,24 @@ fn pgbench_and_dumps_go_through() {
     // A new connection for each transaction.
     bench(&["-n", "-S", "-C", "-c", "2", "-t", "5"]);
 
+    // Copies of the whole server would carry all rows past the record: each program reads that, whatever way it takes.
+    let place = rig.cluster.path("copy").display().to_string();
+    let tunnel = rig.tunnel(&["prod=0", "--tunnel"]);
+    fs::create_dir(&place).unwrap();
+    for target in ["service=prod".to_owned(), tunnel.url("app", "shop")] {
+        for arguments in [&["pg_basebackup", "-D"][..], &["pg_receivewal", "--no-loop", "-D"]] {
+            let (program, rest) = arguments.split_first().unwrap();
+            let output =
+                rig.stock(program).args(rest).args([place.as_str(), "-d", &target]).output().unwrap();
+            let said = refused(&output, 1);
+            assert!(
+                said.contains("FATAL:  replication connections (pg_basebackup"),
+                "{program} {target}: {said}"
+            );
+            assert!(said.contains("for a copy of one database: pg_dump"), "{program} {target}: {said}");
+        }
+    }
+
     let dump = rig.cluster.path("shop.dump").display().to_string();
     ok(rig.stock("pg_dump").args(["-Fc", "-f", &dump, "-d", "service=prod"]).output().unwrap());
     ok(rig

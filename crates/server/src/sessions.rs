@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::gauge;
-use sallyport_access::UserName;
+use sallyport_access::{DatabaseName, UserName};
 use tokio::sync::watch;
 
 #[derive(Debug)]
 struct Inner {
     by_user: Mutex<HashMap<UserName, usize>>,
+    /// Of those with databases.
+    by_database: Mutex<HashMap<(UserName, DatabaseName), usize>>,
     open: watch::Sender<usize>,
     per_user: usize,
 }
@@ -30,7 +32,8 @@ pub(crate) struct TooMany {
 impl Sessions {
     pub(crate) fn new(per_user: usize) -> Self {
         let open = watch::channel(0).0;
-        Self { inner: Arc::new(Inner { by_user: Mutex::default(), open, per_user }) }
+        let (by_user, by_database) = (Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { by_user, by_database, open, per_user }) }
     }
 
     /// Counts one more session of `user` until the guard is dropped.
@@ -45,6 +48,23 @@ impl Sessions {
         self.inner.open.send_modify(|open| *open += 1);
         gauge!("sallyport_sessions_open").increment(1);
         Ok(SessionGuard { inner: Arc::clone(&self.inner), user: user.clone() })
+    }
+
+    /// Counts one more session of `user` with this database, of which the roles allow so many, whichever agents they are with.
+    pub(crate) fn begin_with_database(
+        &self,
+        user: &UserName,
+        database: &DatabaseName,
+        most: usize,
+    ) -> Result<DatabaseGuard, TooMany> {
+        let key = (user.clone(), database.clone());
+        let mut by_database = self.inner.by_database.lock().unwrap_or_else(PoisonError::into_inner);
+        let mine = by_database.entry(key.clone()).or_insert(0);
+        if *mine >= most {
+            return Err(TooMany { bound: most });
+        }
+        *mine += 1;
+        Ok(DatabaseGuard { inner: Arc::clone(&self.inner), key })
     }
 
     /// How many are open.
@@ -82,9 +102,43 @@ impl Drop for SessionGuard {
     }
 }
 
+/// One open session with a database.
+#[derive(Debug)]
+pub(crate) struct DatabaseGuard {
+    inner: Arc<Inner>,
+    key: (UserName, DatabaseName),
+}
+
+impl Drop for DatabaseGuard {
+    fn drop(&mut self) {
+        let mut by_database = self.inner.by_database.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mine) = by_database.get_mut(&self.key) {
+            *mine = mine.saturating_sub(1);
+            if *mine == 0 {
+                by_database.remove(&self.key);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_with_a_database_are_bounded_by_what_the_roles_say() {
+        let sessions = Sessions::new(10);
+        let (alice, bob) = (UserName::new("alice").unwrap(), UserName::new("bob").unwrap());
+        let (prod, stage) = (DatabaseName::new("prod").unwrap(), DatabaseName::new("stage").unwrap());
+        let held = [0, 1].map(|_| sessions.begin_with_database(&alice, &prod, 2).unwrap());
+        assert_eq!(sessions.begin_with_database(&alice, &prod, 2).unwrap_err(), TooMany { bound: 2 });
+        assert!(sessions.begin_with_database(&alice, &stage, 2).is_ok());
+        assert!(sessions.begin_with_database(&bob, &prod, 2).is_ok());
+        // Roles may say otherwise by then.
+        assert!(sessions.begin_with_database(&alice, &prod, 3).is_ok());
+        drop(held);
+        assert!(sessions.inner.by_database.lock().unwrap().is_empty());
+    }
 
     #[tokio::test]
     async fn sessions_are_counted_bounded_and_waited_for() {

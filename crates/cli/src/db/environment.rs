@@ -67,7 +67,6 @@ pub(super) fn settings(stored: &Stored, choice: &Choice) -> CliResult<Vec<Settin
         setting("sslcert", "PGSSLCERT", file("tls_cert.pem")?),
         setting("sslkey", "PGSSLKEY", file("tls_key.pem")?),
         setting("sslrootcert", "PGSSLROOTCERT", file(profile::TLS_CA)?),
-        setting("gssencmode", "PGGSSENCMODE", "disable".to_owned()),
     ]);
     Ok(settings)
 }

@@ -216,7 +216,7 @@ mod tests {
                 "# >>> sallyport service prod of db.example.com:3080 >>>\n# Written by: sallyport db login prod\n[prod]\n\
                  host=db.example.com\nport=3080\nuser=app\ndbname=shop\noptions=-c sallyport.database=prod\n\
                  sslmode=verify-full\nsslcert={profile}/tls_cert.pem\nsslkey={profile}/tls_key.pem\n\
-                 sslrootcert={profile}/tls_ca.pem\ngssencmode=disable\n\
+                 sslrootcert={profile}/tls_ca.pem\n\
                  # <<< sallyport service prod of db.example.com:3080 <<<\n"
             )
         );

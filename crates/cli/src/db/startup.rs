@@ -103,6 +103,10 @@ async fn first(client: &mut (impl AsyncRead + AsyncWrite + Unpin), pins: &Pins) 
 
 /// The startup with what it is to have.
 fn pinned(mut startup: Startup, pins: &Pins) -> Result<Startup, Refusal> {
+    if startup.wants_replication() {
+        // pg_basebackup says a name of its own, which nobody has in a role.
+        return Err(Refusal::replication());
+    }
     // libpq says the user's name where its user has said none. Where one name alone is served that is no other name; where
     // a name only stands in for none, nobody gets into another database than the one that was said.
     let said = startup.parameter("database").filter(|name| !name.is_empty());
@@ -227,6 +231,19 @@ mod tests {
                 (made, expected) => panic!("{said:?} {given:?}: {made:?}, expected {expected:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_client_that_wants_to_replicate_reads_why_not() {
+        // As pg_basebackup says it.
+        let basebackup = startup(&[("user", "app"), ("database", "replication"), ("replication", "true")]);
+        for pins in [pins(None, Name::Any), pins(Some("app"), Name::Only("shop".to_owned()))] {
+            let (refused, _) = run(&basebackup.to_bytes(), &pins);
+            let Err(Unusable::Refused(refusal)) = refused else { panic!("{refused:?}") };
+            assert_eq!((refusal.state, *refusal), (SqlState::FeatureNotSupported, Refusal::replication()));
+        }
+        let not = startup(&[("user", "app"), ("database", "shop"), ("replication", "off")]);
+        assert!(run(&not.to_bytes(), &pins(None, Name::Any)).0.is_ok());
     }
 
     #[test]

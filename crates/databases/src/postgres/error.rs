@@ -66,6 +66,16 @@ impl Refusal {
         Self { state, message: message.into(), hint: None }
     }
 
+    /// Of a client that wants to replicate ([`super::startup::Startup::wants_replication`]), wherever it is met.
+    #[must_use]
+    pub fn replication() -> Self {
+        let message = "replication connections (pg_basebackup, pg_receivewal, subscriptions) are not passed on: they would carry \
+                       all rows past the record";
+        Self::new(SqlState::FeatureNotSupported, message).hint(
+            "for a copy of one database: pg_dump; for backups and replicas connect to the server itself, past Sallyport",
+        )
+    }
+
     /// The same, with what to try next.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {

@@ -12,8 +12,8 @@ pub fn database(startup: &Startup) -> Option<String> {
     split(startup.parameter("options")?).into_iter().rev().find_map(|part| part.database)
 }
 
-/// A keyword of libpq's that is no setting of a server. The services that `sallyport db login` writes have it, and drivers that
-/// read them without knowing it (pgx of Go) send it along, for which a server refuses the session.
+/// A keyword of libpq's that is no setting of a server. The services that `sallyport db login` of earlier releases wrote have it, and
+/// drivers that read them without knowing it (pgx of Go) send it along, for which a server refuses the session.
 const CLIENTS_OWN: &str = "gssencmode";
 
 /// Takes out what a server does not understand, before the message goes to it.

@@ -86,6 +86,14 @@ impl Startup {
         self.parameter("database").filter(|name| !name.is_empty()).or_else(|| self.user())
     }
 
+    /// Whether the client wants to be sent what the server writes, as `pg_basebackup` does (§53.2.1, `replication`). What a server would
+    /// not understand counts as well.
+    #[must_use]
+    pub fn wants_replication(&self) -> bool {
+        let value = self.parameter("replication").map(str::to_ascii_lowercase);
+        value.is_some_and(|value| !matches!(value.as_str(), "" | "0" | "off" | "no" | "false" | "f" | "n"))
+    }
+
     /// Takes the version down to what is understood here, and takes out what would change the protocol to something that is not:
     /// a newer server might agree to it. None where there is nothing of that; else what the client has to be told.
     #[must_use]

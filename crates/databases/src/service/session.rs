@@ -293,15 +293,8 @@ fn decide(
         let message = "no database user was given";
         return Err(Refusal::new(SqlState::InvalidAuthorization, message).hint("psql ... -U USER"));
     }
-    let replicates = startup.parameter("replication").map(str::to_ascii_lowercase);
-    if replicates
-        .is_some_and(|value| !matches!(value.as_str(), "" | "0" | "off" | "no" | "false" | "f" | "n"))
-    {
-        let message = "replication connections (pg_basebackup, pg_receivewal, subscriptions) are not passed on: they \
-                       would carry all rows past the record";
-        return Err(Refusal::new(SqlState::FeatureNotSupported, message).hint(
-            "for a copy of one database: pg_dump; for backups and replicas connect to the server itself, past Sallyport",
-        ));
+    if startup.wants_replication() {
+        return Err(Refusal::replication());
     }
     let now = OffsetDateTime::now_utc();
     let permit =

@@ -7,6 +7,7 @@ mod crowded;
 mod fresh;
 mod greeting;
 mod relay;
+mod said;
 mod word;
 
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use sallyport_audit::{Code, Event, PHASE};
 use sallyport_ca::Opening;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::options;
-use sallyport_databases::postgres::startup::{CancelKey, First, Startup};
+use sallyport_databases::postgres::startup::{CancelKey, First};
 use sallyport_databases::service::not_end_to_end;
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel;
@@ -37,10 +38,12 @@ use self::crowded::CROWDED_HINT;
 pub(crate) use self::fresh::FreshKeys;
 use self::greeting::{Denied, first_packet, say};
 pub(crate) use self::greeting::{no_database_client, refuse_plain, refuse_stranger, refuse_unfit};
+use self::said::Said;
 use self::word::Words;
 use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
 use crate::ServerError;
 use crate::host::Credentials;
+use crate::sessions::{DatabaseGuard, SessionGuard};
 use crate::view::{ClusterView, Resolved};
 
 /// How long a client may take for its first packet, as PostgreSQL's `authentication_timeout`.
@@ -72,28 +75,13 @@ pub(crate) struct Databases {
     public_names: Arc<[String]>,
 }
 
-/// What a client says before all else, as far as it is decided about here.
-#[derive(Debug, Clone, Copy)]
-struct Said<'a> {
-    user: Option<&'a str>,
-    name: Option<&'a str>,
-    /// For a client whose TLS goes on to an agent: the agents that will do.
-    end_to_end: Option<&'a [HostId]>,
-}
-
-impl<'a> Said<'a> {
-    fn by(startup: &'a Startup) -> Self {
-        Self { user: startup.user(), name: startup.database(), end_to_end: None }
-    }
-}
-
 /// A way that is open.
 pub(crate) struct Opened {
     stream: tunnel::Stream,
     database: Arc<Database>,
     permit: DatabasePermit,
     _cancel: Registered,
-    _counted: crate::sessions::SessionGuard,
+    _counted: (SessionGuard, DatabaseGuard),
 }
 
 impl Databases {
@@ -222,7 +210,8 @@ impl Databases {
         let opening = opening(guest);
         let said = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
         let (user, name) = (said(user), said(name));
-        let said = Said { user: user.as_deref(), name: name.as_deref(), end_to_end: Some(&agents) };
+        let (user, name, agents) = (user.as_deref(), name.as_deref(), Some(agents.as_slice()));
+        let said = Said { user, name, replicates: false, end_to_end: agents };
         self.open_timed(guest, Some(asked), said, &opening).map_err(|denied| {
             let status = denied.status();
             self.put_on_record(guest, Some(asked), Some(said), denied);
@@ -290,6 +279,10 @@ impl Databases {
             let refusal = Refusal::new(SqlState::InvalidAuthorization, "no database user was named");
             return Err(Denied::new("no_user", refusal.hint("name one: psql \"service=NAME user=USER\"")));
         };
+        if said.replicates {
+            // Before the roles are asked: pg_basebackup says a name of its own, which none of them has.
+            return Err(Denied::new("replication", Refusal::replication()));
+        }
         let name = said.name.unwrap_or(user);
         let database = self.view().database(asked).ok_or_else(|| {
             let text = format!("no database of the cluster is called \"{asked}\"");
@@ -313,6 +306,7 @@ impl Databases {
         if permit.options().end_to_end && said.end_to_end.is_none() {
             return Err(Denied::new("not_end_to_end", not_end_to_end(asked)));
         }
+        let among = self.among(&permit)?;
         let counted = self.dialler.sessions.begin(permit.user()).map_err(|too_many| {
             let text = format!(
                 "you have {} ways to nodes and databases through this proxy, as many as one user may have \
@@ -375,7 +369,7 @@ impl Databases {
         cancel.served_by(agent);
         counter!("sallyport_sessions_total", "result" => "opened").increment(1);
         info!(db_user = user, db_name = name, "database session opened");
-        Ok(Opened { stream, database, permit, _cancel: cancel, _counted: counted })
+        Ok(Opened { stream, database, permit, _cancel: cancel, _counted: (counted, among) })
     }
 
     /// This proxy's word for a session whose client's TLS ends here: the authority permits the agent to begin it, once.

@@ -9,12 +9,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tonic::Code;
 
-use super::rig::{Pair, Rig, rest, until};
+use super::rig::{PATIENCE, Pair, Rig, rest, role, until};
 use crate::config::Limits;
 
 const FEW: usize = 3;
 /// `session.refused`.
 const REFUSED: &str = "SP2006W";
+/// `db.session.refused`.
+const DATABASE_REFUSED: &str = "SP2202W";
 
 async fn few() -> Rig {
     let limits = Limits { connections_per_address: 2, connections_per_user: FEW, ..Limits::default() };
@@ -121,4 +123,61 @@ async fn tunnels_of_hosts_count_neither_for_users_nor_for_their_address() {
     let _tunnel = rig.tunnel(id, "web-9").await;
     assert_eq!(rig.service.hub.tunnels(&id), 1);
     drop(held);
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_user_with_a_database_are_bounded_over_all_of_its_agents() {
+    let rig = Rig::new().await;
+    let databases = "    db_labels:\n      env: test\n    db_names: [app]\n    db_users: [reader]\n  options: {max_db_sessions: 3}\n";
+    rig.put("role", "dev", &role("dev", "[alice]", databases));
+    for name in ["prod", "stage"] {
+        let document = format!(
+            "kind: db\nversion: v1\nmetadata: {{name: {name}, labels: {{env: test}}}}\n\
+             spec: {{address: 'db.internal:5432', via: [web-1, web-2]}}\n"
+        );
+        rig.put("db", name, &document);
+    }
+    let (one, two) = (rig.know("web-1"), rig.know("web-2"));
+    let (_tunnel_1, mut incoming_1) = rig.tunnel(one, "web-1").await;
+    let (_tunnel_2, mut incoming_2) = rig.tunnel(two, "web-2").await;
+    let (alice, bob) = (rig.user("alice"), rig.user("bob"));
+    let open = async |pair: &Pair, name: &str| {
+        let mut stream = database(&rig, pair).await;
+        let options = format!("-c sallyport.database={name}");
+        let said = [("user", "reader"), ("database", "app"), ("options", options.as_str())];
+        let parameters = said.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        stream.write_all(&Startup { minor: 0, parameters }.to_bytes()).await.unwrap();
+        stream
+    };
+    let mut held = Vec::new();
+    for count in 1..=3 {
+        let client = open(&alice, "prod").await;
+        // An agent has it, whichever.
+        let agent = async {
+            tokio::select! {
+                stream = incoming_1.next() => stream,
+                stream = incoming_2.next() => stream,
+            }
+        };
+        held.push((client, tokio::time::timeout(PATIENCE, agent).await.unwrap().unwrap()));
+        until("it to be counted", || rig.service.sessions.open() == count).await;
+    }
+    let said = String::from_utf8_lossy(&rest(&mut open(&alice, "prod").await).await).into_owned();
+    assert!(said.contains("53300") && said.contains("3 sessions with prod through this proxy"), "{said}");
+    assert!(said.contains("max_db_sessions") && said.contains("pool"), "{said}");
+    let told = |event: &serde_json::Value| {
+        (&event["code"], &event["user"]) == (&DATABASE_REFUSED.into(), &"alice".into())
+            && event["fields"]["reason"] == "too_many_sessions"
+    };
+    until("it to be on record", || rig.waiting_events().iter().any(told)).await;
+    // Neither another database nor another user is in the way, and a place is free again.
+    let mut others = Vec::new();
+    for (pair, name, count) in [(&bob, "prod", 4), (&alice, "stage", 5)] {
+        others.push(open(pair, name).await);
+        until("the other way", || rig.service.sessions.open() == count).await;
+    }
+    held.pop();
+    until("its end", || rig.service.sessions.open() == 4).await;
+    others.push(open(&alice, "prod").await);
+    until("the way in its place", || rig.service.sessions.open() == 5).await;
 }

@@ -61,3 +61,23 @@ async fn encryption_by_gssapi_is_declined_inside_tls_as_well() {
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap();
     assert!(String::from_utf8_lossy(&rest).contains("3D000"), "{rest:?}");
 }
+
+#[tokio::test]
+async fn a_client_that_wants_to_replicate_reads_that_before_what_the_roles_say() {
+    let rig = Rig::new().await;
+    let alice = rig.user("alice");
+    let mut stream = rig.tls_to_proxy(Some(&alice), &[alpn::POSTGRESQL]).await.unwrap();
+    // As pg_basebackup says it.
+    let said = [
+        ("user", "app"),
+        ("database", "replication"),
+        ("replication", "true"),
+        ("options", "-c sallyport.database=prod"),
+    ];
+    let parameters = said.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    stream.write_all(&Startup { minor: 0, parameters }.to_bytes()).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap();
+    let said = String::from_utf8_lossy(&rest);
+    assert!(said.contains("0A000") && said.contains("pg_dump"), "{said}");
+}
