@@ -323,7 +323,11 @@ impl Following {
 
     /// What a message that waits will be about, if all before it goes well.
     pub(super) fn expected(&self, said: &Said) -> Shown {
-        let before = |number: u64| self.said.iter().rev().filter(move |other| other.number < number);
+        // Numbers rise. Of the message that the server is at nothing is looked through.
+        let before = |number: u64| {
+            let end = self.said.partition_point(|other| other.number < number);
+            self.said.range(..end).rev()
+        };
         let statement = |name: &[u8], number: u64| {
             let parsed = before(number).find_map(|other| match &other.what {
                 What::Parse { name: parsed, .. } if parsed == name => Some(other.shown.clone()),
