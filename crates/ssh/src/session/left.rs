@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::process::Group;
-use super::sweep::{Seen, Sweeper};
+use super::sweep::Sweeper;
 use super::{Happening, Tap};
 use crate::processes::Process;
 
@@ -85,53 +85,65 @@ impl Ends {
 
 impl Traces {
     /// Looks for what is left. In a session whose number may be another's, nothing counts that does not name this one, unless one of
-    /// its processes was there before: while it is, the number is not given again.
-    async fn find(&self, sweeper: &Sweeper, reaped: Reaped) -> Left {
-        self.among(&sweeper.running(self.owner).await, reaped)
+    /// its processes was there before: while it is, the number is not given again. None where it cannot be learned what runs.
+    async fn find(&self, sweeper: &Sweeper, reaped: Reaped) -> Option<Left> {
+        let within = self.within(sweeper, reaped).await?;
+        let mut beyond = self.named(sweeper).await;
+        beyond.retain(|process| !self.is_within(process));
+        Some(Left { within, beyond })
     }
 
-    fn among(&self, running: &[Seen], reaped: Reaped) -> Left {
-        let in_session =
-            |seen: &&Seen| self.number.is_some_and(|number| number.as_raw_pid() == seen.process.session);
-        let (mut within, beyond): (Vec<&Seen>, Vec<&Seen>) = running.iter().partition(in_session);
+    /// What is left in the kernel's session.
+    async fn within(&self, sweeper: &Sweeper, reaped: Reaped) -> Option<Vec<Process>> {
+        let running = sweeper.running().await?;
+        let mut within: Vec<_> = running.iter().filter(|process| self.is_within(process)).copied().collect();
         let known = match reaped {
             Reaped::No => true,
             Reaped::At(None) => false,
-            Reaped::At(Some(at)) => within.iter().any(|seen| seen.process.started <= at),
+            Reaped::At(Some(at)) => within.iter().any(|process| process.started <= at),
         };
-        if !known {
-            within.retain(|seen| self.names(seen));
+        if !known && !within.is_empty() {
+            let named = self.named(sweeper).await;
+            within.retain(|process| named.contains(process));
         }
-        Left {
-            within: within.iter().map(|seen| seen.process).collect(),
-            beyond: beyond.iter().filter(|seen| self.names(seen)).map(|seen| seen.process).collect(),
-        }
+        Some(within)
     }
 
-    /// Whether a process has the session's variable. Other accounts cannot pass their programs off as this session's.
-    fn names(&self, seen: &Seen) -> bool {
-        let Some(id) = &self.id else { return false };
-        seen.names.as_ref().is_some_and(|(owner, named)| *owner == self.owner && named == id)
+    fn is_within(&self, process: &Process) -> bool {
+        self.number.is_some_and(|number| number.as_raw_pid() == process.session)
+    }
+
+    /// The processes that have the session's variable. Other accounts cannot pass their programs off as this session's.
+    async fn named(&self, sweeper: &Sweeper) -> Vec<Process> {
+        let Some(id) = &self.id else { return Vec::new() };
+        let named = sweeper.named(self.owner).await;
+        named.iter().filter(|(_, named)| named == id).map(|(process, _)| *process).collect()
     }
 
     /// Tells what is in the session that it is over. A stopped process has to wake to notice.
     async fn hang_up(&self, sweeper: &Sweeper, reaped: Reaped) {
-        for process in self.find(sweeper, reaped).await.within {
+        for process in self.within(sweeper, reaped).await.unwrap_or_default() {
             process.send(Signal::HUP);
             process.send(Signal::CONT);
         }
     }
 
-    /// Kills what is in the session until nothing is, or the time is over. What is left then.
-    async fn kill(&self, sweeper: &Sweeper, reaped: Reaped) -> Left {
+    /// Kills what is in the session until nothing is, or the time is over: then at least one has been looked for again.
+    async fn kill(&self, sweeper: &Sweeper, reaped: Reaped) {
         let began = Instant::now();
+        let mut looks = 0;
         loop {
-            let left = self.find(sweeper, reaped).await;
-            if left.within.is_empty() || began.elapsed() > KILLED {
-                return left;
+            if let Some(within) = self.within(sweeper, reaped).await {
+                if within.is_empty() {
+                    return;
+                }
+                for process in within {
+                    process.send(Signal::KILL);
+                }
             }
-            for process in left.within {
-                process.send(Signal::KILL);
+            looks += 1;
+            if looks > 1 && began.elapsed() > KILLED {
+                return;
             }
             sleep(AGAIN).await;
         }
@@ -170,7 +182,8 @@ pub(super) async fn see_out(
     }
     if timeout(grace, child.wait()).await.is_ok() {
         group.reaped();
-        if traces.find(&sweeper, group.is_reaped()).await.told().is_none() {
+        let left = traces.find(&sweeper, group.is_reaped()).await;
+        if left.is_some_and(|left| left.told().is_none()) {
             return;
         }
         // The others have as long as it would have had.
@@ -183,8 +196,10 @@ pub(super) async fn see_out(
         }
     }
     let reaped = group.is_reaped();
-    let left = if cut { traces.kill(&sweeper, reaped).await } else { traces.find(&sweeper, reaped).await };
-    if let Some(left) = left.told() {
+    if cut {
+        traces.kill(&sweeper, reaped).await;
+    }
+    if let Some(left) = traces.find(&sweeper, reaped).await.and_then(|left| left.told()) {
         let _ = tap.happened(left).await;
     }
     // The runtime reaps the child when it ends; its number is its own until then.
@@ -222,21 +237,21 @@ mod tests {
         let process = seen(&child);
         let owner = process.owner().unwrap();
         let sweeper = Sweeper::default();
-        let running = sweeper.running(owner).await;
-        let within = |id: &str, reaped| {
+        let within = async |id: &str, reaped| {
             let traces = Traces { number: Some(process.pid), id: Some(id.to_owned()), owner };
-            traces.among(&running, reaped).within.len()
+            traces.within(&sweeper, reaped).await.unwrap().len()
         };
-        assert_eq!(within("ours", Reaped::No), 1, "until it is reaped the number is its own");
-        assert_eq!(within("ours", Reaped::At(Some(process.started))), 1, "it was there before");
-        assert_eq!(within("ours", Reaped::At(Some(process.started - 1))), 0, "it came afterwards");
-        assert_eq!(within("ours", Reaped::At(None)), 0, "whether it was there is not known");
-        assert_eq!(within("theirs", Reaped::At(None)), 1, "it says whose it is");
+        assert_eq!(within("ours", Reaped::No).await, 1, "until it is reaped the number is its own");
+        assert_eq!(within("ours", Reaped::At(Some(process.started))).await, 1, "it was there before");
+        assert_eq!(within("ours", Reaped::At(Some(process.started - 1))).await, 0, "it came afterwards");
+        assert_eq!(within("ours", Reaped::At(None)).await, 0, "whether it was there is not known");
+        assert_eq!(within("theirs", Reaped::At(None)).await, 1, "it says whose it is");
         let ours = Traces { number: Some(process.pid), id: Some("ours".to_owned()), owner };
         ours.kill(&sweeper, Reaped::At(Some(process.started - 1))).await;
         assert!(process.is_there() && child.try_wait().unwrap().is_none(), "another's process was killed");
         // Until it is waited for it has ended, and runs no more.
-        assert!(ours.kill(&sweeper, Reaped::No).await.within.is_empty());
+        ours.kill(&sweeper, Reaped::No).await;
+        assert_eq!(within("ours", Reaped::No).await, 0);
         child.wait().unwrap();
     }
 
