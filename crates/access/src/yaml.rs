@@ -4,6 +4,9 @@
 //! once, each with its line, its column and what to write instead. A key that is not known is a mistake: a misspelt
 //! limit must not silently be no limit.
 
+mod near;
+mod times;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -11,6 +14,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
+
+pub use near::nearest;
+use times::examples;
+pub use times::{duration, show};
 
 /// One mistake in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -549,92 +556,9 @@ pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// `1h30m`, `45s`, `250ms`: whole numbers with a unit each.
-#[must_use]
-pub fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-        let (number, tail) = rest.split_at(digits);
-        let number: u64 = number.parse().ok()?;
-        let unit_length = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_length);
-        let milliseconds = match unit {
-            "ms" => number,
-            "s" => number.checked_mul(1_000)?,
-            "m" => number.checked_mul(60_000)?,
-            "h" => number.checked_mul(3_600_000)?,
-            "d" => number.checked_mul(86_400_000)?,
-            _ => return None,
-        };
-        total = total.checked_add(Duration::from_millis(milliseconds))?;
-        rest = tail;
-    }
-    Some(total)
-}
-
-/// The shortest way to write a span.
-#[must_use]
-pub fn show(span: Duration) -> String {
-    let milliseconds = span.as_millis();
-    match milliseconds {
-        0 => "0s".to_owned(),
-        m if m % 86_400_000 == 0 => format!("{}d", m / 86_400_000),
-        m if m % 3_600_000 == 0 => format!("{}h", m / 3_600_000),
-        m if m % 60_000 == 0 => format!("{}m", m / 60_000),
-        m if m % 1_000 == 0 => format!("{}s", m / 1_000),
-        m => format!("{m}ms"),
-    }
-}
-
-/// Two time spans that lie in the range, or none.
-fn examples(least: Duration, most: Duration) -> String {
-    const KNOWN: [u64; 5] = [30, 300, 3_600, 43_200, 86_400];
-    let inside: Vec<String> = KNOWN
-        .into_iter()
-        .map(Duration::from_secs)
-        .filter(|known| (least..=most).contains(known))
-        .map(show)
-        .take(2)
-        .collect();
-    if inside.is_empty() { String::new() } else { format!(", such as {}", inside.join(" or ")) }
-}
-
-/// The known word that a typing slip most likely meant.
-#[must_use]
-pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let bound = (word.chars().count() / 3).max(2);
-    known
-        .iter()
-        .map(|candidate| (distance(word, candidate), *candidate))
-        .filter(|(distance, _)| *distance <= bound)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Insertions, deletions and replacements between two words (Levenshtein).
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, l) in left.chars().enumerate() {
-        let mut next = Vec::with_capacity(row.len());
-        next.push(line + 1);
-        for (r, (above, diagonal)) in right.iter().zip(row.iter().skip(1).zip(&row)) {
-            let before = next.last().copied().unwrap_or(usize::MAX - 1);
-            let replace = diagonal + usize::from(l != *r);
-            next.push(replace.min(above + 1).min(before + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::near::distance;
     use super::*;
 
     #[test]

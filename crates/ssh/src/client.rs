@@ -16,6 +16,7 @@ mod forward;
 mod native;
 mod phases;
 mod pipelined;
+mod request;
 mod session;
 mod socks;
 mod x11;
@@ -46,11 +47,10 @@ pub(crate) use forward::RemoteListener;
 pub use forward::{Endpoint, Forward, Listener, RemoteForward, Report};
 pub(crate) use native::Extras as NativeExtras;
 pub use phases::PHASE;
+pub use request::{Exit, Output, Program, SessionRequest, Terminal, WindowSize};
 /// A terminal mode of RFC 4254 §8.
 pub use russh::Pty as TerminalMode;
-pub use session::{
-    Exit, Output, Program, Session, SessionInput, SessionOutput, SessionRequest, Terminal, WindowSize,
-};
+pub use session::{Session, SessionInput, SessionOutput};
 pub use x11::Display;
 pub(crate) use x11::DisplayOrigin;
 

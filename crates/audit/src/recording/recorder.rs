@@ -1,8 +1,10 @@
 //! Writes recordings: many sessions, few threads, bounded memory.
 
-use std::collections::HashMap;
+mod state;
+mod writer;
+
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +17,9 @@ use sallyport_access::{RecordPolicy, SessionId};
 use sallyport_sal::hpke::RecipientPublic;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
+use self::state::{Begun, Command, Live, QUEUE, SessionState, storage};
+pub use self::state::{RecordingError, SyncBounds};
+use self::writer::Writer;
 use super::format::Encoder;
 use super::frame::{Body, Exit, Frame, SessionMetadata};
 
@@ -22,66 +27,10 @@ use super::frame::{Body, Exit, Frame, SessionMetadata};
 const BUDGET_BYTES: usize = 1 << 20;
 /// Longest piece of output in one frame.
 const PIECE_BYTES: usize = 64 * 1024;
-/// A chunk is written at this size,
-const FLUSH_BYTES: usize = 256 * 1024;
-/// or after this time: what a killed process loses.
-const FLUSH_EVERY: Duration = Duration::from_millis(800);
 /// How long a strict session waits for a disk that does not answer before it ends.
 const STRICT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a best-effort session waits before it goes on without being recorded.
 const BEST_EFFORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Commands that may wait for one writer.
-const QUEUE: usize = 4096;
-/// Bytes taken in at once that are not a person typing.
-const BULK_BYTES: usize = 16 * 1024;
-/// After those the writer lets more come together, rather than be woken for each piece.
-const BULK_PAUSE: Duration = Duration::from_micros(500);
-
-/// How far behind the authority may be with a recording that is kept in step with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncBounds {
-    /// How long nothing may be acknowledged while something waits to be: then recording has failed. The beginning of a
-    /// session waits for its recording's head no longer, either. Default 10 s.
-    pub patience: Duration,
-    /// What may wait on the disk here: a session that writes more goes at the authority's pace. Default 4 MiB.
-    pub bytes: u64,
-}
-
-impl Default for SyncBounds {
-    fn default() -> Self {
-        Self { patience: Duration::from_secs(10), bytes: 4 << 20 }
-    }
-}
-
-/// Why a session cannot be recorded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordingError {
-    /// The file cannot be made or written.
-    #[error("the session cannot be recorded: {path}: {problem}")]
-    Storage {
-        /// The file.
-        path: String,
-        /// What the system says.
-        problem: String,
-    },
-    /// What waits for the authority fills its share of the disk.
-    #[error(
-        "the session cannot be recorded: recordings that the authority has not taken yet fill their share of the disk"
-    )]
-    Full,
-    /// The authority does not keep up with a recording that has to be in step with it.
-    #[error("the session cannot be recorded: the authority has taken nothing for {0} s")]
-    Behind(u64),
-    /// The disk does not answer.
-    #[error("the session cannot be recorded: the disk has not answered for {0} s")]
-    Stuck(u64),
-    /// Sealing failed.
-    #[error("the session cannot be recorded: {0}")]
-    Seal(String),
-    /// The writers have stopped.
-    #[error("the session cannot be recorded: the writer has stopped")]
-    Stopped,
-}
 
 /// Makes recordings in one spool directory.
 #[derive(Clone)]
@@ -99,85 +48,9 @@ struct Shared {
     wanted: Notify,
 }
 
-/// The recordings that are being written, until the writer is done with their files.
-type Live = Arc<Mutex<HashMap<SessionId, Arc<SessionState>>>>;
-
 impl fmt::Debug for Recorders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorders").field("directory", &self.shared.directory).finish_non_exhaustive()
-    }
-}
-
-enum Command {
-    Begin(Box<Begun>),
-    Frame(SessionId, Frame, usize),
-    Frames(SessionId, Vec<Frame>, usize),
-    Finish(SessionId, Option<oneshot::Sender<Result<(), RecordingError>>>),
-}
-
-struct Begun {
-    session: SessionId,
-    file: File,
-    path: PathBuf,
-    encoder: Encoder,
-    head: BytesMut,
-    policy: RecordPolicy,
-    state: Arc<SessionState>,
-}
-
-/// What the session's side and the writer's side of one recording share.
-struct SessionState {
-    budget: Semaphore,
-    failed: watch::Sender<Option<RecordingError>>,
-    /// Bytes of output that are not in the recording.
-    lost: AtomicU64,
-    written: AtomicU64,
-    /// What the authority has of it.
-    stored: watch::Sender<u64>,
-    /// When the authority last took something, or began to be behind.
-    moved: Mutex<Instant>,
-    sync: Option<SyncBounds>,
-    /// A best-effort recording has a gap that its next frame must tell of.
-    gap: AtomicBool,
-}
-
-impl SessionState {
-    /// Notes that so much is on the disk.
-    fn wrote(&self, bytes: u64) {
-        if self.waiting() == 0 {
-            *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        }
-        self.written.store(bytes, Ordering::Relaxed);
-    }
-
-    /// What the authority does not have yet.
-    fn waiting(&self) -> u64 {
-        self.written.load(Ordering::Relaxed).saturating_sub(*self.stored.borrow())
-    }
-
-    /// Whether the authority is too far behind, of a recording that has to be in step with it.
-    fn behind(&self) -> Option<RecordingError> {
-        let bounds = self.sync.as_ref()?;
-        let moved = *self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.waiting() > 0 && moved.elapsed() > bounds.patience)
-            .then_some(RecordingError::Behind(bounds.patience.as_secs()))
-    }
-
-    /// Notes what [`SessionState::behind`] says. Other failures are not touched.
-    fn look(&self) {
-        if self.sync.is_none() {
-            return;
-        }
-        let known = matches!(*self.failed.borrow(), Some(RecordingError::Behind(_)));
-        match self.behind() {
-            Some(error) if self.failed.borrow().is_none() => {
-                self.failed.send_replace(Some(error));
-            }
-            None if known => {
-                self.failed.send_replace(None);
-            }
-            _ => {}
-        }
     }
 }
 
@@ -193,7 +66,7 @@ impl Recorders {
         let live = Live::default();
         for number in 0..count {
             let (queue, commands) = mpsc::channel(QUEUE);
-            let writer = Writer { sessions: HashMap::new(), live: Arc::clone(&live) };
+            let writer = Writer::new(Arc::clone(&live));
             std::thread::Builder::new()
                 .name(format!("recording-{number}"))
                 .spawn(move || writer.run(commands))?;
@@ -587,190 +460,5 @@ impl Drop for Recorder {
                 }
             }
         }
-    }
-}
-
-fn storage(path: &Path, error: &io::Error) -> RecordingError {
-    RecordingError::Storage { path: path.display().to_string(), problem: error.to_string() }
-}
-
-/// One thread's sessions.
-struct Writer {
-    sessions: HashMap<SessionId, Open>,
-    live: Live,
-}
-
-struct Open {
-    begun: Box<Begun>,
-    /// Where the last whole chunk ends.
-    good: u64,
-    last_flush: Instant,
-    /// Budget to give back once it is on disk.
-    owed: usize,
-}
-
-impl Writer {
-    fn run(mut self, mut commands: mpsc::Receiver<Command>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let Ok(runtime) = runtime else { return };
-        loop {
-            let watches = self.watches_the_clock();
-            let next = runtime.block_on(async {
-                if watches {
-                    tokio::time::timeout(FLUSH_EVERY / 4, commands.recv()).await
-                } else {
-                    Ok(commands.recv().await)
-                }
-            });
-            match next {
-                Ok(Some(command)) => {
-                    let mut taken = self.take(command);
-                    // As much as is there, before the clock is looked at.
-                    for _ in 0..QUEUE {
-                        match commands.try_recv() {
-                            Ok(command) => taken += self.take(command),
-                            Err(_) => break,
-                        }
-                    }
-                    if taken >= BULK_BYTES {
-                        std::thread::sleep(BULK_PAUSE);
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => {}
-            }
-            for open in self.sessions.values_mut() {
-                if open.last_flush.elapsed() >= FLUSH_EVERY {
-                    open.flush();
-                }
-                open.begun.state.look();
-            }
-        }
-        for open in self.sessions.values_mut() {
-            open.flush();
-        }
-    }
-
-    /// Whether there is something to do when nothing comes. Without sessions, or with idle ones only, there is not.
-    fn watches_the_clock(&self) -> bool {
-        self.sessions.values().any(|open| open.begun.encoder.pending() > 0 || open.begun.state.sync.is_some())
-    }
-
-    /// Does as it is told. Gives the bytes that are to be recorded.
-    fn take(&mut self, command: Command) -> usize {
-        let mut taken = 0;
-        match command {
-            Command::Begin(begun) => {
-                let good = begun.head.len() as u64;
-                let open = Open { good, begun, last_flush: Instant::now(), owed: 0 };
-                self.sessions.insert(open.begun.session, open);
-            }
-            Command::Frame(session, frame, cost) => taken = self.push(session, &[frame], cost),
-            Command::Frames(session, frames, cost) => taken = self.push(session, &frames, cost),
-            Command::Finish(session, answer) => {
-                let outcome = match self.sessions.remove(&session) {
-                    Some(open) => open.finish(answer.is_some()),
-                    None => Err(RecordingError::Stopped),
-                };
-                // Only now is the file what it will stay.
-                self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-                if let Some(answer) = answer {
-                    let _ = answer.send(outcome);
-                }
-            }
-        }
-        taken
-    }
-
-    fn push(&mut self, session: SessionId, frames: &[Frame], cost: usize) -> usize {
-        let Some(open) = self.sessions.get_mut(&session) else { return 0 };
-        for frame in frames {
-            open.begun.encoder.push(frame);
-        }
-        open.owed += cost;
-        if open.begun.encoder.pending() >= FLUSH_BYTES {
-            open.flush();
-        }
-        cost
-    }
-}
-
-impl Open {
-    fn flush(&mut self) {
-        self.last_flush = Instant::now();
-        let pending = self.begun.encoder.pending();
-        if pending == 0 {
-            return;
-        }
-        let state = Arc::clone(&self.begun.state);
-        if self.lost() && self.begun.policy == RecordPolicy::Strict {
-            self.begun.encoder.discard();
-        } else {
-            let mut bytes = BytesMut::new();
-            let sealed =
-                self.begun.encoder.flush(&mut bytes).map_err(|error| RecordingError::Seal(error.to_string()));
-            let appended = sealed.and_then(|()| {
-                self.append(&bytes).inspect_err(|_| self.begun.encoder.taken_back(bytes.len()))
-            });
-            match appended {
-                Ok(()) => {
-                    if state.gap.swap(false, Ordering::Relaxed) {
-                        let lost = state.lost.load(Ordering::Relaxed);
-                        let text = format!(
-                            "about {lost} bytes before this are missing: the recording could not be written"
-                        );
-                        self.begun.encoder.push(&Frame { at: Duration::ZERO, body: Body::Note { text } });
-                        state.failed.send_replace(None);
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(session = %self.begun.session, %error, "a recording cannot be written");
-                    state.lost.fetch_add(pending as u64, Ordering::Relaxed);
-                    state.gap.store(true, Ordering::Relaxed);
-                    state.failed.send_replace(Some(error));
-                }
-            }
-        }
-        state.budget.add_permits(std::mem::take(&mut self.owed));
-    }
-
-    /// Whether the file itself failed. That the authority is behind is no reason not to write.
-    fn lost(&self) -> bool {
-        !matches!(*self.begun.state.failed.borrow(), None | Some(RecordingError::Behind(_)))
-    }
-
-    /// Appends a whole chunk, or nothing.
-    fn append(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
-        match self.begun.file.write_all(bytes) {
-            Ok(()) => {
-                self.good += bytes.len() as u64;
-                self.begun.state.wrote(self.good);
-                Ok(())
-            }
-            Err(error) => {
-                // Half a chunk would read as damage.
-                let _ = self.begun.file.set_len(self.good);
-                Err(storage(&self.begun.path, &error))
-            }
-        }
-    }
-
-    fn finish(mut self, whole: bool) -> Result<(), RecordingError> {
-        self.flush();
-        if self.lost()
-            && let Some(error) = self.begun.state.failed.borrow().clone()
-        {
-            return Err(error);
-        }
-        if !whole {
-            return Ok(());
-        }
-        let Begun { encoder, mut file, path, .. } = *self.begun;
-        let mut bytes = BytesMut::new();
-        encoder.finish(&mut bytes).map_err(|error| RecordingError::Seal(error.to_string()))?;
-        file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(|error| {
-            let _ = file.set_len(self.good);
-            storage(&path, &error)
-        })
     }
 }

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::client::Program;
+use crate::session::Terminal;
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
     prop_oneof![

@@ -27,3 +27,4 @@
 pub(crate) mod fields;
 pub mod frame;
 pub(crate) mod mux;
+mod open;

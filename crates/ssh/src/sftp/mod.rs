@@ -12,6 +12,7 @@ mod files;
 pub mod observe;
 mod packet;
 pub(crate) mod passing;
+mod system;
 
 use std::io::{self, BufReader, Read, Write};
 use std::process::ExitCode;

@@ -7,6 +7,7 @@
 //! and never across an await.
 
 mod batch;
+mod chan;
 mod channel;
 mod driver;
 mod window;
@@ -19,12 +20,13 @@ use std::task::Waker;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
-use super::frame::{Farewell, Frame, FrameError, MAX_DATA, Open, data_head};
+use super::frame::{Farewell, Frame, FrameError, Open};
 use crate::inbound::{Inbox, Pressure};
 use batch::Batch;
+use chan::Chan;
 pub(crate) use channel::Channel;
 pub(crate) use driver::{Keepalive, Role, first_frame, run};
-use window::{Budget, Window};
+use window::Budget;
 
 /// Data that waits on a channel to be sent, past which whoever sends waits.
 const QUEUE_BYTES: usize = 128 * 1024;
@@ -135,63 +137,6 @@ enum Out {
     Frame(Bytes),
     /// The last one.
     Close(Bytes),
-}
-
-/// One channel.
-struct Chan {
-    taker: Arc<dyn Taker>,
-    queue: VecDeque<Out>,
-    queued: usize,
-    /// What passes the queue by: the opening first of all.
-    urgent: VecDeque<Bytes>,
-    /// What may be sent.
-    credit: u64,
-    /// It is in the list of those that have something to send.
-    listed: bool,
-    /// Who waits to send.
-    waiting: Vec<Waker>,
-    window: Window,
-    /// Nothing more is sent by us; and that was said.
-    closed_here: bool,
-    close_sent: bool,
-    closed_there: bool,
-}
-
-impl Chan {
-    fn new(taker: Arc<dyn Taker>, first_in: u32, first_out: u32) -> Self {
-        Self {
-            taker,
-            queue: VecDeque::new(),
-            queued: 0,
-            urgent: VecDeque::new(),
-            credit: u64::from(first_out),
-            listed: false,
-            waiting: Vec::new(),
-            window: Window::new(first_in),
-            closed_here: false,
-            close_sent: false,
-            closed_there: false,
-        }
-    }
-
-    fn can_send(&self) -> bool {
-        if self.close_sent {
-            return false;
-        }
-        !self.urgent.is_empty()
-            || self.window.is_due()
-            || match self.queue.front() {
-                Some(Out::Data { .. }) => self.credit > 0,
-                Some(Out::Frame(_) | Out::Close(_)) => true,
-                None => false,
-            }
-    }
-
-    /// Drops the data that was to be sent.
-    fn forget_queue(&mut self) {
-        self.queue.retain(|out| !matches!(out, Out::Data { .. }));
-        self.queued = 0;
-    }
 }
 
 /// The far end broke a rule.
@@ -591,51 +536,6 @@ impl State {
         let chan = self.channels.remove(&id)?;
         self.budget.give_back(&chan.window);
         Some(chan)
-    }
-}
-
-impl Chan {
-    /// Puts what is its turn into the batch. True when that was the last of the channel.
-    fn send(&mut self, id: u32, batch: &mut Batch) -> bool {
-        for frame in self.urgent.drain(..) {
-            batch.put(frame);
-        }
-        if let Some(more) = self.window.grant() {
-            let mut frame = BytesMut::new();
-            // A number always fits.
-            let _ = Frame::Window(id, more).encode(&mut frame);
-            batch.put(frame.freeze());
-        }
-        let mut turn = MAX_DATA;
-        while let Some(out) = self.queue.front_mut() {
-            match out {
-                Out::Frame(frame) => {
-                    batch.put(std::mem::take(frame));
-                    self.queue.pop_front();
-                }
-                Out::Close(frame) => {
-                    batch.put(std::mem::take(frame));
-                    self.queue.pop_front();
-                    self.close_sent = true;
-                    return true;
-                }
-                Out::Data { errors, bytes } => {
-                    let most = usize::try_from(self.credit).unwrap_or(usize::MAX).min(turn);
-                    if most == 0 {
-                        return false;
-                    }
-                    let piece = bytes.split_to(bytes.len().min(most));
-                    batch.put_data(&data_head(id, *errors, piece.len()), &piece);
-                    self.credit = self.credit.saturating_sub(piece.len() as u64);
-                    self.queued = self.queued.saturating_sub(piece.len());
-                    turn -= piece.len();
-                    if bytes.is_empty() {
-                        self.queue.pop_front();
-                    }
-                }
-            }
-        }
-        false
     }
 }
 
