@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
-use super::CLUSTER;
+use super::{CLUSTER, me};
 
 /// Stock `ssh`; nothing of the machine's own configuration takes part.
 pub fn ssh(config: &Path, arguments: &[&str]) -> Output {

@@ -17,7 +17,7 @@ pub struct Report {
     pub selection: String,
     /// The sources, with what they serve.
     pub sources: Vec<Source>,
-    /// The FIPS module of this build, whether or not it is selected; its self-tests have passed.
+    /// The FIPS module of this build, whether or not it is selected.
     pub module: Option<crate::provider::Module>,
     /// What went wrong since the start of this process.
     pub incidents: Vec<String>,

@@ -66,14 +66,9 @@ pub struct Use {
     pub provider: &'static str,
     /// How often.
     pub times: u64,
-}
-
-impl Use {
-    /// Whether it was in the FIPS module. None is where this build has none.
-    #[must_use]
-    pub fn is_in_module(&self) -> bool {
-        provider::by_name(self.provider).is_some_and(|provider| provider.is_fips())
-    }
+    /// Whether it was in the FIPS module, and approved there: X25519 is the library's and not the module's to approve. None is where
+    /// this build has no module.
+    pub in_module: bool,
 }
 
 /// Everything that this process asked of any source so far.
@@ -89,6 +84,8 @@ pub fn of(selection: &Selection) -> Vec<Use> {
         primitive: aside.name().to_owned(),
         provider: aside.library(),
         times: times.load(Ordering::Relaxed),
+        in_module: provider::by_name(aside.library()).is_some_and(provider::Provider::is_fips)
+            && *aside == Aside::OneTimeCode,
     });
     selection.uses().into_iter().chain(asides.filter(|aside| aside.times > 0)).collect()
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use metrics::gauge;
 use sallyport_audit::{Code, Event, Sink};
-use sallyport_sal::provider::Module;
+use sallyport_sal::provider::{self, Module};
 use sallyport_sal::selection::{self, Incident, Mode};
 use sallyport_sal::{Primitive, Selection, needs, tls};
 use time::OffsetDateTime;
@@ -60,6 +60,10 @@ pub(crate) fn prepare() -> Result<(), ServerError> {
     let all = began.elapsed();
     let module = selection.fips_module();
     if let Some(module) = &module {
+        provider::prove_module().map_err(|error| ServerError::Cryptography {
+            action: "prove the FIPS module",
+            source: error.into(),
+        })?;
         // The numbers of a gauge are labels here: what is asked is whether it is there.
         gauge!("sallyport_crypto_fips_module", "version" => module.version).set(1.0);
     }
@@ -76,9 +80,10 @@ pub(crate) fn prepare() -> Result<(), ServerError> {
 
 /// The first bytes of every library that can work here.
 fn draw(selection: &Selection) {
-    for provider in selection.providers() {
+    for provider in selection.providers().iter().filter(|provider| !selection.is_fips() || provider.is_fips())
+    {
         if provider.needs().iter().all(|feature| selection.cpu().has(*feature)) {
-            // Whoever has none says so; the self-test judges those that are used.
+            // One that has none says so; the self-test judges those that are used.
             let _ = provider.random(&mut [0; 32]);
         }
     }

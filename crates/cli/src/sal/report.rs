@@ -8,7 +8,7 @@ use sallyport_sal::measure::handshake::{self, Phases, Retry, Shape};
 use sallyport_sal::measure::table::{self, Scope};
 use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::report::{Report, is_timed};
-use sallyport_sal::{selection, tls};
+use sallyport_sal::{provider, selection, tls};
 use serde_json::json;
 
 use super::shown::{bar, microseconds, show};
@@ -89,7 +89,11 @@ fn text(
     ui::data(format!("CPU        {}", report.cpu))?;
     ui::data(format!("selection  {}", report.selection))?;
     if let Some(module) = &report.module {
-        ui::data(format!("module     {module}, self-tests passed"))?;
+        let proven = match provider::prove_module() {
+            Ok(_) => "self-tests passed".to_owned(),
+            Err(fault) => format!("{fault}: nothing that it computes can be relied on"),
+        };
+        ui::data(format!("module     {module}, {proven}"))?;
     }
     for incident in &report.incidents {
         ui::data(format!("incident   {incident}"))?;

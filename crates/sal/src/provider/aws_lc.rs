@@ -42,6 +42,10 @@ impl Provider for AwsLc {
             .then(|| Module { name: "AWS-LC-FIPS", version: aws_lc_rs::awslc_version() })
     }
 
+    fn prove_module(&self) -> Result<(), Fault> {
+        aws_lc_rs::try_fips_self_test().map_err(|_| Fault::Broken("pass the self-tests of the module"))
+    }
+
     /// Unless it is built without, as in a checkout, it collects entropy from the jitter of the CPU first: 46 to 119 ms were
     /// measured.
     fn starts_slowly(&self) -> bool {

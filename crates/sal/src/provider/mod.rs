@@ -61,8 +61,8 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     ALL.iter().copied().find(|provider| provider.name() == name)
 }
 
-/// A module that keeps to FIPS 140-3. Its power-on self-test and the check of its own integrity passed before anything of it could
-/// be called: it ends the process otherwise.
+/// A module that keeps to FIPS 140-3. The check of its own integrity passed before anything of it could be called, and the self-test
+/// of an algorithm passes before its first use ([`Provider::prove_module`] runs them all): the module ends the process otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Module {
     /// What its publisher calls it.
@@ -81,6 +81,15 @@ impl fmt::Display for Module {
 #[must_use]
 pub fn module() -> Option<Module> {
     ALL.iter().find_map(|provider| provider.module())
+}
+
+/// Runs every self-test of the module of this build; gives the module. Blocks.
+///
+/// # Errors
+/// [`Fault::Broken`] when one fails and the module lets the process go on.
+pub fn prove_module() -> Result<Option<Module>, Fault> {
+    let Some(provider) = ALL.iter().find(|provider| provider.is_fips()) else { return Ok(None) };
+    provider.prove_module().map(|()| provider.module())
 }
 
 /// Whether a provider has a primitive.
@@ -244,6 +253,14 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// That module, where the library is one.
     fn module(&self) -> Option<Module> {
         None
+    }
+
+    /// Runs every self-test of that module anew. Blocks.
+    ///
+    /// # Errors
+    /// [`Fault::Broken`] when one fails and the module lets the process go on.
+    fn prove_module(&self) -> Result<(), Fault> {
+        Ok(())
     }
 
     /// Whether its first random number in a process takes tens of milliseconds.

@@ -214,8 +214,9 @@ impl Selection {
         rows.flat_map(|(primitive, row)| {
             self.providers.iter().zip(row).filter_map(move |(provider, times)| {
                 let times = times.load(Ordering::Relaxed);
+                let in_module = provider.is_fips() && matches!(provider.offer(primitive), Offer::Yes);
                 let primitive = (times > 0).then(|| primitive.to_string())?;
-                Some(Use { primitive, provider: provider.name(), times })
+                Some(Use { primitive, provider: provider.name(), times, in_module })
             })
         })
         .collect()
@@ -407,8 +408,11 @@ impl Selection {
             let Some(at) = self.place_of(provider) else { continue };
             let Some(health) = self.health(primitive, at) else { continue };
             if health.load(Ordering::Acquire) == UNTESTED {
-                let mut others: Vec<_> =
-                    self.providers.iter().copied().filter(|other| other.name() != provider.name()).collect();
+                // In FIPS mode none but the module computes, not as a witness either: it has its own self-tests.
+                let witness = |other: &&dyn Provider| {
+                    other.name() != provider.name() && (!self.is_fips() || other.is_fips())
+                };
+                let mut others: Vec<_> = self.providers.iter().copied().filter(witness).collect();
                 // Nobody waits for a witness.
                 others.sort_by_key(|other| other.starts_slowly());
                 match selftest::check(provider, primitive, &others) {

@@ -168,7 +168,7 @@ fn packet_protection(
 ) -> Option<&'static dyn quic::Algorithm> {
     let primitive = Primitive::Aead(algorithm);
     let ranking = selection.ranking(primitive);
-    // The first is the source of the cipher: whoever asks has sought it.
+    // The first is the source of the cipher, which was sought before.
     let usable = ranking.iter().filter(|place| place.obstacle.is_none());
     usable.map(|place| place.provider).find_map(|provider| {
         let suite = provider.tls13_suite(algorithm)?.quic?;

@@ -33,7 +33,7 @@ pub(super) fn check_fips(fips: bool, suite: Suite) -> Result<(), ServerError> {
 
 impl Inner {
     /// Whether a call comes from where a cluster that requires FIPS takes it from. It is the program's own word: this keeps out
-    /// whoever is set up otherwise, and nobody who lies.
+    /// programs that are set up otherwise, and none that lies.
     ///
     /// # Errors
     /// The refusal, which says what to do.
@@ -70,7 +70,7 @@ pub(super) fn status(requires_fips: bool) -> v1::Cryptography {
         uses: sallyport_sal::uses::all()
             .into_iter()
             .map(|one| v1::CryptographyUse {
-                in_module: one.is_in_module(),
+                in_module: one.in_module,
                 primitive: one.primitive,
                 provider: one.provider.to_owned(),
                 times: one.times,

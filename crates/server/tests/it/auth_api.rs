@@ -8,7 +8,7 @@ mod done;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::done::{as_a_node, as_an_administrator};
+use self::done::{as_a_node, as_an_administrator, begin_a_database_session};
 use crate::support;
 use crate::support::member::{self, Joining};
 use crate::support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};

@@ -1,5 +1,5 @@
-//! `crypto.require_fips`: what a cluster demands of hosts and clients, and a host of its cluster. Nobody proves what they say of
-//! their cryptography, so a build without the module can say it here.
+//! `crypto.require_fips`: what a cluster demands of hosts and clients, and a host of its cluster. What a program says of its
+//! cryptography is not proven, so a build without the module can say it here.
 
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
