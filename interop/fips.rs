@@ -257,7 +257,9 @@ fn a_cluster_moves_to_fips_mode_with_its_recordings_and_its_users() {
     let pin = cas.iter().find(|ca| ca["kind"] == "host").unwrap()["tls_pin"].as_str().unwrap();
     let mut login = Command::new(PROGRAM);
     login.arg("--home").arg(place.path("other")).args(["--proxy", &place.listen, "login", "--user", "alice"]);
-    login.args(["--ca-pin", pin, "--otp", "123456", "--password-stdin"]).stdin(Stdio::null());
+    std::fs::write(place.path("password"), "a password\n").unwrap();
+    let password = std::fs::File::open(place.path("password")).unwrap();
+    login.args(["--ca-pin", pin, "--otp", "123456", "--password-stdin"]).stdin(password);
     login.env("SALLYPORT_CRYPTO", "preset");
     let said = refused(&login.output().unwrap(), 1);
     assert!(said.contains("requires FIPS mode") && said.contains("SALLYPORT_CRYPTO=fips"), "{said}");
