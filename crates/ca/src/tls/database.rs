@@ -18,12 +18,15 @@ use sallyport_sal::tls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version,
 };
 
+use x509_parser::signature_algorithm::RsaSsaPssParams;
+use x509_parser::x509::AlgorithmIdentifier;
+
 use super::{identity, unusable};
 use crate::{CaError, x509};
 
-/// Object identifiers of signature algorithms (RFC 3279, RFC 4055, RFC 5758), with the hash that the channel binding takes for
-/// them: their own, or SHA-256 in the place of MD5 and SHA-1 (RFC 5929 §4.1). Those that have none, such as Ed25519, and RSA-PSS, which has it in
-/// its parameters, are not here.
+/// The hash that the channel binding takes for a certificate, by the object identifier of the algorithm that it is signed with
+/// (RFC 3279, RFC 4055, RFC 5758), or of the hash in the parameters of RSA-PSS (RFC 4055 §2.1): the algorithm's own, or SHA-256 in
+/// the place of MD5 and SHA-1 (RFC 5929 §4.1). What has no single hash of its own, such as Ed25519 and ML-DSA, is not here.
 const END_POINT_HASHES: &[(&str, HashAlgorithm)] = &[
     ("1.2.840.113549.1.1.4", HashAlgorithm::Sha256),
     ("1.2.840.113549.1.1.5", HashAlgorithm::Sha256),
@@ -34,17 +37,33 @@ const END_POINT_HASHES: &[(&str, HashAlgorithm)] = &[
     ("1.2.840.10045.4.3.2", HashAlgorithm::Sha256),
     ("1.2.840.10045.4.3.3", HashAlgorithm::Sha384),
     ("1.2.840.10045.4.3.4", HashAlgorithm::Sha512),
+    ("1.3.14.3.2.26", HashAlgorithm::Sha256),
+    ("2.16.840.1.101.3.4.2.1", HashAlgorithm::Sha256),
+    ("2.16.840.1.101.3.4.2.2", HashAlgorithm::Sha384),
+    ("2.16.840.1.101.3.4.2.3", HashAlgorithm::Sha512),
 ];
+
+/// `id-RSASSA-PSS` (RFC 4055 §3.1).
+const RSA_PSS: &str = "1.2.840.113549.1.1.10";
 
 /// The channel binding `tls-server-end-point` of a connection to the server with this certificate (DER; RFC 5929 §4): its hash. None
 /// where the binding is not defined for it, which is so for signatures without a hash of their own.
 #[must_use]
 pub fn server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
-    let oid = x509::parse(certificate).ok()?.signature_algorithm.algorithm.to_id_string();
-    let (_, algorithm) = END_POINT_HASHES.iter().find(|(known, _)| *known == oid)?;
+    let parsed = x509::parse(certificate).ok()?;
+    let algorithm = end_point_hash(&parsed.signature_algorithm)?;
     let mut digest = vec![0; algorithm.bytes()];
-    hash::digest(*algorithm, &[certificate], &mut digest);
+    hash::digest(algorithm, &[certificate], &mut digest);
     Some(digest)
+}
+
+fn end_point_hash(signed_with: &AlgorithmIdentifier<'_>) -> Option<HashAlgorithm> {
+    let mut oid = signed_with.algorithm.to_id_string();
+    if oid == RSA_PSS {
+        let parameters = RsaSsaPssParams::try_from(signed_with.parameters.as_ref()?).ok()?;
+        oid = parameters.hash_algorithm_oid().to_id_string();
+    }
+    END_POINT_HASHES.iter().find(|(known, _)| *known == oid).map(|(_, algorithm)| *algorithm)
 }
 
 /// What of a database server's certificate must be right.
@@ -148,5 +167,39 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::der_parser::Oid;
+
+    use super::*;
+
+    /// RFC 5929 §4.1, by the algorithms' numbers in RFC 3279 §2.2, RFC 4055 §5, RFC 5758 §3 and RFC 8410 §3.
+    #[test]
+    fn each_algorithm_of_signatures_has_the_hash_of_its_own_and_no_weak_one() {
+        for (arcs, name, expected) in [
+            (&[1, 2, 840, 113_549, 1, 1, 4][..], "md5WithRSAEncryption", Some(HashAlgorithm::Sha256)),
+            (&[1, 2, 840, 113_549, 1, 1, 5], "sha1WithRSAEncryption", Some(HashAlgorithm::Sha256)),
+            (&[1, 2, 840, 113_549, 1, 1, 11], "sha256WithRSAEncryption", Some(HashAlgorithm::Sha256)),
+            (&[1, 2, 840, 113_549, 1, 1, 12], "sha384WithRSAEncryption", Some(HashAlgorithm::Sha384)),
+            (&[1, 2, 840, 113_549, 1, 1, 13], "sha512WithRSAEncryption", Some(HashAlgorithm::Sha512)),
+            (&[1, 2, 840, 10045, 4, 1], "ecdsa-with-SHA1", Some(HashAlgorithm::Sha256)),
+            (&[1, 2, 840, 10045, 4, 3, 2], "ecdsa-with-SHA256", Some(HashAlgorithm::Sha256)),
+            (&[1, 2, 840, 10045, 4, 3, 3], "ecdsa-with-SHA384", Some(HashAlgorithm::Sha384)),
+            (&[1, 2, 840, 10045, 4, 3, 4], "ecdsa-with-SHA512", Some(HashAlgorithm::Sha512)),
+            (&[1, 2, 840, 113_549, 1, 1, 2], "md2WithRSAEncryption", None),
+            (&[1, 2, 840, 113_549, 1, 1, 14], "sha224WithRSAEncryption", None),
+            (&[1, 2, 840, 10045, 4, 3, 1], "ecdsa-with-SHA224", None),
+            // With parameters that are not there.
+            (&[1, 2, 840, 113_549, 1, 1, 10], "RSASSA-PSS", None),
+            (&[1, 3, 101, 112], "Ed25519", None),
+            (&[1, 3, 101, 113], "Ed448", None),
+            (&[2, 16, 840, 1, 101, 3, 4, 3, 18], "ML-DSA-65", None),
+        ] {
+            let algorithm = AlgorithmIdentifier::new(Oid::from(arcs).unwrap(), None);
+            assert_eq!(end_point_hash(&algorithm), expected, "{name}");
+        }
     }
 }

@@ -14,6 +14,7 @@
 
 mod attacks;
 mod certificates;
+mod channel_binding;
 mod cluster;
 mod handshakes;
 mod issued;

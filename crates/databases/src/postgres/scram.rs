@@ -2,7 +2,8 @@
 //! whether the server knows it.
 //!
 //! Over TLS it is bound to the server's certificate where the server offers that (SCRAM-SHA-256-PLUS), as libpq does with
-//! `channel_binding=prefer`. The user's name is left empty, as PostgreSQL has it from the startup message. Passwords are taken as
+//! `channel_binding=prefer`. A machine in between chooses the certificate, and by it whether there is a binding: without one
+//! the login goes on only where TLS has verified the server's name. The user's name is left empty, as PostgreSQL has it from the startup message. Passwords are taken as
 //! they are; those that SASLprep would change have to be kept in its form.
 
 use data_encoding::BASE64;
@@ -32,6 +33,13 @@ pub enum ScramError {
     /// It offers a mechanism that it cannot mean.
     #[error("the server offers {MECHANISM_PLUS}, which is bound to TLS, on a connection without TLS")]
     BoundToNothing,
+    /// It offers a mechanism that is bound to TLS, its certificate has nothing to bind to, and its name was not verified.
+    #[error(
+        "the server offers {MECHANISM_PLUS}, and the login cannot be bound to its certificate, which is not signed with ECDSA or \
+         RSA and a common hash: as tls.mode is not verify-full, a machine in between could pass the login on to the right \
+         server"
+    )]
+    Unbindable,
     /// It offers no mechanism that is used.
     #[error(
         "the server offers no SASL mechanism that is used here, which are {MECHANISM} and, over TLS, {MECHANISM_PLUS}"
@@ -63,6 +71,8 @@ pub enum Channel {
         /// The channel binding `tls-server-end-point` (RFC 5929 §4): the hash of the server's certificate; none for a certificate
         /// whose signature has no hash of its own.
         end_point: Option<Vec<u8>>,
+        /// The server has proven in TLS that it is the one of the name that was dialled (`verify-full`).
+        named: bool,
     },
 }
 
@@ -71,7 +81,8 @@ pub enum Channel {
 pub enum Binding {
     /// It cannot be.
     Impossible,
-    /// It could be, and the server does not offer it. A server that does finds out that its offer was taken away.
+    /// The server does not offer it. A server that does finds out that its offer was taken away. This says nothing of the
+    /// certificate, which was chosen by the same machine that may have taken the offer away.
     NotOffered,
     /// To the server's certificate.
     EndPoint(Vec<u8>),
@@ -81,7 +92,7 @@ impl Binding {
     /// Chooses of the mechanisms that a server offers.
     ///
     /// # Errors
-    /// [`ScramError::BoundToNothing`], [`ScramError::Mechanism`].
+    /// [`ScramError::BoundToNothing`], [`ScramError::Unbindable`], [`ScramError::Mechanism`].
     pub fn choose<'a>(
         offers: impl IntoIterator<Item = &'a [u8]>,
         channel: Channel,
@@ -93,8 +104,9 @@ impl Binding {
         }
         match channel {
             Channel::Plain if plus => Err(ScramError::BoundToNothing),
-            Channel::Tls { end_point: Some(end_point) } if plus => Ok(Self::EndPoint(end_point)),
-            Channel::Tls { end_point: Some(_) } if simple => Ok(Self::NotOffered),
+            Channel::Tls { end_point: Some(end_point), .. } if plus => Ok(Self::EndPoint(end_point)),
+            Channel::Tls { named: false, .. } if plus => Err(ScramError::Unbindable),
+            Channel::Tls { .. } if simple && !plus => Ok(Self::NotOffered),
             _ if simple => Ok(Self::Impossible),
             _ => Err(ScramError::Mechanism),
         }
@@ -324,8 +336,9 @@ mod tests {
 
     #[test]
     fn a_login_is_bound_to_its_certificate_where_the_server_offers_it() {
-        let bound = || Channel::Tls { end_point: Some(vec![1, 2]) };
-        let unbound = || Channel::Tls { end_point: None };
+        let bound = || Channel::Tls { end_point: Some(vec![1, 2]), named: false };
+        let named = || Channel::Tls { end_point: Some(vec![1, 2]), named: true };
+        let unbound = |named| Channel::Tls { end_point: None, named };
         let (simple, plus) = (MECHANISM.as_bytes(), MECHANISM_PLUS.as_bytes());
         for (offers, channel, chosen) in [
             (&[plus, simple][..], bound(), Ok(Binding::EndPoint(vec![1, 2]))),
@@ -333,10 +346,17 @@ mod tests {
             (&[plus], bound(), Ok(Binding::EndPoint(vec![1, 2]))),
             // A server that did offer it reads that the client has not seen the offer.
             (&[simple], bound(), Ok(Binding::NotOffered)),
-            (&[plus, simple], unbound(), Ok(Binding::Impossible)),
+            (&[plus, simple], named(), Ok(Binding::EndPoint(vec![1, 2]))),
+            (&[simple], named(), Ok(Binding::NotOffered)),
+            // A certificate without a hash is not what decides whether a server finds out.
+            (&[plus, simple], unbound(false), Err(ScramError::Unbindable)),
+            (&[plus], unbound(false), Err(ScramError::Unbindable)),
+            (&[simple], unbound(false), Ok(Binding::NotOffered)),
+            (&[plus, simple], unbound(true), Ok(Binding::Impossible)),
+            (&[simple], unbound(true), Ok(Binding::NotOffered)),
             (&[simple], Channel::Plain, Ok(Binding::Impossible)),
             (&[plus, simple], Channel::Plain, Err(ScramError::BoundToNothing)),
-            (&[plus], unbound(), Err(ScramError::Mechanism)),
+            (&[plus], unbound(true), Err(ScramError::Mechanism)),
             (&[b"PLAIN", b"SCRAM-SHA-1"], bound(), Err(ScramError::Mechanism)),
             (&[], bound(), Err(ScramError::Mechanism)),
         ] {

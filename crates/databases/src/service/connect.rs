@@ -42,11 +42,12 @@ pub(crate) enum Upstream {
 }
 
 impl Upstream {
-    /// What a login can be bound to.
-    fn channel(&self) -> Channel {
+    /// What a login can be bound to, at a server of which TLS has verified what the mode says.
+    fn channel(&self, mode: DatabaseTlsMode) -> Channel {
         let Self::Tls(stream) = self else { return Channel::Plain };
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        Channel::Tls { end_point: certificate.and_then(|certificate| server_end_point(certificate)) }
+        let end_point = certificate.and_then(|certificate| server_end_point(certificate));
+        Channel::Tls { end_point, named: mode == DatabaseTlsMode::VerifyFull }
     }
 }
 
@@ -150,7 +151,7 @@ pub(crate) async fn open(
     let stream = dial(&wanted.database, tls, patience, opening).await?;
     let channel = match wanted.database.login {
         DatabaseLogin::Certificate => Channel::Plain,
-        DatabaseLogin::Password => stream.channel(),
+        DatabaseLogin::Password => stream.channel(wanted.database.tls.mode),
     };
     let _logging_in = info_span!(target: PHASE, parent: opening, "database.login");
     let secret = match wanted.database.login {

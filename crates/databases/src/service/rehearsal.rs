@@ -27,7 +27,8 @@ pub async fn log_in<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let login = Login::new(stream, Channel::Tls { end_point: Some(END_POINT.to_vec()) }, ADDRESS);
+    let channel = Channel::Tls { end_point: Some(END_POINT.to_vec()), named: true };
+    let login = Login::new(stream, channel, ADDRESS);
     let password = password.map(|password| Zeroizing::new(password.to_owned()));
     let secret = password.map_or(Secret::Certificate, |password| Secret::Password(Some(password)));
     let done = login.run(startup, secret, client_key).await?;

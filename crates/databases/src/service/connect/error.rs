@@ -198,6 +198,10 @@ fn scram_hint(error: &ScramError) -> &'static str {
             "set the user's password anew at the database, with its scram_iterations (PostgreSQL 16 and later) within \
              these bounds; 4096 is what servers ask for where nobody has set it"
         }
+        ScramError::Unbindable => {
+            "give the database a certificate that is signed with ECDSA or RSA and SHA-256, SHA-384 or SHA-512, or \
+             set tls.mode: verify-full in the resource; where it has one already, another server answers at the resource's address"
+        }
         ScramError::Mechanism => "let the database ask for scram-sha-256 (pg_hba.conf)",
         ScramError::Unavailable => "the agent's log says which source of cryptography has failed",
         ScramError::Malformed(_) | ScramError::BoundToNothing | ScramError::NotTheServer => WHICH_SERVER,

@@ -1,5 +1,7 @@
 //! A server, or a machine in between, that is after the password of a database user.
 
+use std::fs;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -76,11 +78,17 @@ async fn play(mut stream: TcpStream, part: Part, heard: Arc<Mutex<Vec<String>>>)
 }
 
 async fn listener(world: &World, tls: DatabaseTlsMode) -> TcpListener {
+    certified_listener(world, tls, &world.cluster.pki.server_ca).await
+}
+
+/// The agent believes this CA.
+async fn certified_listener(world: &World, tls: DatabaseTlsMode, ca_pem: &str) -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     world.serve(|database| {
         database.address = address;
         database.tls.mode = tls;
+        database.tls.ca_pem = Some(ca_pem.to_owned());
         database.login = DatabaseLogin::Password;
     });
     listener
@@ -277,29 +285,85 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::
     stream.flush().await
 }
 
+/// A CA that signs with a key of this kind of OpenSSL's, and a certificate of it for the server, with its key.
+fn certified(algorithm: &[&str]) -> (String, (String, String)) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let text = "[req]\ndistinguished_name = name\n[name]\n[ca]\nbasicConstraints = critical,CA:TRUE\n\
+                [leaf]\nsubjectAltName = IP:127.0.0.1\n";
+    fs::write(file("config"), text).unwrap();
+    let make = |arguments: &[&str]| {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-config", "config", "-nodes", "-days", "1"]).args(arguments);
+        let out = openssl.current_dir(directory.path()).output();
+        let out = out.unwrap_or_else(|error| panic!("openssl: {error}; install the package openssl"));
+        assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    let ca = ["-subj", "/CN=CA", "-extensions", "ca", "-keyout", "ca.key", "-out", "ca.crt", "-newkey"];
+    make(&[&ca[..], algorithm].concat());
+    let leaf = ["-subj", "/CN=db", "-extensions", "leaf", "-keyout", "leaf.key", "-out", "leaf.crt"];
+    let leaf = [&leaf[..], &["-CA", "ca.crt", "-CAkey", "ca.key", "-newkey", "ec"]].concat();
+    make(&[&leaf[..], &["-pkeyopt", "ec_paramgen_curve:P-256"]].concat());
+    let read = |name| fs::read_to_string(file(name)).unwrap();
+    (read("ca.crt"), (read("leaf.crt"), read("leaf.key")))
+}
+
+const ECDSA: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+const ED25519: &[&str] = &["ed25519"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_through_another_certified_server_does_not_succeed_at_the_true_one() {
+    const CHECK: &str = "SCRAM channel binding check failed";
+    const NEGOTIATION: &str = "SCRAM channel binding negotiation error";
+    const UNBINDABLE: &str = "a machine in between could pass the login on";
     let world = World::new("");
     world.postgres.sql("create role scram login password 'secret'");
     password(&world, "scram");
-    for (strips, words) in
-        [(false, "SCRAM channel binding check failed"), (true, "SCRAM channel binding negotiation error")]
-    {
-        let listener = listener(&world, DatabaseTlsMode::VerifyFull).await;
-        let identity = world.cluster.pki.server(&["127.0.0.1".to_owned()]);
-        let (port, ca) = (world.postgres.port, world.cluster.pki.server_ca.clone());
+    let hello = || Client::hello(&world, &[("user", "scram"), ("database", "postgres")]);
+    let (ecdsa, ed25519) = (certified(ECDSA), certified(ED25519));
+    use DatabaseTlsMode::{Insecure, VerifyCa, VerifyFull};
+    for (mode, (ca, identity), strips, words) in [
+        (VerifyFull, &ecdsa, false, CHECK),
+        (VerifyFull, &ecdsa, true, NEGOTIATION),
+        (VerifyCa, &ecdsa, false, CHECK),
+        (Insecure, &ecdsa, true, NEGOTIATION),
+        // There is nothing to bind to in a certificate that the machine in between has chosen.
+        (VerifyCa, &ed25519, false, UNBINDABLE),
+        (Insecure, &ed25519, false, UNBINDABLE),
+        (VerifyCa, &ed25519, true, NEGOTIATION),
+        (Insecure, &ed25519, true, NEGOTIATION),
+        (VerifyFull, &ed25519, true, NEGOTIATION),
+    ] {
+        let listener = certified_listener(&world, mode, ca).await;
+        let (port, true_ca) = (world.postgres.port, world.cluster.pki.server_ca.clone());
+        let identity = identity.clone();
         let between = tokio::spawn(async move {
             let (agent, _) = listener.accept().await?;
-            between(agent, identity, port, ca, strips).await
+            between(agent, identity, port, true_ca, strips).await
         });
-        let client = Client::hello(&world, &[("user", "scram"), ("database", "postgres")]).await;
-        let said = timeout(PATIENCE, client.end()).await.expect("an end");
-        assert!(said.contains(words), "{strips}: {said}");
+        let said = timeout(PATIENCE, hello().await.end()).await.expect("an end");
+        assert!(said.starts_with("E 28") && said.contains(words), "{mode:?} {strips}: {said}");
         let _ = timeout(PATIENCE, between).await.unwrap().unwrap();
     }
-    // Without anything in between the same login is bound, and succeeds.
-    world.serve(|database| database.login = DatabaseLogin::Password);
-    let mut client = Client::hello(&world, &[("user", "scram"), ("database", "postgres")]).await;
+
+    // What answers by the name that was dialled is the server: it may have any certificate.
+    let (ca, identity) = ed25519;
+    let listener = certified_listener(&world, VerifyFull, &ca).await;
+    let (port, true_ca) = (world.postgres.port, world.cluster.pki.server_ca.clone());
+    let named = tokio::spawn(async move {
+        let (agent, _) = listener.accept().await?;
+        between(agent, identity, port, true_ca, false).await
+    });
+    let mut client = hello().await;
     let said = words(&client.answers().await);
     assert!(said.starts_with('R'), "{said}");
+    drop(client);
+    let _ = timeout(PATIENCE, named).await.unwrap().unwrap();
+
+    // Without anything in between the same login is bound, and succeeds.
+    for mode in [VerifyFull, VerifyCa, Insecure] {
+        world.serve(|database| (database.login, database.tls.mode) = (DatabaseLogin::Password, mode));
+        let said = words(&hello().await.answers().await);
+        assert!(said.starts_with('R'), "{mode:?}: {said}");
+    }
 }
