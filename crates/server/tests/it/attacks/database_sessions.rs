@@ -1,5 +1,6 @@
 //! A proxy that was taken over, and the databases behind an agent that dials it.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +11,8 @@ use sallyport_ca::Opening;
 use sallyport_ca::tls::node::NodeClient;
 use sallyport_ca::tls::{ClientAuth, client_config, server_config};
 use sallyport_sal::MemoryKey;
+use sallyport_sal::algorithm::HashAlgorithm;
+use sallyport_sal::hash::{Hmac, sha256};
 use sallyport_server::Running;
 use sallyport_server::config::NodeSection;
 use sallyport_ssh::door::DoorStream;
@@ -21,7 +24,7 @@ use sallyport_wire::{alpn, v1};
 use serde_json::json;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -35,7 +38,12 @@ use crate::support::hostile_proxy::HostileProxy;
 use crate::support::member::{Joining, Member, word};
 use crate::support::{self, Cluster, PATIENCE, User, node_section, until};
 
-/// A database that lets everybody in, counts them, and keeps what they say.
+/// The password of every database user.
+const PASSWORD: &str = "correct horse";
+/// Rounds of SCRAM, the fewest that an agent does.
+const ROUNDS: u32 = 4096;
+
+/// A database that lets everybody in who knows the password, counts who comes, and keeps what they say.
 struct Database {
     address: String,
     logins: Arc<AtomicUsize>,
@@ -70,6 +78,9 @@ impl Database {
                         return;
                     }
                     counted.fetch_add(1, Ordering::SeqCst);
+                    if scram(&mut stream).await.is_err() {
+                        return;
+                    }
                     let _ = stream.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").await;
                     let mut buffer = [0; 1024];
                     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
@@ -88,6 +99,54 @@ impl Database {
     fn logins(&self) -> usize {
         self.logins.load(Ordering::SeqCst)
     }
+}
+
+/// A server's side of SCRAM-SHA-256 (RFC 5802 §3): the agent takes no server that does not prove that it knows the password.
+async fn scram(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(&sasl(10, "SCRAM-SHA-256\0\0")).await?;
+    let said = password_message(stream).await?;
+    let bare = said.split_once("n,,").expect("no TLS, no binding").1;
+    let nonce = bare.split_once("r=").expect("a nonce").1;
+    let challenge = format!("r={nonce}server,s={},i={ROUNDS}", BASE64.encode(b"salt"));
+    stream.write_all(&sasl(11, &challenge)).await?;
+    let said = password_message(stream).await?;
+    let (without_proof, proof) = said.split_once(",p=").expect("a proof");
+    let signed = format!("{bare},{challenge},{without_proof}");
+    // `Hi` of §2.2.
+    let mut last = tag(PASSWORD.as_bytes(), &[b"salt", &1_u32.to_be_bytes()[..]].concat());
+    let mut salted = last;
+    for _ in 1..ROUNDS {
+        last = tag(PASSWORD.as_bytes(), &last);
+        salted = xor(salted, last);
+    }
+    let key = tag(&salted, b"Client Key");
+    let expected = xor(key, tag(&sha256(&key), signed.as_bytes()));
+    assert_eq!(proof, BASE64.encode(&expected), "the agent knows the password");
+    let signature = tag(&tag(&salted, b"Server Key"), signed.as_bytes());
+    stream.write_all(&sasl(12, &format!("v={}", BASE64.encode(&signature)))).await
+}
+
+/// `AuthenticationSASL`, `AuthenticationSASLContinue` or `AuthenticationSASLFinal`, by its number.
+fn sasl(number: u32, text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len() + 8).unwrap();
+    [b"R", &length.to_be_bytes()[..], &number.to_be_bytes(), text.as_bytes()].concat()
+}
+
+async fn password_message(stream: &mut TcpStream) -> std::io::Result<String> {
+    assert_eq!(stream.read_u8().await?, b'p');
+    let mut content = vec![0; stream.read_u32().await? as usize - 4];
+    stream.read_exact(&mut content).await?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+fn tag(key: &[u8], data: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    Hmac::new(HashAlgorithm::Sha256, key).unwrap().sign(&[data], &mut out);
+    out
+}
+
+fn xor(one: [u8; 32], other: [u8; 32]) -> [u8; 32] {
+    std::array::from_fn(|at| one[at] ^ other[at])
 }
 
 /// A proxy's files in the wrong hands, an agent that dials it, and a user whose certificate the proxy has seen.
@@ -124,10 +183,14 @@ impl Scene {
             )
         };
         let (token, pin) = support::token(&mut admin, "node").await;
+        let passwords = cluster.directory.path().join("pgpass");
+        std::fs::write(&passwords, format!("*:*:*:*:{PASSWORD}\n")).unwrap();
+        std::fs::set_permissions(&passwords, std::fs::Permissions::from_mode(0o600)).unwrap();
         let mut config = support::config(&cluster.directory.path().join("node"));
         config.node = Some(NodeSection {
             proxy_server: Some(proxy.address.clone()),
             join: support::join(&token, &pin),
+            pgpass: Some(passwords),
             ..node_section("db-1")
         });
         let node = sallyport_server::start(config).await.unwrap();
