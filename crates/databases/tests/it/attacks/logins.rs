@@ -313,6 +313,8 @@ const ED25519: &[&str] = &["ed25519"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_through_another_certified_server_does_not_succeed_at_the_true_one() {
+    use DatabaseTlsMode::{Insecure, VerifyCa, VerifyFull};
+
     const CHECK: &str = "SCRAM channel binding check failed";
     const NEGOTIATION: &str = "SCRAM channel binding negotiation error";
     const UNBINDABLE: &str = "a machine in between could pass the login on";
@@ -321,7 +323,6 @@ async fn a_login_through_another_certified_server_does_not_succeed_at_the_true_o
     password(&world, "scram");
     let hello = || Client::hello(&world, &[("user", "scram"), ("database", "postgres")]);
     let (ecdsa, ed25519) = (certified(ECDSA), certified(ED25519));
-    use DatabaseTlsMode::{Insecure, VerifyCa, VerifyFull};
     for (mode, (ca, identity), strips, words) in [
         (VerifyFull, &ecdsa, false, CHECK),
         (VerifyFull, &ecdsa, true, NEGOTIATION),
