@@ -2,8 +2,9 @@
 //! cryptography is not proven, so a build without the module can say it here.
 
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_sal::Suite;
+use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, Suite};
 use sallyport_server::config::NodeSection;
+use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::{fips, v1};
 use tonic::Code;
@@ -119,4 +120,49 @@ async fn a_host_that_requires_fips_joins_no_cluster_that_does_not_say_it() {
     let text = sallyport_server::ServerError::chain(&refused);
     assert!(text.contains("does not run in FIPS mode") && text.contains("crypto.require_fips"), "{text}");
     assert!(!directory.path().join("node/node/identity.json").exists(), "it is no member");
+}
+
+async fn with_fips_v1() -> Cluster {
+    Cluster::start(|config| config.auth.as_mut().unwrap().suite = Some(Suite::FipsV1)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_signed_by_hand_is_held_to_the_suite() {
+    let cluster = with_fips_v1().await;
+    let mut admin = cluster.admin().await;
+    let yaml = support::role("any", &["root"]);
+    admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+    let (name, roles) = ("alice".to_owned(), vec!["any".to_owned()]);
+    admin.create_user(v1::CreateUserRequest { name, roles, ..Default::default() }).await.unwrap();
+    let mut signing = CertificatesClient::new(support::admin_channel(&cluster.data_dir()).await);
+    let (good_ssh, good_tls) = keys();
+    let bad_ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+    let bad_tls = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap().public_key().spki_der();
+    for (kind, subject, names, bad_parts) in [
+        ("user", "alice", &[][..], &["SSH", "TLS"][..]),
+        ("openssh_user", "alice", &[], &["SSH"]),
+        ("openssh_host", "", &["git.example.net"], &["SSH"]),
+        ("database_server", "", &["db.example.net"], &["TLS"]),
+        ("agent_to_database", "reporting", &[], &["TLS"]),
+        ("svid", "/ns/prod/web", &[], &["TLS"]),
+    ] {
+        let asked = |bad: &str| v1::SignCertificateRequest {
+            kind: kind.to_owned(),
+            subject: subject.to_owned(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ssh_public_key: if bad == "SSH" { &bad_ssh } else { &good_ssh }.public_line().to_owned(),
+            tls_public_key: if bad == "TLS" { bad_tls.clone() } else { good_tls.spki_der().to_vec() }.into(),
+            ..Default::default()
+        };
+        for bad in bad_parts {
+            let refused = signing.sign_certificate(asked(bad)).await.unwrap_err();
+            let says = format!("the {bad} public key");
+            assert!(
+                support::is(&refused, Code::InvalidArgument, "fips-v1 does not accept ed25519"),
+                "{refused}"
+            );
+            assert!(refused.message().contains(&says), "{kind}: {refused}");
+        }
+        signing.sign_certificate(asked("")).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
+    }
 }

@@ -4,9 +4,11 @@ use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
 use sallyport_ca::{
     Authority as CertAuthority, CaError, CaKind, CertificateKind, DatabaseServerRequest, Issued,
-    OpensshHostRequest, SpiffeId, TokenSubject, issue_database_client, issue_database_server, issue_jwt,
-    issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user, issue_svid, issue_user, name_covers,
+    OpensshHostRequest, SpiffeId, TokenSubject, check_accepted, check_ssh_accepted, issue_database_client,
+    issue_database_server, issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user,
+    issue_svid, issue_user, name_covers,
 };
+use sallyport_sal::Suite;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -14,6 +16,7 @@ use tonic::Status;
 use super::info;
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
+use crate::auth::fips::takes_tls;
 use crate::auth::host_role_name;
 use crate::auth::hosts::{shown, storage};
 use crate::auth::issued::{CertificateRecord, with_certificates};
@@ -30,6 +33,21 @@ struct Made {
     tls_pem: String,
     token: String,
     issued: Vec<Issued>,
+}
+
+/// Whether the suite accepts the keys that a certificate of this kind is for: the same as of those who bring their own.
+fn takes(kind: CertificateKind, suite: Suite, asked: &v1::SignCertificateRequest) -> Result<(), Status> {
+    let (line, spki) = (asked.ssh_public_key.as_str(), asked.tls_public_key.as_ref());
+    let checked = match kind {
+        CertificateKind::User => check_accepted(suite, line, spki),
+        CertificateKind::OpensshUser | CertificateKind::OpensshHost => check_ssh_accepted(suite, line),
+        CertificateKind::DatabaseServer | CertificateKind::AgentToDatabase | CertificateKind::Svid => {
+            return takes_tls(suite, spki);
+        }
+        // Tokens have no key of their subject; others are not made by hand.
+        _ => Ok(()),
+    };
+    checked.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 impl Inner {
@@ -68,6 +86,7 @@ impl Inner {
         };
         let ttl = self.lifetime(kind, ttl, identity.as_ref())?;
         let authorities = self.with_signer(kind.authority()).await?;
+        takes(kind, authorities.suite(), &asked)?;
         let signer = authorities.signer(kind.authority())?;
         let made = self.make(kind, signer, &asked, identity.as_ref(), now, ttl)?;
         if let (CertificateKind::User, Some(identity)) = (kind, &identity)

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use sallyport_access::{Database, DatabaseName, DatabaseUserMode, HostId, Identity, NodeName, Principal};
 use sallyport_audit::Code;
 use sallyport_ca::{CaKind, CertificateKind, MIN_TTL, Trust, issue_database_client};
-use sallyport_sal::PublicKey;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -17,6 +16,7 @@ use super::holders::{Holder, Holding};
 use super::opened::{Opened, Told, Use};
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
+use crate::auth::fips::takes_tls;
 use crate::auth::hosts::shown;
 use crate::auth::issued::with_certificates;
 use crate::auth::refusals::Who;
@@ -225,16 +225,7 @@ impl Inner {
             )));
         }
         let subject = admin.unwrap_or(&request.db_user);
-        let algorithm = PublicKey::from_spki_der(&request.tls_public_key)
-            .map_err(|error| Status::invalid_argument(format!("the key: {error}")))?
-            .algorithm();
-        if !sallyport_ca::accepts(authorities.suite(), algorithm) {
-            return Err(Status::invalid_argument(format!(
-                "the cluster's suite {} does not accept {}",
-                authorities.suite(),
-                algorithm.name()
-            )));
-        }
+        takes_tls(authorities.suite(), &request.tls_public_key)?;
         let longest = self.config.lifetimes.bounds(CertificateKind::AgentToDatabase).max;
         let ttl = longest.min(user.until + CLOSING - now).max(MIN_TTL);
         let signer = authorities.signer(CaKind::DbClient)?;
