@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
+use russh::server::PublicKeyOffer;
 use russh::{Limits, Preferred, cipher, kex, mac};
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::selection;
+use ssh_key::public::KeyData;
 
 use crate::{capabilities, rsa_keys};
 
@@ -72,6 +74,33 @@ const FIPS_KEYS: &[Algorithm] = match KEYS {
     [_, rest @ ..] => rest,
     [] => &[],
 };
+const LEAST_RSA_BITS: u32 = 2048;
+
+/// Why a server of ours does not take a key that a user offers, by itself or in a certificate; `None` where it takes it, as it does
+/// every one apart from FIPS mode.
+///
+/// What a server offers steers the exchange of keys alone: the library lets users authenticate by every type of key that it reads.
+pub(crate) fn refusal(offer: &PublicKeyOffer<'_>) -> Option<String> {
+    refused(offer.public_key.key_data(), offer.algorithm, selection::global().is_fips())
+}
+
+fn refused(key: &KeyData, algorithm: &Algorithm, fips: bool) -> Option<String> {
+    if !fips {
+        return None;
+    }
+    // A security key signs on the curve of others.
+    let is_approved = FIPS_KEYS.contains(algorithm) || *algorithm == Algorithm::SkEcdsaSha2NistP256;
+    let bits = key.rsa().map(|key| key.key_size());
+    if is_approved && bits.is_none_or(|bits| bits >= LEAST_RSA_BITS) {
+        return None;
+    }
+    let what = bits.map(|bits| format!(" of {bits} bits")).unwrap_or_default();
+    Some(format!(
+        "this server runs in FIPS mode, which takes no {}{what}; log in with a key on P-256 or P-384, or of RSA with {LEAST_RSA_BITS} \
+         bits or more",
+        algorithm.as_str()
+    ))
+}
 
 /// What a server of ours offers.
 pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
@@ -172,7 +201,40 @@ pub(crate) const CHANNEL_PACKETS: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use sallyport_sal::Suite;
+
     use super::*;
+
+    #[test]
+    fn in_fips_mode_users_authenticate_by_what_is_approved() {
+        let key = |line: &str| ssh_key::PublicKey::from_openssh(line).unwrap();
+        let key_of = |suite| {
+            let key = sallyport_ca::keys::SshKeyPair::generate(suite, "x").unwrap();
+            ssh_key::PublicKey::from_openssh(key.public_line()).unwrap()
+        };
+        let ed25519 = key_of(Suite::BalancedV1);
+        let raw = ed25519.key_data().ed25519().unwrap().as_ref().to_vec();
+        let marked = b"\0\0\0\x1ask-ssh-ed25519@openssh.com\0\0\0\x20";
+        let blob = [marked.as_slice(), &raw, b"\0\0\0\x04ssh:"].concat();
+        let security_key =
+            key(&format!("sk-ssh-ed25519@openssh.com {}", data_encoding::BASE64.encode(&blob)));
+        for (key, algorithm) in [
+            (&ed25519, Algorithm::Ed25519),
+            (&security_key, Algorithm::SkEd25519),
+            (&key_of(Suite::Legacy), Algorithm::Rsa { hash: None }),
+        ] {
+            assert_eq!(refused(key.key_data(), &algorithm, false), None);
+            let text = refused(key.key_data(), &algorithm, true).unwrap();
+            assert!(text.contains(algorithm.as_str()) && text.contains("P-256"), "{text}");
+        }
+        let rsa = Algorithm::Rsa { hash: Some(HashAlg::Sha512) };
+        for (suite, algorithm) in
+            [(Suite::FipsV1, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 }), (Suite::Legacy, rsa)]
+        {
+            let key = key_of(suite);
+            assert_eq!(refused(key.key_data(), &algorithm, true), None, "{suite}");
+        }
+    }
 
     fn names<T: AsRef<str>>(names: &[T]) -> Vec<&str> {
         names.iter().map(AsRef::as_ref).collect()

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use russh::keys::Certificate;
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
 use sallyport_access::Identity;
 use sallyport_sal::HybridKeyExchange;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info, warn};
 
 use super::{Admits, Dial, JumpConfig, JumpError};
+use crate::algorithms::refusal;
 use crate::capabilities::{self, Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
@@ -322,6 +323,17 @@ impl Handler for Client {
 
     async fn authentication_banner(&mut self) -> Result<Option<String>, JumpError> {
         Ok(self.shared.offered.offer().and_then(capabilities::banner))
+    }
+
+    async fn auth_publickey_offered(
+        &mut self,
+        _: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, JumpError> {
+        let Some(reason) = refusal(&offer) else { return Ok(Auth::Accept) };
+        // The client may have another key yet.
+        warn!(parent: &self.span, %reason, "key refused");
+        Ok(Auth::reject())
     }
 
     async fn auth_openssh_certificate(

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session, VerifiedPublicKey};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
+use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
 use ssh_key::Certificate;
 use tracing::Instrument;
@@ -12,6 +13,7 @@ use tracing::Instrument;
 use super::login::authorise;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
+use crate::algorithms::refusal;
 use crate::capabilities;
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
@@ -175,6 +177,19 @@ impl Handler for Connection {
 
     async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
         Ok(self.undecided(user))
+    }
+
+    async fn auth_publickey_offered(
+        &mut self,
+        user: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, Self::Error> {
+        let Some(reason) = refusal(&offer) else { return Ok(Auth::Accept) };
+        tracing::info!(%reason, login = user, "refused a key");
+        if self.shared.back_end.is_decided_here() {
+            self.shared.refused(self.shared.event(Code::SessionRefused).login(user).message(reason));
+        }
+        Ok(Auth::reject())
     }
 
     async fn auth_publickey(&mut self, user: &str, _: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
