@@ -51,6 +51,11 @@ pub(crate) struct Membership {
 
 const NOT_FIPS: &str = "crypto.require_fips is set, and the cluster's authority does not run in FIPS mode";
 const FIPS_FIX: &str = "set crypto.selection: fips where the authority runs, or take require_fips out here";
+/// A host in FIPS mode follows its authority into it.
+const NOT_FIPS_FIRST: &str = "crypto.selection is fips here, and the cluster's authority does not run in FIPS mode: its recordings are \
+                              sealed to a key of X25519, which FIPS mode does not have, so that no session could be recorded here";
+const FIPS_FIRST_FIX: &str = "set crypto.selection: fips where the authority runs and restart it, then start this host again; or take \
+                              selection: fips out here until then";
 
 /// A call that says whether this process takes all cryptography from a FIPS module.
 pub(crate) fn saying<T>(message: T) -> tonic::Request<T> {
@@ -64,6 +69,39 @@ impl Membership {
 
     fn takes(&self, issued: &v1::HostCertificates) -> bool {
         !self.require_fips || issued.trust.as_ref().is_some_and(|trust| trust.fips)
+    }
+
+    /// Whether this host may be a member where the authority says this of itself; `own` is whether this process is in FIPS mode.
+    fn follows(&self, authority: bool, own: bool) -> Result<(), ServerError> {
+        let (problem, fix) = match (authority, self.require_fips, own) {
+            (true, ..) | (false, false, false) => return Ok(()),
+            (false, true, _) => (NOT_FIPS, FIPS_FIX),
+            (false, false, true) => (NOT_FIPS_FIRST, FIPS_FIRST_FIX),
+        };
+        Err(ServerError::Join { what: self.what(), problem: problem.to_owned(), fix: fix.to_owned() })
+    }
+
+    /// [`Membership::follows`] of a member that starts. An authority that does not answer is no reason not to start: the host
+    /// serves without it, and is told when it renews.
+    async fn still_follows(&self, address: &HostPort, identity: &HostIdentity) -> Result<(), ServerError> {
+        let own = selection::global().is_fips();
+        if !own && !self.require_fips {
+            return Ok(());
+        }
+        let asked = async {
+            let trust = Trust::from_bundle(&identity.trust)
+                .map_err(|error| certificates("the stored trust of this host cannot be used", error))?;
+            let mut login =
+                LoginClient::<Channel>::new(first_contact(address, &trust.pin(), &self.cluster).await?);
+            ping(&mut login, self.what(), address).await
+        };
+        match asked.await {
+            Ok(answer) => self.follows(answer.fips, own),
+            Err(error) => {
+                warn!(error = %ServerError::chain(&error), "the authority cannot be asked whether it runs in FIPS mode");
+                Ok(())
+            }
+        }
     }
 
     fn request(&self, token: String, keys: &FreshKeys) -> v1::JoinRequest {
@@ -95,6 +133,7 @@ pub(crate) async fn load_or_join(
 ) -> Result<Credentials, ServerError> {
     if let Some(identity) = HostIdentity::load(path, &membership.cluster)? {
         if OffsetDateTime::now_utc() < identity.valid_until {
+            membership.still_follows(address, &identity).await?;
             return Ok(Credentials::new(path.to_owned(), identity));
         }
         if !join.has_token() {
@@ -125,6 +164,24 @@ fn may_follow(suite: Suite, fips: bool) -> Result<(), ServerError> {
             Suite::FipsV1
         ),
     ))
+}
+
+/// The suite to make keys for where the authority says this. One that does not say, or that says a suite of a newer release, gets
+/// keys that every release reads.
+pub(crate) fn announced(suite: &str, fips: bool) -> Suite {
+    suite.parse().unwrap_or(if fips { Suite::FipsV1 } else { Suite::default() })
+}
+
+async fn ping(
+    login: &mut LoginClient<Channel>,
+    what: &'static str,
+    address: &HostPort,
+) -> Result<v1::PingResponse, ServerError> {
+    match tokio::time::timeout(CALL_TIMEOUT, login.ping(v1::PingRequest {})).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(ServerError::of_join(what, address, &status)),
+        Err(_) => Err(ServerError::unanswered_join(what, address, CALL_TIMEOUT)),
+    }
 }
 
 /// Keys may be slow to make: no thread that serves connections waits for them.
@@ -168,7 +225,7 @@ pub(crate) async fn load_or_issue(
         Some(kept) if now < kept.renew_at() => return Ok(with_kept(kept)),
         kept => kept,
     };
-    let suite = trust.suite.parse().unwrap_or_default();
+    let suite = announced(&trust.suite, selection::global().is_fips());
     let issued = issue_afresh(membership, &authority.issue, suite).await;
     match (issued.and_then(|identity| identity.store(path).map(|()| identity)), kept) {
         (Ok(identity), _) => Ok(Credentials::new(path.to_owned(), identity)),
@@ -345,10 +402,15 @@ async fn with_token(
     let pin = join.ca_pin.as_deref().ok_or_else(|| missing("no CA pin is configured"))?;
     let channel = first_contact(address, pin, &membership.cluster).await?;
     let mut login = LoginClient::<Channel>::new(channel);
-    // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
-    let suite = match tokio::time::timeout(CALL_TIMEOUT, login.ping(v1::PingRequest {})).await {
-        Ok(Ok(answer)) => answer.into_inner().suite.parse().unwrap_or_default(),
-        _ => Suite::default(),
+    let own = selection::global().is_fips();
+    // Asked before the token is spent: a host that demands FIPS mode refuses the certificates of an authority that is not in it.
+    let suite = match ping(&mut login, what, address).await {
+        Ok(answer) => {
+            membership.follows(answer.fips, own)?;
+            announced(&answer.suite, own)
+        }
+        Err(error) if own || membership.require_fips => return Err(error),
+        Err(_) => Suite::default(),
     };
     let keys = fresh_keys(membership.name.as_str(), suite).await?;
     let request = membership.request(token.expose().to_owned(), &keys);
@@ -450,6 +512,35 @@ impl Renewal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_in_fips_mode_follows_its_authority_into_it() {
+        let host = |require_fips| Membership {
+            cluster: ClusterName::new("test.example").unwrap(),
+            role: HostRole::Node,
+            name: NodeName::new("web-1").unwrap(),
+            public_names: Vec::new(),
+            require_fips,
+        };
+        for (require_fips, own) in [(false, false), (false, true), (true, true)] {
+            host(require_fips).follows(true, own).unwrap();
+        }
+        host(false).follows(false, false).unwrap();
+        for (require_fips, says) in [(false, "take selection: fips out"), (true, "take require_fips out")] {
+            let text = ServerError::chain(&host(require_fips).follows(false, true).unwrap_err());
+            assert!(text.contains("authority does not run in FIPS mode") && text.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_authority_that_names_no_suite_gets_keys_that_fit_the_mode() {
+        for fips in [false, true] {
+            assert_eq!(announced("legacy", fips), Suite::Legacy);
+            for unknown in ["", "fips-v9"] {
+                assert_eq!(announced(unknown, fips).is_for_fips(), fips, "{unknown}");
+            }
+        }
+    }
 
     #[test]
     fn a_host_in_fips_mode_follows_no_suite_that_is_not_for_it() {

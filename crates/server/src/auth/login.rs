@@ -19,6 +19,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::caller::{Caller, caller};
+use super::fips::in_fips_mode;
 use super::hosts::{hash_of, shown, storage};
 use super::issued::with_certificates;
 use super::passwords::{FAILURE_WINDOW, LENGTHS, LOCKOUT, MOST_FAILURES};
@@ -49,6 +50,7 @@ impl Login for Service {
             second_factor: self.0.second_factor_word().to_owned(),
             time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
             suite: self.0.authorities().suite().name().to_owned(),
+            fips: in_fips_mode(),
         }))
     }
 

@@ -23,6 +23,7 @@ use super::names::{Claim, public_names, registered_name};
 use super::resources;
 use super::state::{HostRecord, NodeRecord};
 use crate::config::HostPort;
+use crate::openssh::default_host_key;
 use crate::reach::written_apart;
 
 /// The `sub_kind` of these nodes.
@@ -119,7 +120,7 @@ fn node(top: &Section<'_>, problems: &mut Problems) -> Option<NodeDocument> {
         NodeName::new(text)
     });
     let host_key =
-        spec.parsed("host_key", "write the line of /etc/ssh/ssh_host_ed25519_key.pub", problems, host_key);
+        spec.parsed("host_key", &format!("write the line of {}.pub", default_host_key()), problems, host_key);
     let names = spec.several("names", "write names or addresses of the server", problems, |text| {
         Ok::<_, std::convert::Infallible>(text.to_owned())
     });
@@ -164,6 +165,14 @@ impl Inner {
             registered_name(HostRole::OpenSsh, name.as_str(), &self.config.cluster)?;
         }
         openssh.names = public_names(&openssh.names, &self.config.cluster)?;
+        if let Some(pinned) = &openssh.host_key {
+            // Proxies and agents agree with the server on no key that the suite does not accept.
+            check_ssh_accepted(self.authorities().suite(), pinned).map_err(|error| {
+                Status::invalid_argument(format!(
+                    "spec.host_key: {error}; pin another host key of the server: the line of /etc/ssh/ssh_host_ecdsa_key.pub"
+                ))
+            })?;
+        }
         let known = match id {
             Some(id) => self.presence.get(id).into_iter().collect(),
             None => self.presence.find(name.as_str()),

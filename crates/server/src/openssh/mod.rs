@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use sallyport_access::{ClusterName, HostRole, NodeName, ServerTrust};
 use sallyport_ca::keys::{TlsKey, public_line};
-use sallyport_ca::{CaKind, Trust, TrustBundle, rotation};
-use sallyport_sal::Suite;
+use sallyport_ca::{CaKind, Trust, TrustBundle, check_ssh_accepted, rotation};
+use sallyport_sal::{Suite, selection};
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1;
 use sallyport_wire::v1::login_client::LoginClient;
@@ -26,7 +26,7 @@ use crate::config::{HostPort, Secret};
 use crate::confirming;
 use crate::files;
 use crate::host::{Credentials, HostIdentity, bundle, certificates};
-use crate::joining::saying;
+use crate::joining::{announced, saying};
 use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -131,6 +131,16 @@ impl Settings {
     }
 }
 
+/// The private host key of sshd, of the default type that the mode of this process has.
+#[must_use]
+pub fn default_host_key() -> &'static str {
+    if selection::global().is_fips() {
+        "/etc/ssh/ssh_host_ecdsa_key"
+    } else {
+        "/etc/ssh/ssh_host_ed25519_key"
+    }
+}
+
 fn host_key(layout: &Layout) -> Result<String, ServerError> {
     let path = layout.public_key();
     let text = std::fs::read_to_string(&path).map_err(|source| ServerError::File {
@@ -139,6 +149,15 @@ fn host_key(layout: &Layout) -> Result<String, ServerError> {
         source,
     })?;
     public_line(&text).map_err(|error| bad(&path, error))
+}
+
+/// Asked before the authority is, which spends the token first.
+fn takes(suite: Suite, host_key: &str, fix: &str) -> Result<(), ServerError> {
+    check_ssh_accepted(suite, host_key).map_err(|error| ServerError::Join {
+        what: WHAT,
+        problem: error.to_string(),
+        fix: fix.to_owned(),
+    })
 }
 
 fn has_joined(directory: &Path) -> bool {
@@ -170,7 +189,12 @@ async fn join_cluster(join: Join) -> Result<Given, ServerError> {
     let ping = joining(&join.proxy, login.ping(v1::PingRequest {})).await?;
     let cluster =
         ClusterName::new(&ping.cluster).map_err(|error| certificates("cannot read the answer", error))?;
-    let suite: Suite = ping.suite.parse().unwrap_or_default();
+    let suite = announced(&ping.suite, selection::global().is_fips());
+    takes(
+        suite,
+        &ssh_public_key,
+        "give another host key of this server: --host-key /etc/ssh/ssh_host_ecdsa_key",
+    )?;
     let key = TlsKey::generate(suite).map_err(|error| certificates("cannot make a key", error))?;
     let request = v1::JoinRequest {
         token: join.token.expose().to_owned(),
@@ -298,13 +322,20 @@ impl Member {
         let old = self.credentials.identity();
         let pins = Trust::from_bundle(&trust).map(|trust| trust.pins()).unwrap_or_default();
         let left = rotation::signed_by(&old.tls_chain).is_none_or(|pin| pins.first() != Some(&pin));
-        let suite: Suite = trust.suite.parse().unwrap_or_default();
+        let suite = announced(&trust.suite, selection::global().is_fips());
         let key = host_key(&self.settings.layout)?;
         let certified = sallyport_ca::keys::certificate(&old.ssh_certificate)
             .is_ok_and(|certificate| sallyport_ca::keys::certifies(&certificate, &key));
         let due =
             force || left || suite != old.suite || !certified || OffsetDateTime::now_utc() >= old.renew_at();
         if due {
+            let fix = format!(
+                "join again with another host key of this server: remove {}, make a token with `sallyport admin tokens add --role openssh \
+                 --replace {}`, and join with --host-key /etc/ssh/ssh_host_ecdsa_key",
+                self.directory.display(),
+                old.name
+            );
+            takes(suite, &key, &fix)?;
             let tls = TlsKey::generate(suite).map_err(|error| certificates("cannot make a key", error))?;
             let request = v1::RenewHostRequest {
                 ssh_public_key: key,

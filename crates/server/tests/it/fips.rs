@@ -116,10 +116,25 @@ async fn a_host_that_requires_fips_joins_no_cluster_that_does_not_say_it() {
         join: support::join(&token, &pin),
         ..node_section("web-9")
     });
-    let refused = sallyport_server::start(config).await.unwrap_err();
-    let text = sallyport_server::ServerError::chain(&refused);
-    assert!(text.contains("does not run in FIPS mode") && text.contains("crypto.require_fips"), "{text}");
-    assert!(!directory.path().join("node/node/identity.json").exists(), "it is no member");
+    let refused = |refused: sallyport_server::ServerError| {
+        let text = sallyport_server::ServerError::chain(&refused);
+        assert!(text.contains("does not run in FIPS mode") && text.contains("crypto.require_fips"), "{text}");
+    };
+    refused(sallyport_server::start(config.clone()).await.unwrap_err());
+    let identity = directory.path().join("node/node/identity.json");
+    assert!(!identity.exists(), "it is no member");
+
+    // The token was not spent by it.
+    let relaxed = |require_fips| {
+        let mut config = config.clone();
+        config.crypto.require_fips = require_fips;
+        config
+    };
+    let node = sallyport_server::start(relaxed(false)).await.unwrap();
+    node.shutdown(false).await;
+    assert!(identity.exists());
+    // A member that demands it from now on is told at its start, and not when it renews.
+    refused(sallyport_server::start(relaxed(true)).await.unwrap_err());
 }
 
 async fn with_fips_v1() -> Cluster {
@@ -165,4 +180,23 @@ async fn what_is_signed_by_hand_is_held_to_the_suite() {
         }
         signing.sign_certificate(asked("")).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pinned_host_key_is_held_to_the_suite() {
+    let cluster = with_fips_v1().await;
+    let mut admin = cluster.admin().await;
+    let written = |suite: Suite| {
+        let key = SshKeyPair::generate(suite, "x").unwrap();
+        let yaml = format!(
+            "kind: node\nsub_kind: openssh\nversion: v1\nmetadata: {{name: db-1}}\nspec:\n  address: 127.0.0.1:22\n  \
+             host_key: {}\n",
+            key.public_line()
+        );
+        v1::CreateResourceRequest { yaml, replace: true }
+    };
+    let refused = admin.create_resource(written(Suite::BalancedV1)).await.unwrap_err();
+    assert!(support::is(&refused, Code::InvalidArgument, "does not accept ed25519"), "{refused}");
+    assert!(refused.message().contains("/etc/ssh/ssh_host_ecdsa_key.pub"), "{refused}");
+    admin.create_resource(written(Suite::FipsV1)).await.unwrap();
 }
