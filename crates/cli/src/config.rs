@@ -1,7 +1,9 @@
 //! `sallyport config`: what stock OpenSSH needs to know.
 
 use sallyport_access::text;
+use sallyport_sal::selection;
 
+use crate::crypto;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::profile::{self, Stored};
@@ -49,6 +51,19 @@ fn shell_word(text: &str) -> String {
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
+/// What ssh runs to reach a node. Where this process is in FIPS mode, it is, too.
+fn helper(command: &str, home: &str, proxy: &str, fips: bool) -> String {
+    let mut words = Vec::new();
+    if fips {
+        // ssh has the shell `exec` the line, which takes no assignment.
+        words.extend(["env".to_owned(), format!("{}=fips", crypto::VARIABLE)]);
+    }
+    words.extend([shell_word(command), "--home".to_owned(), shell_word(home)]);
+    words.extend(["--proxy".to_owned(), shell_word(proxy)]);
+    // A shell reads this line. ssh before 9.6 puts any name into it that a link or a repository may give.
+    format!("{} proxy ssh --native -- '%r@%h:%p'", words.join(" "))
+}
+
 fn render(stored: &Stored, args: &Args, command: &str) -> String {
     let profile = &stored.profile;
     let cluster = &profile.cluster;
@@ -72,15 +87,9 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
     if args.jump {
         text.push_str(&format!("    ProxyJump {cluster}-proxy\n\n"));
     } else {
-        let mut words = vec![shell_word(command)];
-        words.extend([
-            "--home".to_owned(),
-            shell_word(&stored.directory.parent().unwrap_or(&stored.directory).to_string_lossy()),
-        ]);
-        words.extend(["--proxy".to_owned(), shell_word(&profile.proxy)]);
-        // A shell reads this line. ssh before 9.6 puts any name into it that a link or a repository may give.
-        let words = words.join(" ");
-        text.push_str(&format!("    ProxyCommand {words} proxy ssh --native -- '%r@%h:%p'\n\n"));
+        let home = stored.directory.parent().unwrap_or(&stored.directory).to_string_lossy();
+        let helper = helper(command, &home, &profile.proxy, selection::global().is_fips());
+        text.push_str(&format!("    ProxyCommand {helper}\n\n"));
     }
     // Under a name of its own: the same machine may well run an sshd that this must not shadow.
     text.push_str(&format!(
@@ -94,6 +103,16 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_helper_keeps_to_the_mode() {
+        let line = "/usr/bin/sallyport --home /h --proxy p:443 proxy ssh --native -- '%r@%h:%p'";
+        assert_eq!(helper("/usr/bin/sallyport", "/h", "p:443", false), line);
+        assert_eq!(
+            helper("/usr/bin/sallyport", "/h", "p:443", true),
+            format!("env SALLYPORT_CRYPTO=fips {line}")
+        );
+    }
 
     #[test]
     fn words_survive_ssh_and_the_shell() {

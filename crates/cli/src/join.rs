@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sallyport_access::NodeName;
+use sallyport_sal::selection;
 use sallyport_server::config::{HostPort, Secret};
 use sallyport_server::openssh::{self, Applied, Given, Layout, Member, SshdError};
 use serde_json::json;
 
+use crate::crypto;
 use crate::error::{CliError, CliResult, Exit, chain};
 use crate::global::Global;
 use crate::ui::{self, Format};
@@ -70,9 +72,10 @@ pub(crate) struct Openssh {
     /// Where the membership is kept.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sallyport/openssh")]
     state: PathBuf,
-    /// The private host key; only the .pub beside it is read.
-    #[arg(long, value_name = "FILE", default_value = "/etc/ssh/ssh_host_ed25519_key")]
-    host_key: PathBuf,
+    /// The private host key; only the .pub beside it is read. Default: /etc/ssh/ssh_host_ed25519_key, in FIPS mode
+    /// /etc/ssh/ssh_host_ecdsa_key.
+    #[arg(long, value_name = "FILE")]
+    host_key: Option<PathBuf>,
     /// sshd's main configuration.
     #[arg(long, value_name = "FILE", default_value = "/etc/ssh/sshd_config")]
     sshd_config: PathBuf,
@@ -99,7 +102,7 @@ pub(crate) struct Openssh {
 pub(crate) async fn run(global: &Global, command: Join) -> CliResult {
     let Join::Openssh(args) = command;
     if args.print_timer {
-        return ui::data(timer(&args));
+        return ui::data(timer(&args, selection::global().is_fips()));
     }
     if args.watch {
         return watch(&args).await;
@@ -146,7 +149,7 @@ async fn join(global: &Global, args: &Openssh) -> CliResult {
             config: args.sshd_config.clone(),
             drop_in: args.drop_in.clone(),
             directory: args.directory.clone(),
-            host_key: args.host_key.clone(),
+            host_key: args.host_key.clone().unwrap_or_else(|| openssh::default_host_key().into()),
             reload: args.reload.clone(),
             proxy_only: args.proxy_only,
             user_only: args.user_only,
@@ -255,10 +258,12 @@ async fn watch(args: &Openssh) -> CliResult {
     }
 }
 
-/// Units that renew once an hour; what is not due costs one call.
-fn timer(args: &Openssh) -> String {
+/// Units that renew once an hour; what is not due costs one call. In FIPS mode the service is in it, too: a cluster that requires it
+/// renews nothing else.
+fn timer(args: &Openssh, fips: bool) -> String {
     let program = std::env::current_exe()
         .map_or_else(|_| "/usr/bin/sallyport".to_owned(), |path| path.display().to_string());
+    let environment = if fips { format!("Environment={}=fips\n", crypto::VARIABLE) } else { String::new() };
     format!(
         "# /etc/systemd/system/sallyport-openssh.service\n\
          [Unit]\n\
@@ -267,6 +272,7 @@ fn timer(args: &Openssh) -> String {
          Wants=network-online.target\n\n\
          [Service]\n\
          Type=oneshot\n\
+         {environment}\
          ExecStart={program} join openssh --renew --state {}\n\n\
          # /etc/systemd/system/sallyport-openssh.timer\n\
          [Unit]\n\
@@ -281,4 +287,29 @@ fn timer(args: &Openssh) -> String {
          # Then: systemctl enable --now sallyport-openssh.timer",
         args.state.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Openssh,
+    }
+
+    #[test]
+    fn the_timer_keeps_to_the_mode() {
+        let args = Command::parse_from(["openssh", "--print-timer"]).args;
+        let line = "[Service]\nType=oneshot\nEnvironment=SALLYPORT_CRYPTO=fips\nExecStart=";
+        assert!(timer(&args, true).contains(line), "{}", timer(&args, true));
+        let text = timer(&args, false);
+        assert!(
+            text.contains("[Service]\nType=oneshot\nExecStart=") && !text.contains("SALLYPORT_CRYPTO"),
+            "{text}"
+        );
+    }
 }
