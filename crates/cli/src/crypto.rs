@@ -9,42 +9,11 @@ use sallyport_sal::selection::{self, Incident, Mode, Profile, ProfileError};
 use sallyport_sal::{KeyPurpose, Policy, Primitive, Selection, Suite, needs, provider, tls, warm_up};
 use tracing::warn;
 
-use crate::command::Command;
 use crate::error::{CliError, CliResult, Exit, chain};
 use crate::global::Global;
 use crate::profile;
-use crate::sal::Sal;
 
 pub(crate) const VARIABLE: &str = "SALLYPORT_CRYPTO";
-
-/// Sets the sources of this process. It must come before anything used cryptography.
-pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
-    match command {
-        // These set up their own, or measure all there is: a bad setting must not keep anyone from a good one.
-        Command::Start(_)
-        | Command::Configure(_)
-        | Command::Lab(_)
-        | Command::Sal(Sal::Tune(_) | Sal::Speed(_)) => {
-            return Ok(());
-        }
-        _ => {}
-    }
-    // The report shows the choice of processes that stay; the quickstart is one.
-    let quick_start = !matches!(command, Command::Sal(_) | Command::Quickstart(_));
-    if let Command::Quickstart(args) = command
-        && args.wants_fips()
-    {
-        if provider::module().is_none() {
-            return Err(CliError::new(
-                "this build has no FIPS module, which the quickstart is to take all cryptography from",
-            )
-            .hint("cargo build --release --features fips  (docs/fips.md says what that needs)")
-            .exit(Exit::Usage));
-        }
-        return apply(Policy { mode: Mode::Fips, ..Policy::default() }, false);
-    }
-    configure_with(global, quick_start, dials(command))
-}
 
 /// The same for a program that is no command of this one: whether it shall start quickly, and whether it makes TLS
 /// connections at once.
@@ -58,7 +27,7 @@ pub(crate) fn configure_with(global: &Global, quick_start: bool, dials: bool) ->
     apply(policy, dials)
 }
 
-fn apply(policy: Policy, dials: bool) -> CliResult {
+pub(crate) fn apply(policy: Policy, dials: bool) -> CliResult {
     let groups = needs::default_groups(&policy.mode).to_vec();
     let chosen =
         selection::configure(policy).and_then(|chosen| tls::configure_groups(groups).map(|()| chosen));
@@ -69,34 +38,6 @@ fn apply(policy: Policy, dials: bool) -> CliResult {
         std::thread::spawn(prepare);
     }
     Ok(())
-}
-
-/// Whether a command makes a TLS connection.
-fn dials(command: &Command) -> bool {
-    match command {
-        Command::Login(_)
-        | Command::Signup(_)
-        | Command::Ls(_)
-        | Command::Ssh(_)
-        | Command::Scp(_)
-        | Command::Proxy(_)
-        | Command::Connect(_)
-        | Command::Db(_)
-        | Command::Play(_)
-        | Command::Recordings(_)
-        | Command::Sessions(_)
-        | Command::Access(_)
-        | Command::Join(_)
-        | Command::Admin(_) => true,
-        Command::Logout(_)
-        | Command::Status(_)
-        | Command::Config(_)
-        | Command::Sal(_)
-        | Command::Start(_)
-        | Command::Configure(_)
-        | Command::Lab(_)
-        | Command::Quickstart(_) => false,
-    }
 }
 
 /// What a handshake will ask for. Whatever fails here fails again, with an error, where it is needed.

@@ -40,6 +40,7 @@ mod served;
 mod sessions;
 mod signing;
 mod signup;
+mod sources;
 mod ssh;
 mod start;
 mod status;
@@ -90,7 +91,7 @@ pub fn main() -> ExitCode {
         _ => {}
     }
     logging(&cli);
-    match crypto::configure(&cli.global, &cli.command).and_then(|()| run(cli)) {
+    match sources::configure(&cli.global, &cli.command).and_then(|()| run(cli)) {
         Ok(code) => code,
         Err(error) => {
             ui::say(error.to_string());
