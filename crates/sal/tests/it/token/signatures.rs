@@ -50,14 +50,14 @@ pub(super) fn all_signatures_verify(hsm: &SoftHsm) {
 
 #[test]
 fn signatures_verify_here_and_with_openssl() {
-    alone("token::signatures_verify_here_and_with_openssl", "", all_signatures_verify);
+    alone("token::signatures::signatures_verify_here_and_with_openssl", "", all_signatures_verify);
 }
 
 /// Tokens that have no mechanisms that hash are given digests.
 #[test]
 fn signatures_verify_from_a_token_that_does_not_hash() {
     alone(
-        "token::signatures_verify_from_a_token_that_does_not_hash",
+        "token::signatures::signatures_verify_from_a_token_that_does_not_hash",
         "slots.mechanisms = -CKM_SHA256_RSA_PKCS,CKM_SHA384_RSA_PKCS,CKM_SHA512_RSA_PKCS,CKM_SHA256_RSA_PKCS_PSS,CKM_SHA384_RSA_PKCS_PSS,CKM_SHA512_RSA_PKCS_PSS",
         all_signatures_verify,
     );
@@ -66,7 +66,7 @@ fn signatures_verify_from_a_token_that_does_not_hash() {
 #[test]
 fn a_token_without_the_mechanism_says_which_it_has() {
     alone(
-        "token::a_token_without_the_mechanism_says_which_it_has",
+        "token::signatures::a_token_without_the_mechanism_says_which_it_has",
         "slots.mechanisms = CKM_RSA_PKCS_KEY_PAIR_GEN,CKM_RSA_PKCS,CKM_SHA256_RSA_PKCS,CKM_EDDSA,CKM_ECDSA,CKM_EC_KEY_PAIR_GEN",
         |hsm| {
             let custody = hsm.custody();

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 #[ignore = "a measurement, run by hand: SALLYPORT_FIGURES=/tmp/figures cargo test --release -p sallyport-sal --test token -- speed --ignored"]
 fn speed() {
-    alone("token::speed", "", |hsm| {
+    alone("token::speed::speed", "", |hsm| {
         let custody = hsm.custody();
         let mut figures = String::new();
         for algorithm in [KeyAlgorithm::EcdsaP256, KeyAlgorithm::Ed25519] {
