@@ -29,7 +29,8 @@ cargo xtask test            install what the tests need, then run them all, side
     --filter TEXT           only tests with TEXT in PACKAGE::TARGET::NAME (may be given more than once)
     --changed [REV]         only crates with files changed since REV (default HEAD), and then the crates that use them
     --measure               whole measurements instead, one after another, within 6 minutes, those first that ran longest ago
-    --within SECONDS        with --measure: another time than 6 minutes; the first one is run however long it takes
+    --within SECONDS        with --measure: another time than 6 minutes; the first one is run however long it takes, and
+                            none that may take longer than 6 minutes is
     --list                  name the tests, and run none
     --jobs N                how many run at once (default: as many as keep the processors busy)
     --record                write the durations into xtask/durations.txt
@@ -119,6 +120,14 @@ fn part(asked: &Asked, executables: &Executables) -> Result<Counts, String> {
             if asked.measure && test.rule.tier == Tier::ByHand {
                 println!("left out: {} (it takes too long; run it by its name: --filter)", test.id());
                 counts.skipped += 1;
+            }
+            // A build of its own would be begun, as the first, however long it takes: not where the run has a bound.
+            let too_long = asked.within.is_some() && test.rule.limit > Duration::from_secs(MEASURE_SECONDS);
+            if asked.measure && test.rule.tier == tier && too_long {
+                let minutes = test.rule.limit.as_secs() / 60;
+                println!("left out: {} (it may take {minutes} min; run it without --within)", test.id());
+                counts.skipped += 1;
+                return false;
             }
             let wanted = test.rule.tier == tier;
             elsewhere += usize::from(!wanted && !asked.measure);
