@@ -119,9 +119,12 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
         .output()
         .expect("run curl");
     ok(page);
-    let clients = json(&ok(cluster.admin(&["suite", "clients", "--kind", "ssh", "--format", "json"])));
+    // The node tells of its clients some time later.
     let sent_away = |client: &Value| client["refused"].as_str().is_some_and(|reason| !reason.is_empty());
-    assert!(clients["clients"].as_array().unwrap().iter().any(sent_away), "{clients:#}");
+    wait_for("the client that was sent away to be known", || {
+        let clients = json(&ok(cluster.admin(&["suite", "clients", "--kind", "ssh", "--format", "json"])));
+        clients["clients"].as_array().unwrap().iter().any(sent_away).then_some(())
+    });
 
     // And back: nobody breaks, so nobody is asked.
     ok(cluster.admin(&["suite", "set", "balanced-v1"]));

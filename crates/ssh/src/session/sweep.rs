@@ -91,9 +91,11 @@ impl<T: Clone + Send + 'static> Looks<T> {
 
     /// Looks until nobody asks.
     fn serve(&self, look: impl Fn() -> T) {
+        // Dropped last where a look fails: a session that hears of that may ask at once for another.
+        let mut asking;
         let mut failing = Failing(Some(self));
         loop {
-            let asking = {
+            asking = {
                 let mut state = self.state();
                 state.looking = !state.asking.is_empty();
                 std::mem::take(&mut state.asking)
