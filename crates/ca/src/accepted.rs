@@ -14,19 +14,25 @@ pub fn check_accepted(suite: Suite, ssh_public_key: &str, tls_spki: &[u8]) -> Re
     check(suite, ssh_public_key, tls_spki, selection::global().is_fips())
 }
 
-/// Whether a suite lets a key of a type be certified, in the mode that this process is in: under `legacy` FIPS mode does not take
-/// what `fips-v1` would not.
-#[must_use]
-pub fn accepts(suite: Suite, algorithm: KeyAlgorithm) -> bool {
-    accepts_in(suite, algorithm, selection::global().is_fips())
-}
-
+/// Whether a suite lets a key of a type be certified: under `legacy`, FIPS mode does not take what `fips-v1` would not.
 fn accepts_in(suite: Suite, algorithm: KeyAlgorithm, fips: bool) -> bool {
     suite.accepts(algorithm) && (!fips || Suite::FipsV1.accepts(algorithm))
 }
 
 fn check(suite: Suite, ssh_public_key: &str, tls_spki: &[u8], fips: bool) -> Result<(), CaError> {
     check_ssh(suite, ssh_public_key, fips)?;
+    check_tls(suite, tls_spki, fips)
+}
+
+/// [`check_accepted`] for a subject that has a key of TLS alone.
+///
+/// # Errors
+/// As there.
+pub fn check_tls_accepted(suite: Suite, tls_spki: &[u8]) -> Result<(), CaError> {
+    check_tls(suite, tls_spki, selection::global().is_fips())
+}
+
+fn check_tls(suite: Suite, tls_spki: &[u8], fips: bool) -> Result<(), CaError> {
     let algorithm = PublicKey::from_spki_der(tls_spki)
         .map_err(|error| CaError::BadPublicKey { which: "TLS", reason: error.to_string() })?
         .algorithm();

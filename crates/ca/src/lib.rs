@@ -47,7 +47,7 @@ pub mod rotation;
 pub mod spiffe;
 pub mod tls;
 
-pub use accepted::{accepts, check_accepted, check_ssh_accepted};
+pub use accepted::{check_accepted, check_ssh_accepted, check_tls_accepted};
 pub use authority::{Authority, AuthorityRecord, JwtSide, SshSide, TlsSide};
 pub use chains::{ChainCounts, Remember, chain_counts, remember_chains};
 pub use described::{Described, SignatureAlgorithm, SubjectKey};

@@ -80,8 +80,7 @@ pub(crate) fn prepare() -> Result<(), ServerError> {
 
 /// The first bytes of every library that can work here.
 fn draw(selection: &Selection) {
-    for provider in selection.providers().iter().filter(|provider| !selection.is_fips() || provider.is_fips())
-    {
+    for provider in selection.providers().iter().filter(|provider| selection.may_compute(**provider)) {
         if provider.needs().iter().all(|feature| selection.cpu().has(*feature)) {
             // One that has none says so; the self-test judges those that are used.
             let _ = provider.random(&mut [0; 32]);

@@ -1,6 +1,7 @@
 //! Counting what a drain must wait for, and what one user may have at a time.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,11 +9,45 @@ use metrics::gauge;
 use sallyport_access::{DatabaseName, UserName};
 use tokio::sync::watch;
 
+/// How many there are of each.
+#[derive(Debug)]
+struct Counts<K>(Mutex<HashMap<K, usize>>);
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash + Clone> Counts<K> {
+    /// One more, where there are not as many as there may be.
+    fn add(&self, key: &K, most: usize) -> Result<(), TooMany> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mine = counts.entry(key.clone()).or_insert(0);
+        if *mine >= most {
+            return Err(TooMany { bound: most });
+        }
+        *mine += 1;
+        Ok(())
+    }
+
+    /// One less.
+    fn take(&self, key: &K) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mine) = counts.get_mut(key) {
+            *mine = mine.saturating_sub(1);
+            if *mine == 0 {
+                counts.remove(key);
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
-    by_user: Mutex<HashMap<UserName, usize>>,
+    by_user: Counts<UserName>,
     /// Of those with databases.
-    by_database: Mutex<HashMap<(UserName, DatabaseName), usize>>,
+    by_database: Counts<(UserName, DatabaseName)>,
     open: watch::Sender<usize>,
     per_user: usize,
 }
@@ -32,19 +67,13 @@ pub(crate) struct TooMany {
 impl Sessions {
     pub(crate) fn new(per_user: usize) -> Self {
         let open = watch::channel(0).0;
-        let (by_user, by_database) = (Mutex::default(), Mutex::default());
+        let (by_user, by_database) = (Counts::default(), Counts::default());
         Self { inner: Arc::new(Inner { by_user, by_database, open, per_user }) }
     }
 
     /// Counts one more session of `user` until the guard is dropped.
     pub(crate) fn begin(&self, user: &UserName) -> Result<SessionGuard, TooMany> {
-        let mut by_user = self.inner.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine = by_user.entry(user.clone()).or_insert(0);
-        if *mine >= self.inner.per_user {
-            return Err(TooMany { bound: self.inner.per_user });
-        }
-        *mine += 1;
-        drop(by_user);
+        self.inner.by_user.add(user, self.inner.per_user)?;
         self.inner.open.send_modify(|open| *open += 1);
         gauge!("sallyport_sessions_open").increment(1);
         Ok(SessionGuard { inner: Arc::clone(&self.inner), user: user.clone() })
@@ -58,12 +87,7 @@ impl Sessions {
         most: usize,
     ) -> Result<DatabaseGuard, TooMany> {
         let key = (user.clone(), database.clone());
-        let mut by_database = self.inner.by_database.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine = by_database.entry(key.clone()).or_insert(0);
-        if *mine >= most {
-            return Err(TooMany { bound: most });
-        }
-        *mine += 1;
+        self.inner.by_database.add(&key, most)?;
         Ok(DatabaseGuard { inner: Arc::clone(&self.inner), key })
     }
 
@@ -89,14 +113,7 @@ pub(crate) struct SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let mut by_user = self.inner.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mine) = by_user.get_mut(&self.user) {
-            *mine = mine.saturating_sub(1);
-            if *mine == 0 {
-                by_user.remove(&self.user);
-            }
-        }
-        drop(by_user);
+        self.inner.by_user.take(&self.user);
         self.inner.open.send_modify(|open| *open = open.saturating_sub(1));
         gauge!("sallyport_sessions_open").decrement(1);
     }
@@ -111,13 +128,7 @@ pub(crate) struct DatabaseGuard {
 
 impl Drop for DatabaseGuard {
     fn drop(&mut self) {
-        let mut by_database = self.inner.by_database.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mine) = by_database.get_mut(&self.key) {
-            *mine = mine.saturating_sub(1);
-            if *mine == 0 {
-                by_database.remove(&self.key);
-            }
-        }
+        self.inner.by_database.take(&self.key);
     }
 }
 
@@ -137,7 +148,7 @@ mod tests {
         // Roles may say otherwise by then.
         assert!(sessions.begin_with_database(&alice, &prod, 3).is_ok());
         drop(held);
-        assert!(sessions.inner.by_database.lock().unwrap().is_empty());
+        assert!(sessions.inner.by_database.0.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! What a selection does with keys as bytes: it makes them, and asks whichever provider can tell what belongs to them.
 
-use super::{Mode, RunError, Selection};
+use super::{RunError, Selection};
 use crate::algorithm::DhGroup;
-use crate::provider::{Agreement, Fault, Secret};
+use crate::provider::{Agreement, Fault, Provider, Secret};
 use crate::{KeyAlgorithm, Primitive, PrivateKeyMaterial, SalError, selftest};
 
 impl Selection {
@@ -30,29 +30,16 @@ impl Selection {
     pub fn derive_public(&self, algorithm: KeyAlgorithm, secret: &[u8]) -> Result<Vec<u8>, SalError> {
         let primitive = Primitive::Sign(algorithm);
         let ranking = self.ranking(primitive);
-        for place in ranking.iter().filter(|place| place.obstacle.is_none()) {
-            match place.provider.derive_public(algorithm, secret) {
-                Ok(public) => {
-                    self.used_by(primitive, place.provider);
-                    return Ok(public);
-                }
-                Err(Fault::Refused(reason)) => {
-                    return Err(SalError::BadPrivateKey { reason: reason.to_owned() });
-                }
-                Err(_) => {}
-            }
-        }
-        // Nothing that may sign can tell. Whether two halves belong together is plain arithmetic, and anybody may do it
-        // but where every operation must be approved.
-        let fips = matches!(self.policy.mode, Mode::Fips);
-        for provider in &self.providers {
-            let lacks = provider.needs().iter().any(|feature| !self.cpu.has(*feature));
-            if lacks || (fips && !self.policy.admits(*provider)) {
-                continue;
-            }
+        let those_that_sign =
+            ranking.iter().filter(|place| place.obstacle.is_none()).map(|place| place.provider);
+        // Where nothing that may sign can tell: whether two halves belong together is plain arithmetic, and any other may do it.
+        let has = |provider: &&dyn Provider| provider.needs().iter().all(|feature| self.cpu.has(*feature));
+        let others =
+            self.providers.iter().copied().filter(|provider| has(provider) && self.may_compute(*provider));
+        for provider in those_that_sign.chain(others) {
             match provider.derive_public(algorithm, secret) {
                 Ok(public) => {
-                    self.used_by(primitive, *provider);
+                    self.used_by(primitive, provider);
                     return Ok(public);
                 }
                 Err(Fault::Refused(reason)) => {
@@ -87,10 +74,10 @@ impl Selection {
         private: &[u8],
         operation: impl Fn(Box<dyn Agreement>) -> Result<T, Fault>,
     ) -> Result<T, RunError> {
-        let module = || self.providers().iter().copied().find(|provider| provider.is_fips());
         match self.with_static(group, private, &operation) {
-            Err(RunError::NoSource(problem)) if matches!(self.policy().mode, Mode::Fips) => {
-                let Some(module) = module() else { return Err(RunError::NoSource(problem)) };
+            Err(RunError::NoSource(problem)) if self.is_fips() => {
+                let module = self.providers().iter().copied().find(|provider| provider.is_fips());
+                let Some(module) = module else { return Err(RunError::NoSource(problem)) };
                 self.used_by(Primitive::Agree(group), module);
                 module.load_agreement(group, private).and_then(operation).map_err(|fault| match fault {
                     Fault::Refused(reason) => RunError::Refused(reason),

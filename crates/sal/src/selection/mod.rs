@@ -338,8 +338,14 @@ impl Selection {
     /// The FIPS module that everything comes from, where the policy is that.
     #[must_use]
     pub fn fips_module(&self) -> Option<provider::Module> {
-        let fips = matches!(self.policy.mode, Mode::Fips);
-        self.providers.iter().filter(|_| fips).find_map(|provider| provider.module())
+        self.providers.iter().filter(|_| self.is_fips()).find_map(|provider| provider.module())
+    }
+
+    /// Whether anything at all may be computed by this provider. In FIPS mode none but the module computes, not as a witness of
+    /// self-tests either: it has its own.
+    #[must_use]
+    pub fn may_compute(&self, provider: &dyn Provider) -> bool {
+        !self.is_fips() || provider.is_fips()
     }
 
     /// Whether nothing but a FIPS module may serve.
@@ -408,10 +414,8 @@ impl Selection {
             let Some(at) = self.place_of(provider) else { continue };
             let Some(health) = self.health(primitive, at) else { continue };
             if health.load(Ordering::Acquire) == UNTESTED {
-                // In FIPS mode none but the module computes, not as a witness either: it has its own self-tests.
-                let witness = |other: &&dyn Provider| {
-                    other.name() != provider.name() && (!self.is_fips() || other.is_fips())
-                };
+                let witness =
+                    |other: &&dyn Provider| other.name() != provider.name() && self.may_compute(*other);
                 let mut others: Vec<_> = self.providers.iter().copied().filter(witness).collect();
                 // Nobody waits for a witness.
                 others.sort_by_key(|other| other.starts_slowly());

@@ -1,6 +1,6 @@
 //! FIPS mode: what this process is held to, and what it demands of others where `crypto.require_fips` is set.
 
-use sallyport_sal::{PublicKey, Suite, selection};
+use sallyport_sal::{Suite, selection};
 use sallyport_wire::{fips, v1};
 use tonic::{Request, Status};
 
@@ -11,19 +11,6 @@ use crate::error::ServerError;
 /// Whether this process takes cryptography from the FIPS module only.
 pub(crate) fn in_fips_mode() -> bool {
     selection::global().is_fips()
-}
-
-/// Whether the suite accepts the key of a subject that has one of TLS alone: a SubjectPublicKeyInfo (DER).
-pub(super) fn takes_tls(suite: Suite, spki: &[u8]) -> Result<(), Status> {
-    let refused = |reason: String| {
-        Status::invalid_argument(format!("the TLS public key cannot be certified: {reason}"))
-    };
-    let algorithm = PublicKey::from_spki_der(spki).map_err(|error| refused(error.to_string()))?.algorithm();
-    if sallyport_ca::accepts(suite, algorithm) {
-        return Ok(());
-    }
-    let mode = if in_fips_mode() && suite != Suite::FipsV1 { " in FIPS mode" } else { "" };
-    Err(refused(format!("the cluster's suite {suite}{mode} does not accept {}", algorithm.name())))
 }
 
 /// In FIPS mode only some suites start: the others have keys that are not for it.

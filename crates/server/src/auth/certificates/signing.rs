@@ -4,9 +4,9 @@ use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
 use sallyport_ca::{
     Authority as CertAuthority, CaError, CaKind, CertificateKind, DatabaseServerRequest, Issued,
-    OpensshHostRequest, SpiffeId, TokenSubject, check_accepted, check_ssh_accepted, issue_database_client,
-    issue_database_server, issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host, issue_openssh_user,
-    issue_svid, issue_user, name_covers,
+    OpensshHostRequest, SpiffeId, TokenSubject, check_accepted, check_ssh_accepted, check_tls_accepted,
+    issue_database_client, issue_database_server, issue_jwt, issue_jwt_svid, issue_oidc, issue_openssh_host,
+    issue_openssh_user, issue_svid, issue_user, name_covers,
 };
 use sallyport_sal::Suite;
 use sallyport_wire::{convert, v1};
@@ -16,7 +16,6 @@ use tonic::Status;
 use super::info;
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
-use crate::auth::fips::takes_tls;
 use crate::auth::host_role_name;
 use crate::auth::hosts::{shown, storage};
 use crate::auth::issued::{CertificateRecord, with_certificates};
@@ -42,7 +41,7 @@ fn takes(kind: CertificateKind, suite: Suite, asked: &v1::SignCertificateRequest
         CertificateKind::User => check_accepted(suite, line, spki),
         CertificateKind::OpensshUser | CertificateKind::OpensshHost => check_ssh_accepted(suite, line),
         CertificateKind::DatabaseServer | CertificateKind::AgentToDatabase | CertificateKind::Svid => {
-            return takes_tls(suite, spki);
+            check_tls_accepted(suite, spki)
         }
         // Tokens have no key of their subject; others are not made by hand.
         _ => Ok(()),

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sallyport_access::{Database, DatabaseName, DatabaseUserMode, HostId, Identity, NodeName, Principal};
 use sallyport_audit::Code;
-use sallyport_ca::{CaKind, CertificateKind, MIN_TTL, Trust, issue_database_client};
+use sallyport_ca::{CaKind, CertificateKind, MIN_TTL, Trust, check_tls_accepted, issue_database_client};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -16,7 +16,6 @@ use super::holders::{Holder, Holding};
 use super::opened::{Opened, Told, Use};
 use crate::auth::Inner;
 use crate::auth::caller::Caller;
-use crate::auth::fips::takes_tls;
 use crate::auth::hosts::shown;
 use crate::auth::issued::with_certificates;
 use crate::auth::refusals::Who;
@@ -225,7 +224,8 @@ impl Inner {
             )));
         }
         let subject = admin.unwrap_or(&request.db_user);
-        takes_tls(authorities.suite(), &request.tls_public_key)?;
+        check_tls_accepted(authorities.suite(), &request.tls_public_key)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let longest = self.config.lifetimes.bounds(CertificateKind::AgentToDatabase).max;
         let ttl = longest.min(user.until + CLOSING - now).max(MIN_TTL);
         let signer = authorities.signer(CaKind::DbClient)?;
