@@ -156,6 +156,10 @@ pub trait Credentials: Send + Sync {
     /// for a database without TLS.
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError>;
 
+    /// The TLS configuration that is held for this already, where the server takes it still; nobody is asked. It is for ending what a
+    /// session has left there, also where its user is given nothing any more: no session begins by it.
+    fn held(&self, wanted: &Wanted) -> Option<Arc<ClientConfig>>;
+
     /// Makes sure that a session which goes on can be logged in for once more, for as long as its user may: whoever implements this
     /// renews a certificate that ends soon. What fails is tried again by the next time.
     async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError>;

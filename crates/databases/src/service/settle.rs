@@ -124,8 +124,12 @@ impl Backend<'_> {
         let name = wanted.db_name();
         let mut own = Admin::log_in(self.shared, wanted, tls.clone(), name).await;
         if own.is_err() {
-            // The certificate of the session's beginning may have ended.
-            own = match connect::tls_for(self.shared, wanted).await {
+            // The certificate of the session's beginning may have ended, and the user be given none any more.
+            let anew = match self.shared.settings.credentials.held(wanted) {
+                Some(held) => Ok(Some(held)),
+                None => connect::tls_for(self.shared, wanted).await,
+            };
+            own = match anew {
                 Ok(tls) => Admin::log_in(self.shared, wanted, tls, name).await,
                 Err(error) => Err(error),
             };

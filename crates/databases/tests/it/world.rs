@@ -94,6 +94,8 @@ pub(crate) struct Cluster {
     pub(crate) entered: Mutex<Vec<SessionMetadata>>,
     /// How those came for whom a permit was asked.
     pub(crate) permitted: Mutex<Vec<Came>>,
+    /// For whom it was asked what is held.
+    pub(crate) held: Mutex<Vec<String>>,
     /// Whose credentials were looked after.
     pub(crate) renewed: Mutex<Vec<String>>,
     /// Whose password was asked for, in which database.
@@ -159,6 +161,11 @@ impl Credentials for Cluster {
         let config = Arc::new(config);
         self.configs.lock().unwrap().insert(key, Arc::clone(&config));
         Ok(config)
+    }
+
+    fn held(&self, wanted: &Wanted) -> Option<Arc<ClientConfig>> {
+        self.held.lock().unwrap().push(wanted.user().to_owned());
+        None
     }
 
     async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
@@ -232,6 +239,7 @@ impl World {
             configs: Mutex::default(),
             passwords: Mutex::default(),
             entered: Mutex::default(),
+            held: Mutex::default(),
             renewed: Mutex::default(),
             permitted: Mutex::default(),
             asked: Mutex::default(),

@@ -102,6 +102,10 @@ async fn a_process_that_cannot_be_ended_is_told_of_and_stays_a_session() {
     let process = world.postgres.sql("select pid from pg_stat_activity where usename = 'app'");
     assert_eq!(left.fields["process"].to_string(), process);
     assert_eq!(world.service.sessions(), 1);
+    assert!(
+        world.cluster.held.lock().unwrap().iter().any(|user| user == "app"),
+        "what is held is tried, too"
+    );
     // It is tried again and again.
     world.postgres.sql("alter role app login");
     world.quiet().await;

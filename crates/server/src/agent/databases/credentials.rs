@@ -361,19 +361,21 @@ impl Credentials for AgentCredentials {
         let (key, now) = (Key::of(wanted), OffsetDateTime::now_utc());
         let (slot, before) = self.slot(&key, now);
         let trust = Arc::clone(&slot.trust);
-        let made = slot.made.get_or_try_init(|| self.make(wanted, &trust, false)).await;
-        match (made, before) {
+        match (slot.made.get_or_try_init(|| self.make(wanted, &trust, false)).await, before) {
             (Ok(held), _) => Ok(Arc::clone(&held.config)),
-            // Of another trust by now, or near its end: servers may take it still.
-            (Err(error), Some(before)) => match before.good(now) {
-                Some(config) => {
+            (Err(error), before) => {
+                // It is near its end or of another trust by now, and ends what sessions have left all the same.
+                if let Some(before) = before.filter(|before| before.good(now).is_some()) {
                     self.put_back(&key, &slot, before);
-                    Ok(config)
                 }
-                None => Err(error),
-            },
-            (Err(error), None) => Err(error),
+                Err(error)
+            }
         }
+    }
+
+    fn held(&self, wanted: &Wanted) -> Option<Arc<ClientConfig>> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.get(&Key::of(wanted))?.good(OffsetDateTime::now_utc())
     }
 
     async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError> {
