@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use crate::support;
-use crate::support::member::{Joining, opened};
+use crate::support::member::{Joining, Member, opened};
 use crate::support::{Cluster, User};
 use sallyport_ca::keys::TlsKey;
 use sallyport_sal::Suite;
@@ -205,47 +205,78 @@ async fn access_is_explained() {
     assert_eq!(refused.code(), Code::PermissionDenied);
 }
 
+/// A cluster with the database `dev`, two agents, and a proxy that opens sessions to the first.
+struct Agents {
+    cluster: Cluster,
+    gate: Member,
+    agent: Member,
+    one: Channel,
+    two: Channel,
+    key: TlsKey,
+}
+
+impl Agents {
+    /// `via` names the agents that serve the database.
+    async fn new(via: &str) -> Self {
+        let cluster = Cluster::without_node().await;
+        let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
+        let agent = Joining::new("node", "db-1").join(&cluster).await.unwrap();
+        let (one, two) = (agent.channel.clone(), self::agent(&cluster, "db-2").await);
+        for agent in [&one, &two] {
+            beat(agent, &[], &[]).await;
+        }
+        let spec = format!(", via: {via}, admin_user: maker");
+        create(&cluster, yaml("dev", ", labels: {env: dev}", &spec)).await.unwrap();
+        Self { cluster, gate, agent, one, two, key: TlsKey::generate(Suite::BalancedV1).unwrap() }
+    }
+
+    /// What an agent asks for the session of a user, which nothing says was opened.
+    fn ask(&self, of: &User, db_user: &str) -> v1::CertifyDatabaseUserRequest {
+        let leaf = CertificateDer::from_pem_slice(of.tls_chain.as_bytes()).unwrap().to_vec();
+        v1::CertifyDatabaseUserRequest {
+            database: "dev".to_owned(),
+            db_user: db_user.to_owned(),
+            db_name: "app".to_owned(),
+            user_certificate: leaf.into(),
+            tls_public_key: self.key.spki_der().to_vec().into(),
+            ..Default::default()
+        }
+    }
+
+    /// The same, opened to the first agent.
+    fn opened(&self, request: v1::CertifyDatabaseUserRequest) -> v1::CertifyDatabaseUserRequest {
+        opened(&self.gate, &self.agent.id, request)
+    }
+}
+
+async fn certify(
+    agent: &Channel,
+    request: v1::CertifyDatabaseUserRequest,
+) -> Result<v1::CertifyDatabaseUserResponse, tonic::Status> {
+    let answer = DatabasesClient::new(agent.clone()).certify_database_user(request).await;
+    answer.map(tonic::Response::into_inner)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
-    let cluster = Cluster::without_node().await;
-    let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
-    let agent = Joining::new("node", "db-1").join(&cluster).await.unwrap();
-    let (one, two) = (agent.channel.clone(), self::agent(&cluster, "db-2").await);
-    for agent in [&one, &two] {
-        beat(agent, &[], &[]).await;
-    }
-    create(&cluster, yaml("dev", ", labels: {env: dev}", ", via: db-1, admin_user: maker")).await.unwrap();
+    let agents = Agents::new("db-1").await;
+    let Agents { cluster, one, two, .. } = &agents;
     let alice = user(
-        &cluster,
+        cluster,
         "alice",
         "{allow: {db_labels: {env: dev}, db_names: [app], db_users: [reader]}, options: {create_db_user_mode: keep}}",
     )
     .await;
-    let leaf = CertificateDer::from_pem_slice(alice.tls_chain.as_bytes()).unwrap().to_vec();
-    let key = TlsKey::generate(Suite::BalancedV1).unwrap();
     let ask = |db_user: &str, provisioning: bool| {
-        let request = v1::CertifyDatabaseUserRequest {
-            database: "dev".to_owned(),
-            db_user: db_user.to_owned(),
-            db_name: "app".to_owned(),
-            user_certificate: leaf.clone().into(),
-            tls_public_key: key.spki_der().to_vec().into(),
-            provisioning,
-            ..Default::default()
-        };
-        opened(&gate, &agent.id, request)
+        agents.opened(v1::CertifyDatabaseUserRequest { provisioning, ..agents.ask(&alice, db_user) })
     };
-    let certify = async |channel: &Channel, request: v1::CertifyDatabaseUserRequest| {
-        let answer = DatabasesClient::new(channel.clone()).certify_database_user(request).await;
-        answer.map(tonic::Response::into_inner)
-    };
-    let made = certify(&one, ask("reader", false)).await.unwrap();
+    let made = certify(one, ask("reader", false)).await.unwrap();
     assert!(made.tls_certificate_pem.starts_with("-----BEGIN CERTIFICATE-----"));
     let until = sallyport_wire::convert::time_from_proto(made.valid_until.as_ref().unwrap()).unwrap();
     let left = until - time::OffsetDateTime::now_utc();
     assert!(left <= time::Duration::hours(1) && left > time::Duration::minutes(50), "{left}");
-    certify(&one, ask("alice", true)).await.unwrap();
-    let issued: Vec<_> = codes(&cluster, "SP1100I").await;
+    certify(one, ask("alice", true)).await.unwrap();
+    let issued: Vec<_> = codes(cluster, "SP1100I").await;
     let on_record = |login: &str| {
         issued.iter().any(|event| {
             event["user"] == "alice"
@@ -261,37 +292,37 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
         assert!(refused.message().contains(part), "{part}: {refused:?}");
     };
-    denied(&two, ask("reader", false), "db-2 does not serve the database dev").await;
-    denied(&one, ask("postgres", false), "no role allows it").await;
-    denied(&one, ask("maker", false), "no role allows it").await;
-    denied(&one, ask("reader", true), "no user is made").await;
+    denied(two, ask("reader", false), "db-2 does not serve the database dev").await;
+    denied(one, ask("postgres", false), "no role allows it").await;
+    denied(one, ask("maker", false), "no role allows it").await;
+    denied(one, ask("reader", true), "no user is made").await;
     let unknown = v1::CertifyDatabaseUserRequest { database: "other".to_owned(), ..ask("reader", false) };
-    denied(&one, unknown, "does not serve").await;
+    denied(one, unknown, "does not serve").await;
     let nobody =
         v1::CertifyDatabaseUserRequest { user_certificate: vec![1, 2, 3].into(), ..ask("reader", false) };
-    denied(&one, nobody, "the user's certificate").await;
+    denied(one, nobody, "the user's certificate").await;
     let wrong = v1::CertifyDatabaseUserRequest { tls_public_key: vec![1].into(), ..ask("reader", false) };
-    assert_eq!(certify(&one, wrong).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(certify(one, wrong).await.unwrap_err().code(), Code::InvalidArgument);
     denied(&alice.authority().await, ask("reader", false), "this is for hosts").await;
 
     let lock =
         "kind: lock\nversion: v1\nmetadata: {name: closed}\nspec: {target: {db: dev}, message: moving}\n";
-    create(&cluster, lock.to_owned()).await.unwrap();
-    denied(&one, ask("reader", false), "moving").await;
+    create(cluster, lock.to_owned()).await.unwrap();
+    denied(one, ask("reader", false), "moving").await;
     // What an agent was let make it may close: the user of somebody who is locked out stays open otherwise.
-    let closing = certify(&one, ask("alice", true)).await.unwrap();
+    let closing = certify(one, ask("alice", true)).await.unwrap();
     let until = sallyport_wire::convert::time_from_proto(closing.valid_until.as_ref().unwrap()).unwrap();
     assert!(until - time::OffsetDateTime::now_utc() <= time::Duration::minutes(5));
-    denied(&one, ask("alice", false), "moving").await;
-    denied(&one, ask("reader", true), "moving").await;
-    denied(&two, ask("alice", true), "does not serve").await;
-    remove(&cluster, "lock", "closed").await.unwrap();
-    certify(&one, ask("reader", false)).await.unwrap();
+    denied(one, ask("alice", false), "moving").await;
+    denied(one, ask("reader", true), "moving").await;
+    denied(two, ask("alice", true), "does not serve").await;
+    remove(cluster, "lock", "closed").await.unwrap();
+    certify(one, ask("reader", false)).await.unwrap();
 
     // No second node has the name that the document means.
-    let twin = Joining::new("node", "db-1").join(&cluster).await.err().unwrap();
+    let twin = Joining::new("node", "db-1").join(cluster).await.err().unwrap();
     assert_eq!(twin.code(), Code::AlreadyExists, "{twin:?}");
-    let refused = codes(&cluster, "SP3001W").await;
+    let refused = codes(cluster, "SP3001W").await;
     let told = refused.iter().filter(|e| e["fields"]["method"] == "Databases.CertifyDatabaseUser").count();
     assert!(told >= 9, "{told}");
 }
@@ -299,37 +330,15 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
 /// What an agent was given it may renew, for as long as the user may come and it was opened by whom it may be, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_renews_what_it_holds_and_nothing_else() {
-    let cluster = Cluster::without_node().await;
-    let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
-    let agent = Joining::new("node", "db-1").join(&cluster).await.unwrap();
-    let (one, two) = (agent.channel.clone(), self::agent(&cluster, "db-2").await);
-    for agent in [&one, &two] {
-        beat(agent, &[], &[]).await;
-    }
-    create(&cluster, yaml("dev", ", labels: {env: dev}", ", via: [db-1, db-2], admin_user: maker"))
-        .await
-        .unwrap();
+    let agents = Agents::new("[db-1, db-2]").await;
+    let Agents { cluster, gate, one, two, .. } = &agents;
     let rules = "{allow: {db_labels: {env: dev}, db_names: [app], db_users: [reader, writer]}";
     let (alice, bob) = (
-        user(&cluster, "alice", &format!("{rules}}}")).await,
-        user(&cluster, "bob", &format!("{rules}}}")).await,
+        user(cluster, "alice", &format!("{rules}}}")).await,
+        user(cluster, "bob", &format!("{rules}}}")).await,
     );
-    let leaf = |of: &User| CertificateDer::from_pem_slice(of.tls_chain.as_bytes()).unwrap().to_vec();
-    let key = TlsKey::generate(Suite::BalancedV1).unwrap();
-    let ask = |of: &User, db_user: &str| v1::CertifyDatabaseUserRequest {
-        database: "dev".to_owned(),
-        db_user: db_user.to_owned(),
-        db_name: "app".to_owned(),
-        user_certificate: leaf(of).into(),
-        tls_public_key: key.spki_der().to_vec().into(),
-        ..Default::default()
-    };
     let renewal =
-        |of: &User, db_user: &str| v1::CertifyDatabaseUserRequest { renews: true, ..ask(of, db_user) };
-    let certify = async |channel: &Channel, request: v1::CertifyDatabaseUserRequest| {
-        let answer = DatabasesClient::new(channel.clone()).certify_database_user(request).await;
-        answer.map(tonic::Response::into_inner)
-    };
+        |of: &User, db_user: &str| v1::CertifyDatabaseUserRequest { renews: true, ..agents.ask(of, db_user) };
     let denied = async |channel: &Channel, request, code: Code, part: &str| {
         let refused = certify(channel, request).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused:?}");
@@ -338,26 +347,26 @@ async fn an_agent_renews_what_it_holds_and_nothing_else() {
     let nothing = async |channel: &Channel, request| {
         denied(channel, request, Code::PermissionDenied, "that it could renew").await;
     };
-    nothing(&one, renewal(&alice, "reader")).await;
-    certify(&one, opened(&gate, &agent.id, ask(&alice, "reader"))).await.unwrap();
-    certify(&one, renewal(&alice, "reader")).await.unwrap();
-    assert!(codes(&cluster, "SP1100I").await.iter().any(|event| event["fields"]["renews"] == true));
+    nothing(one, renewal(&alice, "reader")).await;
+    certify(one, agents.opened(agents.ask(&alice, "reader"))).await.unwrap();
+    certify(one, renewal(&alice, "reader")).await.unwrap();
+    assert!(codes(cluster, "SP1100I").await.iter().any(|event| event["fields"]["renews"] == true));
     // Neither another agent that serves the database, nor for another login, nor as another user there, nor as who makes users.
-    nothing(&two, renewal(&alice, "reader")).await;
-    nothing(&one, renewal(&bob, "reader")).await;
-    nothing(&one, renewal(&alice, "writer")).await;
+    nothing(two, renewal(&alice, "reader")).await;
+    nothing(one, renewal(&bob, "reader")).await;
+    nothing(one, renewal(&alice, "writer")).await;
     let maker = v1::CertifyDatabaseUserRequest { provisioning: true, ..renewal(&alice, "reader") };
-    denied(&one, maker, Code::InvalidArgument, "is not renewed").await;
+    denied(one, maker, Code::InvalidArgument, "is not renewed").await;
     // A lock on the user, on the database, and on the proxy that opened the session; roles that want it end to end since.
     for target in ["{user: alice}", "{db: dev}", &format!("{{node: {}}}", gate.id)] {
         let lock = format!(
             "kind: lock\nversion: v1\nmetadata: {{name: closed}}\nspec: {{target: {target}, message: moving}}\n"
         );
-        create(&cluster, lock).await.unwrap();
-        denied(&one, renewal(&alice, "reader"), Code::PermissionDenied, "moving").await;
-        remove(&cluster, "lock", "closed").await.unwrap();
+        create(cluster, lock).await.unwrap();
+        denied(one, renewal(&alice, "reader"), Code::PermissionDenied, "moving").await;
+        remove(cluster, "lock", "closed").await.unwrap();
     }
-    certify(&one, renewal(&alice, "reader")).await.unwrap();
-    certify(&one, renewal(&alice, "reader")).await.unwrap();
-    denied(&one, renewal(&alice, "reader"), Code::ResourceExhausted, "often enough").await;
+    certify(one, renewal(&alice, "reader")).await.unwrap();
+    certify(one, renewal(&alice, "reader")).await.unwrap();
+    denied(one, renewal(&alice, "reader"), Code::ResourceExhausted, "often enough").await;
 }

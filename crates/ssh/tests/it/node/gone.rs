@@ -18,8 +18,12 @@ use crate::world::{PATIENCE, World, alive, started, until};
 const LOCK: &str =
     "{kind: lock, version: v1, metadata: {name: l}, spec: {target: {user: alice}, message: enough}}";
 
-/// A client that types nothing and takes nothing, since a lock has cut it off.
-struct CutOff;
+/// A client that types nothing and takes nothing, since a lock has cut it off; or one that has gone, of which it is known only when a
+/// file is there why.
+#[derive(Default)]
+struct CutOff {
+    known_by: Option<std::path::PathBuf>,
+}
 
 #[async_trait]
 impl Input for CutOff {
@@ -41,7 +45,9 @@ impl Output for CutOff {
         Err(Gone)
     }
     async fn cut_off(&self) -> Option<String> {
-        Some("enough".to_owned())
+        let Some(file) = &self.known_by else { return Some("enough".to_owned()) };
+        until("the end of what writes", || file.exists().then_some(())).await;
+        None
     }
 }
 
@@ -102,32 +108,18 @@ async fn output_that_a_lock_has_cut_off_ends_what_runs() {
     let request = exec(format!("(sleep 0.2; echo said) & {}", stubborn(&file)));
     let running = session::start(&request, &Ready::new(helper())).unwrap();
     let ends = Ends::default();
-    let ended = session::run(running, CutOff, Arc::new(CutOff), Arc::new(CutOff), &ends).await;
+    let ended = session::run(
+        running,
+        CutOff::default(),
+        Arc::new(CutOff::default()),
+        Arc::new(CutOff::default()),
+        &ends,
+    )
+    .await;
     assert_eq!(ended.cut.as_deref(), Some("enough"));
     let number = number(&file).await;
     ends.over().await;
     assert!(!alive(number));
-}
-
-/// A client that has gone, of which it is known only when that file is there why.
-struct Asks(std::path::PathBuf);
-
-#[async_trait]
-impl Output for Asks {
-    async fn data(&self, _: Channel, _: Bytes) -> Result<(), Gone> {
-        Err(Gone)
-    }
-    fn consumed(&self, _: usize) {}
-    async fn exited(&self, _: &Exit) -> Result<(), Gone> {
-        Err(Gone)
-    }
-    async fn finished(&self) -> Result<(), Gone> {
-        Err(Gone)
-    }
-    async fn cut_off(&self) -> Option<String> {
-        until("the end of what writes", || self.0.exists().then_some(())).await;
-        None
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +130,14 @@ async fn what_writes_on_finds_nobody_while_it_is_asked_why_the_client_has_gone()
     let line = format!("trap '' HUP PIPE; cat /dev/zero 2>/dev/null; echo > {}", file.display());
     let running = session::start(&exec(line), &Ready::new(helper())).unwrap();
     let ends = Ends::default();
-    let ended = session::run(running, CutOff, Arc::new(Asks(file)), Arc::new(CutOff), &ends).await;
+    let ended = session::run(
+        running,
+        CutOff::default(),
+        Arc::new(CutOff { known_by: Some(file) }),
+        Arc::new(CutOff::default()),
+        &ends,
+    )
+    .await;
     assert_eq!((ended.exit, ended.cut), (None, None));
     ends.over().await;
 }
