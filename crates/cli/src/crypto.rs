@@ -15,8 +15,8 @@ use crate::profile;
 
 pub(crate) const VARIABLE: &str = "SALLYPORT_CRYPTO";
 
-/// The same for a program that is no command of this one: whether it shall start quickly, and whether it makes TLS
-/// connections at once.
+/// Sets the sources of this process, by the person's setting: whether it shall start quickly, and whether it makes TLS connections at
+/// once. It must come before anything used cryptography.
 pub(crate) fn configure_with(global: &Global, quick_start: bool, dials: bool) -> CliResult {
     let setting = std::env::var_os(VARIABLE);
     let setting = setting.as_ref().map(|text| text.to_string_lossy());
@@ -27,6 +27,7 @@ pub(crate) fn configure_with(global: &Global, quick_start: bool, dials: bool) ->
     apply(policy, dials)
 }
 
+/// Sets the sources of this process by a policy, as [`configure_with`] does.
 pub(crate) fn apply(policy: Policy, dials: bool) -> CliResult {
     let groups = needs::default_groups(&policy.mode).to_vec();
     let chosen =

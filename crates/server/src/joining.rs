@@ -62,13 +62,14 @@ pub(crate) fn saying<T>(message: T) -> tonic::Request<T> {
     sallyport_wire::fips::saying(message, selection::global().is_fips())
 }
 
+/// Whether a host that may require FIPS mode takes certificates from an authority that says this of itself with them.
+fn takes(issued: &v1::HostCertificates, require_fips: bool) -> bool {
+    !require_fips || issued.trust.as_ref().is_some_and(|trust| trust.fips)
+}
+
 impl Membership {
     fn what(&self) -> &'static str {
         role_name(self.role)
-    }
-
-    fn takes(&self, issued: &v1::HostCertificates) -> bool {
-        !self.require_fips || issued.trust.as_ref().is_some_and(|trust| trust.fips)
     }
 
     /// Whether this host may be a member where the authority says this of itself; `own` is whether this process is in FIPS mode.
@@ -420,7 +421,7 @@ async fn with_token(
         Ok(Err(status)) => return Err(ServerError::of_join(what, address, &status)),
         Err(_) => return Err(ServerError::unanswered_join(what, address, CALL_TIMEOUT)),
     };
-    if !membership.takes(&issued) {
+    if !takes(&issued, membership.require_fips) {
         return Err(ServerError::Join { what, problem: NOT_FIPS.to_owned(), fix: FIPS_FIX.to_owned() });
     }
     keys.certified(issued, &membership.cluster, OffsetDateTime::now_utc())
@@ -488,7 +489,7 @@ impl Renewal {
                 certificates("cannot renew the host certificates", status.message().to_owned())
             })?
             .into_inner();
-        if self.require_fips && !issued.trust.as_ref().is_some_and(|trust| trust.fips) {
+        if !takes(&issued, self.require_fips) {
             return Err(certificates(
                 "cannot renew the host certificates",
                 format!("{NOT_FIPS}; {FIPS_FIX}"),

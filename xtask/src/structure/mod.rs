@@ -34,8 +34,7 @@ pub(crate) fn check(problems: &mut Vec<String>) -> Result<String, String> {
     let mut files = 0;
     let mut circles = 0;
     for name in crates()? {
-        let found = circles::of(&imports::read(&Path::new("crates").join(&name).join("src"))?);
-        let in_them: usize = found.iter().map(|circle| circle.files.len()).sum();
+        let (found, in_them) = circles_of(&name)?;
         let may = stands.circles.get(&name).copied().unwrap_or(0);
         files += in_them;
         circles += found.len();
@@ -75,8 +74,7 @@ pub(crate) fn check(problems: &mut Vec<String>) -> Result<String, String> {
 /// Says which circles there are, and what ties each.
 pub(crate) fn show() -> Result<(), String> {
     for name in crates()? {
-        let found = circles::of(&imports::read(&Path::new("crates").join(&name).join("src"))?);
-        let in_them: usize = found.iter().map(|circle| circle.files.len()).sum();
+        let (found, in_them) = circles_of(&name)?;
         if in_them > 0 {
             println!("circles {name} {in_them}");
         }
@@ -88,6 +86,13 @@ pub(crate) fn show() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The circles of a crate, and how many files are in them.
+fn circles_of(name: &str) -> Result<(Vec<Circle>, usize), String> {
+    let found = circles::of(&imports::read(&Path::new("crates").join(name).join("src"))?);
+    let files = found.iter().map(|circle| circle.files.len()).sum();
+    Ok((found, files))
 }
 
 fn crates() -> Result<Vec<String>, String> {

@@ -104,7 +104,7 @@ async fn first(client: &mut (impl AsyncRead + AsyncWrite + Unpin), pins: &Pins) 
 /// The startup with what it is to have.
 fn pinned(mut startup: Startup, pins: &Pins) -> Result<Startup, Refusal> {
     if startup.wants_replication() {
-        // pg_basebackup says a name of its own, which nobody has in a role.
+        // pg_basebackup says a name of its own, which no role has.
         return Err(Refusal::replication());
     }
     // libpq says the user's name where its user has said none. Where one name alone is served that is no other name; where

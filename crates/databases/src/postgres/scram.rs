@@ -16,7 +16,7 @@ pub const MECHANISM: &str = "SCRAM-SHA-256";
 /// The name of the mechanism that binds the login to its TLS connection.
 pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
 /// Fewest rounds that a server may ask for (RFC 7677 §4). The proof goes to a server that has not proven itself yet: with fewer
-/// rounds one that is not the right one tries passwords against it so much faster.
+/// rounds an impostor tries passwords against it so much faster.
 const FEWEST_ROUNDS: u32 = 4096;
 /// Most rounds that a server may ask for: about a second of work.
 const MOST_ROUNDS: u32 = 1_000_000;

@@ -4,7 +4,7 @@ use super::*;
 
 /// Signatures a second, by the token and from memory; written to the file that `SALLYPORT_FIGURES` names.
 #[test]
-#[ignore = "a measurement, run by hand: SALLYPORT_FIGURES=/tmp/figures cargo test --release -p sallyport-sal --test token -- speed --ignored"]
+#[ignore = "a measurement, run by hand: SALLYPORT_FIGURES=/tmp/figures cargo test --release -p sallyport-sal --test it -- token::speed --ignored"]
 fn speed() {
     alone("token::speed::speed", "", |hsm| {
         let custody = hsm.custody();
