@@ -47,6 +47,7 @@ mod ssh_host_key;
 mod ssh_offer;
 mod ssh_pipelined;
 mod ssh_server;
+mod stream_header;
 mod tls_answer;
 mod trace_context;
 mod tunnel_frame;
@@ -89,6 +90,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("ssh_offer", ssh_offer::run),
     ("ssh_pipelined", ssh_pipelined::run),
     ("ssh_server", ssh_server::run),
+    ("stream_header", stream_header::run),
     ("tls_answer", tls_answer::run),
     ("trace_context", trace_context::run),
     ("tunnel_frame", tunnel_frame::run),

@@ -376,6 +376,19 @@ fn ssh_pipelined_holds() {
 }
 
 #[test]
+fn stream_header_holds() {
+    replay(
+        "stream_header",
+        &[
+            br#"{"kind":"ssh","client_addr":"192.0.2.1:7","user":"alice","ssh_alone":true}"#,
+            br#"{"kind":"openssh","client_addr":"[::1]:7","user":"alice","server":{"node":"01a1fcd0-285f-75c5-bfa8-264bbd1d2bdd","login":"deploy","proof":{"ssh":"ssh-ed25519-cert-v01@openssh.com AAAA"}}}"#,
+            br#"{"kind":"postgres","client_addr":"192.0.2.1:7","user":"alice","postgres":{"database":"orders","proof":{"tls":"MIIB"},"opened":"AAEC","cancel":"0000000711223344","end_to_end":true}}"#,
+            br#"{"version":2,"kind":"telnet","user":"alice"}"#,
+        ],
+    );
+}
+
+#[test]
 fn tls_answer_holds() {
     replay(
         "tls_answer",

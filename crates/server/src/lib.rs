@@ -38,6 +38,7 @@ mod spool;
 mod tasks;
 mod telemetry;
 mod tls_settings;
+mod user_certificate;
 mod view;
 mod watching;
 mod workers;

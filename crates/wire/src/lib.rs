@@ -10,6 +10,7 @@ pub mod detect;
 pub mod fips;
 mod invite_link;
 pub mod relay;
+pub mod stream_header;
 mod tls_bytes;
 pub mod tls_probe;
 pub mod trace_context;

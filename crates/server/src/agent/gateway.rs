@@ -10,14 +10,16 @@ use std::sync::Arc;
 use sallyport_access::{HostId, NodeKind, NodeName};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ssh::BoxedStream;
+use sallyport_wire::stream_header::ServerTarget;
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::io::copy_bidirectional_with_sizes;
 use tracing::{debug, info};
 
-use crate::proxy::dial::{ServerHeader, permit};
+use crate::proxy::dial::permit;
 use crate::proxy::watcher::{Watched, Watcher};
 use crate::reach::reach;
+use crate::user_certificate;
 use crate::view::ClusterView;
 
 /// Bytes on their way, in each direction.
@@ -34,7 +36,7 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Serves one stream to its end.
-    pub(crate) async fn serve(self, asked: ServerHeader, stream: tunnel::Stream, client: SocketAddr) {
+    pub(crate) async fn serve(self, asked: ServerTarget, stream: tunnel::Stream, client: SocketAddr) {
         let now = OffsetDateTime::now_utc();
         let (server, watcher) = match self.open(&asked, client, now).await {
             Ok(opened) => opened,
@@ -48,7 +50,7 @@ impl Gateway {
 
     async fn open(
         &self,
-        asked: &ServerHeader,
+        asked: &ServerTarget,
         client: SocketAddr,
         now: OffsetDateTime,
     ) -> Result<(BoxedStream, Watcher), String> {
@@ -67,10 +69,12 @@ impl Gateway {
             self.sink.emit(event(&asked.node.to_string()).message(&message));
             return Err(message);
         };
-        let identity = asked.proof.identify(&self.view.trust(), now).map_err(|reason| {
-            self.sink.emit(event(node.name.as_str()).message(format!("the user's certificate: {reason}")));
-            format!("the agent of {own} does not accept the user's certificate: {reason}")
-        })?;
+        let identity =
+            user_certificate::identify(&asked.proof, &self.view.trust(), now).map_err(|reason| {
+                self.sink
+                    .emit(event(node.name.as_str()).message(format!("the user's certificate: {reason}")));
+                format!("the agent of {own} does not accept the user's certificate: {reason}")
+            })?;
         let _permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
             let (public, internal) = match &refusal {
                 Some(refusal) => (refusal.public_message(), refusal.to_string()),

@@ -11,6 +11,7 @@ use sallyport_access::HostRole;
 use sallyport_ssh::client::PHASE;
 use sallyport_telemetry::Trust;
 use sallyport_wire::carrier::{self, Winner};
+use sallyport_wire::stream_header::{Carries, StreamHeader};
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel::{self, Handle, Tunnel, TunnelError};
 use sallyport_wire::{READ_AHEAD_BYTES, alpn};
@@ -26,12 +27,12 @@ use tracing::{Instrument, Span, debug, info, info_span, warn};
 use super::databases::AgentDatabases;
 use super::gateway::Gateway;
 use super::proxies::Proxy;
+use crate::ServerError;
 use crate::authority_client::{CONNECT_TIMEOUT, dial, handshake};
 use crate::backoff::{Backoff, chance};
 use crate::config::{HostPort, TunnelCarrier};
 use crate::health::Health;
 use crate::host::Credentials;
-use crate::proxy::dial::{KIND_POSTGRES, KIND_POSTGRES_CANCEL, KIND_SERVER, KIND_SSH, StreamHeader};
 use crate::telemetry;
 use crate::view::ClusterView;
 
@@ -375,41 +376,30 @@ impl Dialling {
             warn!("a proxy whose certificate has ended opened a stream");
             return stream.reset("the proxy's certificate has ended");
         }
-        let header: StreamHeader = match serde_json::from_slice(header) {
+        let header = match StreamHeader::parse(header) {
             Ok(header) => header,
             Err(error) => {
-                warn!(%error, "the proxy opened a stream with a header that is not understood");
-                return stream.reset("the node does not understand the stream's header");
+                warn!(error = %ServerError::chain(&error), "the proxy opened a stream that is refused");
+                return stream.reset(&error.to_string());
             }
         };
-        let Some(header) = header.checked() else {
-            warn!("the proxy opened a stream from an address that no client has");
-            return stream.reset("the stream names no address that a client can have");
-        };
-        debug!(user = %header.user, client = %header.client_addr, kind = header.kind, "stream opened");
-        let span = info_span!("node.connection", client = %header.client_addr);
-        let serving = match (header.kind.as_str(), header.server, header.postgres.zip(self.databases.clone()))
-        {
-            (KIND_SSH, ..) => {
-                let client = header.client_addr;
-                let opening = opening(header.traceparent.as_deref(), client);
-                (self.serve)(stream, Comer { client, ssh_alone: header.ssh_alone, opening })
+        let (client, kind) = (header.client_addr, header.carries.kind());
+        debug!(user = %header.user, %client, kind, "stream opened");
+        let span = info_span!("node.connection", %client);
+        let opening = || opening(header.traceparent.as_deref(), client);
+        let serving: BoxFuture<'static, ()> = match header.carries {
+            Carries::Ssh { ssh_alone } => {
+                (self.serve)(stream, Comer { client, ssh_alone, opening: opening() })
             }
-            (KIND_SERVER, Some(server), _) => {
-                Box::pin(self.gateway.clone().serve(server, stream, header.client_addr))
-            }
-            (KIND_POSTGRES, _, Some((asked, databases))) => {
-                let client = header.client_addr;
-                let opening = opening(header.traceparent.as_deref(), client);
-                Box::pin(databases.serve(asked, stream, client, opening))
-            }
-            (KIND_POSTGRES_CANCEL, _, Some((asked, databases))) => {
-                Box::pin(databases.cancel(asked, header.client_addr))
-            }
-            (kind, ..) => {
-                warn!(kind, "the proxy opened a stream of an unknown kind");
-                return stream.reset("this node does not know this kind of stream; update its agent");
-            }
+            Carries::OpenSsh { server } => Box::pin(self.gateway.clone().serve(server, stream, client)),
+            Carries::Postgres { postgres } => match self.databases.clone() {
+                Some(databases) => Box::pin(databases.serve(postgres, stream, client, opening())),
+                None => return stream.reset("this agent serves no databases"),
+            },
+            Carries::PostgresCancel { postgres } => match self.databases.clone() {
+                Some(databases) => Box::pin(databases.cancel(postgres, client)),
+                None => return stream.reset("this agent serves no databases"),
+            },
         };
         let stop = self.stop.clone();
         self.tasks.spawn(

@@ -1,7 +1,7 @@
 //! From a proven user and a target's name to an open way there, through a node's tunnel or to a registered server: the
 //! one path that every front door of the proxy takes.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,15 @@ use bytes::Bytes;
 use metrics::{counter, histogram};
 use sallyport_access::labels::HOST_PREFIX;
 use sallyport_access::{
-    DatabaseName, HostId, Identity, JoinPermit, Login, Node, NodeKind, OpenSshServer, Permit, Principal,
-    Refusal, UserName,
+    HostId, Identity, JoinPermit, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
 };
 use sallyport_audit::{Code, Event, Sink};
-use sallyport_ca::{Trust, keys};
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::client::PHASE;
 use sallyport_ssh::node::JOIN_LOGIN;
+use sallyport_wire::stream_header::{Carries, ServerTarget, StreamHeader, UserCertificate};
 use sallyport_wire::v1::LoginWord;
-use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tracing::{Span, info, info_span, instrument};
 
@@ -30,127 +28,12 @@ use crate::reach::{ReachError, greeted, reach};
 use crate::sessions::{SessionGuard, Sessions};
 use crate::view::{ClusterView, Resolved};
 
-/// What the proxy tells the node at the head of each tunnel stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StreamHeader {
-    /// What the stream carries: `ssh`.
-    pub(crate) kind: String,
-    /// Where the user's connection came from.
-    pub(crate) client_addr: SocketAddr,
-    /// The user that the proxy has proven; the node proves it again for itself.
-    pub(crate) user: String,
-    /// For [`KIND_SERVER`]: where the agent is to connect, and for whom.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) server: Option<ServerHeader>,
-    /// The client speaks SSH and nothing else: the node need not wait for its first byte to know, and greets at once.
-    #[serde(default, skip_serializing_if = "is_off")]
-    pub(crate) ssh_alone: bool,
-    /// The trace that the stream is part of, as the header of the same name has it. Older agents do not look at it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) traceparent: Option<String>,
-    /// For [`KIND_POSTGRES`] and [`KIND_POSTGRES_CANCEL`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) postgres: Option<PostgresHeader>,
-}
-
-impl StreamHeader {
-    /// With the client's address in its one form, where it can be a client's. A node cannot see whose it is: it stands in
-    /// events as the proxy's word, and decides nothing.
-    pub(crate) fn checked(mut self) -> Option<Self> {
-        let ip = self.client_addr.ip().to_canonical();
-        let nobodys = ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-        self.client_addr = SocketAddr::new(ip, self.client_addr.port());
-        (!nobodys).then_some(self)
-    }
-}
-
-/// What an agent needs to know to serve a database. It believes none of it without looking itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PostgresHeader {
-    /// Which one; none in a cancel request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) database: Option<DatabaseName>,
-    /// The user's certificate, where the user does not prove it inside the stream; none in a cancel request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) proof: Option<Proof>,
-    /// The proxy's word that it has opened this session to this agent, as a `DatabaseOpening` in base64; the authority asks
-    /// the agent for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) opened: Option<String>,
-    /// The key that the client gets for cancelling its queries: eight bytes in hexadecimal, process and secret.
-    pub(crate) cancel: String,
-    /// Whether the proxy proves itself inside the stream, with a key of its own.
-    #[serde(default, skip_serializing_if = "is_off")]
-    pub(crate) tls: bool,
-    /// Whether the stream is TLS from the user's program. An agent of an earlier release finds no proof and refuses.
-    #[serde(default, skip_serializing_if = "is_off")]
-    pub(crate) end_to_end: bool,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
-fn is_off(flag: &bool) -> bool {
-    !*flag
-}
-
-/// What an agent needs to know to be a gateway. It believes none of it without looking itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ServerHeader {
-    /// The registered server.
-    pub(crate) node: HostId,
-    /// The login, where the proxy knows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) login: Option<Login>,
-    /// The user's certificate.
-    pub(crate) proof: Proof,
-}
-
-/// A certificate that a user has shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Proof {
-    /// OpenSSH, one line.
-    Ssh(Arc<str>),
-    /// X.509, DER in base64.
-    Tls(Arc<str>),
-}
-
-impl Proof {
-    /// From the certificate of a TLS connection.
-    pub(crate) fn tls(der: &[u8]) -> Self {
-        Self::Tls(data_encoding::BASE64.encode(der).into())
-    }
-
-    /// Whose it is.
-    pub(crate) fn identify(&self, trust: &Trust, now: OffsetDateTime) -> Result<Identity, String> {
-        let found = match self {
-            Self::Ssh(line) => {
-                keys::certificate(line).and_then(|certificate| trust.verify_user_ssh(&certificate, now))
-            }
-            Self::Tls(text) => {
-                let der = data_encoding::BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
-                trust.identify_tls(&der, now)
-            }
-        };
-        found.map_err(|error| error.to_string())
-    }
-}
-
-/// The kind of an SSH stream to the node itself.
-pub(crate) const KIND_SSH: &str = "ssh";
-/// The kind of a stream to a registered server behind the node.
-pub(crate) const KIND_SERVER: &str = "openssh";
-
-/// The kind of a stream of a PostgreSQL client, from its startup message on.
-pub(crate) const KIND_POSTGRES: &str = "postgres";
-/// The kind of a stream that says no more than which session's query is to be cancelled.
-pub(crate) const KIND_POSTGRES_CANCEL: &str = "postgres-cancel";
-
 /// Who wants to go somewhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traveller<'a> {
     pub(crate) identity: &'a Identity,
     /// What proved it.
-    pub(crate) proof: &'a Proof,
+    pub(crate) proof: &'a UserCertificate,
     /// Where they come from.
     pub(crate) client: SocketAddr,
     /// Their agent, where they bring one.
@@ -343,7 +226,9 @@ impl Dialler {
         let _opening = info_span!(target: PHASE, parent: traveller.opening, "tunnel");
         let stream = match &node.kind {
             NodeKind::Sallyport => {
-                let stream = self.hub.open(&pass, header(traveller, user, None));
+                let stream = self
+                    .hub
+                    .open(&pass, header(traveller, user, Carries::Ssh { ssh_alone: traveller.ssh_alone }));
                 Way::Tunnel(stream.map_err(|_| DialError::Offline(node.name.to_string()))?)
             }
             NodeKind::OpenSsh(server) => match &pass {
@@ -394,10 +279,10 @@ impl Dialler {
             }
             Resolved::Several(_) => return Err(gateway("several nodes have as their name")),
         };
-        let asked = ServerHeader { node: node.id, login: login.cloned(), proof: traveller.proof.clone() };
+        let target = ServerTarget { node: node.id, login: login.cloned(), proof: traveller.proof.clone() };
         let stream = self
             .hub
-            .open_through(at.id, pass, header(traveller, user, Some(asked)))
+            .open_through(at.id, pass, header(traveller, user, Carries::OpenSsh { server: target }))
             .map_err(|_| gateway("is not connected to this proxy"))?;
         greeted(stream, &server.address).await.map_err(failed)
     }
@@ -490,18 +375,9 @@ impl Dialler {
     }
 }
 
-fn header(traveller: Traveller<'_>, user: &UserName, server: Option<ServerHeader>) -> Bytes {
-    let kind = if server.is_some() { KIND_SERVER } else { KIND_SSH };
-    let header = StreamHeader {
-        kind: kind.to_owned(),
-        client_addr: traveller.client,
-        user: user.as_str().to_owned(),
-        server,
-        ssh_alone: traveller.ssh_alone,
-        traceparent: sallyport_telemetry::context(traveller.opening).map(|context| context.to_string()),
-        postgres: None,
-    };
-    serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()
+fn header(traveller: Traveller<'_>, user: &UserName, carries: Carries) -> Bytes {
+    let traceparent = sallyport_telemetry::context(traveller.opening).map(|context| context.to_string());
+    StreamHeader::new(traveller.client, user.as_str(), traceparent, carries).encode()
 }
 
 /// The permit of an identity for a node: for the login, or, where it is not known, for any that is allowed.
@@ -555,38 +431,5 @@ fn candidates(allowed: Vec<Login>, identity: &Identity) -> Vec<Login> {
     match logins.first() {
         Some(login) => vec![login.clone()],
         None => Login::new(name.as_str()).into_iter().collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn from(address: &str) -> Option<String> {
-        let header = format!(r#"{{"kind":"ssh","client_addr":"{address}","user":"alice"}}"#);
-        let header: StreamHeader = serde_json::from_str(&header).ok()?;
-        header.checked().map(|header| header.client_addr.to_string())
-    }
-
-    #[test]
-    fn addresses_that_no_client_has_are_refused_and_others_have_one_form() {
-        for address in [
-            "0.0.0.0:1",
-            "[::]:1",
-            "224.0.0.1:1",
-            "[ff02::1]:1",
-            "255.255.255.255:1",
-            "[::ffff:0.0.0.0]:1",
-            "x",
-        ] {
-            assert_eq!(from(address), None, "{address}");
-        }
-        for (address, form) in [
-            ("192.0.2.1:7", "192.0.2.1:7"),
-            ("[::ffff:192.0.2.1]:7", "192.0.2.1:7"),
-            ("[fe80::1%5]:7", "[fe80::1]:7"),
-        ] {
-            assert_eq!(from(address).as_deref(), Some(form), "{address}");
-        }
     }
 }

@@ -28,6 +28,7 @@ use sallyport_ssh::node::{
     Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
+use sallyport_wire::stream_header::UserCertificate;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest, LoginWord};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
@@ -36,7 +37,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span, warn};
 use uuid::Uuid;
 
-use super::dial::{Dialler, Pass, Proof, Traveller};
+use super::dial::{Dialler, Pass, Traveller};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::directory::Known;
@@ -463,7 +464,7 @@ struct Behind {
     front: Arc<Front>,
     dialler: Dialler,
     identity: Arc<Identity>,
-    proof: Proof,
+    proof: UserCertificate,
     client: std::net::SocketAddr,
     user: UserName,
     node: Arc<Node>,

@@ -27,7 +27,6 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::databases;
 use super::databases::{Databases, Guest as DatabaseGuest};
-use super::dial::Proof;
 use super::hosts::TurnedAway;
 use super::hub::Hub;
 use super::proving;
@@ -40,6 +39,7 @@ use crate::listener::{Acceptance, Faults, First, Rewind, Slot, Wants, classify};
 use crate::routes::Routes;
 use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
+use crate::user_certificate;
 use crate::view::ClusterView;
 
 /// How long what a locked proxy relays still hears the authority: long enough to hear of the lock.
@@ -434,7 +434,7 @@ impl Gateway {
         let guest = match (identity, leaf) {
             (Some(identity), Some(leaf)) if identity.user().is_some() => DatabaseGuest {
                 identity: Arc::new(identity),
-                proof: Proof::tls(leaf),
+                proof: user_certificate::of_tls(leaf),
                 client: peer,
                 said: None,
             },
@@ -473,7 +473,7 @@ impl Gateway {
             Unfit::KeyExchange
         });
         let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let proof = leaf.map(|leaf| Proof::tls(leaf));
+        let proof = leaf.map(|leaf| user_certificate::of_tls(leaf));
         let peer = Peer { address: peer, identity: identity.map(Arc::new), proof, unfit };
         let Some(peer) = self.counted(slot, peer) else { return };
         let reading = databases::no_database_client(tls, self.handshake_timeout);

@@ -15,13 +15,14 @@ use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::PHASE;
 use sallyport_ssh::jump::{Admits, Dial, Jump, JumpConfig};
+use sallyport_wire::stream_header::UserCertificate;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
-use super::dial::{Dialled, Dialler, Proof, Traveller};
+use super::dial::{Dialled, Dialler, Traveller};
 use super::gateway::ServeSsh;
 use super::proving;
 use super::watcher::{Watched, Watcher};
@@ -58,7 +59,7 @@ impl Dial for JumpDial {
     ) -> Result<BoxedStream, String> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
-        let proof = Proof::Ssh(certificate.into());
+        let proof = UserCertificate::Ssh(certificate.into());
         // An agent comes, if at all, forwarded by the SSH that passes through.
         let opening = info_span!(
             target: PHASE,

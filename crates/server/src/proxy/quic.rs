@@ -15,13 +15,13 @@ use sallyport_wire::carrier::{self, Arriving, Sealer, Shaking, Stream, Told};
 use time::OffsetDateTime;
 use tracing::{Instrument, info, info_span, warn};
 
-use super::dial::Proof;
 use super::gateway::{Gateway, dropped, known};
 use super::transport::Peer;
 use crate::ServerError;
 use crate::files;
 use crate::host::certificates;
 use crate::listener::{Caller, HalfOpen, Slot};
+use crate::user_certificate;
 
 /// Where the key is kept by which clients are told that this is no longer the process that they were connected with.
 const RESET_KEY: &str = "quic_reset_key";
@@ -179,7 +179,7 @@ impl Gateway {
             return self.serve_tunnel(hub, stream, identity, peer, slot).instrument(span).await;
         }
         known("quic_http");
-        let proof = told.certificates.first().map(|leaf| Proof::tls(leaf));
+        let proof = told.certificates.first().map(|leaf| user_certificate::of_tls(leaf));
         // The suite's key exchange was all that was on offer, so nobody is unfit.
         let peer = Peer { address: peer, identity: Some(Arc::new(identity)), proof, unfit: None };
         let Some(peer) = self.counted(slot, peer) else { return };

@@ -13,6 +13,7 @@ use sallyport_access::{DatabaseName, Identity, Login, NodeKind};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
 use sallyport_ssh::client::PHASE;
+use sallyport_wire::stream_header::UserCertificate;
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
@@ -26,7 +27,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info, info_span};
 
 use super::databases::{Answer, Databases, Grpc, Guest, connected};
-use super::dial::{DialError, Dialled, Dialler, Proof, Traveller};
+use super::dial::{DialError, Dialled, Dialler, Traveller};
 use super::watcher::{Watched, Watcher};
 use super::way::{Way, WayError};
 use crate::listener::Crowded;
@@ -48,7 +49,7 @@ pub(crate) struct Peer {
     /// Whom its certificate proves; `None` without one.
     pub(crate) identity: Option<Arc<Identity>>,
     /// The certificate.
-    pub(crate) proof: Option<Proof>,
+    pub(crate) proof: Option<UserCertificate>,
     /// Why this connection may carry nothing of the cluster's, whoever it is.
     pub(crate) unfit: Option<Unfit>,
 }
@@ -107,7 +108,10 @@ pub(crate) fn status(error: &DialError) -> Status {
 
 /// Whoever may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
 /// may outlive it.
-fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<(Arc<Identity>, Proof, SocketAddr), Status> {
+fn caller(
+    peer: Option<&Peer>,
+    now: OffsetDateTime,
+) -> Result<(Arc<Identity>, UserCertificate, SocketAddr), Status> {
     let Some(Peer { address, identity: Some(identity), proof: Some(proof), unfit }) = peer else {
         return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
     };

@@ -22,6 +22,7 @@ use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::{Asked, Came, Directory, Live, Service, Settings};
 use sallyport_ssh::node::LiveSessions;
+use sallyport_wire::stream_header::{CancelTarget, PostgresTarget, UserCertificate};
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -35,7 +36,6 @@ use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::config::NodeSection;
 use crate::host::Credentials;
-use crate::proxy::dial::{PostgresHeader, Proof};
 use crate::view::ClusterView;
 
 /// How long a database may take to be reached and to let somebody in.
@@ -103,7 +103,7 @@ impl AgentDatabases {
     /// Serves one stream of a client to its end.
     pub(crate) async fn serve(
         self,
-        header: PostgresHeader,
+        header: PostgresTarget,
         stream: tunnel::Stream,
         client: SocketAddr,
         opening: Span,
@@ -135,7 +135,7 @@ impl AgentDatabases {
     /// The same where TLS comes from the user's program: who it is the handshake says, and nothing else.
     async fn serve_end_to_end(
         self,
-        header: PostgresHeader,
+        header: PostgresTarget,
         stream: tunnel::Stream,
         client: SocketAddr,
         opening: Span,
@@ -151,11 +151,11 @@ impl AgentDatabases {
                 return self.refused(client, &problem);
             }
         };
-        let (Some(cancel), Some(database)) = (cancel_key(&header.cancel), header.database) else {
+        let Some(cancel) = cancel_key(&header.cancel) else {
             return self.refused(client, "the stream's header is malformed");
         };
         let asked = Asked {
-            database,
+            database: header.database,
             identity,
             proof: certificate,
             opened: word,
@@ -178,10 +178,9 @@ impl AgentDatabases {
         self.sink.emit(event);
     }
 
-    fn asked(&self, header: PostgresHeader, client: SocketAddr, opening: &Span) -> Result<Asked, String> {
+    fn asked(&self, header: PostgresTarget, client: SocketAddr, opening: &Span) -> Result<Asked, String> {
         let cancel = cancel_key(&header.cancel).ok_or("the stream's cancel key is malformed")?;
-        let database = header.database.ok_or("the stream names no database")?;
-        let Some(Proof::Tls(text)) = header.proof else {
+        let Some(UserCertificate::Tls(text)) = header.proof else {
             return Err("the stream shows no certificate of a user".to_owned());
         };
         let proof = BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
@@ -192,7 +191,7 @@ impl AgentDatabases {
             format!("the agent of {} does not accept the user's certificate: {reason}", self.known.name)
         })?;
         Ok(Asked {
-            database,
+            database: header.database,
             identity,
             proof: Bytes::from(proof),
             opened: Bytes::from(opened),
@@ -205,7 +204,7 @@ impl AgentDatabases {
     }
 
     /// Cancels what the session with this key does, for a client at this address.
-    pub(crate) async fn cancel(self, header: PostgresHeader, client: SocketAddr) {
+    pub(crate) async fn cancel(self, header: CancelTarget, client: SocketAddr) {
         match cancel_key(&header.cancel) {
             Some(key) => self.service.cancel(&key, &client.to_string()).await,
             None => warn!("a cancel request without a key"),

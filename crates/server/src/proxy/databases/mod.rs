@@ -23,6 +23,7 @@ use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::{CancelKey, First};
 use sallyport_databases::service::not_end_to_end;
+use sallyport_wire::stream_header::{CancelTarget, Carries, PostgresTarget, StreamHeader, UserCertificate};
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
@@ -40,7 +41,7 @@ use self::greeting::{Denied, first_packet, say};
 pub(crate) use self::greeting::{no_database_client, refuse_plain, refuse_stranger, refuse_unfit};
 use self::said::Said;
 use self::word::Words;
-use super::dial::{Dialler, KIND_POSTGRES, KIND_POSTGRES_CANCEL, PostgresHeader, Proof, StreamHeader};
+use super::dial::Dialler;
 use crate::ServerError;
 use crate::host::Credentials;
 use crate::sessions::{DatabaseGuard, SessionGuard};
@@ -57,7 +58,7 @@ const MOST_AGENTS: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
     pub(crate) identity: Arc<Identity>,
-    pub(crate) proof: Proof,
+    pub(crate) proof: UserCertificate,
     pub(crate) client: SocketAddr,
     /// The trace that they say this is part of, as far as that counts.
     pub(crate) said: Option<TraceContext>,
@@ -335,27 +336,20 @@ impl Databases {
         let cancel = self.cancels.register(&permit).map_err(|error| unreachable(&error.to_string()))?;
         let traceparent = sallyport_telemetry::context(opening).map(|context| context.to_string());
         let header = |agent| {
-            let header = StreamHeader {
-                kind: KIND_POSTGRES.to_owned(),
-                client_addr: guest.client,
-                user: permit.user().to_string(),
-                server: None,
-                ssh_alone: false,
-                traceparent: traceparent.clone(),
-                postgres: Some(PostgresHeader {
-                    database: Some(asked.clone()),
-                    // Who comes end to end proves it to the agent, which takes nobody else's word for it.
-                    proof: said.end_to_end.is_none().then(|| guest.proof.clone()),
-                    opened: match said.end_to_end {
-                        Some(_) => None,
-                        None => self.word(agent, &database, &permit, &guest.proof, now),
-                    },
-                    cancel: cancel.hexadecimal(),
-                    tls: self.fresh.is_some() && said.end_to_end.is_none(),
-                    end_to_end: said.end_to_end.is_some(),
-                }),
+            let postgres = PostgresTarget {
+                database: asked.clone(),
+                // Who comes end to end proves it to the agent, which takes nobody else's word for it.
+                proof: said.end_to_end.is_none().then(|| guest.proof.clone()),
+                opened: match said.end_to_end {
+                    Some(_) => None,
+                    None => self.word(agent, &database, &permit, &guest.proof, now),
+                },
+                cancel: cancel.hexadecimal(),
+                tls: self.fresh.is_some() && said.end_to_end.is_none(),
+                end_to_end: said.end_to_end.is_some(),
             };
-            serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default()
+            let carries = Carries::Postgres { postgres };
+            StreamHeader::new(guest.client, permit.user().as_str(), traceparent.clone(), carries).encode()
         };
         let (agent, stream) = agents
             .into_iter()
@@ -378,10 +372,10 @@ impl Databases {
         agent: HostId,
         database: &Database,
         permit: &DatabasePermit,
-        proof: &Proof,
+        proof: &UserCertificate,
         now: OffsetDateTime,
     ) -> Option<String> {
-        let Proof::Tls(certificate) = proof else { return None };
+        let UserCertificate::Tls(certificate) = proof else { return None };
         let certificate = data_encoding::BASE64.decode(certificate.as_bytes()).ok()?;
         let opening = Opening {
             agent,
@@ -479,23 +473,8 @@ impl Databases {
             counter!("sallyport_database_cancels_total", "result" => "unknown").increment(1);
             return info!(%client, "a cancel request for no session of this proxy");
         };
-        let header = StreamHeader {
-            kind: KIND_POSTGRES_CANCEL.to_owned(),
-            client_addr: client,
-            user: found.permit.user().to_string(),
-            server: None,
-            ssh_alone: false,
-            traceparent: None,
-            postgres: Some(PostgresHeader {
-                database: None,
-                proof: None,
-                opened: None,
-                cancel: found.hexadecimal(),
-                tls: false,
-                end_to_end: false,
-            }),
-        };
-        let header = serde_json::to_vec(&header).map(Bytes::from).unwrap_or_default();
+        let carries = Carries::PostgresCancel { postgres: CancelTarget { cancel: found.hexadecimal() } };
+        let header = StreamHeader::new(client, found.permit.user().as_str(), None, carries).encode();
         let result = match self.dialler.hub.open_database(found.agent, &found.permit, header) {
             // The header says it all; the stream ends when this is dropped.
             Ok(stream) => {
