@@ -1,14 +1,11 @@
-//! The target of a database session, and the proof that somebody may use it so.
+//! The target of a database session, as the access decision sees it.
 
 pub mod document;
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
 
-use crate::permit::RecordPolicy;
-use crate::{DatabaseName, Labels, NodeName, UserName};
+use crate::resource::Resource;
+use crate::{DatabaseName, Labels, NodeName};
 
 /// A database server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,96 +132,57 @@ impl DatabaseUserMode {
     }
 }
 
-/// Limits of the database sessions of one permit: the most restrictive of what the granting roles say, else what the
-/// cluster's session policy says.
+/// An account in a database server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseAccount {
+    /// The user of the server.
+    pub user: String,
+    /// The database within the server.
+    pub name: String,
+}
+
+impl DatabaseAccount {
+    /// As this user, with this database.
+    #[must_use]
+    pub fn new(user: &str, name: &str) -> Self {
+        Self { user: user.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl Resource for Database {
+    type Id = DatabaseName;
+    type Account = DatabaseAccount;
+    type Options = DatabaseOptions;
+
+    fn id(&self) -> DatabaseName {
+        self.name.clone()
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    fn labels(&self) -> &Labels {
+        &self.labels
+    }
+}
+
+/// Limits of sessions with databases besides those of every kind: the most restrictive of what the granting roles say, else
+/// what the cluster's session policy says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseOptions {
-    /// What happens to a session that cannot be recorded.
-    pub record_session: RecordPolicy,
-    /// Whether it is recorded at all; the audit log has its statements in any case.
-    pub record: bool,
-    /// Whether the recording is kept in step with the authority.
-    pub sync: bool,
     /// Whether the values of parameters are on record. Default no: they are where the secrets are.
     pub record_parameters: bool,
     /// Longest part of one statement that is on record, in bytes; the whole is hashed. Default 4096.
     pub statement_bytes: usize,
-    /// Silence of the client after which it is disconnected.
-    pub client_idle_timeout: Option<Duration>,
-    /// Longest time that a connection lasts.
-    pub max_session_duration: Option<Duration>,
-    /// Whether a connection ends with the certificate that opened it.
-    pub disconnect_expired_cert: bool,
     /// Whether the database user is made.
     pub user_mode: DatabaseUserMode,
+    /// The server's roles that a user gets who is made: sorted, each once.
+    pub roles: Vec<String>,
     /// Whether the session has to be TLS from the user's own program to the agent.
     pub end_to_end: bool,
     /// Whether the session is refused where its database user may run what is not in the record.
     pub refuse_unseen: bool,
     /// Sessions of the user with the database at a time, through one agent. Default 80.
     pub max_sessions: usize,
-}
-
-/// The proof that one user of the cluster may use one database as one database user under one database name. Only
-/// [`crate::Policies::decide_database`] makes it, and whatever opens a connection asks for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DatabasePermit {
-    pub(crate) user: UserName,
-    pub(crate) database: DatabaseName,
-    pub(crate) db_user: String,
-    pub(crate) db_name: String,
-    pub(crate) roles: Vec<String>,
-    pub(crate) options: DatabaseOptions,
-    pub(crate) rule: String,
-    pub(crate) valid_until: OffsetDateTime,
-}
-
-impl DatabasePermit {
-    /// Who.
-    #[must_use]
-    pub fn user(&self) -> &UserName {
-        &self.user
-    }
-
-    /// Which server.
-    #[must_use]
-    pub fn database(&self) -> &DatabaseName {
-        &self.database
-    }
-
-    /// As which user of the server.
-    #[must_use]
-    pub fn db_user(&self) -> &str {
-        &self.db_user
-    }
-
-    /// Which of the server's databases.
-    #[must_use]
-    pub fn db_name(&self) -> &str {
-        &self.db_name
-    }
-
-    /// The server's roles that a user gets who is made: sorted, each once.
-    #[must_use]
-    pub fn roles(&self) -> &[String] {
-        &self.roles
-    }
-
-    /// Within which limits.
-    #[must_use]
-    pub fn options(&self) -> &DatabaseOptions {
-        &self.options
-    }
-
-    /// By which rule, such as `role "dev" allow`.
-    #[must_use]
-    pub fn rule(&self) -> &str {
-        &self.rule
-    }
-
-    /// Until the certificate behind it ends.
-    #[must_use]
-    pub fn valid_until(&self) -> OffsetDateTime {
-        self.valid_until
-    }
 }

@@ -5,9 +5,12 @@
 
 mod compile;
 pub mod database;
+mod document;
 pub mod identity;
 pub mod ids;
+pub mod join;
 pub mod labels;
+pub mod limits;
 pub mod lock;
 pub mod newcomer;
 pub mod node;
@@ -15,27 +18,32 @@ pub mod options;
 pub mod permit;
 pub mod policy;
 pub mod query;
+pub mod refusal;
+pub mod resource;
 pub mod role;
 pub mod session_policy;
 pub mod text;
 pub mod yaml;
 
 pub use database::{
-    Database, DatabaseLogin, DatabaseOptions, DatabasePermit, DatabaseProtocol, DatabaseTls, DatabaseTlsMode,
-    DatabaseUserMode,
+    Database, DatabaseAccount, DatabaseLogin, DatabaseOptions, DatabaseProtocol, DatabaseTls,
+    DatabaseTlsMode, DatabaseUserMode,
 };
 pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{ClusterName, DatabaseName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
+pub use join::{JoinMode, JoinPermit};
 pub use labels::Labels;
+pub use limits::{Limits, RecordAt, RecordPolicy, RecordingMode};
 pub use lock::{Lock, LockTarget};
 pub use newcomer::Bounds;
-pub use node::{Node, NodeKind, OpenSshServer, ServerTrust};
+pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTrust, SshOptions};
 pub use options::Options;
-pub use permit::{
-    ApiPermit, Forwarding, JoinMode, JoinPermit, Permit, RecordAt, RecordInput, RecordPolicy, RecordingMode,
-    Refusal, SessionOptions,
+pub use permit::{ApiPermit, DatabasePermit, Permit};
+pub use policy::{
+    DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError,
 };
-pub use policy::{DatabaseChoices, Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError};
 pub use query::{Query, QueryError};
+pub use refusal::Refusal;
+pub use resource::Resource;
 pub use role::{Role, Verb};
 pub use session_policy::{SESSION_POLICY_NAME, SessionPolicy};

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use crate::role::metadata;
+use crate::document::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
 use crate::{DatabaseName, Identity, Login, Node, Principal, RoleName, UserName};
 

@@ -3,11 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::database::{DatabaseOptions, DatabaseUserMode};
-use crate::permit::{Forwarding, RecordAt, RecordInput, RecordPolicy, RecordingMode, SessionOptions};
-use crate::role::{DEFAULT_MAX_SESSIONS, DEFAULT_SESSION_TTL, TTL_RANGE};
+use crate::database::DatabaseUserMode;
+use crate::limits::{RecordPolicy, RecordingMode};
+use crate::node::{Forwarding, RecordInput};
 use crate::yaml::{self, Problems, Section};
 
+/// Shortest and longest `max_session_ttl`.
+pub const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(7 * 86_400));
+/// Session lifetime where no role says otherwise: 12 h.
+pub const DEFAULT_SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
+/// Sessions on one SSH connection where no role says otherwise, as OpenSSH's `MaxSessions`.
+pub const DEFAULT_MAX_SESSIONS: usize = 10;
 /// Longest time span that an option may name: 30 days.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
@@ -132,26 +138,10 @@ pub(crate) const KEYS: [&str; 22] = [
 /// Shortest and longest part of a statement that can be asked to be on record, in bytes.
 const STATEMENT_RANGE: (usize, usize) = (64, 65_536);
 /// Longest part of a statement that is on record where nothing else is said, in bytes.
-const DEFAULT_STATEMENT_BYTES: usize = 4096;
+pub(crate) const DEFAULT_STATEMENT_BYTES: usize = 4096;
 /// Sessions of one user with one database at a time where nothing else is said: more than the pool of a program has, and less
 /// than the 97 that a PostgreSQL takes as it comes, so that others and its administrators get in.
-const DEFAULT_MAX_DB_SESSIONS: usize = 80;
-
-const MODES: [(&str, RecordingMode); 5] = [
-    ("off", RecordingMode { at: RecordAt::Off, sync: false }),
-    ("node", RecordingMode { at: RecordAt::Node, sync: false }),
-    ("node-sync", RecordingMode { at: RecordAt::Node, sync: true }),
-    ("proxy", RecordingMode { at: RecordAt::Proxy, sync: false }),
-    ("proxy-sync", RecordingMode { at: RecordAt::Proxy, sync: true }),
-];
-
-/// How roles write a mode.
-pub(crate) fn mode_name(mode: RecordingMode) -> &'static str {
-    let of = |at| {
-        MODES.iter().find(|(_, known)| known.at == at && (at == RecordAt::Off || known.sync == mode.sync))
-    };
-    of(mode.at).map_or("node", |(name, _)| name)
-}
+pub(crate) const DEFAULT_MAX_DB_SESSIONS: usize = 80;
 
 /// Reads the options that stand in a section.
 pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
@@ -168,7 +158,7 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
             &[("strict", RecordPolicy::Strict), ("best_effort", RecordPolicy::BestEffort)],
             problems,
         ),
-        session_recording: side.choice("session_recording", &MODES, problems),
+        session_recording: side.choice("session_recording", &RecordingMode::ALL, problems),
         record_input: side.choice(
             "record_input",
             &[RecordInput::Hash, RecordInput::Full].map(|one| (one.as_str(), one)),
@@ -228,7 +218,7 @@ impl Options {
             self.permit_x11_forwarding.map(Into::into),
             self.ssh_file_copy.map(Into::into),
             self.record_session.map(|policy| policy.as_str().into()),
-            self.session_recording.map(|mode| mode_name(mode).into()),
+            self.session_recording.map(|mode| mode.as_str().into()),
             self.record_input.map(|one| one.as_str().into()),
             self.hash_files.map(Into::into),
             span(self.client_idle_timeout),
@@ -247,43 +237,8 @@ impl Options {
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
     }
 
-    /// Whether these limits are no looser than others, of what a cluster's policy leaves to both.
-    pub(crate) fn within(&self, other: &Self, cluster: &Self) -> bool {
-        let ttl = |options: &Self| options.max_session_ttl.unwrap_or(DEFAULT_SESSION_TTL);
-        let (said, databases) =
-            (merge([other].into_iter(), cluster), merge_database([other].into_iter(), cluster));
-        let explicit = Self {
-            forward_agent: Some(said.forward_agent),
-            port_forwarding: Some(said.port_forwarding),
-            stream_local_forwarding: Some(said.stream_local_forwarding),
-            permit_x11_forwarding: Some(said.x11_forwarding),
-            ssh_file_copy: Some(said.ssh_file_copy),
-            record_session: Some(said.record_session),
-            session_recording: Some(said.recording),
-            record_input: Some(said.record_input),
-            hash_files: Some(said.hash_files),
-            client_idle_timeout: said.client_idle_timeout,
-            max_session_duration: said.max_session_duration,
-            disconnect_expired_cert: Some(said.disconnect_expired_cert),
-            max_sessions: Some(said.max_sessions),
-            require_login_word: Some(said.require_login_word),
-            create_db_user_mode: Some(databases.user_mode),
-            record_db_parameters: Some(databases.record_parameters),
-            db_statement_bytes: Some(databases.statement_bytes),
-            db_end_to_end: databases.end_to_end.then_some(EndToEnd::Required),
-            max_db_sessions: Some(databases.max_sessions),
-            db_unseen_sql: databases.refuse_unseen.then_some(UnseenSql::Refused),
-            ..Self::default()
-        };
-        // Nothing in which the others are stricter changes them.
-        let full = (merge([self].into_iter(), cluster), merge_database([self].into_iter(), cluster));
-        let both = [self, &explicit];
-        let tightened = (merge(both.into_iter(), cluster), merge_database(both.into_iter(), cluster));
-        ttl(self) <= ttl(other) && full == tightened
-    }
-
     /// The stricter of two in everything that both say.
-    fn tighten(&mut self, other: &Self) {
+    pub(crate) fn tighten(&mut self, other: &Self) {
         let either = |a: Option<bool>, b: Option<bool>| match (a, b) {
             (Some(a), Some(b)) => Some(a && b),
             (one, other) => one.or(other),
@@ -319,68 +274,5 @@ impl Options {
         self.db_unseen_sql = self.db_unseen_sql.max(other.db_unseen_sql);
         self.max_db_sessions = [self.max_db_sessions, other.max_db_sessions].into_iter().flatten().min();
         self.require_login_word = self.require_login_word.max(other.require_login_word);
-    }
-}
-
-/// As [`merge`], for the sessions with databases.
-pub(crate) fn merge_database<'o>(
-    options: impl Iterator<Item = &'o Options>,
-    cluster: &Options,
-) -> DatabaseOptions {
-    let mut said = Options::default();
-    for one in options {
-        said.tighten(one);
-    }
-    let recording = said.session_recording.or(cluster.session_recording).unwrap_or_default();
-    DatabaseOptions {
-        record_session: said.record_session.or(cluster.record_session).unwrap_or(RecordPolicy::BestEffort),
-        record: recording.at != RecordAt::Off,
-        sync: recording.sync,
-        record_parameters: said.record_db_parameters.or(cluster.record_db_parameters).unwrap_or(false),
-        statement_bytes: said
-            .db_statement_bytes
-            .or(cluster.db_statement_bytes)
-            .unwrap_or(DEFAULT_STATEMENT_BYTES),
-        client_idle_timeout: said.client_idle_timeout.or(cluster.client_idle_timeout),
-        max_session_duration: said.max_session_duration.or(cluster.max_session_duration),
-        disconnect_expired_cert: said
-            .disconnect_expired_cert
-            .or(cluster.disconnect_expired_cert)
-            .unwrap_or(false),
-        user_mode: said.create_db_user_mode.or(cluster.create_db_user_mode).unwrap_or_default(),
-        end_to_end: said.db_end_to_end.or(cluster.db_end_to_end).unwrap_or_default() == EndToEnd::Required,
-        refuse_unseen: said.db_unseen_sql.or(cluster.db_unseen_sql).unwrap_or_default() == UnseenSql::Refused,
-        max_sessions: said.max_db_sessions.or(cluster.max_db_sessions).unwrap_or(DEFAULT_MAX_DB_SESSIONS),
-    }
-}
-
-/// The most restrictive of what the granting roles say; what none says is as the cluster's policy says, else the
-/// default.
-pub(crate) fn merge<'o>(options: impl Iterator<Item = &'o Options>, cluster: &Options) -> SessionOptions {
-    let mut said = Options::default();
-    for one in options {
-        said.tighten(one);
-    }
-    SessionOptions {
-        forward_agent: said.forward_agent.or(cluster.forward_agent).unwrap_or(false),
-        port_forwarding: said.port_forwarding.or(cluster.port_forwarding).unwrap_or(Forwarding::BOTH),
-        stream_local_forwarding: said
-            .stream_local_forwarding
-            .or(cluster.stream_local_forwarding)
-            .unwrap_or(Forwarding::BOTH),
-        x11_forwarding: said.permit_x11_forwarding.or(cluster.permit_x11_forwarding).unwrap_or(false),
-        ssh_file_copy: said.ssh_file_copy.or(cluster.ssh_file_copy).unwrap_or(true),
-        record_session: said.record_session.or(cluster.record_session).unwrap_or(RecordPolicy::BestEffort),
-        recording: said.session_recording.or(cluster.session_recording).unwrap_or_default(),
-        record_input: said.record_input.or(cluster.record_input).unwrap_or_default(),
-        hash_files: said.hash_files.or(cluster.hash_files).unwrap_or(false),
-        client_idle_timeout: said.client_idle_timeout.or(cluster.client_idle_timeout),
-        max_session_duration: said.max_session_duration.or(cluster.max_session_duration),
-        disconnect_expired_cert: said
-            .disconnect_expired_cert
-            .or(cluster.disconnect_expired_cert)
-            .unwrap_or(false),
-        max_sessions: said.max_sessions.or(cluster.max_sessions).unwrap_or(DEFAULT_MAX_SESSIONS),
-        require_login_word: said.require_login_word.or(cluster.require_login_word).unwrap_or(false),
     }
 }

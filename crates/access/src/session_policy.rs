@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::document::metadata;
 use crate::options::{self, Options};
-use crate::role::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
 
 /// The one session policy's name.

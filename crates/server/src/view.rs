@@ -248,7 +248,7 @@ impl ClusterView {
 
     /// The lock that keeps a host or a user out now, if there is one, in words for a log.
     pub(crate) fn locked(&self, identity: &Identity) -> Option<String> {
-        let locked = self.policies().locked(identity, None, None, &self.locks(), OffsetDateTime::now_utc());
+        let locked = self.policies().locked_out(identity, &self.locks(), OffsetDateTime::now_utc());
         locked.map(|refusal| refusal.to_string())
     }
 

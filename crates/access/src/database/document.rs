@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Database, DatabaseLogin, DatabaseProtocol, DatabaseTls, DatabaseTlsMode, check_name};
+use crate::document::metadata;
 use crate::labels::check_set;
-use crate::role::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
 use crate::{DatabaseName, Labels, NodeName};
 

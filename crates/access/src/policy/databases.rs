@@ -1,17 +1,18 @@
 //! Who may use which database, as which of its users.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
-use cedar_policy::{Context, Entity, RestrictedExpression};
+use cedar_policy::RestrictedExpression;
 use time::OffsetDateTime;
 
-use super::{Combination, Explanation, Policies, Weighed, granting, kept_out, matched, no_role_allows, tags};
-use crate::database::{Database, DatabaseOptions, DatabasePermit, DatabaseUserMode, check_name};
-use crate::options;
-use crate::permit::Refusal;
-use crate::role::{NameMatcher, Role, TraitRef};
-use crate::{DatabaseName, Identity, Lock, Principal, RoleName, Traits, UserName};
+use super::decidable::{Decidable, Seeker};
+use super::engine::{Policies, Question, granting};
+use super::explaining::show_span;
+use super::merged::Merged;
+use crate::database::{Database, DatabaseAccount, DatabaseOptions, DatabaseUserMode, check_name};
+use crate::limits::{Limits, RecordAt};
+use crate::role::{NameMatcher, Role};
+use crate::{Identity, Lock, Principal, Traits, UserName};
 
 /// A name that nobody can have, to ask whether every name is allowed.
 const ANY_PROBE: &str = "\u{0}";
@@ -39,85 +40,105 @@ impl DatabaseChoices {
     }
 }
 
-/// One user as the questions about databases need it.
-struct Asker<'p> {
-    policies: &'p Policies,
-    combination: &'p Combination,
-    user: &'p UserName,
-    traits: &'p Traits,
-}
+impl Decidable for Database {
+    const WORD: &'static str = "database";
 
-impl Policies {
-    /// The decision: may this identity use this database, as this user of its server, under this database name, now?
-    ///
-    /// # Errors
-    /// A [`Refusal`] that names the deciding rule.
-    pub fn decide_database(
+    fn act(&self, account: &DatabaseAccount) -> String {
+        format!("use the database {} as {} with {}", self.name, shown(&account.user), shown(&account.name))
+    }
+
+    fn question<'q>(&'q self, seeker: &'q Seeker<'_>, account: &DatabaseAccount) -> Question<'q> {
+        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
+        // One's own name is open to everybody where users are made; elsewhere it is a name like any other.
+        let own = self.admin_user.is_some() && account.user == seeker.user.as_str();
+        Question {
+            entity: "Database",
+            id: self.name.to_string(),
+            action: "connect",
+            labels: &self.labels,
+            looked_at: &seeker.combination.db_labels,
+            asked: vec![
+                ("db_user".to_owned(), text(&account.user)),
+                ("db_name".to_owned(), text(&account.name)),
+                ("own".to_owned(), RestrictedExpression::new_bool(own)),
+            ],
+        }
+    }
+
+    fn check(account: &DatabaseAccount) -> Result<(), String> {
+        for (text, of) in [(&account.user, "user"), (&account.name, "database name")] {
+            check_name(text).map_err(|bad| format!("the {of} {bad}"))?;
+        }
+        Ok(())
+    }
+
+    fn options(
         &self,
+        seeker: &Seeker<'_>,
+        granting: &[&Role],
+        merged: &Merged<'_>,
+        account: &DatabaseAccount,
+    ) -> DatabaseOptions {
+        let mut options = merged.database();
+        // Made is only a user of the caller's own name: no account of another's is changed or dropped.
+        if self.admin_user.is_none() || account.user != seeker.user.as_str() {
+            options.user_mode = DatabaseUserMode::Off;
+        }
+        options.roles = seeker.roles(granting);
+        options
+    }
+
+    fn covered(
+        &self,
+        lock: &Lock,
         identity: &Identity,
-        database: &Database,
-        db_user: &str,
-        db_name: &str,
-        locks: &[Lock],
+        _: Option<&DatabaseAccount>,
         now: OffsetDateTime,
-    ) -> Result<DatabasePermit, Refusal> {
-        let what = format!(
-            "{} may not use the database {} as {} with {}",
-            identity.display_name(),
-            database.name,
-            shown(db_user),
-            shown(db_name)
-        );
-        let refuse = |why: String, rule| Refusal { what: what.clone(), why, rule, hint: None };
-        let Principal::User { name, roles, traits, .. } = &identity.principal else {
-            return Err(refuse("only users have sessions".to_owned(), None));
-        };
-        if let Some(refusal) = self.invalid(identity, now) {
-            return Err(refusal);
-        }
-        if let Some(refusal) = self.locked_database(identity, &database.name, locks, now) {
-            return Err(refusal);
-        }
-        for (text, of) in [(db_user, "user"), (db_name, "database name")] {
-            check_name(text).map_err(|bad| refuse(format!("the {of} {bad}"), None))?;
-        }
-        let combination = self.combination(roles);
-        let asker = Asker { policies: self, combination: &combination, user: name, traits };
-        let weighed = asker.weigh(database, db_user, db_name);
-        if !weighed.allowed {
-            let mut refusal = match weighed.rules.into_iter().next() {
-                Some(rule) => refuse("a role denies it".to_owned(), Some(rule)),
-                None => refuse(no_role_allows(&combination, &weighed.errors), None),
-            };
-            refusal.hint = asker.hint(database);
-            return Err(refusal);
-        }
-        let options = asker.options(&weighed, database, db_user);
-        Ok(DatabasePermit {
-            user: name.clone(),
-            database: database.name.clone(),
-            db_user: db_user.to_owned(),
-            db_name: db_name.to_owned(),
-            roles: asker.roles(&weighed),
-            options,
-            rule: weighed.rules.into_iter().next().unwrap_or_default(),
-            valid_until: identity.valid_before,
+    ) -> bool {
+        lock.covers_database(identity, &self.name, now)
+    }
+
+    fn hint(&self, seeker: &Seeker<'_>) -> Option<String> {
+        let DatabaseChoices { users, names, .. } = seeker.choices(self);
+        (!users.is_empty())
+            .then(|| format!("users you may use there: {}; names: {}", users.join(", "), names.join(", ")))
+    }
+
+    fn missing(&self, role: &Role, seeker: &Seeker<'_>, account: &DatabaseAccount) -> String {
+        let own = self.admin_user.as_ref().map(|_| seeker.user);
+        missing(role, own, seeker.traits, account)
+    }
+
+    fn remark(options: &DatabaseOptions) -> Option<String> {
+        (options.user_mode != DatabaseUserMode::Off).then(|| {
+            let roles = if options.roles.is_empty() { "none".into() } else { options.roles.join(", ") };
+            format!("the user is made when it comes, with the roles {roles}")
         })
     }
 
-    /// The lock that keeps this identity out of this database, if any.
-    #[must_use]
-    pub fn locked_database(
-        &self,
-        identity: &Identity,
-        database: &DatabaseName,
-        locks: &[Lock],
-        now: OffsetDateTime,
-    ) -> Option<Refusal> {
-        let lock = locks.iter().find(|lock| lock.covers_database(identity, database, now))?;
-        Some(kept_out(identity, lock))
+    fn show(limits: &Limits, options: &DatabaseOptions) -> Vec<String> {
+        let recording = match (limits.recording.at, limits.recording.sync) {
+            (RecordAt::Off, _) => "off",
+            (_, false) => "node",
+            (_, true) => "node-sync",
+        };
+        vec![
+            format!("create_db_user_mode {}", options.user_mode.as_str()),
+            format!("record_session {}", limits.record_session.as_str()),
+            format!("session_recording {recording}"),
+            format!("record_db_parameters {}", options.record_parameters),
+            format!("db_statement_bytes {}", options.statement_bytes),
+            format!("client_idle_timeout {}", show_span(limits.client_idle_timeout)),
+            format!("max_session_duration {}", show_span(limits.max_session_duration)),
+            format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
+            format!("db_end_to_end {}", if options.end_to_end { "required" } else { "optional" }),
+            format!("max_db_sessions {}", options.max_sessions),
+            format!("db_unseen_sql {}", if options.refuse_unseen { "refused" } else { "allowed" }),
+        ]
     }
+}
 
+impl Policies {
     /// What this identity may use a database as, locks aside.
     #[must_use]
     pub fn database_choices(&self, identity: &Identity, database: &Database) -> DatabaseChoices {
@@ -125,7 +146,7 @@ impl Policies {
             return DatabaseChoices::default();
         };
         let combination = self.combination(roles);
-        Asker { policies: self, combination: &combination, user: name, traits }.choices(database)
+        Seeker { policies: self, combination: &combination, user: name, traits }.choices(database)
     }
 
     /// The databases that this identity may use at all, each with what it may use them as. Databases that agree in the
@@ -137,122 +158,24 @@ impl Policies {
     ) -> Vec<(&'d Database, DatabaseChoices)> {
         let Principal::User { name, roles, traits, .. } = &identity.principal else { return Vec::new() };
         let combination = self.combination(roles);
-        let asker = Asker { policies: self, combination: &combination, user: name, traits };
+        let seeker = Seeker { policies: self, combination: &combination, user: name, traits };
         let mut answers: HashMap<(Vec<Option<&str>>, bool), DatabaseChoices> = HashMap::new();
         let mut visible = Vec::new();
         for database in databases {
             let labels = combination.db_labels.iter().map(|label| database.labels.value(label)).collect();
             let key = (labels, database.admin_user.is_some());
-            let choices = answers.entry(key).or_insert_with(|| asker.choices(database));
+            let choices = answers.entry(key).or_insert_with(|| seeker.choices(database));
             if !choices.is_empty() {
                 visible.push((database, choices.clone()));
             }
         }
         visible
     }
-
-    /// Why an identity may or may not use a database so, with everything that was weighed.
-    #[must_use]
-    pub fn explain_database(
-        &self,
-        identity: &Identity,
-        database: &Database,
-        db_user: &str,
-        db_name: &str,
-        locks: &[Lock],
-        now: OffsetDateTime,
-    ) -> Explanation {
-        let labels = super::explaining::show_labels(&database.labels);
-        let mut details = vec![format!("database {} has the labels {labels}", database.name)];
-        if let Principal::User { name, roles, traits, .. } = &identity.principal {
-            for (name, values) in traits {
-                details.push(format!("trait {} is {}", TraitRef::full_name(name), values.join(", ")));
-            }
-            let combination = self.combination(roles);
-            for role in &combination.roles {
-                let alone = self.combination(std::slice::from_ref(&role.role.name));
-                let asker = Asker { policies: self, combination: &alone, user: name, traits };
-                let weighed = asker.weigh(database, db_user, db_name);
-                let verdict = match (weighed.allowed, weighed.rules.first()) {
-                    (true, _) => "allows it".to_owned(),
-                    (false, Some(rule)) => format!("denies it: {rule}"),
-                    (false, None) => {
-                        let own = database.admin_user.as_ref().map(|_| name);
-                        let missing = missing(&role.role, own, traits, db_user, db_name);
-                        format!("does not allow it: {missing}")
-                    }
-                };
-                details.push(format!("role \"{}\" {verdict}", role.role.name));
-            }
-            for role in &combination.unknown {
-                details.push(format!("role \"{role}\" does not exist"));
-            }
-        }
-        for lock in locks.iter().filter(|lock| lock.covers_database(identity, &database.name, now)) {
-            details.push(format!("lock \"{}\" covers {}", lock.name, lock.target));
-        }
-        match self.decide_database(identity, database, db_user, db_name, locks, now) {
-            Ok(permit) => {
-                let mode = permit.options().user_mode;
-                if mode != DatabaseUserMode::Off {
-                    let roles =
-                        if permit.roles().is_empty() { "none".into() } else { permit.roles().join(", ") };
-                    details.push(format!("the user is made when it comes, with the roles {roles}"));
-                }
-                details.push(format!("options: {}", show_options(permit.options())));
-                let summary = format!(
-                    "{} may use the database {} as {db_user:?} with {db_name:?}: {} allows it",
-                    permit.user(),
-                    database.name,
-                    permit.rule()
-                );
-                Explanation { allowed: true, summary, details }
-            }
-            Err(refusal) => Explanation { allowed: false, summary: refusal.public_message(), details },
-        }
-    }
 }
 
-impl Asker<'_> {
-    fn weigh(&self, database: &Database, db_user: &str, db_name: &str) -> Weighed {
-        let Self { policies, combination, .. } = self;
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let matches =
-            if combination.has_regexes { matched(combination, &database.labels) } else { Vec::new() };
-        // One's own name is open to everybody where users are made; elsewhere it is a name like any other.
-        let own = database.admin_user.is_some() && db_user == self.user.as_str();
-        let context = Context::from_pairs([
-            ("db_user".to_owned(), text(db_user)),
-            ("db_name".to_owned(), text(db_name)),
-            ("own".to_owned(), RestrictedExpression::new_bool(own)),
-            ("matched".to_owned(), RestrictedExpression::new_set(matches)),
-        ]);
-        let uid = policies.uid(&policies.types.database, database.name.as_str());
-        let entity = Entity::new_with_tags(uid, [], [], tags(&combination.db_labels, &database.labels));
-        let (Ok(context), Ok(entity)) = (context, entity) else {
-            return Weighed {
-                allowed: false,
-                rules: Vec::new(),
-                errors: vec!["the question could not be put".to_owned()],
-            };
-        };
-        let roles: Vec<RoleName> = combination.roles.iter().map(|role| role.role.name.clone()).collect();
-        let user = policies.user_entity(self.user.as_str(), &roles, self.traits);
-        policies.ask(combination, user, "connect", entity, context)
-    }
-
-    fn options(&self, weighed: &Weighed, database: &Database, db_user: &str) -> DatabaseOptions {
-        let granting = granting(self.combination, weighed).map(|role| &role.options);
-        let mut options = options::merge_database(granting, &self.policies.sessions.options);
-        // Made is only a user of the caller's own name: nobody has an account of somebody else's changed or dropped.
-        if database.admin_user.is_none() || db_user != self.user.as_str() {
-            options.user_mode = DatabaseUserMode::Off;
-        }
-        options
-    }
-
+impl Seeker<'_> {
     /// What the granting roles give, less what any role denies.
-    fn roles(&self, weighed: &Weighed) -> Vec<String> {
+    fn roles(&self, granting: &[&Role]) -> Vec<String> {
         let all = |matchers: &mut dyn Iterator<Item = &NameMatcher>| -> BTreeSet<String> {
             matchers.flat_map(|one| one.names(self.traits)).map(str::to_owned).collect()
         };
@@ -260,7 +183,7 @@ impl Asker<'_> {
         if denied().any(|one| *one == NameMatcher::Any) {
             return Vec::new();
         }
-        let given = all(&mut granting(self.combination, weighed).flat_map(|role| &role.allow.db_roles));
+        let given = all(&mut granting.iter().flat_map(|role| &role.allow.db_roles));
         let taken = all(&mut denied());
         given.difference(&taken).filter(|role| check_name(role).is_ok()).cloned().collect()
     }
@@ -277,16 +200,20 @@ impl Asker<'_> {
                 if usable && usable_names.contains(name) {
                     continue;
                 }
-                let weighed = self.weigh(database, user, name);
+                let account = DatabaseAccount::new(user, name);
+                let weighed = self.weigh(database, &account);
                 if !weighed.allowed {
                     continue;
                 }
                 usable = true;
                 usable_names.insert(name);
                 if user == self.user.as_str() {
-                    choices.user_mode =
-                        choices.user_mode.max(self.options(&weighed, database, user).user_mode);
-                    choices.roles.extend(self.roles(&weighed));
+                    let granting: Vec<&Role> = granting(self.combination, &weighed).collect();
+                    let granted = granting.iter().map(|role| &role.options);
+                    let merged = Merged::of(granted, &self.policies.sessions.options);
+                    let options = database.options(self, &granting, &merged, &account);
+                    choices.user_mode = choices.user_mode.max(options.user_mode);
+                    choices.roles.extend(options.roles);
                 }
             }
             if usable {
@@ -311,17 +238,6 @@ impl Asker<'_> {
             .filter(|name| *name != "*" && check_name(name).is_ok());
         names.take(MOST_CANDIDATES).map(str::to_owned).collect()
     }
-
-    fn hint(&self, database: &Database) -> Option<String> {
-        let choices = self.choices(database);
-        (!choices.is_empty()).then(|| {
-            format!(
-                "users you may use there: {}; names: {}",
-                choices.users.join(", "),
-                choices.names.join(", ")
-            )
-        })
-    }
 }
 
 fn star(name: &str) -> String {
@@ -338,7 +254,7 @@ fn shown(name: &str) -> String {
 }
 
 /// Which part of a role's `allow` does not fit. `own` is the user's name where users are made.
-fn missing(role: &Role, own: Option<&UserName>, traits: &Traits, db_user: &str, db_name: &str) -> String {
+fn missing(role: &Role, own: Option<&UserName>, traits: &Traits, account: &DatabaseAccount) -> String {
     let allow = &role.allow;
     let makes = role.options.create_db_user_mode.is_some_and(|mode| mode != DatabaseUserMode::Off);
     let own = own.filter(|_| makes).map(UserName::as_str);
@@ -350,35 +266,12 @@ fn missing(role: &Role, own: Option<&UserName>, traits: &Traits, db_user: &str, 
         let fits = matchers.contains(&NameMatcher::Any) || names.contains(&asked);
         (!fits).then(|| if names.is_empty() { "none".to_owned() } else { names.join(", ") })
     };
-    if let Some(users) = unfit(&allow.db_users, db_user, own) {
+    if let Some(users) = unfit(&allow.db_users, &account.user, own) {
         return format!("its db_users are {users}");
     }
-    if let Some(names) = unfit(&allow.db_names, db_name, None) {
+    if let Some(names) = unfit(&allow.db_names, &account.name, None) {
         return format!("its db_names are {names}");
     }
     let labels = allow.db_labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     format!("its db_labels ({labels}) do not match")
-}
-
-fn show_options(options: &DatabaseOptions) -> String {
-    let span = |span: Option<Duration>| span.map_or("none".to_owned(), crate::yaml::show);
-    let recording = match (options.record, options.sync) {
-        (false, _) => "off",
-        (true, false) => "node",
-        (true, true) => "node-sync",
-    };
-    [
-        format!("create_db_user_mode {}", options.user_mode.as_str()),
-        format!("record_session {}", options.record_session.as_str()),
-        format!("session_recording {recording}"),
-        format!("record_db_parameters {}", options.record_parameters),
-        format!("db_statement_bytes {}", options.statement_bytes),
-        format!("client_idle_timeout {}", span(options.client_idle_timeout)),
-        format!("max_session_duration {}", span(options.max_session_duration)),
-        format!("disconnect_expired_cert {}", options.disconnect_expired_cert),
-        format!("db_end_to_end {}", if options.end_to_end { "required" } else { "optional" }),
-        format!("max_db_sessions {}", options.max_sessions),
-        format!("db_unseen_sql {}", if options.refuse_unseen { "refused" } else { "allowed" }),
-    ]
-    .join(", ")
 }

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Policies, host_may};
-use crate::permit::Refusal;
+use super::api::host_may;
+use super::engine::Policies;
+use crate::refusal::Refusal;
 use crate::role::{
     JoinRule, LoginMatcher, NameMatcher, RESOURCES, Role, Rules, TraitRef, ValueMatcher, Verb,
 };

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use cedar_policy::RestrictedExpression;
 use time::OffsetDateTime;
 
-use super::{Combination, Policies, Weighed};
-use crate::permit::{JoinMode, JoinPermit, Refusal};
+use super::engine::{Combination, Policies, Question, Weighed};
+use crate::join::{JoinMode, JoinPermit};
+use crate::refusal::Refusal;
 use crate::{Identity, Lock, Node, Principal, RoleName, Traits};
 
 /// The session that somebody wants to take part in.
@@ -112,7 +113,7 @@ impl Policies {
         if let Some(refusal) = self.invalid(identity, now) {
             return Err(refusal);
         }
-        if let Some(refusal) = self.locked(identity, Some(node), None, locks, now) {
+        if let Some(refusal) = self.locked(identity, node, None, locks, now) {
             return Err(refusal);
         }
         let combination = self.combination(roles);
@@ -144,10 +145,17 @@ impl Policies {
                 values.iter().map(|value| RestrictedExpression::new_string((*value).to_owned())),
             )
         };
-        let asked = [
-            ("owner_roles".to_owned(), strings(owner_roles)),
-            ("modes".to_owned(), strings(&[mode.as_str()])),
-        ];
-        self.weigh_on(combination, user, traits, node, "join", asked)
+        let question = Question {
+            entity: "Node",
+            id: node.id.to_string(),
+            action: "join",
+            labels: &node.labels,
+            looked_at: &combination.labels,
+            asked: vec![
+                ("owner_roles".to_owned(), strings(owner_roles)),
+                ("modes".to_owned(), strings(&[mode.as_str()])),
+            ],
+        };
+        self.weigh(combination, user, traits, question)
     }
 }

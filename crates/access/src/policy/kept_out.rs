@@ -1,6 +1,6 @@
 //! What a lock says to whom it keeps out.
 
-use crate::permit::Refusal;
+use crate::refusal::Refusal;
 use crate::{Identity, Lock, LockTarget, Principal};
 
 pub(super) fn kept_out(identity: &Identity, lock: &Lock) -> Refusal {

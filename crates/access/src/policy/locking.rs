@@ -2,23 +2,31 @@
 
 use time::OffsetDateTime;
 
-use super::Policies;
+use super::decidable::Decidable;
+use super::engine::Policies;
 use super::kept_out::kept_out;
-use crate::permit::Refusal;
-use crate::{Identity, Lock, Login, Node};
+use crate::refusal::Refusal;
+use crate::{Identity, Lock};
 
 impl Policies {
-    /// The lock that covers this, if any.
+    /// The lock that keeps this identity out of this resource, if any; `None` where the account is not known.
     #[must_use]
-    pub fn locked(
+    pub fn locked<R: Decidable>(
         &self,
         identity: &Identity,
-        node: Option<&Node>,
-        login: Option<&Login>,
+        resource: &R,
+        account: Option<&R::Account>,
         locks: &[Lock],
         now: OffsetDateTime,
     ) -> Option<Refusal> {
-        let lock = locks.iter().find(|lock| lock.covers(identity, node, login, now))?;
+        let lock = locks.iter().find(|lock| resource.covered(lock, identity, account, now))?;
+        Some(kept_out(identity, lock))
+    }
+
+    /// The lock that keeps this identity out of everything, if any.
+    #[must_use]
+    pub fn locked_out(&self, identity: &Identity, locks: &[Lock], now: OffsetDateTime) -> Option<Refusal> {
+        let lock = locks.iter().find(|lock| lock.covers(identity, None, None, now))?;
         Some(kept_out(identity, lock))
     }
 

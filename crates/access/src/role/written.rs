@@ -5,11 +5,20 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use time::format_description::well_known::Rfc3339;
 
-use super::{LoginMatcher, NameMatcher, Role, Rules, ValueMatcher};
+use super::definition::{Role, Rules};
+use super::matchers::{LoginMatcher, NameMatcher, ValueMatcher};
+
+impl Role {
+    /// The role as YAML that [`Role::parse`] reads back to the same role.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        serde_saphyr::to_string(&Document::of(self)).unwrap_or_default()
+    }
+}
 
 /// The shape in which a role is written out.
 #[derive(Serialize)]
-pub(super) struct Document<'a> {
+struct Document<'a> {
     kind: &'static str,
     version: &'static str,
     metadata: BTreeMap<&'static str, String>,
@@ -58,7 +67,7 @@ impl Side<'_> {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn of(role: &'a Role) -> Self {
+    fn of(role: &'a Role) -> Self {
         let mut metadata = BTreeMap::from([("name", role.name.to_string())]);
         if !role.description.is_empty() {
             metadata.insert("description", role.description.clone());

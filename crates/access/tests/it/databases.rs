@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use sallyport_access::{
-    Database, DatabaseLogin, DatabaseName, DatabaseProtocol, DatabaseTls, DatabaseUserMode, HostId, HostRole,
-    Identity, Lock, NodeName, Policies, Principal, RecordPolicy, Role, SessionPolicy,
+    Database, DatabaseAccount, DatabaseLogin, DatabaseName, DatabaseProtocol, DatabaseTls, DatabaseUserMode,
+    HostId, HostRole, Identity, Lock, NodeName, Policies, Principal, RecordAt, RecordPolicy, Role,
+    SessionPolicy,
 };
 
 use crate::people::{now, policies, role, user};
@@ -34,7 +35,13 @@ fn a_database_needs_labels_a_user_and_a_name() {
         &[("internal.db_users", &["alice"]), ("team", &["web"]), ("internal.db_names", &["x"])],
     );
     let may = |labels: &[(&str, &str)], db_user: &str, db_name: &str| {
-        policies.decide_database(&alice, &database("prod", labels), db_user, db_name, &[], now())
+        policies.decide(
+            &alice,
+            &database("prod", labels),
+            &DatabaseAccount::new(db_user, db_name),
+            &[],
+            now(),
+        )
     };
     let staging = [("env", "staging"), ("team", "web")];
     let permit = may(&staging, "alice", "app").unwrap();
@@ -44,7 +51,7 @@ fn a_database_needs_labels_a_user_and_a_name() {
     assert_eq!(permit.valid_until(), alice.valid_before);
     assert_eq!(permit.options().user_mode, DatabaseUserMode::Off);
     assert_eq!(permit.options().statement_bytes, 4096);
-    assert!(permit.options().record && !permit.options().record_parameters);
+    assert!(permit.limits().recording.at != RecordAt::Off && !permit.options().record_parameters);
     assert!(may(&[("env", "qa12"), ("team", "web")], "reader", "x").is_ok());
     assert!(may(&[("env", "dev-1"), ("team", "web")], "reader", "x").is_ok());
     assert!(may(&[("env", "staging")], "alice", "app").is_err(), "every label of the rule must match");
@@ -69,7 +76,10 @@ fn nothing_is_allowed_by_default_and_two_of_three_are_nothing() {
     ] {
         let policies = policies(&[role("half", spec)]);
         let prod = database("prod", &[]);
-        assert!(policies.decide_database(&alice, &prod, "alice", "app", &[], now()).is_err(), "{spec}");
+        assert!(
+            policies.decide(&alice, &prod, &DatabaseAccount::new("alice", "app"), &[], now()).is_err(),
+            "{spec}"
+        );
         assert!(policies.database_choices(&alice, &prod).is_empty(), "{spec}");
         assert!(policies.visible_databases(&alice, [&prod]).is_empty(), "{spec}");
     }
@@ -86,7 +96,8 @@ fn deny_wins_and_is_named() {
     let staging = database("staging", &[("env", "staging")]);
     let prod = database("prod", &[("env", "prod")]);
     let rule = |database: &Database, db_user: &str, db_name: &str| {
-        let refusal = policies.decide_database(&alice, database, db_user, db_name, &[], now()).err();
+        let refusal =
+            policies.decide(&alice, database, &DatabaseAccount::new(db_user, db_name), &[], now()).err();
         refusal.map(|refusal| refusal.rule().unwrap_or_default().to_owned())
     };
     assert_eq!(rule(&staging, "x", "y"), None);
@@ -108,7 +119,7 @@ fn names_that_a_server_would_cut_are_refused() {
     let alice = user("alice", &["all"], &[]);
     let prod = database("prod", &[]);
     let may = |db_user: &str, db_name: &str| {
-        policies.decide_database(&alice, &prod, db_user, db_name, &[], now()).map(drop)
+        policies.decide(&alice, &prod, &DatabaseAccount::new(db_user, db_name), &[], now()).map(drop)
     };
     assert!(may(&"u".repeat(63), &"n".repeat(63)).is_ok());
     for (db_user, db_name) in [
@@ -133,15 +144,21 @@ fn locks_and_certificates_that_have_ended_keep_out() {
         ))
         .unwrap()
     };
-    let may = |locks: &[Lock], now| policies.decide_database(&alice, &prod, "u", "n", locks, now);
+    let may =
+        |locks: &[Lock], now| policies.decide(&alice, &prod, &DatabaseAccount::new("u", "n"), locks, now);
     for target in ["db: prod", "user: alice", "role: all"] {
         let lock = lock(target);
         assert_eq!(Lock::parse(&lock.to_yaml()).unwrap(), lock);
         let refusal = may(std::slice::from_ref(&lock), now()).unwrap_err();
         assert_eq!(refusal.rule(), Some("lock \"l\""), "{target}");
         assert!(refusal.public_message().contains("closed"));
-        let explained =
-            policies.explain_database(&alice, &prod, "u", "n", std::slice::from_ref(&lock), now());
+        let explained = policies.explain(
+            &alice,
+            &prod,
+            &DatabaseAccount::new("u", "n"),
+            std::slice::from_ref(&lock),
+            now(),
+        );
         assert!(!explained.allowed && explained.details.join("\n").contains("lock \"l\" covers"));
     }
     assert!(may(&[lock("db: other"), lock("login: u")], now()).is_ok());
@@ -155,7 +172,7 @@ fn locks_and_certificates_that_have_ended_keep_out() {
         },
         ..alice.clone()
     };
-    assert!(policies.decide_database(&host, &prod, "u", "n", &[], now()).is_err());
+    assert!(policies.decide(&host, &prod, &DatabaseAccount::new("u", "n"), &[], now()).is_err());
 }
 
 #[test]
@@ -177,7 +194,7 @@ fn users_are_made_under_their_own_name_alone() {
     let mut prod = database("prod", &[]);
     let decide = |roles: &[&str], prod: &Database, db_user: &str| {
         let bob = user("bob", roles, &[("team", &["blue"])]);
-        policies.decide_database(&bob, prod, db_user, "app", &[], now())
+        policies.decide(&bob, prod, &DatabaseAccount::new(db_user, "app"), &[], now())
     };
     assert!(decide(&["made"], &prod, "bob").is_err(), "nobody makes users there");
     prod.admin_user = Some("admin".to_owned());
@@ -221,16 +238,18 @@ fn the_strictest_option_counts_and_the_cluster_fills_in() {
     let policies = Policies::compile_with(&roles, cluster).unwrap();
     let options = |roles: &[&str]| {
         let alice = user("alice", roles, &[]);
-        let permit = policies.decide_database(&alice, &database("p", &[]), "u", "n", &[], now()).unwrap();
-        permit.options().clone()
+        let permit = policies
+            .decide(&alice, &database("p", &[]), &DatabaseAccount::new("u", "n"), &[], now())
+            .unwrap();
+        (permit.limits().clone(), permit.options().clone())
     };
-    let both = options(&["a", "b", "c"]);
-    assert_eq!(both.client_idle_timeout, Some(Duration::from_secs(300)));
-    assert_eq!(both.max_session_duration, Some(Duration::from_secs(8 * 3600)));
-    assert_eq!(both.record_session, RecordPolicy::Strict);
-    assert!(both.record && both.sync && both.record_parameters);
+    let (limits, both) = options(&["a", "b", "c"]);
+    assert_eq!(limits.client_idle_timeout, Some(Duration::from_secs(300)));
+    assert_eq!(limits.max_session_duration, Some(Duration::from_secs(8 * 3600)));
+    assert_eq!(limits.record_session, RecordPolicy::Strict);
+    assert!(limits.recording.at != RecordAt::Off && limits.recording.sync && both.record_parameters);
     assert_eq!(both.statement_bytes, 65_536);
-    assert_eq!(options(&["a"]).statement_bytes, 100);
+    assert_eq!(options(&["a"]).1.statement_bytes, 100);
 }
 
 #[test]
@@ -246,7 +265,9 @@ fn one_role_that_wants_sessions_end_to_end_is_enough() {
     ];
     let decide = |policies: &Policies, held: &[&str]| {
         let alice = user("alice", held, &[]);
-        let permit = policies.decide_database(&alice, &database("p", &[]), "u", "n", &[], now()).unwrap();
+        let permit = policies
+            .decide(&alice, &database("p", &[]), &DatabaseAccount::new("u", "n"), &[], now())
+            .unwrap();
         permit.options().end_to_end
     };
     let open = policies(&roles);
@@ -269,7 +290,7 @@ fn an_explanation_says_what_every_role_said() {
     let alice = user("alice", &["dev", "web", "gone"], &[("team", &["web"])]);
     let staging = database("prod", &[("env", "staging"), ("team", "web")]);
     let explain = |db_user: &str, db_name: &str| {
-        policies.explain_database(&alice, &staging, db_user, db_name, &[], now())
+        policies.explain(&alice, &staging, &DatabaseAccount::new(db_user, db_name), &[], now())
     };
     let allowed = explain("reader", "app");
     assert!(allowed.allowed);
@@ -328,10 +349,10 @@ fn what_a_trait_holds_stays_a_value() {
         &[("internal.db_users", &["*", "a\" || true || \"", &"u".repeat(64)]), ("internal.db_names", &["*"])],
     );
     let prod = database("prod", &[]);
-    assert!(policies.decide_database(&alice, &prod, "postgres", "x", &[], now()).is_err());
-    assert!(policies.decide_database(&alice, &prod, &"u".repeat(64), "*", &[], now()).is_err());
+    assert!(policies.decide(&alice, &prod, &DatabaseAccount::new("postgres", "x"), &[], now()).is_err());
+    assert!(policies.decide(&alice, &prod, &DatabaseAccount::new(&"u".repeat(64), "*"), &[], now()).is_err());
     assert!(
-        policies.decide_database(&alice, &prod, "*", "*", &[], now()).is_ok(),
+        policies.decide(&alice, &prod, &DatabaseAccount::new("*", "*"), &[], now()).is_ok(),
         "a user of that very name"
     );
 }

@@ -123,9 +123,9 @@ fn a_permit_has_the_strictest_options_of_the_roles_that_grant_it() {
     assert!(options.forward_agent);
     assert_eq!(options.port_forwarding, Forwarding::NONE);
     assert!(options.ssh_file_copy, "a role that does not grant this login does not limit it");
-    assert_eq!(options.record_session, RecordPolicy::Strict);
+    assert_eq!(permit.limits().record_session, RecordPolicy::Strict);
     assert_eq!(options.max_sessions, 3);
-    assert_eq!(options.client_idle_timeout, Some(Duration::from_secs(600)));
+    assert_eq!(permit.limits().client_idle_timeout, Some(Duration::from_secs(600)));
     let permit = policies.decide(&alice, &node("n", &[]), &login("y"), &[], now()).unwrap();
     assert!(!permit.options().forward_agent && permit.options().port_forwarding == Forwarding::BOTH);
     assert_eq!(permit.options().max_sessions, 10);
@@ -389,24 +389,29 @@ fn the_strictest_of_the_new_options_counts_and_the_cluster_fills_in() {
     let policies = Policies::compile_with(&roles, cluster).unwrap();
     let decide = |held: &[&str]| {
         let permit = policies.decide(&user("u", held, &[]), &node("n", &[]), &login("x"), &[], now());
-        permit.unwrap().options().clone()
+        let permit = permit.unwrap();
+        (permit.limits().clone(), permit.options().clone())
     };
-    let both = decide(&["a", "b"]);
+    let (limits, both) = decide(&["a", "b"]);
     assert_eq!(both.port_forwarding, Forwarding::NONE, "each allows one direction: together neither");
     assert_eq!(both.stream_local_forwarding, Forwarding { local: true, remote: false });
-    assert_eq!(both.recording.as_str(), "proxy-sync");
-    assert!(both.hash_files && both.require_login_word && !decide(&["a"]).require_login_word);
-    assert_eq!(both.max_session_duration, Some(Duration::from_secs(8 * 3600)));
+    assert_eq!(limits.recording.as_str(), "proxy-sync");
+    assert!(both.hash_files && both.require_login_word && !decide(&["a"]).1.require_login_word);
+    assert_eq!(limits.max_session_duration, Some(Duration::from_secs(8 * 3600)));
     assert_eq!(
-        decide(&["a", "b", "c"]).record_input,
+        decide(&["a", "b", "c"]).1.record_input,
         RecordInput::Full,
         "of several, the one that records more"
     );
     assert_eq!(
-        (decide(&["a"]).record_input, decide(&["c"]).record_input),
+        (decide(&["a"]).1.record_input, decide(&["c"]).1.record_input),
         (RecordInput::Hash, RecordInput::Hash)
     );
-    assert_eq!(decide(&["a"]).recording.as_str(), "node-sync", "what a role says beats the cluster's policy");
+    assert_eq!(
+        decide(&["a"]).0.recording.as_str(),
+        "node-sync",
+        "what a role says beats the cluster's policy"
+    );
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Control<'_> {
         let now = OffsetDateTime::now_utc();
         // A session that may outlive its certificate is decided upon as if that were still good.
         let last = permit.valid_until() - time::Duration::seconds(1);
-        let now = if permit.options().disconnect_expired_cert { now } else { now.min(last) };
+        let now = if permit.limits().disconnect_expired_cert { now } else { now.min(last) };
         let directory = &self.shared.settings.directory;
         let Some(database) = directory.database(permit.database()) else {
             return Some(format!("this agent serves {} no longer", permit.database()));
@@ -132,23 +132,23 @@ impl Control<'_> {
 
     /// The first limit of time that the session comes to; without one, when to look again.
     fn deadline(&self) -> (Instant, Option<String>) {
-        let options = self.wanted.permit.options();
+        let limits = self.wanted.permit.limits();
         let mut first: (Instant, Option<String>) = (Instant::now() + LONGEST_SLEEP, None);
         let mut limit = |at: Instant, why: String| {
             if at < first.0 {
                 first = (at, Some(why));
             }
         };
-        if let Some(longest) = options.max_session_duration {
+        if let Some(longest) = limits.max_session_duration {
             limit(
                 self.activity.began + longest,
                 format!("the session has lasted {}, which is as long as it may", words(longest)),
             );
         }
-        if let Some(idle) = options.client_idle_timeout {
+        if let Some(idle) = limits.client_idle_timeout {
             limit(self.activity.last() + idle, format!("the client was silent for {}", words(idle)));
         }
-        if options.disconnect_expired_cert {
+        if limits.disconnect_expired_cert {
             let left = self.wanted.permit.valid_until() - OffsetDateTime::now_utc();
             let left = Duration::try_from(left).unwrap_or_default();
             limit(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sallyport_access::{DatabaseOptions, RecordPolicy};
+use sallyport_access::{Limits, RecordAt, RecordPolicy};
 use sallyport_audit::recording::database::DatabaseFrame;
 use sallyport_audit::recording::{
     Body, Exit, Frame, Recorder, Recorders, RecordingError, SessionMetadata, SyncBounds,
@@ -30,14 +30,14 @@ impl Record {
     pub(crate) async fn begin(
         about: SessionMetadata,
         recorders: &Recorders,
-        options: &DatabaseOptions,
+        limits: &Limits,
         sink: Arc<dyn Sink>,
     ) -> Result<Self, String> {
-        let policy = options.record_session;
-        let started = match (options.record, options.sync) {
-            (false, _) => None,
-            (true, false) => Some(recorders.start(&about, policy)),
-            (true, true) => Some(recorders.start_in_step(&about, policy, SyncBounds::default())),
+        let policy = limits.record_session;
+        let started = match (limits.recording.at, limits.recording.sync) {
+            (RecordAt::Off, _) => None,
+            (_, false) => Some(recorders.start(&about, policy)),
+            (_, true) => Some(recorders.start_in_step(&about, policy, SyncBounds::default())),
         };
         let (recorder, mut failure) = match started {
             None => (None, None),

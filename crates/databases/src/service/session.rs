@@ -159,16 +159,17 @@ where
         return None;
     };
     let preparing = info_span!(target: PHASE, parent: opening, "recording");
-    let record = match Record::begin(about.clone(), &shared.settings.recorders, options, sink).await {
-        Ok(record) => record,
-        Err(why) => {
-            opening.record("error.type", "not_recordable");
-            let event = refused(shared, asked, &user, &name).message(why.as_str());
-            shared.settings.sink.emit(event);
-            part(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
-            return None;
-        }
-    };
+    let record =
+        match Record::begin(about.clone(), &shared.settings.recorders, wanted.permit.limits(), sink).await {
+            Ok(record) => record,
+            Err(why) => {
+                opening.record("error.type", "not_recordable");
+                let event = refused(shared, asked, &user, &name).message(why.as_str());
+                shared.settings.sink.emit(event);
+                part(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
+                return None;
+            }
+        };
     drop(preparing);
     let entry = Arc::clone(&listed.entry);
     let place = if record.is_recorded() { "node" } else { "off" };

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_access::{
-    ClusterName, Database, DatabaseLogin, DatabaseName, DatabasePermit, DatabaseProtocol, DatabaseTls,
-    DatabaseTlsMode, Identity, Lock, LockTarget, NodeName, Policies, Principal, Refusal, Role, RoleName,
-    SessionId, UserName,
+    ClusterName, Database, DatabaseAccount, DatabaseLogin, DatabaseName, DatabasePermit, DatabaseProtocol,
+    DatabaseTls, DatabaseTlsMode, Identity, Lock, LockTarget, NodeName, Policies, Principal, Refusal, Role,
+    RoleName, SessionId, UserName,
 };
 use sallyport_audit::event::MemorySink;
 use sallyport_audit::recording::{Body, Frame, Reader, Recorders, SessionMetadata};
@@ -116,7 +116,13 @@ impl Directory for Cluster {
         now: OffsetDateTime,
     ) -> Result<DatabasePermit, Refusal> {
         let locks = self.locks.lock().unwrap();
-        self.policies.lock().unwrap().decide_database(identity, database, db_user, db_name, &locks, now)
+        self.policies.lock().unwrap().decide(
+            identity,
+            database,
+            &DatabaseAccount::new(db_user, db_name),
+            &locks,
+            now,
+        )
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

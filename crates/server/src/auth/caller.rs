@@ -270,7 +270,7 @@ impl Inner {
         let current = self.current(identity)?;
         let view = self.view();
         // A lock covers what the certificate says: a role that was taken away since counts as well.
-        match view.policies.locked(identity, None, None, &view.locks, now) {
+        match view.policies.locked_out(identity, &view.locks, now) {
             Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
             None => Ok(current),
         }

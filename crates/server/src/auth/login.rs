@@ -238,7 +238,7 @@ impl Inner {
         let asked = request.ttl.as_ref().and_then(convert::duration_from_proto);
         let identity = self.identity_of(&user, now);
         let view = self.view();
-        if let Some(locked) = view.policies.locked(&identity, None, None, &view.locks, now) {
+        if let Some(locked) = view.policies.locked_out(&identity, &view.locks, now) {
             return Err(refusal(Status::permission_denied(locked.public_message()), "a lock"));
         }
         let ttl = view

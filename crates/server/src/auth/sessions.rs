@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sallyport_access::permit::JoinMode;
+use sallyport_access::JoinMode;
 use sallyport_access::{HostId, HostRole, Identity, JoinTarget, Principal, RoleName, SessionId, Verb};
 use sallyport_audit::recording::Aside;
 use sallyport_audit::{Code, Event};

@@ -144,7 +144,7 @@ pub(crate) fn records_here(view: &ClusterView, identity: &Identity, node: &Node,
     if !matches!(node.kind, NodeKind::OpenSsh(_)) {
         return false;
     }
-    let here = |permit: &Permit| permit.options().recording.at == RecordAt::Proxy;
+    let here = |permit: &Permit| permit.limits().recording.at == RecordAt::Proxy;
     let (policies, locks, now) = (view.policies(), view.locks(), OffsetDateTime::now_utc());
     here(permit)
         || policies.logins_on(identity, node).iter().any(|login| {

@@ -42,7 +42,7 @@ impl Watched {
     /// The lock that keeps the session out now, if there is one.
     fn locked(&self) -> Option<Refusal> {
         let (locks, now) = (self.view.locks(), OffsetDateTime::now_utc());
-        self.view.policies().locked(&self.identity, Some(&self.node), self.login.as_ref(), &locks, now)
+        self.view.policies().locked(&self.identity, &*self.node, self.login.as_ref(), &locks, now)
     }
 
     /// An event about the session.

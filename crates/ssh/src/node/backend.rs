@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sallyport_access::Identity;
-use sallyport_access::permit::Permit;
+use sallyport_access::Permit;
 use ssh_key::Certificate;
 
 use super::forward::inward::Client;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_access::SessionId;
-use sallyport_access::permit::{Permit, RecordAt, RecordInput, RecordPolicy};
+use sallyport_access::{Permit, RecordAt, RecordInput, RecordPolicy};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
@@ -115,8 +115,8 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     tracing::Span::current().record("session", about.session_id.to_string());
     let options = permit.options();
     let how = How {
-        policy: options.record_session,
-        mode: options.recording,
+        policy: permit.limits().record_session,
+        mode: permit.limits().recording,
         input: options.record_input,
         told_by_proxy: shared.info.told_by_proxy,
     };

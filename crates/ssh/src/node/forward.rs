@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use sallyport_access::permit::{Forwarding, SessionOptions};
+use sallyport_access::{Forwarding, SshOptions};
 use sallyport_audit::recording::{Body, Direction, ForwardEnd};
 use sallyport_audit::{Code, Event};
 use uuid::Uuid;
@@ -46,7 +46,7 @@ pub(super) fn check(shared: &Shared, target: Target, direction: Direction) -> Re
         Word::Ours(permit) => permit,
         Word::Theirs => return Ok(Granted { target, place, decided_here: false }),
     };
-    let options: &SessionOptions = permit.options();
+    let options: &SshOptions = permit.options();
     let (what, option, allowed) = match target {
         Target::Port { .. } => ("port forwarding", "options.port_forwarding", options.port_forwarding),
         Target::Socket { .. } => {

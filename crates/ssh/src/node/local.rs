@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use sallyport_access::Identity;
-use sallyport_access::permit::Permit;
+use sallyport_access::Permit;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 

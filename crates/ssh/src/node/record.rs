@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use data_encoding::HEXLOWER;
-use sallyport_access::permit::{RecordAt, RecordInput, RecordPolicy, RecordingMode};
+use sallyport_access::{RecordAt, RecordInput, RecordPolicy, RecordingMode};
 use sallyport_audit::recording::{self, Body, Recorders, RecordingError, SessionMetadata, SyncBounds};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_sal::hash::Sha256;

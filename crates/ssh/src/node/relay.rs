@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use sallyport_access::permit::Permit;
+use sallyport_access::Permit;
 use sallyport_access::{HostId, Identity, Labels, Lock, Node, NodeKind, NodeName, Policies};
 use sallyport_audit::{Event, Sink};
 use sallyport_ca::Trust;

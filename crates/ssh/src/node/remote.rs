@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use russh::Pty;
-use sallyport_access::permit::Permit;
+use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_ca::Trust;
 use ssh_key::{Certificate, HashAlg};

@@ -14,7 +14,8 @@ use crate::tasks::Tasks;
 use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use sallyport_access::{
-    ClusterName, Database, DatabaseName, DatabasePermit, HostId, Identity, NodeName, Refusal, SessionId,
+    ClusterName, Database, DatabaseAccount, DatabaseName, DatabasePermit, HostId, Identity, NodeName,
+    Refusal, SessionId,
 };
 use sallyport_audit::recording::{Recorders, SessionMetadata};
 use sallyport_audit::{Code, Event, PHASE, Sink};
@@ -309,7 +310,7 @@ impl Directory for Known {
         now: OffsetDateTime,
     ) -> Result<DatabasePermit, Refusal> {
         let (policies, locks) = (self.view.policies(), self.view.locks());
-        policies.decide_database(identity, database, db_user, db_name, &locks, now)
+        policies.decide(identity, database, &DatabaseAccount::new(db_user, db_name), &locks, now)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

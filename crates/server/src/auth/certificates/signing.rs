@@ -267,7 +267,7 @@ impl Inner {
         self.must_hold(caller, METHOD, &stored.value).await?;
         let identity = self.identity_of(&stored.value, now);
         let view = self.view();
-        match view.policies.locked(&identity, None, None, &view.locks, now) {
+        match view.policies.locked_out(&identity, &view.locks, now) {
             Some(locked) => Err(Status::failed_precondition(locked.public_message())),
             None => Ok(identity),
         }

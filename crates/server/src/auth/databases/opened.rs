@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use sallyport_access::{Database, DatabasePermit, HostId, Identity, Principal};
+use sallyport_access::{Database, DatabaseAccount, DatabasePermit, HostId, Identity, Principal};
 use sallyport_ca::{OPENING_LIFE, Opener, Opening, OpeningWord, SKEW_ALLOWANCE, Trust};
 use sallyport_wire::v1;
 use time::OffsetDateTime;
@@ -102,7 +102,7 @@ impl Inner {
         let (view, user) = (self.view(), self.current(&user)?.into_owned());
         let permit = view
             .policies
-            .decide_database(&user, database, told.db_user, told.db_name, &view.locks, now)
+            .decide(&user, database, &DatabaseAccount::new(told.db_user, told.db_name), &view.locks, now)
             .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
         Ok((user, permit))
     }
@@ -193,7 +193,7 @@ impl Inner {
         end_to_end(permit)?;
         self.is_member(proxy)?;
         let view = self.view();
-        match view.policies.locked(proxy, None, None, &view.locks, now) {
+        match view.policies.locked_out(proxy, &view.locks, now) {
             Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
             None => Ok(()),
         }

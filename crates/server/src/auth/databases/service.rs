@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sallyport_access::policy::DB_CLIENT;
-use sallyport_access::{DatabaseName, HostRole, UserName, Verb};
+use sallyport_access::{DatabaseAccount, DatabaseName, HostRole, UserName, Verb};
 use sallyport_wire::v1;
 use sallyport_wire::v1::databases_server::Databases;
 use time::OffsetDateTime;
@@ -212,11 +212,10 @@ impl Inner {
                 )));
             }
         };
-        let why = view.policies.explain_database(
+        let why = view.policies.explain(
             &identity,
-            &known.database,
-            &asked.db_user,
-            &asked.db_name,
+            &*known.database,
+            &DatabaseAccount::new(&asked.db_user, &asked.db_name),
             &view.locks,
             now,
         );

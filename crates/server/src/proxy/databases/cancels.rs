@@ -113,7 +113,9 @@ impl Drop for Registered {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use sallyport_access::{Database, Identity, Policies, Principal, Role, Traits, UserName};
+    use sallyport_access::{
+        Database, DatabaseAccount, Identity, Policies, Principal, Role, Traits, UserName,
+    };
     use time::OffsetDateTime;
     use uuid::Uuid;
 
@@ -137,7 +139,7 @@ mod tests {
             valid_before: now + time::Duration::hours(1),
         };
         let database = Database::parse(database).unwrap();
-        policies.decide_database(&identity, &database, "app", "shop", &[], now).unwrap()
+        policies.decide(&identity, &database, &DatabaseAccount::new("app", "shop"), &[], now).unwrap()
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use metrics::{counter, histogram};
-use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, Identity};
+use sallyport_access::{Database, DatabaseAccount, DatabaseName, DatabasePermit, HostId, Identity};
 use sallyport_audit::{Code, Event, PHASE};
 use sallyport_ca::Opening;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
@@ -402,7 +402,7 @@ impl Databases {
         now: OffsetDateTime,
     ) -> Result<DatabasePermit, sallyport_access::Refusal> {
         let (policies, locks) = (self.view().policies(), self.view().locks());
-        policies.decide_database(&guest.identity, database, user, name, &locks, now)
+        policies.decide(&guest.identity, database, &DatabaseAccount::new(user, name), &locks, now)
     }
 
     /// The hosts that serve a database, by their ids. A name that several have means none of them: the second may have

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sallyport_access::{Permit, SessionOptions};
+use sallyport_access::{Limits, Permit};
 use time::OffsetDateTime;
 
 /// How long before its end a connection that has run long is told of it.
@@ -36,23 +36,23 @@ pub(super) enum Verdict {
 
 /// Asks the limits of a permit.
 pub(super) fn judge(permit: &Permit, moment: Moment) -> Verdict {
-    judge_options(permit.options(), permit.valid_until(), moment)
+    judge_limits(permit.limits(), permit.valid_until(), moment)
 }
 
-fn judge_options(options: &SessionOptions, valid_until: OffsetDateTime, moment: Moment) -> Verdict {
+fn judge_limits(limits: &Limits, valid_until: OffsetDateTime, moment: Moment) -> Verdict {
     let mut ask_again = LOOK;
-    if let Some(limit) = options.client_idle_timeout {
+    if let Some(limit) = limits.client_idle_timeout {
         let left = limit.saturating_sub(moment.idle);
         if left.is_zero() {
             return Verdict::Over(format!("nothing was typed or sent for {} s", limit.as_secs()));
         }
         ask_again = ask_again.min(left);
     }
-    let certificate = options.disconnect_expired_cert.then(|| {
+    let certificate = limits.disconnect_expired_cert.then(|| {
         let left = Duration::try_from(valid_until - moment.now).unwrap_or(Duration::ZERO);
         (left, "your certificate has expired; log in again: sallyport login".to_owned())
     });
-    let duration = options.max_session_duration.map(|limit| {
+    let duration = limits.max_session_duration.map(|limit| {
         let left = limit.saturating_sub(moment.lasted);
         (left, format!("it has lasted {} s, the longest that your roles allow", limit.as_secs()))
     });
@@ -78,28 +78,8 @@ fn judge_options(options: &SessionOptions, valid_until: OffsetDateTime, moment: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sallyport_access::{Forwarding, RecordInput, RecordPolicy, RecordingMode};
 
     const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
-
-    fn options() -> SessionOptions {
-        SessionOptions {
-            forward_agent: false,
-            port_forwarding: Forwarding::BOTH,
-            stream_local_forwarding: Forwarding::BOTH,
-            x11_forwarding: false,
-            ssh_file_copy: true,
-            record_session: RecordPolicy::BestEffort,
-            recording: RecordingMode::default(),
-            record_input: RecordInput::default(),
-            hash_files: false,
-            client_idle_timeout: None,
-            max_session_duration: None,
-            disconnect_expired_cert: false,
-            require_login_word: false,
-            max_sessions: 10,
-        }
-    }
 
     fn at(lasted: u64, idle: u64) -> Moment {
         Moment {
@@ -110,25 +90,25 @@ mod tests {
         }
     }
 
-    fn ask(options: &SessionOptions, moment: Moment) -> Verdict {
-        judge_options(options, NOW + Duration::from_secs(3600), moment)
+    fn ask(limits: &Limits, moment: Moment) -> Verdict {
+        judge_limits(limits, NOW + Duration::from_secs(3600), moment)
     }
 
     #[test]
     fn without_limits_a_connection_outlives_its_certificate() {
-        assert_eq!(ask(&options(), at(100_000, 100_000)), Verdict::Fine(LOOK));
+        assert_eq!(ask(&Limits::default(), at(100_000, 100_000)), Verdict::Fine(LOOK));
     }
 
     #[test]
     fn silence_ends_it_and_only_silence() {
-        let limited = SessionOptions { client_idle_timeout: Some(Duration::from_secs(300)), ..options() };
+        let limited = Limits { client_idle_timeout: Some(Duration::from_secs(300)), ..Limits::default() };
         assert_eq!(ask(&limited, at(9000, 299)), Verdict::Fine(Duration::from_secs(1)));
         assert!(matches!(ask(&limited, at(9000, 300)), Verdict::Over(reason) if reason.contains("300 s")));
     }
 
     #[test]
     fn the_end_is_told_a_minute_before_and_once() {
-        let limited = SessionOptions { max_session_duration: Some(Duration::from_secs(600)), ..options() };
+        let limited = Limits { max_session_duration: Some(Duration::from_secs(600)), ..Limits::default() };
         assert_eq!(ask(&limited, at(500, 0)), Verdict::Fine(Duration::from_secs(40)));
         assert!(matches!(ask(&limited, at(540, 0)), Verdict::Warn(told) if told.contains("60 s")));
         let warned = Moment { warned: true, ..at(541, 0) };
@@ -138,19 +118,19 @@ mod tests {
 
     #[test]
     fn the_certificates_end_counts_where_the_policy_says_so() {
-        let limited = SessionOptions { disconnect_expired_cert: true, ..options() };
+        let limited = Limits { disconnect_expired_cert: true, ..Limits::default() };
         assert!(matches!(ask(&limited, at(3599, 0)), Verdict::Warn(_)));
         assert!(
             matches!(ask(&limited, at(3600, 0)), Verdict::Over(reason) if reason.contains("sallyport login"))
         );
         // Whichever comes first.
-        let both = SessionOptions { max_session_duration: Some(Duration::from_secs(100)), ..limited };
+        let both = Limits { max_session_duration: Some(Duration::from_secs(100)), ..limited };
         assert!(matches!(ask(&both, at(100, 0)), Verdict::Over(reason) if reason.contains("100 s")));
     }
 
     #[test]
     fn a_short_connection_is_not_warned() {
-        let limited = SessionOptions { max_session_duration: Some(Duration::from_secs(2)), ..options() };
+        let limited = Limits { max_session_duration: Some(Duration::from_secs(2)), ..Limits::default() };
         assert_eq!(ask(&limited, at(1, 0)), Verdict::Fine(Duration::from_secs(1)));
     }
 }

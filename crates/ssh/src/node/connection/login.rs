@@ -66,7 +66,7 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
             Err(refusal) => refuse(refusal.public_message(), refusal.to_string(), refusal.rule()),
         };
     }
-    let permit = match directory.policies().decide(&identity, &node, &login, &directory.locks(), now) {
+    let permit = match directory.policies().decide(&identity, &*node, &login, &directory.locks(), now) {
         Ok(permit) => permit,
         Err(refusal) => {
             return refuse(refusal.public_message(), refusal.to_string(), refusal.rule());

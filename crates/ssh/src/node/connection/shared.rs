@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use russh::ChannelId;
-use sallyport_access::permit::Permit;
+use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
@@ -336,7 +336,7 @@ impl Shared {
                 let directory = &self.server.directory;
                 let decision = directory.policies().decide(
                     identity,
-                    &directory.node(),
+                    &*directory.node(),
                     login,
                     &directory.locks(),
                     OffsetDateTime::now_utc(),
@@ -396,7 +396,7 @@ impl Shared {
         let directory = &self.server.directory;
         directory
             .policies()
-            .locked(identity, Some(&directory.node()), login, &directory.locks(), OffsetDateTime::now_utc())
+            .locked(identity, &*directory.node(), login, &directory.locks(), OffsetDateTime::now_utc())
             .map(|refusal| refusal.public_message())
     }
 }

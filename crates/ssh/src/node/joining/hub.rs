@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sallyport_access::permit::JoinMode;
+use sallyport_access::JoinMode;
 use sallyport_audit::recording::Body;
 use time::OffsetDateTime;
 use tokio::sync::Notify;

@@ -8,8 +8,8 @@ mod hub;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sallyport_access::permit::{JoinMode, JoinPermit};
 use sallyport_access::{Identity, JoinTarget, SessionId};
+use sallyport_access::{JoinMode, JoinPermit};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;

@@ -3,8 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use sallyport_access::JoinMode;
 use sallyport_access::SessionId;
-use sallyport_access::permit::JoinMode;
 use sallyport_audit::Code;
 use sallyport_audit::recording::Body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,0 +1,84 @@
+//! What may be done with the cluster's API.
+
+use std::collections::HashSet;
+
+use cedar_policy::{Context, Entity};
+
+use super::engine::Policies;
+use crate::permit::ApiPermit;
+use crate::refusal::Refusal;
+use crate::role::Verb;
+use crate::{HostRole, Identity, Principal};
+
+/// The kind of certificate that agents ask for in order to log in to databases. No role can name it.
+pub const DB_CLIENT: &str = "db_client";
+
+impl Policies {
+    /// May this identity do this with resources of this kind?
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the deciding rule.
+    pub fn may(&self, identity: &Identity, resource: &str, verb: Verb) -> Result<ApiPermit, Refusal> {
+        let what = format!("{} may not {} {resource}", identity.display_name(), verb.as_str());
+        let refuse = |why: &str, rule| Refusal { what: what.clone(), why: why.to_owned(), rule, hint: None };
+        let (name, roles, traits) = match &identity.principal {
+            Principal::User { name, roles, traits, .. } => (name, roles, traits),
+            Principal::Host { role, .. } => {
+                return if host_may(*role, resource, verb) {
+                    Ok(ApiPermit { rule: "built in for hosts".to_owned() })
+                } else {
+                    Err(refuse("hosts may not", None))
+                };
+            }
+        };
+        let combination = self.combination(roles);
+        let weighed = self.ask(
+            &combination,
+            self.user_entity(name.as_str(), roles, traits),
+            verb.as_str(),
+            Entity::new_no_attrs(self.uid(&self.types.resource, resource), HashSet::new()),
+            Context::empty(),
+        );
+        match (weighed.allowed, weighed.rules.into_iter().next()) {
+            (true, rule) => Ok(ApiPermit { rule: rule.unwrap_or_default() }),
+            (false, Some(rule)) => Err(refuse("a role denies it", Some(rule))),
+            (false, None) => Err(refuse("no role allows it", None)),
+        }
+    }
+
+    /// May this identity see this session and its recording? One's own always, others by rule.
+    ///
+    /// # Errors
+    /// A [`Refusal`].
+    pub fn may_read_session(&self, identity: &Identity, owner: &str) -> Result<ApiPermit, Refusal> {
+        if identity.user().is_some_and(|user| user.as_str() == owner) {
+            return Ok(ApiPermit { rule: "one's own session".to_owned() });
+        }
+        self.may(identity, "recording", Verb::Read)
+    }
+}
+
+/// What hosts may do, by what they are. Everything that is not here is refused.
+pub(super) fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
+    use Verb::{Create, List, Read, Update};
+    match role {
+        // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
+        HostRole::Node => matches!(
+            (resource, verb),
+            ("role" | "lock" | "ca" | "session_policy" | "db", List | Read)
+                | ("node" | "host" | "session", Update)
+                | ("event" | DB_CLIENT, Create)
+                | ("recording", Create | Update)
+        ),
+        HostRole::Proxy => matches!(
+            (resource, verb),
+            ("role" | "lock" | "ca" | "node" | "session_policy" | "db", List | Read)
+                | ("host" | "session", Update)
+                | ("event", Create)
+                | ("recording", Create | Update)
+        ),
+        // It renews its certificate, and learns whom its sshd is to trust.
+        HostRole::OpenSsh => matches!((resource, verb), ("host", Update) | ("ca", List | Read)),
+        HostRole::Auth => false,
+    }
+}

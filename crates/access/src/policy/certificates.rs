@@ -1,0 +1,81 @@
+//! What roles allow before a resource is known: the lifetime of certificates and what stands in them.
+
+use std::time::Duration;
+
+use super::engine::Policies;
+use super::merged::Merged;
+use super::nodes::candidates;
+use crate::options::{DEFAULT_SESSION_TTL, TTL_RANGE};
+use crate::refusal::Refusal;
+use crate::{Login, RoleName, Traits};
+
+/// What roles allow of forwarding on some server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForwardingSomewhere {
+    /// The agent.
+    pub agent: bool,
+    /// Any port or socket, in any direction.
+    pub ports: bool,
+    /// X11.
+    pub x11: bool,
+}
+
+impl Policies {
+    /// The lifetime of certificates for these roles: what was asked for, at most the roles' bound.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when more than the bound, or less than a minute, was asked for.
+    pub fn session_ttl(&self, roles: &[RoleName], asked: Option<Duration>) -> Result<Duration, Refusal> {
+        let known = roles.iter().filter_map(|role| self.role(role));
+        let bounds = known.filter_map(|role| role.options.max_session_ttl.map(|ttl| (ttl, &role.name)));
+        let bound = bounds.min_by_key(|(ttl, _)| *ttl);
+        let longest = bound.map_or(DEFAULT_SESSION_TTL, |(ttl, _)| ttl);
+        let Some(asked) = asked else { return Ok(longest) };
+        let refuse = |why: String, rule| Refusal {
+            what: format!("no certificate for {}", crate::yaml::show(asked)),
+            why,
+            rule,
+            hint: None,
+        };
+        if asked < TTL_RANGE.0 {
+            return Err(refuse(format!("the shortest lifetime is {}", crate::yaml::show(TTL_RANGE.0)), None));
+        }
+        if asked > longest {
+            let rule = bound.map(|(_, role)| format!("role \"{role}\" options.max_session_ttl"));
+            return Err(refuse(format!("the longest lifetime is {}", crate::yaml::show(longest)), rule));
+        }
+        Ok(asked)
+    }
+
+    /// What these roles could allow of forwarding somewhere. A certificate permits no more. Servers that ask nobody know
+    /// nothing else; nodes decide at each session.
+    #[must_use]
+    pub fn forwarding_for(&self, roles: &[RoleName]) -> ForwardingSomewhere {
+        let known = roles.iter().filter_map(|role| self.role(role));
+        let each = known.map(|role| Merged::of(std::iter::once(&role.options), &self.sessions.options).ssh());
+        each.fold(ForwardingSomewhere::default(), |so_far, options| {
+            let (tcp, sockets) = (options.port_forwarding, options.stream_local_forwarding);
+            let any = tcp.local || tcp.remote || sockets.local || sockets.remote;
+            ForwardingSomewhere {
+                agent: so_far.agent || options.forward_agent,
+                ports: so_far.ports || any,
+                x11: so_far.x11 || options.x11_forwarding,
+            }
+        })
+    }
+
+    /// Whether a node may do what comes with a ticket before the client has answered it: not where any of these roles, or
+    /// the session policy for one of them that is silent, says no. It is asked before the login is known, so that roles
+    /// count that do not grant it, too.
+    #[must_use]
+    pub fn early_data_for(&self, roles: &[RoleName]) -> bool {
+        let cluster = self.sessions.options.early_data.unwrap_or(true);
+        roles.iter().filter_map(|role| self.role(role)).all(|role| role.options.early_data.unwrap_or(cluster))
+    }
+
+    /// Every login that these roles could allow somewhere: the principals of an SSH certificate.
+    #[must_use]
+    pub fn logins_for(&self, roles: &[RoleName], traits: &Traits) -> Vec<Login> {
+        candidates(&self.combination(roles), traits)
+    }
+}

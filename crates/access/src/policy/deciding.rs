@@ -1,0 +1,115 @@
+//! The one decision about sessions, for every kind of resource.
+
+use time::OffsetDateTime;
+
+use super::decidable::{Decidable, Seeker};
+use super::engine::{Policies, granting, no_role_allows};
+use super::explaining::{Explanation, show_labels};
+use super::merged::Merged;
+use crate::permit::Permit;
+use crate::refusal::Refusal;
+use crate::role::{Role, TraitRef};
+use crate::{Identity, Lock, Principal};
+
+impl Policies {
+    /// The decision: may this identity use this resource as this account, now?
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the deciding rule.
+    pub fn decide<R: Decidable>(
+        &self,
+        identity: &Identity,
+        resource: &R,
+        account: &R::Account,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Result<Permit<R>, Refusal> {
+        let refuse = |why: String, rule: Option<String>| Refusal {
+            what: format!("{} may not {}", identity.display_name(), resource.act(account)),
+            why,
+            rule,
+            hint: None,
+        };
+        let Principal::User { name, roles, traits, .. } = &identity.principal else {
+            return Err(refuse("only users have sessions".to_owned(), None));
+        };
+        if let Some(refusal) = self.invalid(identity, now) {
+            return Err(refusal);
+        }
+        if let Some(refusal) = self.locked(identity, resource, Some(account), locks, now) {
+            return Err(refusal);
+        }
+        R::check(account).map_err(|bad| refuse(bad, None))?;
+        let combination = self.combination(roles);
+        let seeker = Seeker { policies: self, combination: &combination, user: name, traits };
+        let weighed = seeker.weigh(resource, account);
+        if !weighed.allowed {
+            let refusal = match weighed.rules.into_iter().next() {
+                Some(rule) => refuse("a role denies it".to_owned(), Some(rule)),
+                None => refuse(no_role_allows(&combination, &weighed.errors), None),
+            };
+            return Err(Refusal { hint: resource.hint(&seeker), ..refusal });
+        }
+        let granting: Vec<&Role> = granting(&combination, &weighed).collect();
+        let merged = Merged::of(granting.iter().map(|role| &role.options), &self.sessions.options);
+        Ok(Permit {
+            user: name.clone(),
+            resource: resource.id(),
+            account: account.clone(),
+            limits: merged.limits(),
+            options: resource.options(&seeker, &granting, &merged, account),
+            rule: weighed.rules.into_iter().next().unwrap_or_default(),
+            valid_until: identity.valid_before,
+        })
+    }
+
+    /// Why an identity may or may not use a resource as an account, with everything that was weighed.
+    #[must_use]
+    pub fn explain<R: Decidable>(
+        &self,
+        identity: &Identity,
+        resource: &R,
+        account: &R::Account,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> Explanation {
+        let mut details =
+            vec![format!("{} has the labels {}", resource.title(), show_labels(resource.labels()))];
+        if let Principal::User { name, roles, traits, .. } = &identity.principal {
+            for (name, values) in traits {
+                details.push(format!("trait {} is {}", TraitRef::full_name(name), values.join(", ")));
+            }
+            let combination = self.combination(roles);
+            for role in &combination.roles {
+                let alone = self.combination(std::slice::from_ref(&role.role.name));
+                let seeker = Seeker { policies: self, combination: &alone, user: name, traits };
+                let weighed = seeker.weigh(resource, account);
+                let verdict = match (weighed.allowed, weighed.rules.first()) {
+                    (true, _) => "allows it".to_owned(),
+                    (false, Some(rule)) => format!("denies it: {rule}"),
+                    (false, None) => {
+                        format!("does not allow it: {}", resource.missing(&role.role, &seeker, account))
+                    }
+                };
+                details.push(format!("role \"{}\" {verdict}", role.role.name));
+            }
+            for role in &combination.unknown {
+                details.push(format!("role \"{role}\" does not exist"));
+            }
+        }
+        for lock in locks.iter().filter(|lock| resource.covered(lock, identity, Some(account), now)) {
+            details.push(format!("lock \"{}\" covers {}", lock.name, lock.target));
+        }
+        match self.decide(identity, resource, account, locks, now) {
+            Ok(permit) => {
+                details.extend(R::remark(permit.options()));
+                let options = R::show(permit.limits(), permit.options());
+                details.push(format!("options: {}", options.join(", ")));
+                let act = resource.act(account);
+                let summary = format!("{} may {act}: {} allows it", permit.user(), permit.rule());
+                Explanation { allowed: true, summary, details }
+            }
+            Err(refusal) => Explanation { allowed: false, summary: refusal.public_message(), details },
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Compiled roles, and how Cedar is asked about them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock, RwLock};
+
+use cedar_policy::{
+    Authorizer, Context, Decision, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicySet, Request,
+    RestrictedExpression, Schema, ValidationMode, Validator,
+};
+
+use super::error::PolicyError;
+use crate::compile::{CompiledRole, compile};
+use crate::role::{Role, TraitRef};
+use crate::{Labels, RoleName, SessionPolicy, Traits};
+
+/// All roles of a cluster, compiled. Making one is the expensive part; share it.
+#[derive(Debug)]
+pub struct Policies {
+    pub(super) roles: BTreeMap<RoleName, Arc<CompiledRole>>,
+    pub(super) sessions: SessionPolicy,
+    pub(super) types: &'static Types,
+    /// Policy sets for the combinations of roles that users really have.
+    combinations: RwLock<HashMap<Vec<RoleName>, Arc<Combination>>>,
+}
+
+/// Names are parsed by a machine that is made anew for each: once in a process, too.
+static TYPES: LazyLock<Result<Types, String>> = LazyLock::new(|| {
+    let name = |name| EntityTypeName::from_str(name).map_err(|error| error.to_string());
+    Ok(Types {
+        user: name("User")?,
+        role: name("Role")?,
+        resources: BTreeMap::from([("Node", name("Node")?), ("Database", name("Database")?)]),
+        resource: name("Resource")?,
+        action: name("Action")?,
+    })
+});
+
+/// Checks compiled roles against the schema. Roles are compiled at every change of one, and reading the schema takes longer than
+/// compiling several: a process reads it once, and one that has no roles never does.
+static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
+    let (schema, _) = Schema::from_cedarschema_str(include_str!("../schema.cedarschema"))
+        .map_err(|error| error.to_string())?;
+    Ok(Validator::new(schema))
+});
+
+/// Combinations kept before all are dropped and made again as needed.
+const COMBINATIONS_KEPT: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Types {
+    pub(super) user: EntityTypeName,
+    pub(super) role: EntityTypeName,
+    /// Of what sessions are with, by their names in the schema.
+    pub(super) resources: BTreeMap<&'static str, EntityTypeName>,
+    /// Of what the API is about.
+    pub(super) resource: EntityTypeName,
+    pub(super) action: EntityTypeName,
+}
+
+/// The roles of one user, together.
+#[derive(Debug)]
+pub(crate) struct Combination {
+    pub(super) roles: Vec<Arc<CompiledRole>>,
+    pub(super) unknown: Vec<RoleName>,
+    pub(super) policies: PolicySet,
+    /// The labels that any of the roles looks at: nodes that agree in these get the same answer.
+    pub(super) labels: Vec<String>,
+    /// As `labels`, of databases.
+    pub(super) db_labels: Vec<String>,
+    pub(super) has_regexes: bool,
+}
+
+/// What decides when a certificate is bound to a user.
+pub(super) struct Weighed {
+    pub(super) allowed: bool,
+    /// Policy ids: those that allow, or those that forbid.
+    pub(super) rules: Vec<String>,
+    pub(super) errors: Vec<String>,
+}
+
+impl Weighed {
+    /// For a question that could not be put.
+    pub(super) fn broken(error: &str) -> Self {
+        Self { allowed: false, rules: Vec::new(), errors: vec![error.to_owned()] }
+    }
+}
+
+/// What is asked of Cedar about one resource, besides who asks.
+pub struct Question<'q> {
+    /// The type of the resource in the schema.
+    pub(super) entity: &'static str,
+    /// Which one.
+    pub(super) id: String,
+    pub(super) action: &'static str,
+    /// Its labels, of which rules see those that they look at.
+    pub(super) labels: &'q Labels,
+    /// The labels that rules of this kind look at.
+    pub(super) looked_at: &'q [String],
+    /// What the question says besides the labels.
+    pub(super) asked: Vec<(String, RestrictedExpression)>,
+}
+
+impl Policies {
+    /// Compiles and validates roles, with nothing said by the cluster's session policy. Names must be unique; the last
+    /// of two wins.
+    ///
+    /// # Errors
+    /// [`PolicyError`] for a role that does not compile.
+    pub fn compile(roles: &[Role]) -> Result<Self, PolicyError> {
+        Self::compile_with(roles, SessionPolicy::default())
+    }
+
+    /// As [`Policies::compile`], under a cluster's session policy.
+    ///
+    /// # Errors
+    /// [`PolicyError`] for a role that does not compile.
+    pub fn compile_with(roles: &[Role], sessions: SessionPolicy) -> Result<Self, PolicyError> {
+        let mut compiled = BTreeMap::new();
+        for role in roles {
+            let validator = VALIDATOR.as_ref().map_err(|problem| PolicyError::internal(problem))?;
+            let one = compile(role)?;
+            let set = PolicySet::from_policies(one.policies.iter().cloned())
+                .map_err(|error| PolicyError::internal(&error.to_string()))?;
+            let result = validator.validate(&set, ValidationMode::Strict);
+            if let Some(error) = result.validation_errors().next() {
+                return Err(PolicyError::internal(&error.to_string()));
+            }
+            compiled.insert(role.name.clone(), Arc::new(one));
+        }
+        let types = TYPES.as_ref().map_err(|problem| PolicyError::internal(problem))?;
+        Ok(Self { roles: compiled, sessions, types, combinations: RwLock::default() })
+    }
+
+    /// What holds for the sessions of the whole cluster.
+    #[must_use]
+    pub fn sessions(&self) -> &SessionPolicy {
+        &self.sessions
+    }
+
+    /// A role as it was compiled.
+    #[must_use]
+    pub fn role(&self, name: &RoleName) -> Option<&Role> {
+        self.roles.get(name).map(|compiled| &compiled.role)
+    }
+
+    pub(super) fn combination(&self, roles: &[RoleName]) -> Arc<Combination> {
+        if let Ok(known) = self.combinations.read()
+            && let Some(found) = known.get(roles)
+        {
+            return Arc::clone(found);
+        }
+        let found: Vec<Arc<CompiledRole>> =
+            roles.iter().filter_map(|role| self.roles.get(role).cloned()).collect();
+        let unknown = roles.iter().filter(|role| !self.roles.contains_key(*role)).cloned().collect();
+        let sorted = |mut labels: Vec<String>| {
+            labels.sort_unstable();
+            labels.dedup();
+            labels
+        };
+        let labels =
+            sorted(found.iter().flat_map(|role| role.role.label_keys()).map(str::to_owned).collect());
+        let db_labels =
+            sorted(found.iter().flat_map(|role| role.role.db_label_keys()).map(str::to_owned).collect());
+        let mut unique = HashSet::new();
+        let policies = found
+            .iter()
+            .filter(|role| unique.insert(role.role.name.clone()))
+            .flat_map(|role| role.policies.iter().cloned());
+        let combination = Arc::new(Combination {
+            // Ids hold the role's name, names are unique: the set cannot have two of one id. Were that ever wrong,
+            // an empty set refuses everything.
+            policies: PolicySet::from_policies(policies).unwrap_or_default(),
+            has_regexes: found.iter().any(|role| !role.regexes.is_empty()),
+            roles: found,
+            unknown,
+            labels,
+            db_labels,
+        });
+        if let Ok(mut known) = self.combinations.write() {
+            if known.len() >= COMBINATIONS_KEPT {
+                known.clear();
+            }
+            known.insert(roles.to_vec(), Arc::clone(&combination));
+        }
+        combination
+    }
+
+    /// Asks whether a user with these roles and traits may.
+    pub(super) fn weigh(
+        &self,
+        combination: &Combination,
+        user: &str,
+        traits: &Traits,
+        question: Question<'_>,
+    ) -> Weighed {
+        let Question { entity, id, action, labels, looked_at, asked } = question;
+        let matches = if combination.has_regexes { matched(combination, labels) } else { Vec::new() };
+        let matches = ("matched".to_owned(), RestrictedExpression::new_set(matches));
+        let context = Context::from_pairs(asked.into_iter().chain([matches]));
+        let kind = self.types.resources.get(entity);
+        let entity = kind.and_then(|kind| {
+            Entity::new_with_tags(self.uid(kind, &id), [], [], tags(looked_at, labels)).ok()
+        });
+        let (Ok(context), Some(entity)) = (context, entity) else {
+            return Weighed::broken("the question could not be put");
+        };
+        let roles: Vec<RoleName> = combination.roles.iter().map(|role| role.role.name.clone()).collect();
+        self.ask(combination, self.user_entity(user, &roles, traits), action, entity, context)
+    }
+
+    pub(super) fn user_entity(&self, user: &str, roles: &[RoleName], traits: &Traits) -> Option<Entity> {
+        let parents: HashSet<EntityUid> =
+            roles.iter().map(|role| self.uid(&self.types.role, role.as_str())).collect();
+        let tags = traits.iter().map(|(name, values)| {
+            let values = values.iter().map(|value| RestrictedExpression::new_string(value.clone()));
+            (TraitRef::full_name(name), RestrictedExpression::new_set(values))
+        });
+        Entity::new_with_tags(self.uid(&self.types.user, user), [], parents, tags).ok()
+    }
+
+    pub(super) fn ask(
+        &self,
+        combination: &Combination,
+        user: Option<Entity>,
+        action: &str,
+        resource: Entity,
+        context: Context,
+    ) -> Weighed {
+        let Some(user) = user else { return Weighed::broken("a trait could not be read") };
+        let action = self.uid(&self.types.action, action);
+        let request = Request::new(user.uid(), action, resource.uid(), context, None);
+        let entities = Entities::from_entities([user, resource], None);
+        let (Ok(request), Ok(entities)) = (request, entities) else {
+            return Weighed::broken("the question could not be put");
+        };
+        let response = Authorizer::new().is_authorized(&request, &combination.policies, &entities);
+        let mut rules: Vec<String> =
+            response.diagnostics().reason().map(|id| AsRef::<str>::as_ref(id).to_owned()).collect();
+        rules.sort_unstable();
+        let errors: Vec<String> = response.diagnostics().errors().map(ToString::to_string).collect();
+        // A rule that failed to evaluate may have been the one that denies.
+        let allowed = response.decision() == Decision::Allow && errors.is_empty();
+        Weighed { allowed, rules, errors }
+    }
+
+    pub(super) fn uid(&self, kind: &EntityTypeName, id: &str) -> EntityUid {
+        EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
+    }
+}
+
+/// The roles whose rules allowed it.
+pub(super) fn granting<'c>(
+    combination: &'c Combination,
+    weighed: &Weighed,
+) -> impl Iterator<Item = &'c Role> {
+    combination.roles.iter().map(|role| &role.role).filter(|role| {
+        let prefix = format!("role \"{}\" ", role.name);
+        weighed.rules.iter().any(|rule| rule.starts_with(&prefix))
+    })
+}
+
+/// The labels that rules look at, for Cedar.
+fn tags<'l>(
+    looked_at: &'l [String],
+    labels: &'l Labels,
+) -> impl Iterator<Item = (String, RestrictedExpression)> + 'l {
+    looked_at.iter().filter_map(|label| {
+        let value = labels.value(label)?;
+        Some((label.clone(), RestrictedExpression::new_string(value.to_owned())))
+    })
+}
+
+/// Ids of the regular expressions that match.
+fn matched(combination: &Combination, labels: &Labels) -> Vec<RestrictedExpression> {
+    let regexes = combination.roles.iter().flat_map(|role| &role.regexes);
+    regexes
+        .filter(|one| labels.value(&one.label).is_some_and(|value| one.regex.is_match(value)))
+        .map(|one| RestrictedExpression::new_string(one.id.clone()))
+        .collect()
+}
+
+pub(super) fn no_role_allows(combination: &Combination, errors: &[String]) -> String {
+    if let Some(error) = errors.first() {
+        return format!("a rule could not be evaluated: {error}");
+    }
+    let names: Vec<String> = combination.roles.iter().map(|role| format!("\"{}\"", role.role.name)).collect();
+    if names.is_empty() {
+        "there is no role to allow it".to_owned()
+    } else {
+        format!("no role allows it (of {})", names.join(", "))
+    }
+}
