@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tokio::io::copy_bidirectional_with_sizes;
 use tracing::{debug, info};
 
-use crate::proxy::dial::permit;
+use crate::proxy::nodes::permit;
 use crate::proxy::watcher::{Watched, Watcher};
 use crate::reach::reach;
 use crate::user_certificate;

@@ -26,9 +26,10 @@ use tower::ServiceExt as _;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::databases;
-use super::databases::{Databases, Guest as DatabaseGuest};
+use super::databases::Databases;
 use super::hosts::TurnedAway;
 use super::hub::Hub;
+use super::open::ClientContext;
 use super::proving;
 use super::relay::{RelayHeader, read_header, write_header};
 use super::transport::{Peer, Unfit};
@@ -431,27 +432,26 @@ impl Gateway {
         let Some((tls, identity)) = accepted else { return };
         let connection = tls.get_ref().1;
         let leaf = connection.peer_certificates().and_then(|chain| chain.first());
-        let guest = match (identity, leaf) {
-            (Some(identity), Some(leaf)) if identity.user().is_some() => DatabaseGuest {
+        let client = match (identity, leaf) {
+            (Some(identity), Some(leaf)) if identity.user().is_some() => ClientContext {
                 identity: Arc::new(identity),
-                proof: user_certificate::of_tls(leaf),
-                client: peer,
-                said: None,
+                certificate: user_certificate::of_tls(leaf),
+                address: peer,
             },
             _ => {
                 self.came_to_nothing(peer);
                 return databases::refuse_stranger(tls).await;
             }
         };
-        if let Err(crowded) = proving::prove(slot, &guest.identity) {
-            return databases.refuse_crowded(guest, crowded, tls).await;
+        if let Err(crowded) = proving::prove(slot, &client.identity) {
+            return databases.refuse_crowded(client, crowded, tls).await;
         }
         let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
         if required && !is_hybrid(connection) {
             return databases::refuse_unfit(tls).await;
         }
         let named = connection.server_name().and_then(|name| databases.named(name));
-        databases.serve_native(guest, named, tls).await;
+        databases.serve_native(client, named, tls).await;
     }
 
     async fn http(&self, hello: TlsOffer, stream: Rewind<TcpStream>, peer: SocketAddr, slot: &Slot) {
@@ -473,8 +473,8 @@ impl Gateway {
             Unfit::KeyExchange
         });
         let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let proof = leaf.map(|leaf| user_certificate::of_tls(leaf));
-        let peer = Peer { address: peer, identity: identity.map(Arc::new), proof, unfit };
+        let certificate = leaf.map(|leaf| user_certificate::of_tls(leaf));
+        let peer = Peer { address: peer, identity: identity.map(Arc::new), certificate, unfit };
         let Some(peer) = self.counted(slot, peer) else { return };
         let reading = databases::no_database_client(tls, self.handshake_timeout);
         let Some(stream) = Box::pin(reading).await else { return };

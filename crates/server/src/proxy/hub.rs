@@ -9,8 +9,8 @@ use metrics::{counter, gauge};
 use sallyport_access::{DatabasePermit, HostId};
 use sallyport_wire::tunnel::{Handle, Stream};
 
-use super::dial::Pass;
 use super::hosts::Shares;
+use super::nodes::Pass;
 
 /// Tunnels of one node: an agent that reconnects may have an old one still dying.
 const TUNNELS_PER_NODE: usize = 4;

@@ -22,14 +22,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
-use super::dial::{Dialled, Dialler, Traveller};
 use super::gateway::ServeSsh;
+use super::nodes::{NodeAsked, Nodes};
+use super::open::{ClientContext, Opened};
 use super::proving;
 use super::watcher::{Watched, Watcher};
 use crate::ServerError;
 use crate::host::{Credentials, certificates};
 use crate::listener::Faults;
 use crate::seen::Seen;
+use crate::sessions::SessionGuard;
 
 /// Reads that logging in takes at most, with a few keys that do not fit. They are acknowledged at once: stock clients leave
 /// Nagle's algorithm on until they are logged in, and keep their next packet for as long as the one before is not
@@ -38,7 +40,7 @@ const LOGIN_READS: u8 = 24;
 
 /// Finds and opens nodes for the SSH face.
 struct JumpDial {
-    dialler: Dialler,
+    nodes: Nodes,
     seen: Seen,
     faults: Faults,
 }
@@ -46,7 +48,7 @@ struct JumpDial {
 #[async_trait]
 impl Dial for JumpDial {
     fn trust(&self) -> Arc<Trust> {
-        self.dialler.view.trust()
+        self.nodes.opener.view.trust()
     }
 
     async fn dial(
@@ -59,7 +61,7 @@ impl Dial for JumpDial {
     ) -> Result<BoxedStream, String> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
-        let proof = UserCertificate::Ssh(certificate.into());
+        let certificate = UserCertificate::Ssh(certificate.into());
         // An agent comes, if at all, forwarded by the SSH that passes through.
         let opening = info_span!(
             target: PHASE,
@@ -70,18 +72,20 @@ impl Dial for JumpDial {
             network.protocol.name = "ssh",
             "error.type" = Empty
         );
-        let traveller = Traveller {
-            identity,
-            proof: &proof,
-            client,
+        let asked = NodeAsked {
+            nodes: &self.nodes,
+            target: host,
+            login: None,
             agent: None,
             word: None,
             ssh_alone: true,
-            opening: &opening,
         };
-        let dialled =
-            self.dialler.dial(traveller, host, None, now).await.map_err(|error| error.to_string())?;
-        Ok(Box::new(ToNode::new(dialled, Arc::new(identity.clone()), &self.dialler, cut)))
+        let client = ClientContext { identity: Arc::new(identity.clone()), certificate, address: client };
+        let opened = self.nodes.opener.open(&client, &asked, &opening, now).await;
+        let Opened { found: node, stream, counted, .. } = opened.map_err(|error| error.to_string())?;
+        let (view, sink) = (Arc::clone(&self.nodes.opener.view), Arc::clone(&self.nodes.opener.sink));
+        let watched = Watched { view, identity: client.identity, node, login: None, sink };
+        Ok(Box::new(ToNode::new(stream.into_stream(), watched, counted, cut)))
     }
 
     fn saw(&self, sighting: Sighting) {
@@ -90,7 +94,7 @@ impl Dial for JumpDial {
             self.faults.note(address, std::time::Instant::now());
         }
         // Under other suites those who fail here are scanners, which a public address has many of.
-        let required = self.dialler.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
+        let required = self.nodes.opener.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
         if let (true, Some(reason)) = (required, &sighting.refused) {
             let source = match &sighting.whose {
                 Some(Whose::Address(address)) => address.to_string(),
@@ -100,7 +104,7 @@ impl Dial for JumpDial {
                 .source(source)
                 .message(format!("the client cannot talk to this proxy: {reason}"))
                 .field("client", sighting.offer.software.as_str());
-            self.dialler.sink.emit(event);
+            self.nodes.opener.sink.emit(event);
         }
         self.seen.saw_ssh(sighting);
     }
@@ -114,13 +118,10 @@ struct ToNode {
 }
 
 impl ToNode {
-    fn new(dialled: Dialled, identity: Arc<Identity>, dialler: &Dialler, cut: CancellationToken) -> Self {
-        let Dialled { stream, node, guard, .. } = dialled;
-        let stream = Arc::new(Mutex::new(Some(stream.into_stream())));
-        let (view, sink) = (Arc::clone(&dialler.view), Arc::clone(&dialler.sink));
-        let watched = Watched { view, identity, node, login: None, sink };
+    fn new(stream: BoxedStream, watched: Watched, counted: SessionGuard, cut: CancellationToken) -> Self {
+        let stream = Arc::new(Mutex::new(Some(stream)));
         let ends = Arc::clone(&stream);
-        let watcher = Watcher::new(watched, Some(guard), move |_| {
+        let watcher = Watcher::new(watched, Some(counted), move |_| {
             drop(ends.lock().unwrap_or_else(PoisonError::into_inner).take());
             cut.cancel();
         });
@@ -167,7 +168,7 @@ impl AsyncWrite for ToNode {
 
 /// The face, with this proxy's host key.
 pub(crate) fn face(
-    dialler: Dialler,
+    nodes: Nodes,
     seen: Seen,
     faults: Faults,
     credentials: &Credentials,
@@ -177,7 +178,7 @@ pub(crate) fn face(
         JumpConfig::default(),
         identity.ssh_key.expose(),
         &identity.ssh_certificate,
-        Arc::new(JumpDial { dialler, seen, faults }),
+        Arc::new(JumpDial { nodes, seen, faults }),
     )
     .map(Arc::new)
     .map_err(|error| certificates("cannot use this proxy's SSH host key", error))

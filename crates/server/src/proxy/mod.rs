@@ -1,20 +1,21 @@
 //! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
 
 pub(crate) mod databases;
-pub(crate) mod dial;
-pub(crate) mod front;
 pub(crate) mod gateway;
 mod hosts;
 pub(crate) mod hub;
 pub(crate) mod jump;
+pub(crate) mod nodes;
+pub(crate) mod open;
 pub(crate) mod page;
 mod proving;
 mod public;
 mod quic;
+pub(crate) mod recording_proxy;
 pub(crate) mod relay;
 pub(crate) mod transport;
+mod upstream;
 pub(crate) mod watcher;
-mod way;
 mod well_known;
 
 #[cfg(test)]
@@ -37,11 +38,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use self::databases::{Databases, FreshKeys};
-use self::dial::Dialler;
-use self::front::Front;
 use self::gateway::{AuthorityWay, Gateway};
 use self::hub::Hub;
+use self::nodes::Nodes;
+use self::open::Opener;
 pub(crate) use self::page::PublicPage;
+use self::recording_proxy::RecordingProxy;
 use self::transport::TransportService;
 use crate::ServerError;
 use crate::agent::upload::Uploader;
@@ -108,7 +110,7 @@ pub(crate) struct Service {
     pub(crate) sessions: Sessions,
     pub(crate) spool: Spool,
     uploader: Uploader,
-    front: Arc<Front>,
+    recording: Arc<RecordingProxy>,
     /// As whom it is on record.
     pub(crate) host: String,
     /// What this proxy knows of the cluster.
@@ -136,7 +138,7 @@ impl std::fmt::Debug for Service {
 impl Service {
     /// Ends sessions that are recorded here and hands what is left to the authority. What cannot be handed over waits on disk for the next start.
     pub(crate) async fn flush(&self) {
-        self.front.end_all().await;
+        self.recording.end_all().await;
         tokio::join!(self.spool.flush(FLUSH_PATIENCE), self.uploader.drained(FLUSH_PATIENCE));
     }
 
@@ -237,7 +239,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(renewal.run(stop.clone()));
 
-    let front = Front::open(
+    let recording = RecordingProxy::open(
         &directory,
         identity.id,
         Arc::clone(&view),
@@ -245,28 +247,27 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         Arc::new(spool.clone()),
         seen.clone(),
     )?;
-    let front = Arc::new(front);
-    tasks.spawn(Arc::clone(&front).follow(stop.clone()));
-    let (recorders, doors) = (front.recorders(), Arc::clone(&front));
-    let uploader = Uploader::new(recorders, RECORDING_SPOOL_BYTES, client.clone());
+    let recording = Arc::new(recording);
+    tasks.spawn(Arc::clone(&recording).follow(stop.clone()));
+    let uploader = Uploader::new(recording.recorders(), RECORDING_SPOOL_BYTES, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
-    let reporter = Reporter { live: front.live(), client: client.clone() };
+    let reporter = Reporter { live: recording.live(), client: client.clone() };
     tasks.spawn(reporter.run(stop.clone()));
 
     let hub = Hub::default();
     let sessions = Sessions::new(section.limits.sessions_per_user);
-    let dialler = Dialler {
+    let opener = Opener {
         view: Arc::clone(&view),
         hub: hub.clone(),
         sessions: sessions.clone(),
         sink: Arc::new(spool.clone()),
-        front,
         stopping: drain.clone(),
     };
+    let nodes = Nodes { opener: opener.clone(), recording: Arc::clone(&recording) };
     let limits = &section.limits;
     let limiter =
         Limiter::new(limits.connections, limits.connections_per_address, limits.connections_per_user);
-    let jump = jump::face(dialler.clone(), seen.clone(), limiter.faults(), &credentials)?;
+    let jump = jump::face(nodes.clone(), seen.clone(), limiter.faults(), &credentials)?;
     jump::follow_renewals(&jump, &credentials);
     let confirming = Confirming {
         credentials: credentials.clone(),
@@ -275,8 +276,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         spread,
     };
     tasks.spawn(confirming.run(stop.clone()));
-    let mut databases =
-        Databases::new(dialler.clone(), credentials.clone(), membership.public_names.iter().cloned());
+    let mut databases = Databases::new(opener, credentials.clone(), membership.public_names.iter().cloned());
     if section.danger.fresh_database_keys {
         databases = databases.with_fresh_keys(FreshKeys {
             credentials: credentials.clone(),
@@ -285,7 +285,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             public_names: membership.public_names.iter().cloned().collect(),
         });
     }
-    let transport = TransportServer::new(TransportService::new(dialler, databases.clone()))
+    let transport = TransportServer::new(TransportService::new(nodes, databases.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let shown = public_addr.first().map(HostPort::to_string).unwrap_or_default();
@@ -338,7 +338,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         sessions,
         spool,
         uploader,
-        front: doors,
+        recording,
         host: format!("proxy:{}", identity.name),
         #[cfg(test)]
         view: known,

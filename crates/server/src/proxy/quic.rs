@@ -179,9 +179,9 @@ impl Gateway {
             return self.serve_tunnel(hub, stream, identity, peer, slot).instrument(span).await;
         }
         known("quic_http");
-        let proof = told.certificates.first().map(|leaf| user_certificate::of_tls(leaf));
+        let certificate = told.certificates.first().map(|leaf| user_certificate::of_tls(leaf));
         // The suite's key exchange was all that was on offer, so nobody is unfit.
-        let peer = Peer { address: peer, identity: Some(Arc::new(identity)), proof, unfit: None };
+        let peer = Peer { address: peer, identity: Some(Arc::new(identity)), certificate, unfit: None };
         let Some(peer) = self.counted(slot, peer) else { return };
         self.serve_http(stream, peer, None).instrument(info_span!("http")).await;
     }

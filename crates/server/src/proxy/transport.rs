@@ -26,10 +26,11 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info, info_span};
 
-use super::databases::{Answer, Databases, Grpc, Guest, connected};
-use super::dial::{DialError, Dialled, Dialler, Traveller};
+use super::databases::{Answer, Databases, Grpc, connected};
+use super::nodes::{DialError, NodeAsked, Nodes};
+use super::open::{ClientContext, Opened};
+use super::upstream::{Upstream, UpstreamError};
 use super::watcher::{Watched, Watcher};
-use super::way::{Way, WayError};
 use crate::listener::Crowded;
 use crate::tasks;
 use crate::telemetry;
@@ -49,7 +50,7 @@ pub(crate) struct Peer {
     /// Whom its certificate proves; `None` without one.
     pub(crate) identity: Option<Arc<Identity>>,
     /// The certificate.
-    pub(crate) proof: Option<UserCertificate>,
+    pub(crate) certificate: Option<UserCertificate>,
     /// Why this connection may carry nothing of the cluster's, whoever it is.
     pub(crate) unfit: Option<Unfit>,
 }
@@ -81,13 +82,13 @@ impl Unfit {
 /// Serves `ProxySsh`.
 #[derive(Debug, Clone)]
 pub(crate) struct TransportService {
-    dialler: Dialler,
+    nodes: Nodes,
     databases: Databases,
 }
 
 impl TransportService {
-    pub(crate) fn new(dialler: Dialler, databases: Databases) -> Self {
-        Self { dialler, databases }
+    pub(crate) fn new(nodes: Nodes, databases: Databases) -> Self {
+        Self { nodes, databases }
     }
 }
 
@@ -96,23 +97,22 @@ pub(crate) fn status(error: &DialError) -> Status {
     match error {
         DialError::Unknown(_) => Status::not_found(message),
         DialError::Ambiguous { .. } => Status::invalid_argument(message),
-        DialError::Refused(_) | DialError::NotJoinable(_) => Status::permission_denied(message),
+        DialError::Refused(_) | DialError::NotJoinable(_) | DialError::NoUser => {
+            Status::permission_denied(message)
+        }
         DialError::TooMany(_) => Status::resource_exhausted(message),
         DialError::Offline(_)
         | DialError::Server { .. }
         | DialError::Gateway { .. }
-        | DialError::Front { .. }
+        | DialError::NotRecordable { .. }
         | DialError::Stopping => Status::unavailable(message),
     }
 }
 
-/// Whoever may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
+/// The client, if it may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
 /// may outlive it.
-fn caller(
-    peer: Option<&Peer>,
-    now: OffsetDateTime,
-) -> Result<(Arc<Identity>, UserCertificate, SocketAddr), Status> {
-    let Some(Peer { address, identity: Some(identity), proof: Some(proof), unfit }) = peer else {
+fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<ClientContext, Status> {
+    let Some(Peer { address, identity: Some(identity), certificate: Some(certificate), unfit }) = peer else {
         return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
     };
     if let Some(unfit) = unfit {
@@ -124,7 +124,7 @@ fn caller(
     if now >= identity.valid_before + sallyport_ca::SKEW_ALLOWANCE {
         return Err(Status::unauthenticated("your certificate has expired; run `sallyport login`"));
     }
-    Ok((Arc::clone(identity), proof.clone(), *address))
+    Ok(ClientContext { identity: Arc::clone(identity), certificate: certificate.clone(), address: *address })
 }
 
 #[tonic::async_trait]
@@ -137,8 +137,8 @@ impl Transport for TransportService {
         request: Request<Streaming<v1::ProxyDatabaseRequest>>,
     ) -> Result<Response<Self::ProxyDatabaseStream>, Status> {
         let now = OffsetDateTime::now_utc();
-        let (identity, proof, client) = caller(request.extensions().get::<Peer>(), now)?;
-        let said = telemetry::parent(request.metadata().as_ref(), Some(&identity));
+        let client = caller(request.extensions().get::<Peer>(), now)?;
+        let said = telemetry::parent(request.metadata().as_ref(), Some(&client.identity));
         let mut frames = request.into_inner();
         let first = frames.message().await?.and_then(|message| message.frame);
         let Some(v1::proxy_database_request::Frame::Target(target)) = first else {
@@ -152,23 +152,21 @@ impl Transport for TransportService {
                 name = name.as_str()
             )));
         }
-        let guest = Guest { identity, proof, client, said };
         let (answers, stream) = mpsc::channel(QUEUED_ANSWERS);
         if target.end_to_end {
             let databases = self.databases.clone();
-            let opened =
-                databases.open_end_to_end(&guest, &name, &target.db_user, &target.db_name, &target.agents)?;
+            let carry = databases.open_end_to_end(client, said, name.clone(), &target).await?;
             let _ = answers.try_send(Ok(connected(name.as_str())));
-            tasks::start(async move {
-                databases.carry_end_to_end(guest, opened, Grpc::new(frames, answers)).await;
-            });
+            tasks::start(carry(Grpc::new(frames, answers)));
             return Ok(Response::new(ReceiverStream::new(stream)));
         }
         // The queue is empty and has room, so this cannot fail.
         let _ = answers.try_send(Ok(connected(name.as_str())));
         let databases = self.databases.clone();
         // Ends when the client is gone: then neither direction goes on.
-        tasks::start(async move { databases.serve_grpc(guest, name, Grpc::new(frames, answers)).await });
+        tasks::start(
+            async move { databases.serve_grpc(client, said, name, Grpc::new(frames, answers)).await },
+        );
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -177,8 +175,8 @@ impl Transport for TransportService {
         request: Request<Streaming<v1::ProxySshRequest>>,
     ) -> Result<Response<FromNode>, Status> {
         let now = OffsetDateTime::now_utc();
-        let (identity, proof, client) = caller(request.extensions().get::<Peer>(), now)?;
-        let said = telemetry::parent(request.metadata().as_ref(), Some(&identity));
+        let client = caller(request.extensions().get::<Peer>(), now)?;
+        let said = telemetry::parent(request.metadata().as_ref(), Some(&client.identity));
         let mut frames = request.into_inner();
         let first = frames.message().await?.and_then(|message| message.frame);
         let Some(Asked::Target(target)) = first else {
@@ -189,12 +187,12 @@ impl Transport for TransportService {
             login => Some(Login::new(login).map_err(|error| Status::invalid_argument(error.to_string()))?),
         };
         if target.native
-            && let Resolved::One(node) = self.dialler.view.resolve(&target.node)
+            && let Resolved::One(node) = self.nodes.opener.view.resolve(&target.node)
             && !matches!(node.kind, NodeKind::Sallyport)
         {
             return Err(Status::unimplemented("this server speaks SSH alone"));
         }
-        let span = info_span!("proxy.session", user = %identity.display_name(), node = %target.node);
+        let span = info_span!("proxy.session", user = %client.identity.display_name(), node = %target.node);
         let (agent, questions) = match target.agent {
             true => {
                 let (agent, questions) = UserAgent::new();
@@ -211,32 +209,26 @@ impl Transport for TransportService {
             rpc.system = "grpc",
             rpc.service = "sallyport.v1.Transport",
             rpc.method = "ProxySsh",
-            client.address = %client.ip(),
+            client.address = %client.address.ip(),
             "error.type" = Empty
         );
-        let traveller = Traveller {
-            identity: &identity,
-            proof: &proof,
-            client,
+        let asked = NodeAsked {
+            nodes: &self.nodes,
+            target: &target.node,
+            login: login.as_ref(),
             agent: agent.as_ref(),
             word: target.word.as_ref(),
             ssh_alone: !target.native,
-            opening: &opening,
         };
-        let dialled = self
-            .dialler
-            .dial(traveller, &target.node, login.as_ref(), now)
-            .instrument(span.clone())
-            .await
-            .map_err(|error| status(&error))?;
+        let opened = self.nodes.opener.open(&client, &asked, &opening, now).instrument(span.clone()).await;
+        let Opened { found: node, stream, counted, took, .. } = opened.map_err(|error| status(&error))?;
         drop(agent);
         let connected = v1::SshConnected {
-            node_id: dialled.node.id.to_string(),
-            node_name: dialled.node.name.to_string(),
-            decision_us: if target.timed { microseconds(dialled.took.decision) } else { 0 },
-            open_us: if target.timed { microseconds(dialled.took.open) } else { 0 },
+            node_id: node.id.to_string(),
+            node_name: node.name.to_string(),
+            decision_us: if target.timed { microseconds(took.decision) } else { 0 },
+            open_us: if target.timed { microseconds(took.open) } else { 0 },
         };
-        let Dialled { stream, node, guard, .. } = dialled;
         let stream = Arc::new(stream);
         let (refuse, refused) = oneshot::channel();
         let waiting = Waiting::default();
@@ -245,14 +237,14 @@ impl Transport for TransportService {
         );
         let (cut, carrying) = (Arc::clone(&stream), upstream.abort_handle());
         let watched = Watched {
-            view: Arc::clone(&self.dialler.view),
-            identity,
+            view: Arc::clone(&self.nodes.opener.view),
+            identity: client.identity,
             node,
             login,
-            sink: Arc::clone(&self.dialler.sink),
+            sink: Arc::clone(&self.nodes.opener.sink),
         };
         let watcher = span.in_scope(|| {
-            Watcher::new(watched, Some(guard), move |reason| {
+            Watcher::new(watched, Some(counted), move |reason| {
                 carrying.abort();
                 cut.cut(reason);
             })
@@ -266,7 +258,7 @@ impl Transport for TransportService {
             first_byte: Some(info_span!(target: PHASE, parent: &opening, "node.first_byte")),
             upstream: upstream.abort_handle(),
             watcher,
-            sink: Arc::clone(&self.dialler.sink),
+            sink: Arc::clone(&self.nodes.opener.sink),
             received: counter!("sallyport_bytes_total", "direction" => "from_node"),
             span,
             ended: false,
@@ -283,7 +275,7 @@ fn microseconds(took: Duration) -> u64 {
 /// Carries the client's bytes. Not reading the next message until these are taken is what slows the client down.
 async fn client_to_node(
     mut frames: Streaming<v1::ProxySshRequest>,
-    to_node: Arc<Way>,
+    to_node: Arc<Upstream>,
     refuse: oneshot::Sender<Status>,
     waiting: Waiting,
 ) {
@@ -360,7 +352,7 @@ impl Waiting {
 /// What the client receives: `connected`, then the node's bytes as they come, and questions to its agent.
 pub(crate) struct FromNode {
     connected: Option<v1::SshConnected>,
-    from_node: Arc<Way>,
+    from_node: Arc<Upstream>,
     refused: Option<oneshot::Receiver<Status>>,
     questions: Option<mpsc::Receiver<Question>>,
     waiting: Waiting,
@@ -383,7 +375,7 @@ impl Drop for FromNode {
 }
 
 impl FromNode {
-    fn lost(&self, error: &WayError) -> Status {
+    fn lost(&self, error: &UpstreamError) -> Status {
         let message = format!(
             "the connection to node {} was lost ({error}); if it comes back, connect again",
             self.watcher.node().name

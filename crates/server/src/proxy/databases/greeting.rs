@@ -19,7 +19,7 @@ const MOST_REQUESTS: usize = 3;
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Why there is none: what the client reads, and what goes on record.
-pub(super) struct Denied {
+pub(crate) struct Denied {
     pub(super) refusal: Refusal,
     /// A stable word for metrics and events.
     pub(super) reason: &'static str,

@@ -1,4 +1,4 @@
-//! An open way to a server, whatever it leads over: read by one task, written by another.
+//! An open stream to a server, whatever it leads over: read by one task, written by another.
 
 use std::io;
 use std::pin::Pin;
@@ -13,37 +13,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 /// Room that is made for what a stream brings.
 const READ_BYTES: usize = 32 * 1024;
 
-/// The way.
-pub(crate) enum Way {
+/// The stream.
+pub(crate) enum Upstream {
     /// A stream of a node's tunnel, whose chunks are handed on as they are.
     Tunnel(tunnel::Stream),
     /// Any other stream. Each half belongs to one task, until both are taken away to end it.
     Other { read: Mutex<Option<ReadHalf<BoxedStream>>>, write: Mutex<Option<WriteHalf<BoxedStream>>> },
 }
 
-fn cut() -> WayError {
+fn cut() -> UpstreamError {
     io::Error::from(io::ErrorKind::ConnectionAborted).into()
 }
 
-impl std::fmt::Debug for Way {
+impl std::fmt::Debug for Upstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Tunnel(_) => "Way::Tunnel",
-            Self::Other { .. } => "Way::Other",
+            Self::Tunnel(_) => "Upstream::Tunnel",
+            Self::Other { .. } => "Upstream::Other",
         })
     }
 }
 
-/// Why a way ended before its time.
+/// Why a stream ended before its time.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WayError {
+pub(crate) enum UpstreamError {
     #[error("{0}")]
     Tunnel(#[from] tunnel::TunnelError),
     #[error("{0}")]
     Other(#[from] io::Error),
 }
 
-impl Way {
+impl Upstream {
     pub(crate) fn over(stream: BoxedStream) -> Self {
         let (read, write) = tokio::io::split(stream);
         Self::Other { read: Mutex::new(Some(read)), write: Mutex::new(Some(write)) }
@@ -66,9 +66,9 @@ impl Way {
         &self,
         bytes: &mut Bytes,
         context: &mut Context<'_>,
-    ) -> Poll<Result<usize, WayError>> {
+    ) -> Poll<Result<usize, UpstreamError>> {
         match self {
-            Self::Tunnel(stream) => stream.poll_send(bytes, context).map_err(WayError::from),
+            Self::Tunnel(stream) => stream.poll_send(bytes, context).map_err(UpstreamError::from),
             Self::Other { write, .. } => {
                 let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(write) = write.as_mut() else { return Poll::Ready(Err(cut())) };
@@ -87,9 +87,9 @@ impl Way {
         &self,
         most: usize,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, WayError>> {
+    ) -> Poll<Result<Option<Bytes>, UpstreamError>> {
         match self {
-            Self::Tunnel(stream) => stream.poll_receive(most, context).map_err(WayError::from),
+            Self::Tunnel(stream) => stream.poll_receive(most, context).map_err(UpstreamError::from),
             Self::Other { read, .. } => {
                 let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(read) = read.as_mut() else { return Poll::Ready(Err(cut())) };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use metrics::{counter, histogram};
 use sallyport_access::{
-    HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, ServerTrust, UserName,
+    HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, ServerTrust,
 };
 use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, Sink};
@@ -28,7 +28,6 @@ use sallyport_ssh::node::{
     Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
-use sallyport_wire::stream_header::UserCertificate;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest, LoginWord};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
@@ -37,7 +36,8 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span, warn};
 use uuid::Uuid;
 
-use super::dial::{Dialler, Pass, Traveller};
+use super::nodes::{NodeAsked, Nodes, Pass};
+use super::open::ClientContext;
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::directory::Known;
@@ -48,7 +48,7 @@ use crate::tasks;
 use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes on their way between the stream of a user and the front door.
+/// Bytes on their way between the stream of a user and the listener.
 const STREAM_BYTES: usize = 256 * 1024;
 /// A certificate with less life than this is not used for a login: clocks differ.
 const LEAST_LIFE: time::Duration = time::Duration::seconds(90);
@@ -112,8 +112,8 @@ type LoginKey = (HostId, Uuid, Login, bool);
 /// One at a time asks for the same thing.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
-/// The front doors of registered servers.
-pub(crate) struct Front {
+/// The listeners for registered servers whose sessions this proxy records.
+pub(crate) struct RecordingProxy {
     /// This proxy, on which its sessions run.
     host: HostId,
     view: Arc<ClusterView>,
@@ -128,9 +128,9 @@ pub(crate) struct Front {
     asking: Semaphore,
 }
 
-impl std::fmt::Debug for Front {
+impl std::fmt::Debug for RecordingProxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Front").field("recorders", &self.recorders).finish_non_exhaustive()
+        f.debug_struct("RecordingProxy").field("recorders", &self.recorders).finish_non_exhaustive()
     }
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn records_here(view: &ClusterView, identity: &Identity, node: &Node,
         })
 }
 
-impl Front {
+impl RecordingProxy {
     /// With its recordings below `directory`.
     pub(crate) fn open(
         directory: &Path,
@@ -212,70 +212,66 @@ impl Front {
 
     /// Ends every session, and waits for their records and until what they ran has ended, for a bounded time.
     pub(crate) async fn end_all(&self) {
-        let doors: Vec<NodeServer> =
+        let listeners: Vec<NodeServer> =
             locked(&self.targets).values().map(|target| target.server.clone()).collect();
-        futures::future::join_all(doors.iter().map(|door| door.drain(Duration::ZERO))).await;
+        futures::future::join_all(listeners.iter().map(|listener| listener.drain(Duration::ZERO))).await;
     }
 
-    /// A stream to the front door of a server. What goes wrong on the way to the server is told inside SSH.
+    /// A stream to the listener for a server. What goes wrong on the way to the server is told inside SSH.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        dialler: Dialler,
-        traveller: Traveller<'_>,
-        user: &UserName,
-        node: &Arc<Node>,
-        server: &OpenSshServer,
+        asked: &NodeAsked<'_>,
+        client: &ClientContext,
+        opening: &Span,
+        (node, server): (&Arc<Node>, &OpenSshServer),
         pass: &Pass,
     ) -> Result<BoxedStream, String> {
-        let door = self.door(node).await?;
+        let listener = self.listener(node).await?;
         let upstream = Arc::new(Behind {
-            front: Arc::clone(self),
-            dialler,
-            identity: Arc::new(traveller.identity.clone()),
-            proof: traveller.proof.clone(),
-            client: traveller.client,
-            user: user.clone(),
+            recording: Arc::clone(self),
+            nodes: asked.nodes.clone(),
+            client: client.clone(),
             node: Arc::clone(node),
             server: server.clone(),
             pass: pass.clone(),
-            agent: traveller.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
-            word: traveller.word.cloned(),
+            agent: asked.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
+            word: asked.word.cloned(),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
-        let front = info_span!(target: PHASE, parent: traveller.opening, "proxy.front", "error.type" = Empty);
+        let recorded = info_span!(target: PHASE, parent: opening, "proxy.front", "error.type" = Empty);
         let info = ConnectionInfo {
-            client_addr: Some(traveller.client),
+            client_addr: Some(client.address),
             told_by_proxy: false,
-            opening: Some(front),
+            opening: Some(recorded),
         };
-        tasks::start(async move { door.serve_for(upstream, far, info).await }.in_current_span());
+        tasks::start(async move { listener.serve_for(upstream, far, info).await }.in_current_span());
         Ok(Box::new(near))
     }
 
-    /// The front door of a server. Asks nobody when there is one whose certificate is young.
-    async fn door(self: &Arc<Self>, node: &Arc<Node>) -> Result<NodeServer, String> {
+    /// The listener for a server. Asks no authority when there is one whose certificate is young.
+    async fn listener(self: &Arc<Self>, node: &Arc<Node>) -> Result<NodeServer, String> {
         let now = OffsetDateTime::now_utc();
-        if let Some((door, due)) = self.known_door(node, now) {
+        if let Some((listener, due)) = self.known_listener(node, now) {
             if due {
-                let (front, node) = (Arc::clone(self), Arc::clone(node));
+                let (recording, node) = (Arc::clone(self), Arc::clone(node));
                 // Nobody waits for a renewal in time.
                 tasks::start(async move {
-                    if let Err(problem) = front.make_door(&node).await {
+                    if let Err(problem) = recording.make_listener(&node).await {
                         warn!(server = %node.name, problem, "no new certificate for a server yet");
                     }
                 });
             }
-            return Ok(door);
+            return Ok(listener);
         }
-        self.make_door(node).await
+        self.make_listener(node).await
     }
 
     fn named(&self, node: &Node) -> (String, Option<String>) {
         (node.name.to_string(), self.view.trust().pins().first().cloned())
     }
 
-    /// The door, and whether its certificate should be renewed.
-    fn known_door(&self, node: &Node, now: OffsetDateTime) -> Option<(NodeServer, bool)> {
+    /// The listener, and whether its certificate should be renewed.
+    fn known_listener(&self, node: &Node, now: OffsetDateTime) -> Option<(NodeServer, bool)> {
         let targets = locked(&self.targets);
         let target = targets.get(&node.id).filter(|target| now < target.valid_until)?;
         let named = self.named(node);
@@ -289,12 +285,12 @@ impl Front {
         Arc::clone(locked(&self.turns).entry(node.id).or_default())
     }
 
-    async fn make_door(&self, node: &Arc<Node>) -> Result<NodeServer, String> {
+    async fn make_listener(&self, node: &Arc<Node>) -> Result<NodeServer, String> {
         let turn = self.turn(node);
         let _turn = turn.lock().await;
         // Whoever had the turn before may have made it.
-        if let Some((door, false)) = self.known_door(node, OffsetDateTime::now_utc()) {
-            return Ok(door);
+        if let Some((listener, false)) = self.known_listener(node, OffsetDateTime::now_utc()) {
+            return Ok(listener);
         }
         let began = std::time::Instant::now();
         let named = self.named(node);
@@ -387,17 +383,17 @@ impl Front {
         };
         if held.is_due() {
             self.postpone(&key);
-            let (front, node) = (Arc::clone(self), Arc::clone(node));
+            let (recording, node) = (Arc::clone(self), Arc::clone(node));
             let (certificate, word, login) = (certificate.to_owned(), word.cloned(), login.clone());
             tasks::start(async move {
-                match front.certify_login(key.clone(), (&certificate, word), &node, &login).await {
+                match recording.certify_login(key.clone(), (&certificate, word), &node, &login).await {
                     Ok(_) => {}
                     Err(Asking::NoAnswer(problem)) => {
                         warn!(server = %node.name, problem, "going on with an older certificate");
                     }
                     Err(Asking::Refused(problem)) => {
                         warn!(server = %node.name, problem, "no more certificates for a login");
-                        locked(&front.logins).remove(&key);
+                        locked(&recording.logins).remove(&key);
                     }
                 }
             });
@@ -459,14 +455,11 @@ fn recording_key(view: &ClusterView) -> Result<RecipientPublic, ServerError> {
     })
 }
 
-/// The way on from the front door, for one user's connection.
+/// The server behind the listener, for one user's connection.
 struct Behind {
-    front: Arc<Front>,
-    dialler: Dialler,
-    identity: Arc<Identity>,
-    proof: UserCertificate,
-    client: std::net::SocketAddr,
-    user: UserName,
+    recording: Arc<RecordingProxy>,
+    nodes: Nodes,
+    client: ClientContext,
     node: Arc<Node>,
     server: OpenSshServer,
     pass: Pass,
@@ -483,20 +476,10 @@ impl std::fmt::Debug for Behind {
 #[async_trait]
 impl Upstream for Behind {
     async fn dial(&self) -> Result<BoxedStream, String> {
-        // The trace of the way here has ended, or is held by whoever waits for this.
+        // The trace of the way here has ended, or is held by who waits for this.
         let untraced = Span::none();
-        let traveller = Traveller {
-            identity: &self.identity,
-            proof: &self.proof,
-            client: self.client,
-            agent: None,
-            word: None,
-            ssh_alone: true,
-            opening: &untraced,
-        };
-        let (node, server) = (&self.node, &self.server);
-        self.dialler
-            .server(traveller, &self.user, node, server, &self.pass, None)
+        self.nodes
+            .server(&self.client, &untraced, &self.node, &self.server, &self.pass, None)
             .await
             .map_err(|error| error.to_string())
     }
@@ -505,7 +488,7 @@ impl Upstream for Behind {
         ServerProof {
             // Names of servers are not unique for ever; the id is.
             name: self.node.id.to_string(),
-            trust: self.front.view.trust(),
+            trust: self.recording.view.trust(),
             pinned: self.server.host_key.clone(),
         }
     }
@@ -525,12 +508,12 @@ impl Upstream for Behind {
     fn signed(&self, login: &AgentLogin<'_>) {
         let certificate = login.certificate;
         let agent = if login.forwarded { "forwarded" } else { "client" };
-        self.front.sink.emit(
+        self.recording.sink.emit(
             Event::new(Code::SessionAgentSigned, OffsetDateTime::now_utc())
                 .user(login.identity.display_name())
                 .login(login.login.as_str())
                 .node(self.node.name.as_str())
-                .source(self.client.to_string())
+                .source(self.client.address.to_string())
                 .message(format!("{} signed the login with their own key", login.identity.display_name()))
                 .field("key", login.fingerprint())
                 .field("key_id", certificate.key_id())
@@ -546,6 +529,6 @@ impl Upstream for Behind {
         login: &Login,
     ) -> Result<Credentials, String> {
         let shown = (certificate, self.word.as_ref());
-        self.front.credentials(identity, shown, &self.node, login).await
+        self.recording.credentials(identity, shown, &self.node, login).await
     }
 }
