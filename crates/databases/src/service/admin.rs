@@ -9,15 +9,14 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 use tracing::Span;
 
+use super::asked::{MEETING, Wanted};
 use super::connect::{self, ConnectError, Upstream, Wire};
-use super::{Shared, Wanted};
+use super::shared::Shared;
 use crate::postgres::encoding::Encoding;
 use crate::postgres::exchange::Told;
 use crate::postgres::message::{Fields, encode};
 use crate::postgres::startup::{CancelKey, Startup};
 
-/// Roles belong to the whole server, and advisory locks to one of its databases: everybody who makes users meets in this one.
-pub(super) const MEETING: &str = "postgres";
 /// Most rows of an answer, and most bytes of them: roles of a user and numbers of processes are few and short.
 const MOST_ROWS: usize = 4096;
 const MOST_ROW_BYTES: usize = 1 << 20;

@@ -7,8 +7,9 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::Span;
 
+use super::connect;
 use super::live::{Entry, Running};
-use super::{Shared, connect};
+use super::shared::Shared;
 use crate::postgres::startup::{self, CancelKey};
 
 /// How long the server may take to close the connection of a cancel request.

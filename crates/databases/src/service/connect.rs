@@ -2,55 +2,36 @@
 
 mod error;
 mod login;
+mod upstream;
 mod wire;
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use sallyport_access::{Database, DatabaseLogin, DatabaseTlsMode};
 use sallyport_audit::PHASE;
-use sallyport_ca::tls::database::server_end_point;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tracing::{Span, info_span};
 
 pub use self::error::ConnectError;
 pub(super) use self::login::{LoggedIn, Login, Secret};
+pub(crate) use self::upstream::Upstream;
 pub(super) use self::wire::Wire;
+use super::asked::Wanted;
 use super::read_ahead::ReadAhead;
-use super::{CredentialsError, Shared, Wanted};
+use super::shared::Shared;
 use crate::postgres::scram::Channel;
 use crate::postgres::startup::{self, CancelKey, Startup};
 
-/// All that a server may say before it is ready.
-const LONGEST_GREETING: usize = 128 * 1024;
 /// How long a connection without a sound may live when the other end is gone.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// A connection to a database.
-pub(crate) enum Upstream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<ReadAhead<TcpStream>>>),
-}
-
-impl Upstream {
-    /// What a login can be bound to, at a server of which TLS has verified what the mode says.
-    fn channel(&self, mode: DatabaseTlsMode) -> Channel {
-        let Self::Tls(stream) = self else { return Channel::Plain };
-        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let end_point = certificate.and_then(|certificate| server_end_point(certificate));
-        Channel::Tls { end_point, named: mode == DatabaseTlsMode::VerifyFull }
-    }
-}
-
 /// Dials a database as its document says, with TLS unless that is off.
 pub(crate) async fn dial(
     database: &Database,
@@ -168,40 +149,4 @@ pub(crate) async fn open(
             ConnectError::Unreachable { address, problem }
         })??;
     Ok(Opened { stream, rest, greeting, key })
-}
-
-impl AsyncRead for Upstream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Upstream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }

@@ -10,8 +10,9 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::asked::Wanted;
 use super::record::Record;
-use super::{Shared, Wanted};
+use super::shared::{STOPPING, Shared};
 
 /// Longest sleep: deadlines further away are looked at again then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 3600);
@@ -87,7 +88,7 @@ impl Control<'_> {
                 why = &mut stopped => return why,
                 changed = changes.changed() => {
                     if changed.is_err() {
-                        return super::STOPPING.to_owned();
+                        return STOPPING.to_owned();
                     }
                 }
                 why = self.record.broken() => return why,
@@ -126,7 +127,7 @@ impl Control<'_> {
         let Some(database) = directory.database(permit.database()) else {
             return Some(format!("this agent serves {} no longer", permit.database()));
         };
-        let decided = directory.decide(self.identity, &database, permit.db_user(), permit.db_name(), now);
+        let decided = directory.decide(self.identity, &database, permit.account(), now);
         decided.err().map(|refusal| refusal.public_message())
     }
 

@@ -9,7 +9,8 @@ use data_encoding::HEXLOWER;
 use sallyport_audit::Event;
 use serde_json::Value;
 
-use super::tap::{Outcome, about, milliseconds};
+use super::observer::about::{about, milliseconds};
+use super::observer::waiting::Outcome;
 use super::text::Text;
 
 /// Statements within [`WINDOW`] that have an event each.

@@ -3,93 +3,24 @@
 //! Only users that were made here are ever touched: they are members of the role [`MARK`]. Sessions of one user take turns
 //! within the agent, and agents take turns by an advisory lock; a user with a session anywhere is not closed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use sallyport_access::{DatabaseName, DatabaseUserMode};
+use sallyport_access::DatabaseUserMode;
 use sallyport_audit::Code;
 use sallyport_audit::recording::SessionMetadata;
-use tokio::sync::Mutex as Turn;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admin::{Admin, identifier, literal};
+use super::asked::Wanted;
 use super::connect::ConnectError;
-use super::{Shared, Wanted, record};
+use super::record;
+use super::shared::Shared;
+use super::users::{Joined, User, are_same};
 
 /// Whose members are users that were made here.
 const MARK: &str = "sallyport_auto_user";
 /// What agents lock while they change users: any number, the same for all.
 const LOCK: &str = "select pg_advisory_xact_lock(7237125411902861)";
-
-/// The users that have sessions here.
-#[derive(Default)]
-pub(crate) struct Users(Mutex<HashMap<Whose, Arc<User>>>);
-
-/// A database user, of a database.
-type Whose = (DatabaseName, String);
-
-#[derive(Default)]
-struct User {
-    /// Of whoever opens or closes it.
-    turn: Turn<()>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    sessions: usize,
-    /// The roles of these sessions.
-    roles: Vec<String>,
-    /// It may be open at the server.
-    open: bool,
-    /// Processes of sessions that are over and go on at the server: the user loses its logins and roles before these end.
-    outlived: Vec<u32>,
-    /// It has lost them.
-    shut: bool,
-    /// Which of those that try again later is the newest; the others give up.
-    retry: u64,
-}
-
-enum Joined {
-    In,
-    Opens,
-    OtherRoles,
-}
-
-impl Users {
-    fn of(&self, wanted: &Wanted) -> Arc<User> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those without sessions are of no use any more, unless somebody waits for one.
-        users.retain(|_, user| Arc::strong_count(user) > 1 || user.state().sessions > 0);
-        let key = (wanted.database.name.clone(), wanted.permit.db_user().to_owned());
-        Arc::clone(users.entry(key).or_default())
-    }
-}
-
-impl User {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts one session more, if there are some with the same roles.
-    fn join(&self, roles: &[String]) -> Joined {
-        let mut state = self.state();
-        if state.sessions == 0 {
-            return Joined::Opens;
-        }
-        if !are_same(&state.roles, roles) {
-            return Joined::OtherRoles;
-        }
-        state.sessions += 1;
-        Joined::In
-    }
-
-    /// Whether there is nothing to close: somebody has come, or somebody has closed it.
-    fn is_settled(&self) -> bool {
-        let state = self.state();
-        state.sessions > 0 || !state.open
-    }
-}
 
 /// A user that is open for one session.
 pub(crate) struct Provisioned {
@@ -153,10 +84,6 @@ async fn within<T>(
         let what = format!("the database user was not ready within {} s", longest.as_secs());
         Err(ConnectError::Late(what))
     })
-}
-
-fn are_same(some: &[String], others: &[String]) -> bool {
-    some.len() == others.len() && some.iter().all(|role| others.contains(role))
 }
 
 fn other_roles(user: &str) -> ConnectError {

@@ -18,10 +18,10 @@ use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
 use super::control::{Activity, Control, words};
-use super::danger::Pace;
 use super::notes::Notes;
+use super::observer::{Observer, Taken, Totals};
+use super::pace::Pace;
 use super::record::Record;
-use super::tap::{Taken, Tap, Totals};
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::{Exchange, FromClient, FromServer};
 use crate::postgres::frame::{Flow, Limits, Malformed, Walked};
@@ -139,7 +139,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
 
 /// What both directions look at.
 struct Middle<'a> {
-    followed: Mutex<(Exchange, Tap)>,
+    followed: Mutex<(Exchange, Observer)>,
     room: Notify,
     gathering: Notify,
     record: &'a Record,
@@ -149,10 +149,10 @@ struct Middle<'a> {
 }
 
 impl<'a> Middle<'a> {
-    fn with<T>(&self, work: impl FnOnce(&mut Exchange, &mut Tap) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut Exchange, &mut Observer) -> T) -> T {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (exchange, tap) = &mut *followed;
-        work(exchange, tap)
+        let (exchange, observer) = &mut *followed;
+        work(exchange, observer)
     }
 
     /// Waits while too much of what the client has said has no answer yet.
@@ -168,25 +168,25 @@ impl<'a> Middle<'a> {
     }
 
     fn walk_client(&self, flow: &mut Flow, bytes: &[u8]) -> (Walked, bool) {
-        self.with(|exchange, tap| {
+        self.with(|exchange, observer| {
             let now = self.activity.elapsed();
             exchange.at(now);
-            tap.at(now);
-            let walked = flow.walk(bytes, &mut FromClient { exchange, said: tap });
+            observer.at(now);
+            let walked = flow.walk(bytes, &mut FromClient { exchange, said: observer });
             self.activity.busy(exchange.is_busy());
             (walked, exchange.is_over())
         })
     }
 
     fn walk_server(&self, flow: &mut Flow, bytes: &[u8], to_end: bool) -> Walked {
-        self.with(|exchange, tap| {
+        self.with(|exchange, observer| {
             let now = self.activity.elapsed();
             exchange.at(now);
-            tap.at(now);
+            observer.at(now);
             let reader = &mut FromServer { exchange };
             let walked = if to_end { flow.walk_to_end(bytes, reader) } else { flow.walk(bytes, reader) };
             for happening in exchange.happened() {
-                tap.happened(happening);
+                observer.happened(happening);
             }
             self.activity.busy(exchange.is_busy());
             walked
@@ -196,7 +196,7 @@ impl<'a> Middle<'a> {
     /// Puts on record what was seen, once enough is together: the rest follows within [`GATHERED`]. A process that is killed
     /// loses no more of its recordings than what waits for the disk in any case.
     async fn put(&self, all: bool) -> Result<(), String> {
-        let Taken { frames, size, events, waits } = self.with(|_, tap| tap.take(all));
+        let Taken { frames, size, events, waits } = self.with(|_, observer| observer.take(all));
         if waits {
             self.gathering.notify_one();
         }
@@ -227,7 +227,7 @@ pub(crate) async fn run<S>(
     client: S,
     upstream: Upstream,
     (client_rest, server_rest): (BytesMut, BytesMut),
-    followed: (Exchange, Tap),
+    followed: (Exchange, Observer),
     control: Control<'_>,
     cancel: impl AsyncFnOnce(),
 ) -> (End, Carried, Upstream)
@@ -318,9 +318,9 @@ where
     }
     // Without an end in order, what is on the way to the client may be lost, and its own end looks like a fault.
     let _ = timeout(pace.last_words, down.to.shutdown()).await;
-    let totals = middle.with(|exchange, tap| {
-        tap.ends(exchange.oldest());
-        tap.totals
+    let totals = middle.with(|exchange, observer| {
+        observer.ends(exchange.oldest());
+        observer.totals
     });
     let _ = middle.put(true).await;
     let carried = Carried { from_client: up.carried, to_client: down.carried, totals };

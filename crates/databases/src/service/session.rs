@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
-use sallyport_access::{DatabaseName, DatabasePermit};
+use sallyport_access::{DatabaseAccount, DatabaseName, DatabasePermit};
 use sallyport_audit::recording::database::DatabaseFrame;
 use sallyport_audit::recording::{Exit, SessionMetadata};
 use sallyport_audit::{Code, Event, PHASE};
@@ -13,15 +13,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tracing::{Span, info_span};
 
+use super::asked::{Asked, Came, Wanted};
 use super::connect::{self, ConnectError, Opened};
 use super::control::{Activity, Control};
 use super::live::{Listed, Running};
+use super::observer::Observer;
 use super::provision::{self, Provisioned};
 use super::record::{self, Record};
 use super::relay::{self, Carried, End};
 use super::settle::Backend;
-use super::tap::Tap;
-use super::{Asked, Came, Shared, Wanted, cancel, unseen};
+use super::shared::{STOPPING, Shared};
+use super::{cancel, unseen};
 use crate::postgres::encoding::Encoding;
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::Exchange;
@@ -64,7 +66,8 @@ where
         let about = record.about.clone();
         let event = move |code| record::event(&about, code);
         let recorded = record.is_recorded().then(|| record.elapsed());
-        let tap = Tap::new(recorded, options.record_parameters, options.statement_bytes, encoding, event);
+        let observer =
+            Observer::new(recorded, options.record_parameters, options.statement_bytes, encoding, event);
         let control = Control {
             shared,
             identity: &asked.identity,
@@ -78,7 +81,8 @@ where
                 tracing::debug!(%problem, "a statement could not be cancelled");
             }
         };
-        relay::run(client, stream, (rest, server_rest), (Exchange::new(encoding), tap), control, cancel).await
+        relay::run(client, stream, (rest, server_rest), (Exchange::new(encoding), observer), control, cancel)
+            .await
     } else {
         (End::ClientGone, Carried::default(), stream)
     };
@@ -282,7 +286,7 @@ fn decide(
 ) -> Result<(Wanted, Startup, Option<Lowered>), Refusal> {
     let settings = &shared.settings;
     if shared.draining.load(Ordering::Relaxed) {
-        return Err(Refusal::new(SqlState::CannotConnectNow, super::STOPPING));
+        return Err(Refusal::new(SqlState::CannotConnectNow, STOPPING));
     }
     let Some(database) = settings.directory.database(&asked.database) else {
         let message = format!("the agent {} does not serve {}", settings.agent, asked.database);
@@ -297,12 +301,11 @@ fn decide(
     if startup.wants_replication() {
         return Err(Refusal::replication());
     }
-    let now = OffsetDateTime::now_utc();
-    let permit =
-        settings.directory.decide(&asked.identity, &database, user, name, now).map_err(|refusal| {
-            Refusal::new(SqlState::InvalidAuthorization, refusal.public_message())
-                .hint(format!("see what you may use: sallyport db ls --search {}", asked.database))
-        })?;
+    let (now, account) = (OffsetDateTime::now_utc(), DatabaseAccount::new(user, name));
+    let permit = settings.directory.decide(&asked.identity, &database, &account, now).map_err(|refusal| {
+        Refusal::new(SqlState::InvalidAuthorization, refusal.public_message())
+            .hint(format!("see what you may use: sallyport db ls --search {}", asked.database))
+    })?;
     if asked.came == Came::ByProxy && permit.options().end_to_end {
         return Err(not_end_to_end(&asked.database));
     }

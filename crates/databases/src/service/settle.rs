@@ -14,9 +14,11 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::admin::{Admin, literal};
+use super::asked::Wanted;
 use super::connect::{self, ConnectError, Upstream};
 use super::live::{Entry, Running};
-use super::{Shared, Wanted, record};
+use super::record;
+use super::shared::Shared;
 
 /// What is read of a server that does not stop to speak, each time that its end is waited for. One that has more to say
 /// waits for it to be read, in which it can be terminated as well.

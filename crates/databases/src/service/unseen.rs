@@ -9,8 +9,9 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::admin::Admin;
+use super::asked::Wanted;
 use super::connect::ConnectError;
-use super::{Shared, Wanted};
+use super::shared::Shared;
 
 /// The user may become each role of `mine`. The one row that is asked for says what is worst.
 const QUESTION: &str = "with mine as (select oid, rolname, rolsuper, rolcreaterole from pg_catalog.pg_roles \

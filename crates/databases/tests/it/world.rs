@@ -111,18 +111,11 @@ impl Directory for Cluster {
         &self,
         identity: &Identity,
         database: &Database,
-        db_user: &str,
-        db_name: &str,
+        account: &DatabaseAccount,
         now: OffsetDateTime,
     ) -> Result<DatabasePermit, Refusal> {
         let locks = self.locks.lock().unwrap();
-        self.policies.lock().unwrap().decide(
-            identity,
-            database,
-            &DatabaseAccount::new(db_user, db_name),
-            &locks,
-            now,
-        )
+        self.policies.lock().unwrap().decide(identity, database, account, &locks, now)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

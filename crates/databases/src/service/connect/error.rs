@@ -1,8 +1,8 @@
 //! Why there is no session with a database, and what the client reads then.
 
-use super::CredentialsError;
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::scram::ScramError;
+use crate::service::ports::CredentialsError;
 
 /// What to do where the server has not behaved as the right one would.
 const WHICH_SERVER: &str = "find out which server answers at the resource's address before its users' passwords are used again; with \

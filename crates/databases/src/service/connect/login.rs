@@ -5,7 +5,9 @@ use data_encoding::BASE64;
 use tokio::io::{AsyncRead, AsyncWrite};
 use zeroize::Zeroizing;
 
-use super::{ConnectError, LONGEST_GREETING, Wire};
+use super::error::ConnectError;
+use super::upstream::LONGEST_GREETING;
+use super::wire::Wire;
 use crate::postgres::encoding::Encoding;
 use crate::postgres::exchange::Told;
 use crate::postgres::message::{Fields, encode};

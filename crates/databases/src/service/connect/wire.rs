@@ -5,7 +5,8 @@ use std::io;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{ConnectError, LONGEST_GREETING, Upstream};
+use super::error::ConnectError;
+use super::upstream::{LONGEST_GREETING, Upstream};
 use crate::postgres::frame::HEADER_BYTES;
 
 /// Messages of a server, one after the other.

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use sallyport_audit::Event;
+use sallyport_audit::recording::Frame;
 use sallyport_audit::recording::transcript::{Look, Transcript};
 use time::OffsetDateTime;
 
-use super::*;
+use super::state::Observer;
+use crate::postgres::encoding::Encoding;
 use crate::postgres::exchange::{Exchange, FromClient, FromServer};
 use crate::postgres::frame::{Flow, Limits};
 use crate::postgres::message::encode;
 
 struct Session {
-    tap: Tap,
+    observer: Observer,
     exchange: Exchange,
     flows: [Flow; 2],
     frames: Vec<Frame>,
@@ -26,7 +29,7 @@ impl Session {
         let event = |code| Event::new(code, OffsetDateTime::UNIX_EPOCH);
         let limits = Limits { held_bytes: 1 << 20 };
         Self {
-            tap: Tap::new(Some(Duration::ZERO), true, 64 << 10, encoding, event),
+            observer: Observer::new(Some(Duration::ZERO), true, 64 << 10, encoding, event),
             exchange: Exchange::new(encoding),
             flows: [Flow::new(limits), Flow::new(limits)],
             frames: Vec::new(),
@@ -36,7 +39,7 @@ impl Session {
 
     fn client(&mut self, messages: &[(u8, &[u8])]) -> &mut Self {
         let bytes: Vec<u8> = messages.iter().flat_map(|(kind, content)| encode(*kind, content)).collect();
-        let reader = &mut FromClient { exchange: &mut self.exchange, said: &mut self.tap };
+        let reader = &mut FromClient { exchange: &mut self.exchange, said: &mut self.observer };
         assert_eq!(self.flows[0].walk(&bytes, reader).may_go, bytes.len());
         self
     }
@@ -45,7 +48,7 @@ impl Session {
         let bytes: Vec<u8> = messages.iter().flat_map(|(kind, content)| encode(*kind, content)).collect();
         let walked = self.flows[1].walk(&bytes, &mut FromServer { exchange: &mut self.exchange });
         assert_eq!(walked.may_go, bytes.len());
-        self.exchange.happened().into_iter().for_each(|happening| self.tap.happened(happening));
+        self.exchange.happened().into_iter().for_each(|happening| self.observer.happened(happening));
         self
     }
 
@@ -58,7 +61,7 @@ impl Session {
     }
 
     fn taken(&mut self) -> (String, &[Event]) {
-        let taken = self.tap.take(true);
+        let taken = self.observer.take(true);
         self.frames.extend(taken.frames);
         self.events.extend(taken.events);
         let mut transcript = Transcript::new(Look::Sql);
@@ -187,7 +190,7 @@ fn what_is_passed_over_takes_no_more_memory_than_it_may() {
         let parse = format!("n{number}\0select {number} '{text}'\0\0\0");
         let bind = format!("n{number}\0n{number}\0\0\0\0\0\0\0");
         session.client(&[(b'P', parse.as_bytes()), (b'B', bind.as_bytes())]);
-        let over = &session.tap.over;
+        let over = &session.observer.over;
         assert!(over.parsed.bytes() + over.bound.bytes() <= 2 << 20);
     }
     // What had no room is not taken for what was there before.

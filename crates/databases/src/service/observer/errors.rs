@@ -4,31 +4,13 @@ use std::sync::Arc;
 
 use sallyport_audit::Code;
 
-use super::names::Kept;
-use super::told::finished;
+use super::about::finished;
+use super::over::Over;
+use super::state::Observer;
+use super::waiting::MOST_UNANSWERED;
 use super::waiting::{Outcome, Waiting};
-use super::{MOST_UNANSWERED, Tap};
-use crate::service::text::Text;
 
-/// Bytes of names and texts among what is passed over that are remembered; others are told of by name alone, or not.
-const MOST_OVER_BYTES: usize = 1 << 20;
-
-/// What the server passes over after an error: what it would have been, had it been run.
-pub(super) struct Over {
-    /// What failed; that is told of as that.
-    pub(super) failed: Option<Arc<Text>>,
-    pub(super) parsed: Kept<Option<Arc<Text>>>,
-    pub(super) bound: Kept<Option<Arc<Text>>>,
-}
-
-impl Default for Over {
-    fn default() -> Self {
-        let kept = || Kept::new(MOST_OVER_BYTES);
-        Self { failed: None, parsed: kept(), bound: kept() }
-    }
-}
-
-impl Tap {
+impl Observer {
     /// The session ends: what has no answer yet, from the message `oldest` on, was tried all the same. What came before that the
     /// server has passed over.
     pub(crate) fn ends(&mut self, oldest: Option<u64>) {

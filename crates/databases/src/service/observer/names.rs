@@ -3,10 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sallyport_audit::recording::sql::Change;
-
-use super::Tap;
-use crate::postgres::encoding::Encoding;
 use crate::service::text::Text;
 
 /// Most names of a kind that are remembered. Executing others is on record without their text, which their `Parse` has in the
@@ -99,7 +95,7 @@ impl<V: Weight> Kept<V> {
     }
 
     /// All but what has no name.
-    fn clear_named(&mut self) {
+    pub(super) fn clear_named(&mut self) {
         let unnamed = self.all.remove_entry(&b""[..]);
         self.clear();
         unnamed.into_iter().for_each(|(name, value)| self.insert(name, value));
@@ -111,49 +107,10 @@ impl<V: Weight> Kept<V> {
     }
 }
 
-impl Tap {
-    /// A statement or a portal is there, or gone, from now on.
-    pub(super) fn holds(&mut self, of: u64) {
-        use super::waiting::Waiting;
-        match self.answered(of) {
-            Some(Waiting::Parse { name, text }) => self.statements.insert(name, text),
-            Some(Waiting::Bind { portal, statement, values }) => {
-                let text = self.statements.get(&statement).cloned();
-                // That its portal ends with the transaction is on record by that.
-                self.pending = true;
-                self.portals.insert(portal, Bound { statement, text, values, finished: false });
-            }
-            Some(Waiting::Close { portal: true, name }) => self.portals.remove(&name),
-            Some(Waiting::Close { portal: false, name }) => self.statements.remove(&name),
-            _ => {}
-        }
-    }
-
-    /// SQL has changed what names stand for.
-    pub(super) fn changes(&mut self, changes: Vec<Change>) {
-        for change in changes {
-            match change {
-                Change::Prepared { name, text } => {
-                    let text = Text::of(text.as_bytes(), self.cap, Encoding::Utf8);
-                    self.statements.insert(name.into(), Arc::new(text));
-                }
-                Change::Deallocated(name) => self.statements.remove(&name),
-                Change::Portal(name) => self.portals.remove(&name),
-                Change::PortalsAll => self.portals.clear(),
-                // The one without a name is the protocol's alone, and SQL does not touch it.
-                Change::DeallocatedAll => self.statements.clear_named(),
-                Change::Discarded | Change::Unknown => {
-                    self.statements.clear_named();
-                    self.portals.clear();
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::postgres::encoding::Encoding;
 
     #[test]
     fn names_take_no_more_than_they_may() {

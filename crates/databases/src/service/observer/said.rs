@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sallyport_audit::recording::database::{DatabaseFrame, Parameter};
 
 use super::super::text::{Long, MOST_NAME_BYTES, Text};
-use super::Tap;
+use super::state::Observer;
 use super::waiting::Waiting;
 use crate::postgres::exchange::{Number, Said};
 use crate::postgres::message::{Frontend, Named};
@@ -13,7 +13,7 @@ use crate::postgres::message::{Frontend, Named};
 /// What the server tells names of statements and portals apart by: its own tables have no longer ones (`NAMEDATALEN` less
 /// one), so that two names that begin alike are one.
 const KEY_BYTES: usize = 63;
-impl Said for Tap {
+impl Said for Observer {
     fn said(&mut self, number: Number, message: &Frontend<'_>) {
         let (cap, encoding) = (self.cap, self.encoding);
         let shown = |text: &[u8], most| encoding.beginning(text, most);
@@ -149,7 +149,7 @@ impl Said for Tap {
     }
 }
 
-impl Tap {
+impl Observer {
     /// What runs before a text may change the encoding that the server reads it in, and change it back.
     fn read(&self, mut text: Text) -> Text {
         if self.may_be_read_otherwise() {

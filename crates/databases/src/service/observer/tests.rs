@@ -4,11 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use sallyport_audit::{Code, Event};
 use sallyport_audit::recording::transcript::{Look, Transcript};
-use sallyport_audit::recording::{Body, Exit};
+use sallyport_audit::recording::{Body, Exit, Frame};
 use time::OffsetDateTime;
 
-use super::*;
+use super::state::Observer;
+use crate::postgres::encoding::Encoding;
 use crate::postgres::exchange::{Exchange, FromClient, FromServer};
 use crate::postgres::frame::{Flow, Limits};
 use crate::postgres::message::encode;
@@ -493,7 +495,7 @@ fn exchange(choices: &[u16]) {
         out: Vec::new(),
     };
     let event = |code| Event::new(code, OffsetDateTime::UNIX_EPOCH);
-    let mut tap = Tap::new(Some(Duration::ZERO), false, 4096, Encoding::Utf8, event);
+    let mut observer = Observer::new(Some(Duration::ZERO), false, 4096, Encoding::Utf8, event);
     let mut exchange = Exchange::new(Encoding::Utf8);
     let limits = Limits { held_bytes: 1000 };
     let (mut up, mut down) = (Flow::new(limits), Flow::new(limits));
@@ -501,7 +503,7 @@ fn exchange(choices: &[u16]) {
     for (number, choice) in choices.iter().enumerate() {
         // Nothing is folded.
         let now = Duration::from_secs(number as u64);
-        tap.at(now);
+        observer.at(now);
         exchange.at(now);
         // Data that is sent before the copy has begun, and a Sync among it, have tests of their own.
         let may_copy = |message: &Message| matches!(message, Message::Execute(_) | Message::Query(_));
@@ -512,20 +514,20 @@ fn exchange(choices: &[u16]) {
             let out = std::mem::take(&mut server.out);
             let walked = down.walk(&out, &mut FromServer { exchange: &mut exchange });
             assert_eq!((walked.may_go, walked.failed), (out.len(), None));
-            exchange.happened().into_iter().for_each(|happening| tap.happened(happening));
+            exchange.happened().into_iter().for_each(|happening| observer.happened(happening));
         } else {
             let message = message(*choice, number, server.copying.is_some());
             let bytes = message.bytes();
-            let walked = up.walk(&bytes, &mut FromClient { exchange: &mut exchange, said: &mut tap });
+            let walked = up.walk(&bytes, &mut FromClient { exchange: &mut exchange, said: &mut observer });
             assert_eq!((walked.may_go, walked.failed), (bytes.len(), None), "{message:?}");
             sent.push_back(message);
         }
-        let taken = tap.take(true);
+        let taken = observer.take(true);
         events.extend(taken.events);
         frames.extend(taken.frames);
     }
-    tap.ends(exchange.oldest());
-    let taken = tap.take(true);
+    observer.ends(exchange.oldest());
+    let taken = observer.take(true);
     events.extend(taken.events);
     frames.extend(taken.frames);
 

@@ -305,12 +305,11 @@ impl Directory for Known {
         &self,
         identity: &Identity,
         database: &Database,
-        db_user: &str,
-        db_name: &str,
+        account: &DatabaseAccount,
         now: OffsetDateTime,
     ) -> Result<DatabasePermit, Refusal> {
         let (policies, locks) = (self.view.policies(), self.view.locks());
-        policies.decide(identity, database, &DatabaseAccount::new(db_user, db_name), &locks, now)
+        policies.decide(identity, database, account, &locks, now)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
