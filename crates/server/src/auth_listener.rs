@@ -18,7 +18,7 @@ use crate::files;
 use crate::host::{Credentials, certificates};
 use crate::joining::{Membership, keep_issued, load_or_issue};
 use crate::listener::{Limiter, accept_loop};
-use crate::proxy::LocalAuthority;
+use crate::local_authority::LocalAuthority;
 use crate::proxy::gateway::{AuthorityWay, Gateway};
 use crate::tls_settings::TlsSettings;
 use crate::view::ClusterView;

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_wire::alpn;
@@ -16,25 +15,18 @@ use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{self, Channel, Endpoint};
 
 use crate::ServerError;
 use crate::config::HostPort;
+use crate::dialling::{BoxIo, CONNECT_TIMEOUT, ServeAuthority, dial, handshake};
 use crate::host::Credentials;
 use crate::tasks;
 use crate::telemetry;
 use crate::view::ClusterView;
 
-/// Name resolution, TCP and TLS together. A working path needs three round trips.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 pings that find out whether the authority is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,16 +36,6 @@ const IN_PROCESS_BUFFER_BYTES: usize = 256 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Longest single message from the authority: a role or trust bundle is kilobytes.
 const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
-
-/// Any byte stream.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-/// A byte stream of some kind.
-pub(crate) type BoxIo = Box<dyn Io>;
-
-/// Serves a connection to the authority in this process, from the given address, to its end.
-pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, SocketAddr) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Where the authority is.
 #[derive(Clone)]
@@ -84,38 +66,6 @@ impl Route {
             Self::At(address) => dial(address).await.map(|stream| Box::new(stream) as BoxIo),
         }
     }
-}
-
-/// A TCP connection with the settings that every connection of ours has.
-pub(crate) async fn dial(address: &HostPort) -> io::Result<TcpStream> {
-    let connect = TcpStream::connect((address.host.as_str(), address.port));
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| {
-        io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("no answer from {address} within {CONNECT_TIMEOUT:?}"),
-        )
-    })??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-/// TLS over `io` as a client.
-pub(crate) async fn handshake<T: Io>(
-    io: T,
-    config: Arc<ClientConfig>,
-    server: &str,
-) -> io::Result<TlsStream<T>> {
-    let name = ServerName::try_from(server.to_owned()).map_err(|_| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("{server:?} is not a server name"))
-    })?;
-    tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(config).connect(name, io))
-        .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))?
-        .map_err(|error| match sallyport_ca::tls::refusal(&error) {
-            // rustls would show the certificate's fault in its own terms.
-            Some(refusal) => io::Error::new(error.kind(), refusal.to_string()),
-            None => error,
-        })
 }
 
 type SettingsFuture = Pin<Box<dyn Future<Output = io::Result<BoxIo>> + Send>>;

@@ -18,7 +18,6 @@ use tracing::warn;
 
 use crate::host_keys;
 use crate::routes::Routes;
-use crate::run::Readiness;
 
 /// How a part of the process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +26,23 @@ enum Condition {
     Waiting(String),
     Degraded(String),
 }
+
+/// What works by now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Services that are not ready yet, each with the reason in words.
+    pub waiting: Vec<String>,
+    /// Services that are ready and do not do all they should, each with the reason in words.
+    pub degraded: Vec<String>,
+}
+
+impl std::fmt::Display for Readiness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.waiting.is_empty() { f.write_str("ready") } else { f.write_str(&self.waiting.join("; ")) }
+    }
+}
+
+impl std::error::Error for Readiness {}
 
 /// What every part of the process still waits for.
 #[derive(Debug, Clone)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use metrics::counter;
 use sallyport_access::{ClusterName, HostRole, NodeName};
 use sallyport_ca::{Trust, rotation};
@@ -23,7 +22,7 @@ use crate::backoff::{Backoff, chance};
 use crate::config::{HostPort, JoinConfig};
 use crate::host::{Credentials, FreshKeys, HostIdentity, certificates};
 use crate::host_keys;
-use crate::proxy::LocalAuthority;
+use crate::local_authority::{Issue, LocalAuthority};
 use crate::view::ClusterView;
 
 /// An answer to a join or renewal takes two signatures.
@@ -192,11 +191,6 @@ async fn fresh_keys(name: &str, suite: Suite) -> Result<FreshKeys, ServerError> 
     let made = tokio::task::spawn_blocking(move || FreshKeys::generate(&name, suite)).await;
     made.map_err(|error| certificates("cannot make host keys", error))?
 }
-
-/// Makes certificates for a member of the authority's own process.
-pub(crate) type Issue = Arc<
-    dyn Fn(v1::JoinRequest) -> BoxFuture<'static, Result<v1::HostCertificates, ServerError>> + Send + Sync,
->;
 
 /// Loads the identity of an earlier start, or has the authority in this process issue one.
 #[instrument(name = "issue", skip_all, fields(role = role_name(membership.role)))]

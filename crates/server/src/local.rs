@@ -10,7 +10,7 @@ use tracing::{Instrument, error, info_span};
 use crate::ServerError;
 use crate::auth::{Authority, PeerInfo, Trouble};
 use crate::health::Health;
-use crate::proxy::LocalAuthority;
+use crate::local_authority::LocalAuthority;
 
 /// Its connections end at `stop`.
 pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> LocalAuthority {

@@ -7,13 +7,25 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tracing::{error, info, warn};
 
 use crate::ServerError;
 use crate::config::{Config, LogConfig, ProxySection};
 use crate::logging::Level;
-use crate::run::Running;
+
+/// Services whose settings change while they run.
+pub(crate) trait Adjustable {
+    /// How long a drain waits.
+    fn drain_timeout(&self) -> Duration;
+
+    /// Sets it.
+    fn set_drain_timeout(&mut self, patience: Duration);
+
+    /// Has the public pages' certificate read again; whether the operator has one.
+    fn certificate_again(&self) -> impl Future<Output = Result<bool, ServerError>> + Send;
+}
 
 /// A configuration that can be read again.
 #[derive(Debug)]
@@ -42,7 +54,7 @@ impl Reloading {
     }
 
     /// Reads the file again and says what came of it.
-    pub(crate) async fn run(&mut self, running: &mut Running) {
+    pub(crate) async fn run(&mut self, running: &mut impl Adjustable) {
         let file = self.file.clone();
         let read = tokio::task::spawn_blocking(move || Config::load(&file)).await;
         let config = match read {
@@ -66,7 +78,7 @@ impl Reloading {
         outcome.tell(&self.file);
     }
 
-    fn apply(&mut self, config: Config, running: &mut Running) -> Outcome {
+    fn apply(&mut self, config: Config, running: &mut impl Adjustable) -> Outcome {
         let mut outcome = Outcome { from_next_start: changed(&self.started, &config), ..Outcome::default() };
         if config.log.level != self.log_level {
             let set = match &self.level {

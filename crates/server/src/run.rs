@@ -21,10 +21,12 @@ use crate::auth_listener;
 use crate::config::{AuthSection, Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
 use crate::crypto;
 use crate::files;
+pub use crate::health::Readiness;
 use crate::health::{self, Health};
 use crate::listener::{bind, bind_udp};
-use crate::proxy::{self, LocalAuthority};
-use crate::reloading::Reloading;
+use crate::local_authority::LocalAuthority;
+use crate::proxy::{self};
+use crate::reloading::{Adjustable, Reloading};
 use crate::{ServerError, local, logging, open_files, signals, telemetry};
 
 /// What remains after sessions have ended or been ended is small: last bytes, last events.
@@ -49,23 +51,6 @@ impl Addresses {
         [self.proxy, self.auth, self.diag].into_iter().flatten().map(|address| address.port()).collect()
     }
 }
-
-/// What works by now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Readiness {
-    /// Services that are not ready yet, each with the reason in words.
-    pub waiting: Vec<String>,
-    /// Services that are ready and do not do all they should, each with the reason in words.
-    pub degraded: Vec<String>,
-}
-
-impl std::fmt::Display for Readiness {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.waiting.is_empty() { f.write_str("ready") } else { f.write_str(&self.waiting.join("; ")) }
-    }
-}
-
-impl std::error::Error for Readiness {}
 
 /// How far a process that stops has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +86,22 @@ pub struct Running {
     drain: CancellationToken,
     stop: CancellationToken,
     tasks: Tasks,
+}
+
+impl Adjustable for Running {
+    fn drain_timeout(&self) -> Duration {
+        self.drain_timeout
+    }
+
+    fn set_drain_timeout(&mut self, patience: Duration) {
+        self.drain_timeout = patience;
+    }
+
+    async fn certificate_again(&self) -> Result<bool, ServerError> {
+        let Some(page) = self.proxy.as_ref().map(|proxy| Arc::clone(&proxy.page)) else { return Ok(false) };
+        let read = tokio::task::spawn_blocking(move || page.read_again()).await;
+        read.map_err(|_| ServerError::Stopped("reading the certificate of the public pages"))?
+    }
 }
 
 impl Drop for Running {
@@ -205,21 +206,6 @@ impl Running {
             (None, None, None) => return None,
         };
         Some(crypto::Reporter::start(selection::global(), sink, host, self.health.clone()))
-    }
-
-    pub(crate) fn drain_timeout(&self) -> Duration {
-        self.drain_timeout
-    }
-
-    pub(crate) fn set_drain_timeout(&mut self, patience: Duration) {
-        self.drain_timeout = patience;
-    }
-
-    /// Has the public pages' certificate read again; whether the operator has one.
-    pub(crate) async fn certificate_again(&self) -> Result<bool, ServerError> {
-        let Some(page) = self.proxy.as_ref().map(|proxy| Arc::clone(&proxy.page)) else { return Ok(false) };
-        let read = tokio::task::spawn_blocking(move || page.read_again()).await;
-        read.map_err(|_| ServerError::Stopped("reading the certificate of the public pages"))?
     }
 
     async fn drain_sessions(&self, tell: &(dyn Fn(Draining) + Send + Sync)) {

@@ -21,8 +21,8 @@ use tonic::transport::{Channel, Endpoint};
 use tracing::{Span, info};
 
 use crate::ServerError;
-use crate::authority_client::{BoxIo, dial, handshake};
 use crate::config::{Config, TelemetrySection, host_name};
+use crate::dialling::{BoxIo, dial, handshake};
 use crate::host::certificates;
 use crate::tasks;
 

@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
-use super::tunnel::Comer;
+use super::client_context::ClientContext;
 use crate::ServerError;
 use crate::host::{Credentials, HostIdentity};
 use crate::view::ClusterView;
@@ -80,8 +80,8 @@ impl Native {
 
 impl Doors {
     /// Serves a stream of the tunnel to its end.
-    pub(super) async fn serve(&self, stream: tunnel::Stream, comer: Comer) {
-        let Comer { client, ssh_alone, opening } = comer;
+    pub(super) async fn serve(&self, stream: tunnel::Stream, comer: ClientContext) {
+        let ClientContext { client, ssh_alone, opening } = comer;
         let info = ConnectionInfo { client_addr: Some(client), told_by_proxy: true, opening: Some(opening) };
         if ssh_alone || !self.native_door {
             return self.serve_ssh(stream, info).await;

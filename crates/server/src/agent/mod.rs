@@ -1,5 +1,6 @@
 //! The agent: a process that dials out and serves this machine's sessions through the proxy.
 
+mod client_context;
 mod databases;
 mod doors;
 pub(crate) mod gateway;
@@ -35,7 +36,7 @@ use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::host::certificates;
 use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
-use crate::proxy::LocalAuthority;
+use crate::local_authority::LocalAuthority;
 use crate::reporting::Reporter;
 use crate::seen::Seen;
 use crate::spool::{self, Spool};

@@ -17,8 +17,8 @@ use sallyport_ssh::session::{Helper, LoginRecords, ShadowFile};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::client_context::ServeStream;
 use super::doors::{Doors, Native};
-use super::tunnel::ServeStream;
 use crate::ServerError;
 use crate::config::{HostPort, NodeSection};
 use crate::directory::Known;
@@ -223,9 +223,9 @@ impl SshNode {
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
         let doors = Arc::clone(&self.doors);
-        Arc::new(move |stream, comer| {
+        Arc::new(move |stream, client| {
             let doors = Arc::clone(&doors);
-            Box::pin(async move { doors.serve(stream, comer).await })
+            Box::pin(async move { doors.serve(stream, client).await })
         })
     }
 }

@@ -24,13 +24,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
+use super::client_context::{ClientContext, ServeStream};
 use super::databases::AgentDatabases;
 use super::gateway::Gateway;
 use super::proxies::Proxy;
 use crate::ServerError;
-use crate::authority_client::{CONNECT_TIMEOUT, dial, handshake};
 use crate::backoff::{Backoff, chance};
 use crate::config::{HostPort, TunnelCarrier};
+use crate::dialling::{CONNECT_TIMEOUT, dial, handshake};
 use crate::health::Health;
 use crate::host::Credentials;
 use crate::telemetry;
@@ -51,20 +52,6 @@ const UNUSED: Duration = Duration::from_secs(15);
 
 /// How often a tunnel is asked whether its proxy is leaving, and a retired one whether its last session has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Takes the stream of one connection to this node.
-pub(crate) type ServeStream = Arc<dyn Fn(tunnel::Stream, Comer) -> BoxFuture<'static, ()> + Send + Sync>;
-
-/// What the proxy says of a connection to this node.
-#[derive(Debug)]
-pub(crate) struct Comer {
-    /// Where it comes from.
-    pub(crate) client: SocketAddr,
-    /// Whether it is SSH, whatever comes first.
-    pub(crate) ssh_alone: bool,
-    /// Around its beginning.
-    pub(crate) opening: Span,
-}
 
 /// Keeps one tunnel to the proxy.
 pub(crate) struct Dialling {
@@ -389,7 +376,7 @@ impl Dialling {
         let opening = || opening(header.traceparent.as_deref(), client);
         let serving: BoxFuture<'static, ()> = match header.carries {
             Carries::Ssh { ssh_alone } => {
-                (self.serve)(stream, Comer { client, ssh_alone, opening: opening() })
+                (self.serve)(stream, ClientContext { client, ssh_alone, opening: opening() })
             }
             Carries::OpenSsh { server } => Box::pin(self.gateway.clone().serve(server, stream, client)),
             Carries::Postgres { postgres } => match self.databases.clone() {

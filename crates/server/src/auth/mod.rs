@@ -79,8 +79,8 @@ pub use caller::PeerInfo;
 pub(crate) use room::Trouble;
 
 use crate::ServerError;
-use crate::authority_client::BoxIo;
 use crate::config::{AuditSection, CaKeysSection, SecondFactor};
+use crate::dialling::BoxIo;
 
 /// What an authority needs to know.
 #[derive(Debug, Clone)]

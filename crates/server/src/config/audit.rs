@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sallyport_access::yaml::{Problems, Section};
 
-use super::HostPort;
+use super::host_port::HostPort;
 
 const AUDIT: &[&str] = &[
     "checkpoint_bucket",

@@ -9,12 +9,15 @@ use sallyport_access::labels::check_set;
 use sallyport_access::{ClusterName, Database, DatabaseName, Labels, NodeName};
 
 use super::danger::Danger;
-use super::{
-    AuthSection, Config, ConfigErrors, HostPort, HttpsFiles, JoinConfig, LabelCommand, Limits, LogConfig,
-    LogFormat, NodeSection, ProxySection, SecondFactor, Secret, TunnelCarrier, audit, ca_keys, check_pin,
-    crypto, lifetimes, telemetry,
+use super::host_port::HostPort;
+use super::log::{LogConfig, LogFormat};
+use super::names::check_pin;
+use super::sections::{
+    AuthSection, Config, HttpsFiles, JoinConfig, LabelCommand, Limits, NodeSection, ProxySection,
+    SecondFactor, Secret, TunnelCarrier,
 };
-use sallyport_access::yaml::{Problems, Section, parse_own};
+use super::{audit, ca_keys, crypto, lifetimes, telemetry};
+use sallyport_access::yaml::{Errors as ConfigErrors, Problems, Section, parse_own};
 
 const TOP: &[&str] = &[
     "version",

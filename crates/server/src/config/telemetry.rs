@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sallyport_access::yaml::{Problems, Section};
 
-use super::HostPort;
+use super::host_port::HostPort;
 
 const TELEMETRY: &[&str] = &["endpoint", "ca_file", "service_name", "slow", "sample"];
 

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use sallyport_ca::CaKind;
 
+use std::path::PathBuf;
+
 use super::*;
 
 const PIN: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";

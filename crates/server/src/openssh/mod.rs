@@ -1,6 +1,8 @@
 //! A stock OpenSSH server's membership: joining with a token, and keeping its host certificate and the authorities that
 //! its sshd trusts fresh. No agent runs there; private host keys stay with sshd, and only public keys are certified.
 
+mod given;
+mod layout;
 mod sshd;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +20,9 @@ use sallyport_wire::v1::watch_event::Event;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-pub use sshd::{Applied, Change, Layout, Plan, SshdError, apply, plan};
+pub use given::Given;
+pub use layout::Layout;
+pub use sshd::{Applied, Change, Plan, SshdError, apply, plan};
 
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route, first_contact};
@@ -70,31 +74,6 @@ struct Settings {
 }
 
 const SETTINGS_VERSION: u32 = 1;
-
-/// What the cluster gave.
-#[derive(Debug)]
-pub struct Given {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The server's id there.
-    pub id: String,
-    /// The server's name there.
-    pub name: String,
-    /// The host certificate, one line.
-    pub host_certificate: String,
-    /// The SSH keys of the user and openssh CAs, a line each; more while one replaces the other.
-    pub user_cas: Vec<String>,
-    /// Certificates that were taken back, as a key revocation list.
-    pub revoked: Vec<u8>,
-    /// When the certificate ends.
-    pub valid_until: OffsetDateTime,
-    /// Whether the certificate is a new one.
-    pub renewed: bool,
-    /// sshd's side.
-    pub layout: Layout,
-    /// Whether sshd's configuration is ours to change.
-    pub applied: bool,
-}
 
 fn bad(path: &Path, problem: impl std::fmt::Display) -> ServerError {
     ServerError::BadState {

@@ -10,7 +10,7 @@ use sallyport_access::{DatabasePermit, HostId};
 use sallyport_wire::tunnel::{Handle, Stream};
 
 use super::hosts::Shares;
-use super::nodes::Pass;
+use super::pass::Pass;
 
 /// Tunnels of one node: an agent that reconnects may have an old one still dying.
 const TUNNELS_PER_NODE: usize = 4;

@@ -8,11 +8,14 @@ pub(crate) mod jump;
 pub(crate) mod nodes;
 pub(crate) mod open;
 pub(crate) mod page;
+pub(crate) mod pass;
+mod peer;
 mod proving;
 mod public;
 mod quic;
 pub(crate) mod recording_proxy;
 pub(crate) mod relay;
+pub(crate) mod servers;
 pub(crate) mod transport;
 mod upstream;
 pub(crate) mod watcher;
@@ -29,7 +32,7 @@ use std::time::Duration;
 
 use crate::tasks::{self, Tasks};
 use sallyport_access::{ClusterName, HostRole, NodeName};
-use sallyport_ca::{Trust, TrustBundle};
+use sallyport_ca::Trust;
 use sallyport_ssh::jump::Jump;
 use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::transport_server::TransportServer;
@@ -47,14 +50,15 @@ use self::recording_proxy::RecordingProxy;
 use self::transport::TransportService;
 use crate::ServerError;
 use crate::agent::upload::Uploader;
-use crate::authority_client::{AuthorityClient, Route, ServeAuthority};
+use crate::authority_client::{AuthorityClient, Route};
 use crate::config::{HostPort, ProxySection};
 use crate::confirming::Confirming;
 use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::host::certificates;
-use crate::joining::{Issue, Membership, Renewal, Spread, load_or_issue, load_or_join};
+use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::listener::{Limiter, accept_loop, quic_loop};
+use crate::local_authority::LocalAuthority;
 use crate::reporting::Reporter;
 use crate::seen::Seen;
 use crate::sessions::Sessions;
@@ -70,19 +74,6 @@ const RECORDING_SPOOL_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Largest message of a client: a chunk of SSH with room to spare.
 const MESSAGE_LIMIT_BYTES: usize = 1024 * 1024;
 const PART: &str = "proxy";
-
-/// The authority of this process, as the other services of the process use it.
-#[derive(Clone)]
-pub(crate) struct LocalAuthority {
-    /// Serves a connection.
-    pub(crate) serve: ServeAuthority,
-    /// Issues host certificates to the services of this process.
-    pub(crate) issue: Issue,
-    /// Where it remembers clients.
-    pub(crate) seen: Seen,
-    /// The trust in force.
-    pub(crate) trust: Arc<dyn Fn() -> TrustBundle + Send + Sync>,
-}
 
 /// What a proxy starts from.
 pub(crate) struct Start {

@@ -2,140 +2,26 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use sallyport_access::labels::HOST_PREFIX;
-use sallyport_access::{
-    HostId, Identity, JoinPermit, Login, Node, NodeKind, OpenSshServer, Permit, Principal, Refusal, UserName,
-};
+use sallyport_access::{Identity, Login, Node, NodeKind, Permit, Principal, Refusal};
 use sallyport_audit::{Code, Event};
-use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::node::JOIN_LOGIN;
-use sallyport_wire::stream_header::{Carries, ServerTarget, StreamHeader};
+use sallyport_wire::stream_header::Carries;
 use sallyport_wire::v1::LoginWord;
 use time::OffsetDateTime;
 use tracing::{Span, info};
 
-use super::open::{Asks, ClientContext, Opener, Refused};
-use super::recording_proxy::{RecordingProxy, records_here};
+use super::open::{Asks, ClientContext, Opener};
+use super::pass::Pass;
+use super::recording_proxy::{Enters, RecordingProxy, records_here};
+use super::servers::{DialError, header};
 use super::upstream::Upstream;
-use crate::reach::{ReachError, greeted, reach};
 use crate::view::{ClusterView, Resolved};
 
 /// Candidates that are told when a name is ambiguous, and labels of each.
 const MOST_CANDIDATES: usize = 10;
 const MOST_LABELS_SHOWN: usize = 8;
-
-/// The proof that a user may be let through to a node.
-#[derive(Debug, Clone)]
-pub(crate) enum Pass {
-    /// To log in there.
-    Login(Permit),
-    /// To take part in sessions of others there; in which, the node decides.
-    Join(JoinPermit),
-}
-
-impl Pass {
-    /// Where.
-    pub(crate) fn node(&self) -> HostId {
-        match self {
-            Self::Login(permit) => permit.node(),
-            Self::Join(permit) => permit.node(),
-        }
-    }
-
-    fn user(&self) -> &UserName {
-        match self {
-            Self::Login(permit) => permit.user(),
-            Self::Join(permit) => permit.user(),
-        }
-    }
-
-    fn login(&self) -> &str {
-        match self {
-            Self::Login(permit) => permit.login().as_str(),
-            Self::Join(_) => JOIN_LOGIN,
-        }
-    }
-}
-
-/// Why there is none. `Display` is for the person at the other end.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
-    /// The peer: no such node.
-    #[error("no node is called {0:?}; `sallyport ls` lists those that you may use")]
-    Unknown(String),
-    /// The peer: the name fits several.
-    #[error("{name:?} is the name of {count} nodes; use the id of one in its place:{candidates}")]
-    Ambiguous { name: String, count: usize, candidates: String },
-    /// The peer: the roles or a lock say no.
-    #[error("{}", .0.public_message())]
-    Refused(Refusal),
-    /// The peer: hosts have no sessions.
-    #[error("hosts do not open sessions; log in as a user")]
-    NoUser,
-    /// The peer: too many at once.
-    #[error(
-        "you have {0} ways to nodes and databases through this proxy, as many as one user may have \
-         (proxy.limits.sessions_per_user); close some and try again, or ask an administrator to raise the limit"
-    )]
-    TooMany(usize),
-    /// The operator: the node's agent is away.
-    #[error("node {0} is not connected to this proxy; check that its agent runs and can reach the proxy")]
-    Offline(String),
-    /// The operator: a registered server cannot be reached.
-    #[error("server {node}: {source}")]
-    Server { node: String, source: ReachError },
-    /// The operator: the gateway of a registered server is away.
-    #[error("server {node} is reached through the agent of {via}, which {problem}")]
-    Gateway { node: String, via: String, problem: &'static str },
-    /// The operator: this proxy cannot stand in front of a server whose sessions it records.
-    #[error("sessions on {node} are recorded at this proxy, which is not possible now: {problem}")]
-    NotRecordable { node: String, problem: String },
-    /// The peer: this proxy knows no session there.
-    #[error("no session on the server {0} is recorded at this proxy, and others there cannot be joined")]
-    NotJoinable(String),
-    /// This proxy is stopping.
-    #[error("this proxy is shutting down; try again in a moment")]
-    Stopping,
-}
-
-impl Refused for DialError {
-    fn stopping() -> Self {
-        Self::Stopping
-    }
-
-    fn too_many(bound: usize) -> Self {
-        Self::TooMany(bound)
-    }
-
-    fn no_user() -> Self {
-        Self::NoUser
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Unknown(_) => "unknown_node",
-            Self::Ambiguous { .. } => "ambiguous_node",
-            Self::Refused(_) => "refused",
-            Self::NoUser => "no_user",
-            Self::TooMany(_) => "too_many_sessions",
-            Self::Offline(_) => "offline",
-            Self::Server { .. } => "unreachable",
-            Self::Gateway { .. } => "gateway_offline",
-            Self::NotRecordable { .. } => "not_recordable",
-            Self::NotJoinable(_) => "not_joinable",
-            Self::Stopping => "stopping",
-        }
-    }
-
-    fn detail(&self) -> String {
-        match self {
-            Self::Refused(refusal) => refusal.to_string(),
-            other => other.to_string(),
-        }
-    }
-}
 
 /// The ways to nodes.
 #[derive(Clone)]
@@ -233,7 +119,7 @@ impl Asks for NodeAsked<'_> {
         };
         match pass {
             Pass::Login(permit) if !records_here(&opener.view, &client.identity, node, permit) => {
-                let stream = self.nodes.server(client, opening, node, server, pass, self.login).await?;
+                let stream = opener.server(client, opening, node, server, pass, self.login).await?;
                 Ok(Upstream::over(stream))
             }
             // Who comes to join gets to the recording proxy, and no further.
@@ -242,7 +128,8 @@ impl Asks for NodeAsked<'_> {
             }
             Pass::Login(_) | Pass::Join(_) => {
                 let recording = &self.nodes.recording;
-                let entered = recording.enter(self, client, opening, (node, server), pass).await;
+                let enters = Enters { client, agent: self.agent, word: self.word };
+                let entered = recording.enter(opener, enters, opening, (node, server), pass).await;
                 let entered = entered
                     .map_err(|problem| DialError::NotRecordable { node: node.name.to_string(), problem })?;
                 Ok(Upstream::over(entered))
@@ -261,41 +148,6 @@ impl Asks for NodeAsked<'_> {
     fn opened(&self, event: Event, node: &Arc<Node>, pass: &Pass, _: &Upstream) -> Event {
         info!(node_id = %node.id, login = pass.login(), "session opened");
         event.node(node.name.as_str()).login(pass.login()).field("node_id", node.id.to_string())
-    }
-}
-
-impl Nodes {
-    /// A way to a registered server. It has greeted as SSH servers do.
-    pub(crate) async fn server(
-        &self,
-        client: &ClientContext,
-        opening: &Span,
-        node: &Node,
-        server: &OpenSshServer,
-        pass: &Pass,
-        login: Option<&Login>,
-    ) -> Result<BoxedStream, DialError> {
-        if matches!(pass, Pass::Join(_)) {
-            return Err(DialError::NotJoinable(node.name.to_string()));
-        }
-        let failed = |source| DialError::Server { node: node.name.to_string(), source };
-        let Some(via) = &server.via else {
-            return reach(&server.address).await.map_err(failed);
-        };
-        let gateway =
-            |problem| DialError::Gateway { node: node.name.to_string(), via: via.to_string(), problem };
-        let at = match self.opener.view.resolve(via.as_str()) {
-            Resolved::One(at) => at,
-            Resolved::Unknown => {
-                return Err(gateway("does not exist; correct it: sallyport admin edit node/NAME"));
-            }
-            Resolved::Several(_) => return Err(gateway("several nodes have as their name")),
-        };
-        let target = ServerTarget { node: node.id, login: login.cloned(), proof: client.certificate.clone() };
-        let header = header(client, pass.user(), opening, Carries::OpenSsh { server: target });
-        let stream = self.opener.hub.open_through(at.id, pass, header);
-        let stream = stream.map_err(|_| gateway("is not connected to this proxy"))?;
-        greeted(stream, &server.address).await.map_err(failed)
     }
 }
 
@@ -322,11 +174,6 @@ fn one_of(
             candidates: candidates_shown(several),
         }),
     }
-}
-
-fn header(client: &ClientContext, user: &UserName, opening: &Span, carries: Carries) -> Bytes {
-    let traceparent = sallyport_telemetry::context(opening).map(|context| context.to_string());
-    StreamHeader::new(client.address, user.as_str(), traceparent, carries).encode()
 }
 
 /// The permit of an identity for a node: for the login, or, where it is not known, for any that is allowed.

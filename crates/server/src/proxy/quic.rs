@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tracing::{Instrument, info, info_span, warn};
 
 use super::gateway::{Gateway, dropped, known};
-use super::transport::Peer;
+use super::peer::Peer;
 use crate::ServerError;
 use crate::files;
 use crate::host::certificates;

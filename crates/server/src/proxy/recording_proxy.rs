@@ -36,8 +36,8 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span, warn};
 use uuid::Uuid;
 
-use super::nodes::{NodeAsked, Nodes, Pass};
-use super::open::ClientContext;
+use super::open::{ClientContext, Opener};
+use super::pass::Pass;
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::directory::Known;
@@ -111,6 +111,16 @@ type LoginKey = (HostId, Uuid, Login, bool);
 
 /// One at a time asks for the same thing.
 type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// A client that enters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Enters<'a> {
+    pub(crate) client: &'a ClientContext,
+    /// The user's agent, where the client brings one.
+    pub(crate) agent: Option<&'a UserAgent>,
+    /// The user's word for a login that a proxy makes in the user's place.
+    pub(crate) word: Option<&'a LoginWord>,
+}
 
 /// The listeners for registered servers whose sessions this proxy records.
 pub(crate) struct RecordingProxy {
@@ -220,8 +230,8 @@ impl RecordingProxy {
     /// A stream to the listener for a server. What goes wrong on the way to the server is told inside SSH.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        asked: &NodeAsked<'_>,
-        client: &ClientContext,
+        opener: &Opener,
+        enters: Enters<'_>,
         opening: &Span,
         (node, server): (&Arc<Node>, &OpenSshServer),
         pass: &Pass,
@@ -229,18 +239,18 @@ impl RecordingProxy {
         let listener = self.listener(node).await?;
         let upstream = Arc::new(Behind {
             recording: Arc::clone(self),
-            nodes: asked.nodes.clone(),
-            client: client.clone(),
+            opener: opener.clone(),
+            client: enters.client.clone(),
             node: Arc::clone(node),
             server: server.clone(),
             pass: pass.clone(),
-            agent: asked.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
-            word: asked.word.cloned(),
+            agent: enters.agent.filter(|_| server.trust == ServerTrust::User).cloned(),
+            word: enters.word.cloned(),
         });
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let recorded = info_span!(target: PHASE, parent: opening, "proxy.front", "error.type" = Empty);
         let info = ConnectionInfo {
-            client_addr: Some(client.address),
+            client_addr: Some(enters.client.address),
             told_by_proxy: false,
             opening: Some(recorded),
         };
@@ -458,7 +468,7 @@ fn recording_key(view: &ClusterView) -> Result<RecipientPublic, ServerError> {
 /// The server behind the listener, for one user's connection.
 struct Behind {
     recording: Arc<RecordingProxy>,
-    nodes: Nodes,
+    opener: Opener,
     client: ClientContext,
     node: Arc<Node>,
     server: OpenSshServer,
@@ -478,7 +488,7 @@ impl Upstream for Behind {
     async fn dial(&self) -> Result<BoxedStream, String> {
         // The trace of the way here has ended, or is held by who waits for this.
         let untraced = Span::none();
-        self.nodes
+        self.opener
             .server(&self.client, &untraced, &self.node, &self.server, &self.pass, None)
             .await
             .map_err(|error| error.to_string())

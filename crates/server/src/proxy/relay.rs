@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub(crate) use sallyport_wire::relay::RelayHeader;
 
-use crate::authority_client::Io;
+use crate::dialling::Io;
 
 fn invalid(error: sallyport_wire::relay::Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)

@@ -1,6 +1,5 @@
 //! The Transport service: SSH from client to node, inside a gRPC stream, as ciphertext.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -9,11 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::poll_fn;
 use metrics::{Counter, counter};
-use sallyport_access::{DatabaseName, Identity, Login, NodeKind};
+use sallyport_access::{DatabaseName, Login, NodeKind};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
 use sallyport_ssh::client::PHASE;
-use sallyport_wire::stream_header::UserCertificate;
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
@@ -27,11 +25,12 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info, info_span};
 
 use super::databases::{Answer, Databases, Grpc, connected};
-use super::nodes::{DialError, NodeAsked, Nodes};
-use super::open::{ClientContext, Opened};
+use super::nodes::{NodeAsked, Nodes};
+use super::open::Opened;
+use super::peer::{Peer, caller};
+use super::servers::DialError;
 use super::upstream::{Upstream, UpstreamError};
 use super::watcher::{Watched, Watcher};
-use crate::listener::Crowded;
 use crate::tasks;
 use crate::telemetry;
 use crate::view::Resolved;
@@ -41,43 +40,6 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Answers of a database that wait for the network; more make the agent wait.
 const QUEUED_ANSWERS: usize = 4;
-
-/// What is known of a gRPC connection.
-#[derive(Debug, Clone)]
-pub(crate) struct Peer {
-    /// Where it comes from.
-    pub(crate) address: SocketAddr,
-    /// Whom its certificate proves; `None` without one.
-    pub(crate) identity: Option<Arc<Identity>>,
-    /// The certificate.
-    pub(crate) certificate: Option<UserCertificate>,
-    /// Why this connection may carry nothing of the cluster's, whoever it is.
-    pub(crate) unfit: Option<Unfit>,
-}
-
-/// Why a connection may carry nothing.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Unfit {
-    /// Its key exchange is not what the suite requires.
-    KeyExchange,
-    /// Its user has as many as one may have.
-    Crowded(Crowded),
-}
-
-impl Unfit {
-    fn status(self) -> Status {
-        match self {
-            Self::KeyExchange => Status::failed_precondition(
-                "this cluster requires post-quantum key exchange (X25519MLKEM768), which your program did not offer; \
-                 update it: sallyport --version",
-            ),
-            Self::Crowded(crowded) => Status::resource_exhausted(format!(
-                "{}; end some of your programs, or ask an administrator to raise the limit",
-                crowded.message()
-            )),
-        }
-    }
-}
 
 /// Serves `ProxySsh`.
 #[derive(Debug, Clone)]
@@ -107,24 +69,6 @@ pub(crate) fn status(error: &DialError) -> Status {
         | DialError::NotRecordable { .. }
         | DialError::Stopping => Status::unavailable(message),
     }
-}
-
-/// The client, if it may open sessions: a user whose certificate is still valid. TLS checked it at the handshake; a connection
-/// may outlive it.
-fn caller(peer: Option<&Peer>, now: OffsetDateTime) -> Result<ClientContext, Status> {
-    let Some(Peer { address, identity: Some(identity), certificate: Some(certificate), unfit }) = peer else {
-        return Err(Status::unauthenticated("this needs a user certificate; run `sallyport login`"));
-    };
-    if let Some(unfit) = unfit {
-        return Err(unfit.status());
-    }
-    if identity.user().is_none() {
-        return Err(Status::permission_denied("hosts do not open sessions; log in as a user"));
-    }
-    if now >= identity.valid_before + sallyport_ca::SKEW_ALLOWANCE {
-        return Err(Status::unauthenticated("your certificate has expired; run `sallyport login`"));
-    }
-    Ok(ClientContext { identity: Arc::clone(identity), certificate: certificate.clone(), address: *address })
 }
 
 #[tonic::async_trait]

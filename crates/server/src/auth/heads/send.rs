@@ -19,8 +19,8 @@ use tokio_rustls::rustls::ClientConfig;
 
 use super::sigv4::{self, Credentials};
 use crate::ServerError;
-use crate::authority_client::{BoxIo, dial, handshake};
 use crate::config::{Bucket, Endpoint, Webhook};
+use crate::dialling::{BoxIo, dial, handshake};
 use crate::files;
 
 /// A server has so long to take a checkpoint.

@@ -13,7 +13,7 @@ use tracing::{Span, info};
 use super::crowded::CROWDED_HINT;
 use super::greeting::Denied;
 use super::said::Said;
-use super::{DatabaseStream, Databases, about};
+use super::ways::{DatabaseStream, Databases, about};
 use crate::proxy::open::{Asks, ClientContext, Opener, Refused};
 use crate::sessions::DatabaseGuard;
 

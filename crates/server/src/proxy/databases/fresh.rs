@@ -18,7 +18,8 @@ use tracing::{Span, warn};
 
 use super::client::{Client, Source, Target};
 use crate::ServerError;
-use crate::authority_client::{AuthorityClient, handshake};
+use crate::authority_client::AuthorityClient;
+use crate::dialling::handshake;
 use crate::host::{Credentials, certificates};
 use crate::joining::saying;
 use crate::view::ClusterView;

@@ -43,7 +43,8 @@ use uuid::Uuid;
 
 use crate::config::{Limits, ProxySection};
 use crate::health::Health;
-use crate::proxy::{LocalAuthority, Service, Start};
+use crate::local_authority::LocalAuthority;
+use crate::proxy::{Service, Start};
 use crate::seen::Seen;
 use crate::view::{Change, Held};
 
