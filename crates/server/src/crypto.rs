@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tracing::{error, info, warn};
 
 use crate::ServerError;
-use crate::auth::Authority;
+use crate::authority::Authority;
 use crate::config::Config;
 use crate::health::{Health, metrics_handle};
 

@@ -3,7 +3,7 @@
 //! [`run::run`] starts what a [`config::Config`] names and stops on a signal; [`run::start`] does the same inside
 //! another program, such as a test or the quickstart, and hands back a [`run::Running`].
 
-pub mod auth;
+pub mod authority;
 pub mod config;
 pub mod error;
 pub mod openssh;
@@ -11,8 +11,8 @@ mod reach;
 pub mod run;
 
 mod agent;
-mod auth_listener;
 mod authority_client;
+mod authority_listener;
 mod backoff;
 mod confirming;
 mod crypto;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span};
 
 use crate::ServerError;
-use crate::auth::{Authority, PeerInfo, Trouble};
+use crate::authority::{Authority, PeerInfo, Trouble};
 use crate::health::Health;
 use crate::local_authority::LocalAuthority;
 

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::agent;
-use crate::auth::{AuthConfig, Authority};
-use crate::auth_listener;
+use crate::authority::{AuthConfig, Authority};
+use crate::authority_listener;
 use crate::config::{AuthSection, Config, DEFAULT_AUTH_PORT, HostPort, ProxySection};
 use crate::crypto;
 use crate::files;
@@ -419,7 +419,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
         let disk = local::follow_disk(authority.follow_disk(), running.health.clone(), running.stop.clone());
         running.tasks.spawn(disk);
         if let Some(listener) = sockets.auth {
-            auth_listener::start(auth_listener::Start {
+            authority_listener::start(authority_listener::Start {
                 cluster: config.cluster.clone(),
                 directory: config.data_dir.join("auth"),
                 listener,

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use sallyport_access::HostRole;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
-use sallyport_server::auth::PeerInfo;
+use sallyport_server::authority::PeerInfo;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::{alpn, v1};

@@ -14,11 +14,11 @@ use uuid::Uuid;
 use super::Known;
 use super::holders::{Holder, Holding};
 use super::opened::{Opened, Told, Use};
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::hosts::shown;
-use crate::auth::issued::with_certificates;
-use crate::auth::refusals::Who;
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::hosts::shown;
+use crate::authority::issued::with_certificates;
+use crate::authority::refusals::Who;
 
 /// How long an agent has to close a user whose owner may no longer come, and to end at the database what a session has left there
 /// whose user's certificate has ended.
@@ -147,7 +147,7 @@ impl Inner {
     }
 
     /// Whether this host is an agent that serves a database of this name.
-    pub(in crate::auth) fn serves_database(&self, agent: &Identity, database: &str) -> bool {
+    pub(in crate::authority) fn serves_database(&self, agent: &Identity, database: &str) -> bool {
         let Principal::Host { id, name, .. } = &agent.principal else { return false };
         self.databases.find(database).is_some_and(|known| known.serves(*id, name))
     }

@@ -5,9 +5,9 @@ use sallyport_audit::log::{Checkpoint, Head, NotAHead};
 use sallyport_wire::v1;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::hosts::storage;
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::hosts::storage;
 
 impl Inner {
     /// Checks the whole log, and that it holds what the state keeps of it and what the caller kept elsewhere.

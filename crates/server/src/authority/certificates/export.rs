@@ -9,9 +9,9 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::hosts::shown;
-use crate::auth::issued::DenialRecord;
+use crate::authority::Inner;
+use crate::authority::hosts::shown;
+use crate::authority::issued::DenialRecord;
 
 /// How long a list of revoked certificates may be used before it is asked for again.
 const LIST_TTL: time::Duration = time::Duration::days(1);
@@ -32,7 +32,7 @@ const FORMATS: [(&str, Has); 7] = [
 
 impl Inner {
     /// A CA as somebody else's software wants it, with both keys during a rotation.
-    pub(in crate::auth) async fn export_ca(
+    pub(in crate::authority) async fn export_ca(
         &self,
         asked: &v1::ExportCaRequest,
     ) -> Result<v1::ExportCaResponse, Status> {

@@ -24,7 +24,7 @@ use super::confirmations::Lagging;
 /// A host confirms so often, and whenever something changed.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
-pub(in crate::auth) struct Service(pub(in crate::auth) Arc<Inner>);
+pub(in crate::authority) struct Service(pub(in crate::authority) Arc<Inner>);
 
 #[tonic::async_trait]
 impl Rotation for Service {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::ServerError;
-use crate::auth::Authority;
+use crate::authority::Authority;
 use crate::config::Limits;
 use crate::files;
 use crate::host::{Credentials, certificates};

@@ -9,9 +9,9 @@ use sallyport_wire::{convert, v1};
 use tokio::sync::broadcast;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::streams::{Answers, Line, Over, Place, Served};
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::streams::{Answers, Line, Over, Place, Served};
 
 /// Records that a search may be ahead of its reader.
 const SEARCH_QUEUE: usize = 64;

@@ -6,14 +6,14 @@ use sallyport_store::typed;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::hosts::{shown, storage};
-use crate::auth::people::Ended;
-use crate::auth::state::{
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::hosts::{shown, storage};
+use crate::authority::people::Ended;
+use crate::authority::state::{
     HostRecord, LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
 };
-use crate::auth::view::PAGE;
+use crate::authority::view::PAGE;
 
 impl Inner {
     pub(super) async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {

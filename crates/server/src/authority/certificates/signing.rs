@@ -14,12 +14,12 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::info;
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::host_role_name;
-use crate::auth::hosts::{shown, storage};
-use crate::auth::issued::{CertificateRecord, with_certificates};
-use crate::auth::state::UserRecord;
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::host_role_name;
+use crate::authority::hosts::{shown, storage};
+use crate::authority::issued::{CertificateRecord, with_certificates};
+use crate::authority::state::UserRecord;
 
 const METHOD: &str = "Certificates.SignCertificate";
 /// Names of a server, or audiences, in one certificate.
@@ -243,7 +243,7 @@ impl Inner {
     }
 
     /// A lifetime that the roles allow, within the policy. One that was asked for is refused rather than cut.
-    pub(in crate::auth) fn within_policy(
+    pub(in crate::authority) fn within_policy(
         &self,
         kind: CertificateKind,
         ttl: std::time::Duration,

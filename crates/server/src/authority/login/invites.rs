@@ -10,11 +10,11 @@ use tonic::Status;
 use zeroize::Zeroizing;
 
 use super::{Account, locked_out, totp_label};
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::hosts::{hash_of, storage};
-use crate::auth::passwords::LENGTHS;
-use crate::auth::state::{CredentialRecord, InviteRecord, UserRecord};
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::hosts::{hash_of, storage};
+use crate::authority::passwords::LENGTHS;
+use crate::authority::state::{CredentialRecord, InviteRecord, UserRecord};
 use crate::config::SecondFactor;
 
 const USED: &str = "this link has been used or replaced; ask an administrator for a new one";

@@ -30,7 +30,7 @@ const FEW: usize = 20;
 
 /// What every host has confirmed, in memory and in the state.
 #[derive(Debug)]
-pub(in crate::auth) struct Confirmations {
+pub(in crate::authority) struct Confirmations {
     known: Mutex<HashMap<HostId, Held>>,
     changed: watch::Sender<()>,
     opened: OffsetDateTime,
@@ -77,7 +77,7 @@ impl Lagging {
 
 impl Confirmations {
     /// Reads them. Hosts that joined before there were any get a record.
-    pub(in crate::auth) async fn load(store: &Store, now: OffsetDateTime) -> Result<Self, ServerError> {
+    pub(in crate::authority) async fn load(store: &Store, now: OffsetDateTime) -> Result<Self, ServerError> {
         let failed = |error: StoreError| ServerError::Authority {
             action: "read what hosts have confirmed".to_owned(),
             source: error.into(),
@@ -120,7 +120,7 @@ impl Confirmations {
     }
 
     /// Whether the sshd of a registered server takes certificates for a login there alone.
-    pub(in crate::auth) fn takes_own_logins(&self, id: HostId) -> bool {
+    pub(in crate::authority) fn takes_own_logins(&self, id: HostId) -> bool {
         self.lock().get(&id).is_some_and(|held| held.record.takes_own_logins)
     }
 
@@ -130,7 +130,7 @@ impl Confirmations {
     }
 
     /// Has rotations look again whom they wait for.
-    pub(in crate::auth) fn look_again(&self) {
+    pub(in crate::authority) fn look_again(&self) {
         self.changed.send_replace(());
     }
 
@@ -152,7 +152,7 @@ impl Confirmations {
 
 impl Inner {
     /// Notes that a host has certificates until then.
-    pub(in crate::auth) async fn note_certificates(
+    pub(in crate::authority) async fn note_certificates(
         &self,
         id: HostId,
         valid_until: OffsetDateTime,
@@ -164,7 +164,7 @@ impl Inner {
     }
 
     /// Notes what a host says; gives whether it is news.
-    pub(in crate::auth) async fn confirm(
+    pub(in crate::authority) async fn confirm(
         &self,
         id: HostId,
         applied: BTreeMap<CaKind, RotationStatus>,

@@ -4,8 +4,8 @@ use sallyport_access::LockTarget;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::host_role_name;
+use crate::authority::Inner;
+use crate::authority::host_role_name;
 
 impl Inner {
     /// That what a lock names is there: a lock on a name with a typing error keeps nobody out. Logins and certificates are not

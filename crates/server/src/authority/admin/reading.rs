@@ -5,11 +5,13 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::databases::DatabaseRecord;
-use crate::auth::hosts::{shown, storage};
-use crate::auth::resources;
-use crate::auth::state::{LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord};
+use crate::authority::Inner;
+use crate::authority::databases::DatabaseRecord;
+use crate::authority::hosts::{shown, storage};
+use crate::authority::resources;
+use crate::authority::state::{
+    LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
+};
 
 /// Resources in one answer.
 const RESOURCES: usize = 1000;

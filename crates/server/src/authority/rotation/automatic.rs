@@ -29,7 +29,7 @@ struct Complaint {
 
 impl Inner {
     /// Takes each step when its time has come and all hosts have confirmed, until the authority stops.
-    pub(in crate::auth) async fn rotate_automatically(self: Arc<Self>) {
+    pub(in crate::authority) async fn rotate_automatically(self: Arc<Self>) {
         let mut authorities = self.follow_authorities();
         let mut confirmed = self.confirmations.changes();
         let mut complaints = BTreeMap::new();

@@ -10,14 +10,14 @@ use sallyport_wire::v1::watch_event::Event as WatchChange;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::auth::Inner;
-use crate::auth::authorities::Authorities;
-use crate::auth::caller::Caller;
-use crate::auth::databases::DatabaseRecord;
-use crate::auth::hosts::{shown, storage};
-use crate::auth::resources;
-use crate::auth::state::{LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
-use crate::auth::streams::{Answers, Line, Over, Place, Served};
+use crate::authority::Inner;
+use crate::authority::authorities::Authorities;
+use crate::authority::caller::Caller;
+use crate::authority::databases::DatabaseRecord;
+use crate::authority::hosts::{shown, storage};
+use crate::authority::resources;
+use crate::authority::state::{LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord};
+use crate::authority::streams::{Answers, Line, Over, Place, Served};
 
 /// Changes that wait for a watcher.
 const WATCH_QUEUE: usize = 1024;

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 use uuid::Uuid;
 
-use crate::auth::Inner;
+use crate::authority::Inner;
 
 /// Words that are remembered; while there are so many, no other is taken.
 const MOST_REMEMBERED: usize = 200_000;

@@ -9,13 +9,13 @@ use sallyport_wire::v1::databases_server::Databases;
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
-use crate::auth::Inner;
-use crate::auth::caller::{Caller, caller};
-use crate::auth::hosts::{shown, storage};
-use crate::auth::selection::Selection;
-use crate::auth::state::UserRecord;
+use crate::authority::Inner;
+use crate::authority::caller::{Caller, caller};
+use crate::authority::hosts::{shown, storage};
+use crate::authority::selection::Selection;
+use crate::authority::state::UserRecord;
 
-pub(in crate::auth) struct Service(pub(in crate::auth) Arc<Inner>);
+pub(in crate::authority) struct Service(pub(in crate::authority) Arc<Inner>);
 
 /// Databases in one answer.
 const DATABASES: usize = 20_000;
@@ -223,7 +223,7 @@ impl Inner {
         let mut details = why.details;
         let problem = if problem.is_empty() { problem } else { format!(": {problem}") };
         details.push(format!("the database is {health}{problem}"));
-        details.push(crate::auth::people::DECIDED_BY_STATE.to_owned());
+        details.push(crate::authority::people::DECIDED_BY_STATE.to_owned());
         Ok(v1::ExplainDatabaseAccessResponse { allowed: why.allowed, summary: why.summary, details })
     }
 }

@@ -12,9 +12,9 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::{Answered, DatabaseRecord, Databases, Health, Known};
-use crate::auth::Inner;
-use crate::auth::hosts::{shown, storage};
-use crate::auth::resources::Text;
+use crate::authority::Inner;
+use crate::authority::hosts::{shown, storage};
+use crate::authority::resources::Text;
 
 /// Databases of one agent's configuration.
 const MOST_REPORTED: usize = 1000;
@@ -245,7 +245,7 @@ impl Databases {
 impl Inner {
     /// Takes what a heartbeat says of databases; gives what of it cannot be. The state is written only when something
     /// changed.
-    pub(in crate::auth) async fn report_databases(
+    pub(in crate::authority) async fn report_databases(
         &self,
         identity: &Identity,
         (id, name): (HostId, &NodeName),
@@ -297,7 +297,7 @@ impl Inner {
     }
 
     /// Takes a host that was removed off the databases that it has reported.
-    pub(in crate::auth) async fn forget_reporter(
+    pub(in crate::authority) async fn forget_reporter(
         &self,
         by: &str,
         id: HostId,

@@ -11,11 +11,11 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::{DatabaseRecord, Known};
-use crate::auth::Inner;
-use crate::auth::admin::{Write, op};
-use crate::auth::caller::Caller;
-use crate::auth::hosts::{shown, storage};
-use crate::auth::resources;
+use crate::authority::Inner;
+use crate::authority::admin::{Write, op};
+use crate::authority::caller::Caller;
+use crate::authority::hosts::{shown, storage};
+use crate::authority::resources;
 
 fn agents(known: &Known) -> String {
     known.reporters.values().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -23,7 +23,7 @@ fn agents(known: &Known) -> String {
 
 impl Inner {
     /// Writes a database that an administrator describes.
-    pub(in crate::auth) async fn write_database(
+    pub(in crate::authority) async fn write_database(
         &self,
         caller: &Caller,
         database: Database,
@@ -62,7 +62,11 @@ impl Inner {
     }
 
     /// Removes a database.
-    pub(in crate::auth) async fn delete_database(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+    pub(in crate::authority) async fn delete_database(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<(), Status> {
         let now = OffsetDateTime::now_utc();
         let _changing = self.databases.changing.lock().await;
         let there = self.databases.find(name);

@@ -37,7 +37,7 @@ enum Target {
 
 /// One place, and how it stands.
 #[derive(Debug)]
-pub(in crate::auth) struct Place {
+pub(in crate::authority) struct Place {
     target: Target,
     standing: Mutex<Standing>,
 }
@@ -63,7 +63,7 @@ impl fmt::Display for Place {
 
 impl Place {
     /// All that the configuration names.
-    pub(in crate::auth) fn all(config: &AuditSection) -> Vec<Arc<Self>> {
+    pub(in crate::authority) fn all(config: &AuditSection) -> Vec<Arc<Self>> {
         let targets = [
             config.checkpoint_file.clone().map(Target::File),
             config.checkpoint_webhook.clone().map(Target::Webhook),
@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// What `admin status` says of it.
-    pub(in crate::auth) fn status(&self) -> v1::CheckpointPlace {
+    pub(in crate::authority) fn status(&self) -> v1::CheckpointPlace {
         let standing = self.standing();
         v1::CheckpointPlace {
             kind: self.kind().to_owned(),
@@ -144,7 +144,7 @@ impl Place {
 
 impl Inner {
     /// Takes each checkpoint to a place, until the authority stops.
-    pub(in crate::auth) async fn carry_elsewhere(self: Arc<Self>, place: Arc<Place>) {
+    pub(in crate::authority) async fn carry_elsewhere(self: Arc<Self>, place: Arc<Place>) {
         let mut checkpoints = self.log.checkpoints();
         checkpoints.mark_changed();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);

@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 use tonic::{Status, Streaming};
 
 use super::{host_id, recording, session};
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
 
 impl Inner {
     /// Refuses the recording of another host's session.

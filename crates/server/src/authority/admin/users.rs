@@ -10,14 +10,14 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::{Write, op};
-use crate::auth::Inner;
-use crate::auth::caller::Caller;
-use crate::auth::entered;
-use crate::auth::hosts::{REMEMBERED, hash_of, shown, storage};
-use crate::auth::people::removed;
-use crate::auth::resources;
-use crate::auth::state::{CredentialRecord, InviteRecord, UserRecord};
-use crate::auth::view::PAGE;
+use crate::authority::Inner;
+use crate::authority::caller::Caller;
+use crate::authority::entered;
+use crate::authority::hosts::{REMEMBERED, hash_of, shown, storage};
+use crate::authority::people::removed;
+use crate::authority::resources;
+use crate::authority::state::{CredentialRecord, InviteRecord, UserRecord};
+use crate::authority::view::PAGE;
 
 /// How long an invite or reset link is good.
 const INVITE_TTL: time::Duration = time::Duration::hours(24);
