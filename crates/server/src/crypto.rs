@@ -8,7 +8,7 @@ use std::time::Instant;
 use metrics::gauge;
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_sal::provider::{self, Module};
-use sallyport_sal::selection::{self, Incident, Mode};
+use sallyport_sal::selection::{self, Incident};
 use sallyport_sal::{Primitive, Selection, needs, tls};
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use crate::ServerError;
 use crate::authority::Authority;
-use crate::config::Config;
+use crate::config::{Config, rule};
 use crate::health::{Health, metrics_handle};
 
 /// The readiness part that is heard of when nobody is left to serve a primitive.
@@ -90,15 +90,6 @@ fn draw(selection: &Selection) {
 
 fn millis(span: std::time::Duration) -> f64 {
     (span.as_secs_f64() * 1e4).round() / 10.0
-}
-
-pub(crate) fn rule(mode: &Mode) -> String {
-    match mode {
-        Mode::Measured(_) => "measured".to_owned(),
-        Mode::Preset => "preset".to_owned(),
-        Mode::Only(name) => format!("only {name}"),
-        Mode::Fips => "fips".to_owned(),
-    }
 }
 
 /// Logs and counts incidents, once for the process.

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 
 use sallyport_sal::economy::{Capacity, KeyPool, PoolCount};
-use sallyport_sal::{KeyPurpose, MemoryKey, SalError, Suite};
+use sallyport_sal::{KeyPurpose, MemoryKey, SalError, Suite, selection};
 
 /// A process has one host with certificates that are renewed by themselves, or two, which then seldom renew together.
 const CAPACITY: Capacity = Capacity(1);
@@ -60,6 +60,16 @@ impl HostKeys {
         let keys = (take(KeyPurpose::HostSsh)?, take(KeyPurpose::HostTls)?);
         self.0.keep(&[]);
         Ok(keys)
+    }
+}
+
+/// The private host key of sshd, of the default type that the mode of this process has.
+#[must_use]
+pub fn default_host_key() -> &'static str {
+    if selection::global().is_fips() {
+        "/etc/ssh/ssh_host_ecdsa_key"
+    } else {
+        "/etc/ssh/ssh_host_ed25519_key"
     }
 }
 

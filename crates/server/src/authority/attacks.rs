@@ -25,12 +25,14 @@ use time::OffsetDateTime;
 use tonic::{Code, Request, Status};
 use uuid::Uuid;
 
-use super::caller::Caller;
-use super::hosts::hash_of;
-use super::state::{CaAttemptRecord, CredentialRecord, HostRecord, InviteRecord, NodeRecord};
+use super::api::login;
+use super::caller::{Caller, NOWHERE};
+use super::records::{CaAttemptRecord, CredentialRecord, HostRecord, InviteRecord, NodeRecord};
+use super::secrets::hash_of;
+use super::services::Services;
+use super::storage::PAGE;
 use super::streams::Line;
-use super::view::PAGE;
-use super::{AuthConfig, Authority, Inner, NOWHERE, admin, cluster, fleet, login};
+use super::{AuthConfig, Authority};
 use crate::config::AuthSection;
 
 const PASSWORD: &str = "correct horse battery staple";
@@ -67,19 +69,19 @@ fn by<T>(message: T, caller: &Caller, line: &Line) -> Request<T> {
 }
 
 /// A user with these roles; gives the link's token.
-async fn create(inner: &Arc<Inner>, name: &str, roles: &[&str]) -> String {
+async fn create(services: &Arc<Services>, name: &str, roles: &[&str]) -> String {
     let asked = v1::CreateUserRequest {
         name: name.to_owned(),
         roles: roles.iter().map(ToString::to_string).collect(),
         ..Default::default()
     };
-    let made = admin::Service(Arc::clone(inner)).create_user(local(asked)).await.unwrap();
+    let made = services.api.admin.clone().create_user(local(asked)).await.unwrap();
     made.into_inner().token
 }
 
-async fn remove(inner: &Arc<Inner>, name: &str) {
+async fn remove(services: &Arc<Services>, name: &str) {
     let asked = v1::DeleteResourceRequest { kind: "user".to_owned(), name: name.to_owned() };
-    admin::Service(Arc::clone(inner)).delete_resource(local(asked)).await.unwrap();
+    services.api.admin.clone().delete_resource(local(asked)).await.unwrap();
 }
 
 fn finish(token: &str) -> v1::FinishInviteRequest {
@@ -106,22 +108,25 @@ async fn until(what: &str, mut ask: impl FnMut() -> bool) {
 
 /// What `call` is answered when the user is removed, and another of the name is made, while its password is being hashed:
 /// after everything was decided, and before anything is written.
-async fn overtaken<T, F>(inner: &Arc<Inner>, call: impl FnOnce(login::Service) -> F) -> Result<T, Status>
+async fn overtaken<T, F>(
+    services: &Arc<Services>,
+    call: impl FnOnce(login::Service) -> F,
+) -> Result<T, Status>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, Status>> + Send + 'static,
 {
-    let held = inner.passwords.hold().await.unwrap();
-    let calling = tokio::spawn(call(login::Service(Arc::clone(inner))));
-    until("the call to come to the password", || inner.passwords.inside() == 1).await;
-    remove(inner, "alice").await;
-    create(inner, "alice", &["editor"]).await;
+    let held = services.accounts.passwords().hold().await.unwrap();
+    let calling = tokio::spawn(call(services.api.login.clone()));
+    until("the call to come to the password", || services.accounts.passwords().inside() == 1).await;
+    remove(services, "alice").await;
+    create(services, "alice", &["editor"]).await;
     drop(held);
     calling.await.unwrap()
 }
 
-async fn credential(inner: &Inner) -> Option<CredentialRecord> {
-    let found = inner.store.get::<CredentialRecord>("alice", OffsetDateTime::now_utc()).await.unwrap();
+async fn credential(services: &Services) -> Option<CredentialRecord> {
+    let found = services.store.get::<CredentialRecord>("alice", OffsetDateTime::now_utc()).await.unwrap();
     found.map(|found| found.value)
 }
 
@@ -129,38 +134,39 @@ async fn credential(inner: &Inner) -> Option<CredentialRecord> {
 async fn nothing_of_a_removed_user_is_written_for_another_of_the_name() {
     let directory = tempfile::tempdir().unwrap();
     let authority = open(directory.path()).await;
-    let inner = &authority.inner;
+    let services = &authority.services;
     // A link that is being finished.
-    let token = create(inner, "alice", &["access"]).await;
+    let token = create(services, "alice", &["access"]).await;
     let finished =
-        overtaken(inner, |login| async move { login.finish_invite(Request::new(finish(&token))).await })
+        overtaken(services, |login| async move { login.finish_invite(Request::new(finish(&token))).await })
             .await;
     let status = finished.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     assert!(
-        credential(inner).await.is_none_or(|it| it.password.is_none()),
+        credential(services).await.is_none_or(|it| it.password.is_none()),
         "the old password opens the new account"
     );
 
     // A right login, which would be the new user's.
-    remove(inner, "alice").await;
-    let token = create(inner, "alice", &["access"]).await;
-    login::Service(Arc::clone(inner)).finish_invite(Request::new(finish(&token))).await.unwrap();
+    remove(services, "alice").await;
+    let token = create(services, "alice", &["access"]).await;
+    services.api.login.clone().finish_invite(Request::new(finish(&token))).await.unwrap();
     let right = attempt("alice", PASSWORD);
     let logged_in =
-        overtaken(inner, |login| async move { login.login_with_password(Request::new(right)).await }).await;
+        overtaken(services, |login| async move { login.login_with_password(Request::new(right)).await })
+            .await;
     let status = logged_in.unwrap_err();
     assert!(matches!(status.code(), Code::Aborted | Code::Unauthenticated), "{status:?}");
     authority.shutdown().await;
 }
 
 /// Makes a user of a document.
-async fn write(inner: &Arc<Inner>, name: &str, role: &str) {
+async fn write(services: &Arc<Services>, name: &str, role: &str) {
     let yaml = format!(
         "kind: user\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{roles: [{role}], traits: {{}}}}\n"
     );
     let asked = v1::CreateResourceRequest { yaml, replace: false };
-    admin::Service(Arc::clone(inner)).create_resource(local(asked)).await.unwrap();
+    services.api.admin.clone().create_resource(local(asked)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,16 +174,16 @@ async fn a_new_user_has_nothing_that_one_of_the_name_has_left() {
     const LEFT: &str = "a link of before";
     let directory = tempfile::tempdir().unwrap();
     let authority = open(directory.path()).await;
-    let (inner, login) = (&authority.inner, login::Service(Arc::clone(&authority.inner)));
-    let token = create(inner, "alice", &["access"]).await;
+    let (services, login) = (&authority.services, authority.services.api.login.clone());
+    let token = create(services, "alice", &["access"]).await;
     login.finish_invite(Request::new(finish(&token))).await.unwrap();
     login.login_with_password(Request::new(attempt("alice", PASSWORD))).await.unwrap();
-    let password = credential(inner).await.unwrap();
+    let password = credential(services).await.unwrap();
     for by_document in [false, true] {
-        remove(inner, "alice").await;
+        remove(services, "alice").await;
         // As an earlier release left them: a password, and a link that does not say for which user of the name it was made.
         let now = OffsetDateTime::now_utc();
-        inner.store.put("alice", &password, None, now).await.unwrap();
+        services.store.put("alice", &password, None, now).await.unwrap();
         let link = InviteRecord {
             user: UserName::new("alice").unwrap(),
             totp_sealed: None,
@@ -185,11 +191,11 @@ async fn a_new_user_has_nothing_that_one_of_the_name_has_left() {
             used: false,
             user_revision: None,
         };
-        inner.store.put(&hash_of(LEFT), &link, None, now).await.unwrap();
+        services.store.put(&hash_of(LEFT), &link, None, now).await.unwrap();
         if by_document {
-            write(inner, "alice", "editor").await;
+            write(services, "alice", "editor").await;
         } else {
-            create(inner, "alice", &["editor"]).await;
+            create(services, "alice", &["editor"]).await;
         }
         let entered = login.login_with_password(Request::new(attempt("alice", PASSWORD))).await.map(drop);
         let status = entered.expect_err("the old password opens the new account");
@@ -218,8 +224,8 @@ fn until_then(name: &str, roles: &[&str], then: OffsetDateTime) -> Caller {
 }
 
 /// A whole recording of alice's, by its id.
-async fn recorded(inner: &Inner, directory: &Path) -> SessionId {
-    let key = inner.authorities().trust().recording_key().unwrap();
+async fn recorded(services: &Services, directory: &Path) -> SessionId {
+    let key = services.issuance.authorities().trust().recording_key().unwrap();
     let recorders = Recorders::open(directory, key).unwrap();
     let session = SessionId::new();
     let metadata = SessionMetadata {
@@ -242,7 +248,7 @@ async fn recorded(inner: &Inner, directory: &Path) -> SessionId {
     recorder.finish(Exit::Status(0)).await.unwrap();
     until("the recording", || !recorders.is_live(&session)).await;
     let bytes = std::fs::read(directory.join(format!("{session}.rec"))).unwrap();
-    inner.recordings.append(session, "web-1", 0, &bytes).unwrap();
+    services.recordings.store().append(session, "web-1", 0, &bytes).unwrap();
     session
 }
 
@@ -272,14 +278,11 @@ async fn a_stream_ends_with_the_certificate_that_it_was_asked_for_with() {
     const ROLES: [&str; 2] = ["auditor", "editor"];
     let directory = tempfile::tempdir().unwrap();
     let authority = open(&directory.path().join("cluster")).await;
-    let inner = &authority.inner;
-    create(inner, "alice", &ROLES).await;
-    let session = recorded(inner, &directory.path().join("spool")).await.to_string();
-    let (admin, cluster, fleet) = (
-        admin::Service(Arc::clone(inner)),
-        cluster::Service(Arc::clone(inner)),
-        fleet::Service(Arc::clone(inner)),
-    );
+    let services = &authority.services;
+    create(services, "alice", &ROLES).await;
+    let session = recorded(services, &directory.path().join("spool")).await.to_string();
+    let (admin, cluster, hosts_api) =
+        (services.api.admin.clone(), services.api.cluster.clone(), services.api.hosts.clone());
     let then = OffsetDateTime::now_utc() + Duration::from_secs(2);
     let alice = until_then("alice", &ROLES, then);
     let follow = || v1::SearchEventsRequest { follow: true, ..Default::default() };
@@ -287,7 +290,7 @@ async fn a_stream_ends_with_the_certificate_that_it_was_asked_for_with() {
     let watch = || v1::WatchRequest { kinds: vec!["role".to_owned()] };
     let line = Line::default();
     let following = admin.search_events(by(follow(), &alice, &line)).await.unwrap().into_inner();
-    let watching = fleet.watch(by(watch(), &alice, &line)).await.unwrap().into_inner();
+    let watching = hosts_api.watch(by(watch(), &alice, &line)).await.unwrap().into_inner();
     // Two streams that the client does not read: the authority closes their connections.
     let unread = (Line::default(), Line::default());
     let mut playing = cluster.play_recording(by(play(), &alice, &unread.0)).await.unwrap().into_inner();
@@ -310,7 +313,7 @@ async fn a_stream_ends_with_the_certificate_that_it_was_asked_for_with() {
     for status in [
         admin.search_events(by(follow(), &alice, &line)).await.err(),
         cluster.play_recording(by(play(), &alice, &line)).await.err(),
-        fleet.watch(by(watch(), &alice, &line)).await.err(),
+        hosts_api.watch(by(watch(), &alice, &line)).await.err(),
     ] {
         assert_eq!(status.unwrap().code(), Code::Unauthenticated);
     }
@@ -321,32 +324,32 @@ async fn a_stream_ends_with_the_certificate_that_it_was_asked_for_with() {
 async fn what_is_beyond_the_first_page_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let authority = open(directory.path()).await;
-    let (inner, now) = (&authority.inner, OffsetDateTime::now_utc());
+    let (services, now) = (&authority.services, OffsetDateTime::now_utc());
     let many = 3 * PAGE + 1;
     // Keys of rotations that did not happen.
     for number in 0..many {
         let note = CaAttemptRecord { labels: vec![format!("no such key {number}")] };
-        inner.store.create(&format!("attempt-{number}"), &note, None, now).await.unwrap();
+        services.store.create(&format!("attempt-{number}"), &note, None, now).await.unwrap();
     }
-    inner.clear_attempts(&inner.authorities()).await;
-    assert!(inner.store.list::<CaAttemptRecord>(None, many, now).await.unwrap().is_empty());
+    services.rotations.clear_attempts(&services.issuance.authorities()).await;
+    assert!(services.store.list::<CaAttemptRecord>(None, many, now).await.unwrap().is_empty());
     // Links of a user among those of others, and users of a role.
     for number in 0..many {
-        create(inner, &format!("user-{number}"), &["access"]).await;
+        create(services, &format!("user-{number}"), &["access"]).await;
     }
-    let token = create(inner, "zoe", &["access"]).await;
+    let token = create(services, "zoe", &["access"]).await;
     let asked = v1::ResetUserRequest { name: "zoe".to_owned() };
-    admin::Service(Arc::clone(inner)).reset_user(local(asked)).await.unwrap();
-    let status = login::Service(Arc::clone(inner)).finish_invite(Request::new(finish(&token))).await;
+    services.api.admin.clone().reset_user(local(asked)).await.unwrap();
+    let status = services.api.login.clone().finish_invite(Request::new(finish(&token))).await;
     assert_eq!(
         status.unwrap_err().code(),
         Code::PermissionDenied,
         "the earlier link still opens the account"
     );
-    let links = inner.store.list::<InviteRecord>(None, 2 * many, now).await.unwrap();
+    let links = services.store.list::<InviteRecord>(None, 2 * many, now).await.unwrap();
     assert_eq!(links.len(), many + 1, "one link for each");
     let listed = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
-    let listed = admin::Service(Arc::clone(inner)).list_resources(local(listed)).await.unwrap();
+    let listed = services.api.admin.clone().list_resources(local(listed)).await.unwrap();
     assert_eq!(listed.into_inner().resources.len(), many + 1);
     authority.shutdown().await;
 }
@@ -384,13 +387,13 @@ async fn hosts_that_share_a_name_from_before_are_told_of_until_one_has_it_alone(
     let hosts = [HostId::new(), HostId::new()];
     for id in hosts {
         let (host, node) = node_of_before(id, "web-1");
-        authority.inner.store.create(&id.to_string(), &host, None, now).await.unwrap();
-        authority.inner.store.create(&id.to_string(), &node, None, now).await.unwrap();
+        authority.services.store.create(&id.to_string(), &host, None, now).await.unwrap();
+        authority.services.store.create(&id.to_string(), &node, None, now).await.unwrap();
     }
     authority.shutdown().await;
 
     let authority = open(directory.path()).await;
-    let told = told_of_shared_names(&authority.inner).await;
+    let told = told_of_shared_names(&authority.services).await;
     let [told] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(told.node, "web-1");
     for id in hosts {
@@ -401,7 +404,7 @@ async fn hosts_that_share_a_name_from_before_are_told_of_until_one_has_it_alone(
     }
     // Neither is meant by the name, and a lock by it is refused with both ids.
     let asked = v1::GetResourceRequest { kind: "node".to_owned(), name: "web-1".to_owned() };
-    let admin = admin::Service(Arc::clone(&authority.inner));
+    let admin = authority.services.api.admin.clone();
     let status = admin.get_resource(local(asked)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
     let yaml = "kind: lock\nversion: v1\nmetadata: {name: away}\nspec: {target: {node: web-1}}\n".to_owned();
@@ -414,14 +417,14 @@ async fn hosts_that_share_a_name_from_before_are_told_of_until_one_has_it_alone(
     authority.shutdown().await;
 
     let authority = open(directory.path()).await;
-    assert_eq!(told_of_shared_names(&authority.inner).await.len(), 1, "it was told again");
+    assert_eq!(told_of_shared_names(&authority.services).await.len(), 1, "it was told again");
     authority.shutdown().await;
 }
 
 /// What the log has of names that several hosts have.
-async fn told_of_shared_names(inner: &Arc<Inner>) -> Vec<sallyport_audit::Event> {
+async fn told_of_shared_names(services: &Arc<Services>) -> Vec<sallyport_audit::Event> {
     let asked = v1::SearchEventsRequest::default();
-    let mut found = admin::Service(Arc::clone(inner)).search_events(local(asked)).await.unwrap().into_inner();
+    let mut found = services.api.admin.clone().search_events(local(asked)).await.unwrap().into_inner();
     let mut told = Vec::new();
     while let Some(record) = found.next().await {
         let event = sallyport_audit::Event::from_json(&record.unwrap().event_json).unwrap();
@@ -434,12 +437,12 @@ async fn told_of_shared_names(inner: &Arc<Inner>) -> Vec<sallyport_audit::Event>
 async fn events_are_taken_apart_on_no_thread_that_serves_connections() {
     let directory = tempfile::tempdir().unwrap();
     let authority = open(directory.path()).await;
-    let inner = &authority.inner;
+    let services = &authority.services;
     let now = OffsetDateTime::now_utc();
     let id = HostId::new();
     let (host, _) = node_of_before(id, "web-1");
-    let revision = inner.store.create(&id.to_string(), &host, None, now).await.unwrap();
-    inner.people.put_host(&host, revision);
+    let revision = services.store.create(&id.to_string(), &host, None, now).await.unwrap();
+    services.identities.put_host(&host, revision);
     let identity = Identity {
         principal: Principal::Host { id, name: host.name.clone(), role: HostRole::Node },
         login_id: host.join_id,
@@ -453,19 +456,19 @@ async fn events_are_taken_apart_on_no_thread_that_serves_connections() {
     let busy = Arc::new(AtomicUsize::new(0));
     let readers: Vec<_> = (0..super::open::READERS)
         .map(|_| {
-            let (inner, held, busy) = (Arc::clone(inner), Arc::clone(&held), Arc::clone(&busy));
+            let (services, held, busy) = (Arc::clone(services), Arc::clone(&held), Arc::clone(&busy));
             let wait = move || {
                 busy.fetch_add(1, Ordering::SeqCst);
                 held.lock().unwrap().recv().is_ok()
             };
-            tokio::spawn(async move { inner.reading.run(wait).await })
+            tokio::spawn(async move { services.api.hosts.reading.run(wait).await })
         })
         .collect();
     until("the readers", || busy.load(Ordering::SeqCst) == super::open::READERS).await;
     let event = sallyport_audit::Event::new(sallyport_audit::Code::SessionPortForward, now).to_json();
     let asked = v1::EmitEventsRequest { events_json: vec![event] };
-    let fleet = fleet::Service(Arc::clone(inner));
-    let emitting = fleet.emit_events(by(asked, &web, &Line::default()));
+    let hosts_api = services.api.hosts.clone();
+    let emitting = hosts_api.emit_events(by(asked, &web, &Line::default()));
     tokio::pin!(emitting);
     let waits = tokio::time::timeout(Duration::from_millis(300), emitting.as_mut()).await;
     assert!(waits.is_err(), "the events were taken apart here: {waits:?}");

@@ -13,14 +13,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use sallyport_access::Principal;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::Inner;
-use super::caller::Caller;
-use crate::places::Place as Subscriber;
+use crate::authority::caller::{Caller, name_of};
+use crate::authority::policy::Policy;
+use crate::tasks::Tasks;
 
 /// How long a peer has to take the reason for the end before its connection is closed.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -29,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// What a stream is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(crate) enum StreamKind {
     /// Playing a recording, or searching the log.
     Reading,
     /// Following state.
@@ -38,7 +37,7 @@ pub(super) enum Kind {
     Reporting,
 }
 
-impl Kind {
+impl StreamKind {
     /// Streams of one caller at a time. Who follows state or tells of sessions needs one or two; those of connections that
     /// were lost count until the loss is noticed.
     const fn most(self) -> usize {
@@ -68,32 +67,19 @@ impl Kind {
 /// Streams of the operator, who comes by the local socket: of any kind.
 const MOST_LOCAL: usize = 64;
 
-/// By whom streams and answers are counted: by who it is and not by certificate, so that logging in again opens no more; a
-/// stranger by where it is.
-pub(super) fn name_of(caller: &Caller) -> String {
-    match caller {
-        Caller::LocalAdmin => "@local".to_owned(),
-        Caller::Anonymous { address } => format!("{:?}", Subscriber::of(address.ip())),
-        Caller::Certified { identity, .. } => match &identity.principal {
-            Principal::Host { id, .. } => format!("host {id}"),
-            Principal::User { name, .. } => format!("user {name}"),
-        },
-    }
-}
-
 /// How many streams each caller has.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(Arc<Mutex<HashMap<(Kind, String), usize>>>);
+pub(crate) struct Places(Arc<Mutex<HashMap<(StreamKind, String), usize>>>);
 
 /// One of them, for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Place {
-    of: (Kind, String),
+pub(crate) struct StreamPlace {
+    of: (StreamKind, String),
     places: Places,
 }
 
 impl Places {
-    fn take(&self, kind: Kind, caller: &Caller) -> Result<Place, Status> {
+    fn take(&self, kind: StreamKind, caller: &Caller) -> Result<StreamPlace, Status> {
         let most = if matches!(caller, Caller::LocalAdmin) { MOST_LOCAL } else { kind.most() };
         let of = (kind, name_of(caller));
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,11 +93,11 @@ impl Places {
         }
         *count += 1;
         drop(open);
-        Ok(Place { of, places: self.clone() })
+        Ok(StreamPlace { of, places: self.clone() })
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPlace {
     fn drop(&mut self) {
         let mut open = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&self.of) {
@@ -125,24 +111,24 @@ impl Drop for Place {
 
 /// The connection that a call came by.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line(CancellationToken);
+pub(crate) struct Line(CancellationToken);
 
 impl Line {
     /// The connection of a request.
-    pub(super) fn of<T>(request: &Request<T>) -> Self {
+    pub(crate) fn of<T>(request: &Request<T>) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_default()
     }
 
     /// Waits until it has to be closed.
-    pub(super) async fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         self.0.cancelled().await;
     }
 }
 
 /// Why a stream has nothing more to say.
 #[derive(Debug)]
-pub(super) enum Over {
-    /// Nobody is left to take it.
+pub(crate) enum Over {
+    /// The peer has gone.
     Gone,
     /// The peer has taken nothing for too long.
     Unread,
@@ -158,14 +144,14 @@ impl From<Status> for Over {
 
 /// Where the answers go.
 #[derive(Debug)]
-pub(super) struct Answers<T> {
+pub(crate) struct Answers<T> {
     queue: mpsc::Sender<Result<T, Status>>,
     unread: Duration,
 }
 
 impl<T> Answers<T> {
     /// Sends one, waiting while the queue is full, though not for ever.
-    pub(super) async fn send(&self, answer: T) -> Result<(), Over> {
+    pub(crate) async fn send(&self, answer: T) -> Result<(), Over> {
         self.put(Ok(answer)).await
     }
 
@@ -181,23 +167,23 @@ type Queue<T> = Arc<Mutex<Option<mpsc::Receiver<Result<T, Status>>>>>;
 
 /// A stream of answers.
 #[derive(Debug)]
-pub(super) struct Served<T> {
+pub(crate) struct Served<T> {
     /// Taken away at the end: nothing of it is kept for a peer that reads nothing.
     queue: Queue<T>,
     /// The end that does not wait for the queue.
     over: Option<oneshot::Receiver<Status>>,
     /// Dropped when the peer has been told everything, or is gone.
     told: Option<oneshot::Sender<()>>,
-    _place: Place,
+    _place: StreamPlace,
 }
 
 /// Marks the answer of a call that goes on, which has bounds of its own.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Streamed;
+pub(crate) struct Streamed;
 
 impl<T> Served<T> {
     /// The answer of a call.
-    pub(super) fn answer(self) -> Response<Self> {
+    pub(crate) fn answer(self) -> Response<Self> {
         let mut response = Response::new(self);
         response.extensions_mut().insert(Streamed);
         response
@@ -232,25 +218,38 @@ impl<T> Stream for Served<T> {
     }
 }
 
-impl Inner {
-    /// A place for a stream; a caller has so many of a kind.
-    pub(super) fn place(&self, kind: Kind, caller: &Caller) -> Result<Place, Status> {
-        self.places.take(kind, caller)
+/// Serves the streams of the API.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    places: Places,
+    policy: Arc<Policy>,
+    stop: CancellationToken,
+    tasks: Tasks,
+}
+
+impl Streams {
+    pub(crate) fn new(policy: &Arc<Policy>, stop: &CancellationToken, tasks: &Tasks) -> Arc<Self> {
+        Arc::new(Self {
+            places: Places::default(),
+            policy: Arc::clone(policy),
+            stop: stop.clone(),
+            tasks: tasks.clone(),
+        })
     }
 
-    /// Whoever waits for a change of what callers may do hears of it.
-    pub(super) fn policy_changed(&self) {
-        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    /// A place for a stream; a caller has so many of a kind.
+    pub(crate) fn place(&self, kind: StreamKind, caller: &Caller) -> Result<StreamPlace, Status> {
+        self.places.take(kind, caller)
     }
 
     /// Serves a stream for as long as `may` says so. `queue` answers may wait for the peer. What `produce` makes of it ends
     /// the stream; with an error, which the peer reads.
-    pub(super) fn stream<T, F>(
-        self: &Arc<Self>,
-        place: Place,
+    pub(crate) fn stream<T, F>(
+        &self,
+        place: StreamPlace,
         line: Line,
         queue: usize,
-        may: impl Fn(&Self) -> Result<(), Status> + Send + 'static,
+        may: impl Fn() -> Result<(), Status> + Send + 'static,
         produce: impl FnOnce(Answers<T>) -> F,
     ) -> Served<T>
     where
@@ -264,10 +263,10 @@ impl Inner {
         let queue: Queue<T> = Arc::new(Mutex::new(Some(receiver)));
         let served = Served { queue: Arc::clone(&queue), over: Some(ended), told: Some(told), _place: place };
         // Subscribed before anything is asked, so that no change falls in between.
-        let changes = self.changed.subscribe();
+        let changes = self.policy.changes();
         let last = Answers { queue: sender.clone(), unread };
         let produced = produce(Answers { queue: sender, unread });
-        let inner = Arc::clone(self);
+        let stop = self.stop.clone();
         self.tasks.spawn(async move {
             let producing = async move {
                 let ended = match produced.await {
@@ -284,12 +283,12 @@ impl Inner {
             // The queue goes before what fills it: a peer that found it closed would take the end for a whole answer.
             let empty = || drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
             let refusing = async {
-                let status = refused(&inner, changes, may).await;
+                let status = refused(changes, may).await;
                 empty();
                 status
             };
             let stopping = async {
-                inner.stop.cancelled().await;
+                stop.cancelled().await;
                 empty();
                 Status::unavailable("the authority is stopping")
             };
@@ -311,14 +310,10 @@ impl Inner {
 }
 
 /// Waits until the caller may not go on.
-async fn refused(
-    inner: &Inner,
-    mut changes: watch::Receiver<u64>,
-    may: impl Fn(&Inner) -> Result<(), Status>,
-) -> Status {
+async fn refused(mut changes: watch::Receiver<u64>, may: impl Fn() -> Result<(), Status>) -> Status {
     let mut looks = tokio::time::interval(LOOK);
     loop {
-        if let Err(status) = may(inner) {
+        if let Err(status) = may() {
             return status;
         }
         tokio::select! {

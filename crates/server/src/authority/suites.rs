@@ -2,105 +2,32 @@
 
 use std::sync::Arc;
 
-use sallyport_access::Verb;
 use sallyport_audit::Code;
 use sallyport_ca::{Authority as CertAuthority, CaKind, JwtSide, SshSide, TlsSide};
-use sallyport_sal::compatibility::{Effect, Kind, Verdict, judge, notes};
+use sallyport_sal::compatibility::{Effect, Verdict, judge, notes};
 use sallyport_sal::suite::TABLE;
 use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, KeyPurpose, Suite, UnknownSuite};
-use sallyport_store::StoreError;
+use sallyport_store::{Store, StoreError};
 use sallyport_wire::v1;
-use sallyport_wire::v1::suites_server::Suites;
 use time::OffsetDateTime;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
-use super::Inner;
-use super::caller::{Caller, caller};
-use super::fips::in_fips_mode;
-use super::hosts::storage;
-use super::open::SELF;
-use super::seen::SeenRecord;
-use super::state::ClusterRecord;
+use crate::ServerError;
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::Caller;
+use crate::authority::fips::in_fips_mode;
+use crate::authority::inventory::clients::ClientRecord;
+use crate::authority::inventory::reports::ClientInventory;
+use crate::authority::issuance::in_force::Issuance;
+use crate::authority::records::ClusterRecord;
+use crate::authority::storage::{SELF, storage};
 use crate::seen::to_proto;
 
-pub(super) struct Service(pub(super) Arc<Inner>);
-
-/// The kind of resource that roles allow these methods by.
-const RESOURCE: &str = "cluster";
-
-#[tonic::async_trait]
-impl Suites for Service {
-    async fn list_suites(
-        &self,
-        request: Request<v1::ListSuitesRequest>,
-    ) -> Result<Response<v1::ListSuitesResponse>, Status> {
-        const METHOD: &str = "Suites.ListSuites";
-        let caller = caller(&request);
-        self.0.allow(&caller, METHOD, RESOURCE, Verb::Read).await?;
-        self.0.called(&caller, METHOD, "").await?;
-        let suites = Suite::ALL.iter().map(|suite| self.0.suite_info(*suite)).collect();
-        let current = self.0.authorities().suite().name().to_owned();
-        Ok(Response::new(v1::ListSuitesResponse { suites, current }))
-    }
-
-    async fn preflight_suite(
-        &self,
-        request: Request<v1::PreflightSuiteRequest>,
-    ) -> Result<Response<v1::PreflightSuiteResponse>, Status> {
-        const METHOD: &str = "Suites.PreflightSuite";
-        let caller = caller(&request);
-        self.0.allow(&caller, METHOD, RESOURCE, Verb::Read).await?;
-        let asked = request.into_inner();
-        self.0.called(&caller, METHOD, &super::hosts::shown(&asked.to)).await?;
-        let to = suite(&asked.to)?;
-        Ok(Response::new(self.0.preflight(self.0.authorities().suite(), to)))
-    }
-
-    async fn set_suite(
-        &self,
-        request: Request<v1::SetSuiteRequest>,
-    ) -> Result<Response<v1::SetSuiteResponse>, Status> {
-        const METHOD: &str = "Suites.SetSuite";
-        let caller = caller(&request);
-        self.0.allow(&caller, METHOD, RESOURCE, Verb::Update).await?;
-        match self.0.set_suite(&caller, &request.into_inner()).await {
-            Ok(answer) => Ok(Response::new(answer)),
-            Err(status) => Err(self.0.refuse(&caller, METHOD, status).await),
-        }
-    }
-
-    async fn list_clients(
-        &self,
-        request: Request<v1::ListClientsRequest>,
-    ) -> Result<Response<v1::ListClientsResponse>, Status> {
-        const METHOD: &str = "Suites.ListClients";
-        let caller = caller(&request);
-        self.0.allow(&caller, METHOD, RESOURCE, Verb::Read).await?;
-        self.0.called(&caller, METHOD, "").await?;
-        let mut kinds = Vec::new();
-        for name in request.into_inner().kinds {
-            let kind = Kind::named(&name).ok_or_else(|| {
-                let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-                Status::invalid_argument(format!(
-                    "{:?} is no kind of client; known are {}",
-                    super::hosts::shown(&name),
-                    known.join(", ")
-                ))
-            })?;
-            kinds.push(kind);
-        }
-        let (clients, forgotten) = self.0.clients.list(OffsetDateTime::now_utc());
-        let wanted = clients.iter().filter(|client| kinds.is_empty() || kinds.contains(&client.offer.kind));
-        let clients = wanted.map(client_to_proto).collect();
-        Ok(Response::new(v1::ListClientsResponse { clients, forgotten }))
-    }
-}
-
-fn suite(name: &str) -> Result<Suite, Status> {
+pub(crate) fn suite(name: &str) -> Result<Suite, Status> {
     name.parse().map_err(|error: UnknownSuite| Status::invalid_argument(error.to_string()))
 }
 
-fn client_to_proto(record: &SeenRecord) -> v1::SeenClient {
+pub(crate) fn client_to_proto(record: &ClientRecord) -> v1::SeenClient {
     v1::SeenClient { seen_by: record.seen_by.clone(), ..to_proto(&record.report()) }
 }
 
@@ -147,8 +74,31 @@ fn felt(effect: Effect) -> String {
     }
 }
 
-impl Inner {
-    fn suite_info(&self, suite: Suite) -> v1::SuiteInfo {
+/// What a change of suite would bring, and the change.
+#[derive(Debug)]
+pub(crate) struct SuiteChanges {
+    store: Store,
+    journal: Arc<Journal>,
+    issuance: Arc<Issuance>,
+    inventory: Arc<ClientInventory>,
+}
+
+impl SuiteChanges {
+    pub(crate) fn new(
+        store: &Store,
+        journal: &Arc<Journal>,
+        issuance: &Arc<Issuance>,
+        inventory: &Arc<ClientInventory>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store: store.clone(),
+            journal: Arc::clone(journal),
+            issuance: Arc::clone(issuance),
+            inventory: Arc::clone(inventory),
+        })
+    }
+
+    pub(crate) fn suite_info(&self, suite: Suite) -> v1::SuiteInfo {
         let keys = TABLE.iter().map(|row| {
             let cell = row.cell(suite);
             v1::SuiteKey {
@@ -169,11 +119,11 @@ impl Inner {
     }
 
     /// Why a suite cannot be in force on this cluster.
-    pub(super) fn unavailable(&self, suite: Suite) -> Option<String> {
+    pub(crate) fn unavailable(&self, suite: Suite) -> Option<String> {
         if in_fips_mode() && !suite.is_for_fips() {
             return Some("in FIPS mode only fips-v1 and legacy are allowed".to_owned());
         }
-        if self.custodies.uses_tokens() && !suite.is_for_tokens() {
+        if self.issuance.custodies().uses_tokens() && !suite.is_for_tokens() {
             return Some(
                 "auth.ca_keys puts CA keys into a token, and tokens make ECDSA and RSA keys only".to_owned(),
             );
@@ -182,8 +132,8 @@ impl Inner {
     }
 
     /// What would change, and for whom it would not work.
-    fn preflight(&self, from: Suite, to: Suite) -> v1::PreflightSuiteResponse {
-        let (clients, _) = self.clients.list(OffsetDateTime::now_utc());
+    pub(crate) fn preflight(&self, from: Suite, to: Suite) -> v1::PreflightSuiteResponse {
+        let (clients, _) = self.inventory.list(OffsetDateTime::now_utc());
         let (mut breaks, mut unsure, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
         for client in &clients {
             for finding in judge(&client.offer, from, to) {
@@ -192,7 +142,7 @@ impl Inner {
                     reason: finding.reason,
                     felt: felt(finding.effect),
                 };
-                // Whoever scans the Internet has never been able to log in, and loses nothing.
+                // A scanner from the Internet has never been able to log in, and loses nothing.
                 if client.users.is_empty() {
                     strangers.push(obstacle);
                 } else if finding.verdict == Verdict::Breaks {
@@ -232,7 +182,7 @@ impl Inner {
                 why: to.summary().to_owned(),
             });
         }
-        let authorities = self.authorities();
+        let authorities = self.issuance.authorities();
         for purpose in KeyPurpose::ALL {
             let cell = to.cell(*purpose);
             let mut before = from.algorithm(*purpose);
@@ -272,7 +222,7 @@ impl Inner {
         changes
     }
 
-    async fn set_suite(
+    pub(crate) async fn set_suite(
         &self,
         caller: &Caller,
         asked: &v1::SetSuiteRequest,
@@ -311,20 +261,17 @@ impl Inner {
             }
             Err(error) => return Err(storage(&error)),
         }
-        let event = self
-            .event(Code::SuiteChanged, caller)
+        let event = caller
+            .event(Code::SuiteChanged)
             .message(format!("{from} to {to}"))
             .field("from", from.name())
             .field("to", to.name())
             .field("breaks", preflight.breaks.len() as u64)
             .field("unsure", preflight.unsure.len() as u64);
-        self.record(vec![event]).await?;
+        self.journal.record(vec![event]).await?;
         // From here on hosts hear of it by their watch, and logins by the first answer that they get.
-        self.reload_authorities().await.map_err(|error| {
-            tracing::error!(
-                problem = crate::ServerError::chain(&error),
-                "the new suite is stored and not in force"
-            );
+        self.issuance.reload().await.map_err(|error| {
+            tracing::error!(problem = ServerError::chain(&error), "the new suite is stored and not in force");
             Status::unavailable(
                 "the suite is stored, but the authority cannot put it in force; its log says why",
             )

@@ -32,6 +32,16 @@ pub enum Choice {
     Fips,
 }
 
+/// How the source of each primitive is chosen, in the words of the configuration.
+pub(crate) fn rule(mode: &Mode) -> String {
+    match mode {
+        Mode::Measured(_) => "measured".to_owned(),
+        Mode::Preset => "preset".to_owned(),
+        Mode::Only(name) => format!("only {name}"),
+        Mode::Fips => "fips".to_owned(),
+    }
+}
+
 /// Where cryptography comes from, and what TLS does with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CryptoSection {

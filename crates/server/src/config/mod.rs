@@ -23,6 +23,7 @@ use std::path::Path;
 
 pub use audit::{AuditSection, Bucket, Endpoint, Webhook};
 pub use ca_keys::{CaKeysSection, SEALED};
+pub(crate) use crypto::rule;
 pub use crypto::{Choice, CryptoSection};
 pub use host_port::HostPort;
 pub use log::{LogConfig, LogFormat};

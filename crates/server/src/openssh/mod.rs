@@ -24,6 +24,8 @@ pub use given::Given;
 pub use layout::Layout;
 pub use sshd::{Applied, Change, Plan, SshdError, apply, plan};
 
+pub use crate::host_keys::default_host_key;
+
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route, first_contact};
 use crate::config::{HostPort, Secret};
@@ -107,16 +109,6 @@ impl Settings {
         let path = directory.join(SETTINGS);
         let json = serde_json::to_vec_pretty(self).map_err(|error| bad(&path, error))?;
         files::write_private(&path, &json)
-    }
-}
-
-/// The private host key of sshd, of the default type that the mode of this process has.
-#[must_use]
-pub fn default_host_key() -> &'static str {
-    if selection::global().is_fips() {
-        "/etc/ssh/ssh_host_ecdsa_key"
-    } else {
-        "/etc/ssh/ssh_host_ed25519_key"
     }
 }
 

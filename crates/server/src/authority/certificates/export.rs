@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use sallyport_ca::jwt::KeySet;
-use sallyport_ca::revocation::{DeniedSerials, crl, crl_pem, has_crl, has_krl, krl};
+use sallyport_ca::revocation::{DeniedSerials, crl, crl_pem, krl};
 use sallyport_ca::{CaKind, known_hosts_lines, spiffe};
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::authority::Inner;
-use crate::authority::hosts::shown;
-use crate::authority::issued::DenialRecord;
+use crate::authority::caller::shown;
+use crate::authority::certificates::register::CertificateRegister;
+use crate::authority::issuance::issued::DenialRecord;
+use sallyport_ca::revocation::{has_crl, has_krl};
 
 /// How long a list of revoked certificates may be used before it is asked for again.
 const LIST_TTL: time::Duration = time::Duration::days(1);
@@ -30,9 +31,9 @@ const FORMATS: [(&str, Has); 7] = [
     ("krl", has_krl),
 ];
 
-impl Inner {
-    /// A CA as somebody else's software wants it, with both keys during a rotation.
-    pub(in crate::authority) async fn export_ca(
+impl CertificateRegister {
+    /// A CA as other software reads it, with both keys during a rotation.
+    pub(crate) async fn export_ca(
         &self,
         asked: &v1::ExportCaRequest,
     ) -> Result<v1::ExportCaResponse, Status> {
@@ -49,7 +50,7 @@ impl Inner {
                 fits().collect::<Vec<_>>().join(", ")
             )));
         }
-        let authorities = self.with_signer(kind).await?;
+        let authorities = self.issuance.with_signer(kind).await?;
         let trust = authorities.trust();
         let keys = trust.public_keys(kind);
         let failed = |error: sallyport_ca::CaError| Status::internal(error.to_string());
@@ -73,8 +74,8 @@ impl Inner {
 
     /// One list for each key of the CA, the one in use first.
     async fn crls(&self, kind: CaKind) -> Result<String, Status> {
-        let denials = self.denials().await?;
-        let authorities = self.authorities();
+        let denials = self.issued.denials().await?;
+        let authorities = self.issuance.authorities();
         let entry = authorities
             .entry(kind)
             .ok_or_else(|| Status::unavailable(format!("there is no {kind} CA yet")))?;
@@ -95,8 +96,8 @@ impl Inner {
     }
 
     async fn krl(&self, kind: CaKind) -> Result<Vec<u8>, Status> {
-        let denials = self.denials().await?;
-        let authorities = self.authorities();
+        let denials = self.issued.denials().await?;
+        let authorities = self.issuance.authorities();
         let entry = authorities
             .entry(kind)
             .ok_or_else(|| Status::unavailable(format!("there is no {kind} CA yet")))?;

@@ -13,13 +13,12 @@ use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use super::info;
-use crate::authority::Inner;
-use crate::authority::caller::Caller;
-use crate::authority::host_role_name;
-use crate::authority::hosts::{shown, storage};
-use crate::authority::issued::{CertificateRecord, with_certificates};
-use crate::authority::state::UserRecord;
+use crate::authority::caller::{Caller, shown};
+use crate::authority::certificates::register::{CertificateRegister, info};
+use crate::authority::identities::logins::open_login;
+use crate::authority::issuance::issued::{CertificateRecord, with_certificates};
+use crate::authority::records::UserRecord;
+use crate::authority::storage::storage;
 
 const METHOD: &str = "Certificates.SignCertificate";
 /// Names of a server, or audiences, in one certificate.
@@ -49,8 +48,8 @@ fn takes(kind: CertificateKind, suite: Suite, asked: &v1::SignCertificateRequest
     checked.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-impl Inner {
-    pub(super) async fn sign_certificate(
+impl CertificateRegister {
+    pub(crate) async fn sign_certificate(
         &self,
         caller: &Caller,
         asked: v1::SignCertificateRequest,
@@ -67,14 +66,14 @@ impl Inner {
         let now = OffsetDateTime::now_utc();
         let ttl = asked.ttl.as_ref().and_then(convert::duration_from_proto);
         // Until the login is known as open, nothing that ends it may come between.
-        let _changing = self.people.changing.read().await;
+        let _changing = self.identities.changing.read().await;
         let identity = match kind {
             CertificateKind::User | CertificateKind::OpensshUser | CertificateKind::Jwt => {
                 Some(self.known_user(caller, &asked.subject, now).await?)
             }
             // Which users a database, or a third party, knows by these names is not for roles to say.
             CertificateKind::AgentToDatabase | CertificateKind::Oidc => {
-                self.must_administer(caller, METHOD, &format!("sign {kind} certificates")).await?;
+                self.delegation.must_administer(caller, METHOD, &format!("sign {kind} certificates")).await?;
                 None
             }
             CertificateKind::DatabaseServer | CertificateKind::OpensshHost => {
@@ -84,15 +83,14 @@ impl Inner {
             _ => None,
         };
         let ttl = self.lifetime(kind, ttl, identity.as_ref())?;
-        let authorities = self.with_signer(kind.authority()).await?;
+        let authorities = self.issuance.with_signer(kind.authority()).await?;
         takes(kind, authorities.suite(), &asked)?;
         let signer = authorities.signer(kind.authority())?;
         let made = self.make(kind, signer, &asked, identity.as_ref(), now, ttl)?;
         if let (CertificateKind::User, Some(identity)) = (kind, &identity)
             && let Some(user) = identity.user()
         {
-            let step =
-                Self::open_login(user, identity.login_id, now + ttl).map_err(|error| storage(&error))?;
+            let step = open_login(user, identity.login_id, now + ttl).map_err(|error| storage(&error))?;
             self.store.backend().transact(vec![step], now).await.map_err(|error| storage(&error))?;
         }
         let peers = match kind {
@@ -103,14 +101,14 @@ impl Inner {
             _ => None,
         };
         let peers = match peers {
-            Some(kind) => self.with_signer(kind).await?.trust().public_keys(kind),
+            Some(kind) => self.issuance.with_signer(kind).await?.trust().public_keys(kind),
             None => sallyport_ca::PublicKeys::default(),
         };
         let own = authorities.trust().public_keys(kind.authority());
 
         let subject = made.issued.first().map(|issued| issued.subject.clone()).unwrap_or_default();
-        let event = self
-            .event(Code::CertSigned, caller)
+        let event = caller
+            .event(Code::CertSigned)
             .message(format!("{kind} {}", shown(&subject)))
             .field("kind", kind.name())
             .field("subject", subject)
@@ -124,7 +122,7 @@ impl Inner {
         };
         let issued = made.issued.iter().map(|issued| info(&record(issued), None)).collect();
         let end = made.issued.iter().map(|issued| issued.valid_before).min();
-        self.record(vec![event]).await?;
+        self.journal.record(vec![event]).await?;
         Ok(v1::SignCertificateResponse {
             ssh_certificate: made.ssh,
             tls_certificate_pem: made.tls_pem,
@@ -167,12 +165,12 @@ impl Inner {
         let user = || identity.ok_or_else(|| Status::internal("a user is needed"));
         match kind {
             CertificateKind::User => {
-                let options = self.ssh_options(user()?);
+                let options = self.policy.ssh_options(user()?);
                 let made = issue_user(signer, user()?, line, spki, now, ttl, &options).map_err(wrong)?;
                 Ok(Made { ssh: made.ssh, tls_pem: made.tls_pem, token: String::new(), issued: made.issued })
             }
             CertificateKind::OpensshUser => {
-                issue_openssh_user(signer, user()?, line, now, ttl, &self.ssh_options(user()?), None)
+                issue_openssh_user(signer, user()?, line, now, ttl, &self.policy.ssh_options(user()?), None)
                     .map(ssh)
                     .map_err(wrong)
             }
@@ -227,8 +225,8 @@ impl Inner {
         let Some(Principal::User { roles, .. }) = identity.map(|identity| &identity.principal) else {
             return Ok(ttl);
         };
-        let view = self.view();
-        let longest = view
+        let cache = self.policy.cache();
+        let longest = cache
             .policies
             .session_ttl(roles, None)
             .map_err(|error| Status::invalid_argument(error.public_message()))?;
@@ -242,32 +240,16 @@ impl Inner {
         }
     }
 
-    /// A lifetime that the roles allow, within the policy. One that was asked for is refused rather than cut.
-    pub(in crate::authority) fn within_policy(
-        &self,
-        kind: CertificateKind,
-        ttl: std::time::Duration,
-        asked: bool,
-    ) -> Result<time::Duration, Status> {
-        let ttl = time::Duration::try_from(ttl)
-            .map_err(|_| Status::invalid_argument("the lifetime is out of range"))?;
-        if asked {
-            let chosen = self.config.lifetimes.choose(kind, Some(ttl));
-            return chosen.map_err(|error| Status::invalid_argument(error.to_string()));
-        }
-        Ok(self.config.lifetimes.bounded(kind, ttl))
-    }
-
     /// A user of the cluster with today's roles, unless a lock keeps them out. The caller holds at least as much.
     async fn known_user(&self, caller: &Caller, name: &str, now: OffsetDateTime) -> Result<Identity, Status> {
         let name = UserName::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let stored =
             self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
         let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {name}")))?;
-        self.must_hold(caller, METHOD, &stored.value).await?;
-        let identity = self.identity_of(&stored.value, now);
-        let view = self.view();
-        match view.policies.locked_out(&identity, &view.locks, now) {
+        self.delegation.must_hold(caller, METHOD, &stored.value).await?;
+        let identity = self.identities.identity_of(&stored.value, now);
+        let cache = self.policy.cache();
+        match cache.policies.locked_out(&identity, &cache.locks, now) {
             Some(locked) => Err(Status::failed_precondition(locked.public_message())),
             None => Ok(identity),
         }
@@ -284,11 +266,11 @@ impl Inner {
                 !is_local && name_covers(name, own)
             };
             let in_ssh = kind == CertificateKind::OpensshHost;
-            if let Some(host) = self.names.holder(in_ssh, &self.config.cluster, covers) {
+            if let Some(host) = self.registry.names.holder(in_ssh, &self.config.cluster, covers) {
                 return Err(Status::invalid_argument(format!(
                     "{} is a name of the {} {} of this cluster; its certificate comes with its own key",
                     shown(name),
-                    host_role_name(host.role),
+                    host.role.name(),
                     host.name
                 )));
             }

@@ -1,9 +1,6 @@
 //! Certificates with which agents log in to databases.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
-use sallyport_access::{Database, DatabaseName, DatabaseUserMode, HostId, Identity, NodeName, Principal};
+use sallyport_access::{Database, DatabaseUserMode, HostId, Identity, NodeName, Principal};
 use sallyport_audit::Code;
 use sallyport_ca::{CaKind, CertificateKind, MIN_TTL, Trust, check_tls_accepted, issue_database_client};
 use sallyport_wire::{convert, v1};
@@ -11,51 +8,20 @@ use time::OffsetDateTime;
 use tonic::Status;
 use uuid::Uuid;
 
-use super::Known;
-use super::holders::{Holder, Holding};
-use super::opened::{Opened, Told, Use};
-use crate::authority::Inner;
-use crate::authority::caller::Caller;
-use crate::authority::hosts::shown;
-use crate::authority::issued::with_certificates;
-use crate::authority::refusals::Who;
+use crate::authority::audit::refusals::Who;
+use crate::authority::caller::{Caller, shown};
+use crate::authority::databases::holders::{Holder, Holding};
+use crate::authority::databases::opened::{DatabaseSessions, Opened, Told};
+use crate::authority::databases::openings::Use;
+use crate::authority::databases::table::KnownDatabase;
+use crate::authority::issuance::issued::with_certificates;
 
 /// How long an agent has to close a user whose owner may no longer come, and to end at the database what a session has left there
 /// whose user's certificate has ended.
 const CLOSING: time::Duration = time::Duration::minutes(5);
-/// How long it is known that an agent has made a user: longer than sessions last.
-const MADE_FOR: time::Duration = time::Duration::days(30);
-/// Users that are remembered to have been made; past it the oldest are forgotten.
-const MOST_MADE: usize = 20_000;
 
 /// Permits of one agent for one user that are on record one by one in a minute; more are counted.
 const PERMITS_ON_RECORD: u64 = 120;
-
-/// An agent, a database, and a user that the agent was let make there.
-type Made = (HostId, DatabaseName, String);
-
-/// Which agents were let make which users. In memory: an agent whose authority has been restarted since says that a
-/// user stays open, when its owner may no longer come.
-#[derive(Debug, Default)]
-pub(super) struct Makers(Mutex<HashMap<Made, OffsetDateTime>>);
-
-impl Makers {
-    fn remember(&self, made: Made, now: OffsetDateTime) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_MADE && !known.contains_key(&made) {
-            let mut times: Vec<OffsetDateTime> = known.values().copied().collect();
-            let middle = times.len() / 2;
-            let median = *times.select_nth_unstable(middle).1;
-            known.retain(|_, at| *at > median);
-        }
-        known.insert(made, now);
-    }
-
-    fn knows(&self, made: &Made, now: OffsetDateTime) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(made).is_some_and(|at| now - *at < MADE_FOR)
-    }
-}
 
 /// Whom a certificate is for, and how long it may be good at most.
 struct ForWhom {
@@ -67,7 +33,7 @@ struct ForWhom {
     opened_by: Option<String>,
 }
 
-impl Inner {
+impl DatabaseSessions {
     /// The user whose certificate is shown, if the session may be and was opened to this agent.
     fn for_whom(
         &self,
@@ -86,7 +52,7 @@ impl Inner {
                 database: &database.name,
                 db_user: &request.db_user,
             };
-            let Some(held) = self.databases.holders.find(&holder, now) else {
+            let Some(held) = self.holders.find(&holder, now) else {
                 return Err(Status::permission_denied(format!(
                     "this agent has no certificate of {} as {} in {} that it could renew",
                     user.display_name(),
@@ -130,13 +96,13 @@ impl Inner {
     }
 
     /// A database that this agent serves by the database's own record.
-    fn served(&self, database: &str, id: HostId, name: &NodeName) -> Result<Known, Status> {
+    fn served(&self, database: &str, id: HostId, name: &NodeName) -> Result<KnownDatabase, Status> {
         let known =
             self.databases.find(database).filter(|known| known.serves(id, name)).ok_or_else(|| {
                 Status::permission_denied(format!("{name} does not serve the database {}", shown(database)))
             })?;
         // A document names its agents by name, which a second node could have been given.
-        let called = self.presence.find(name.as_str());
+        let called = self.registry.presence.find(name.as_str());
         if !known.is_static() && called.iter().any(|other| other.node.id != id) {
             return Err(Status::permission_denied(format!(
                 "several nodes are called {name}, and only one of them is meant by the database {database}; remove the \
@@ -146,15 +112,9 @@ impl Inner {
         Ok(known)
     }
 
-    /// Whether this host is an agent that serves a database of this name.
-    pub(in crate::authority) fn serves_database(&self, agent: &Identity, database: &str) -> bool {
-        let Principal::Host { id, name, .. } = &agent.principal else { return false };
-        self.databases.find(database).is_some_and(|known| known.serves(*id, name))
-    }
-
     /// Whether a session begins that a proxy has opened to this agent for a client whose TLS ends at the proxy. Each answer is
     /// for that one session.
-    pub(super) async fn permit_database_session(
+    pub(crate) async fn permit_database_session(
         &self,
         caller: &Caller,
         agent: &Identity,
@@ -165,11 +125,11 @@ impl Inner {
             return Err(Status::permission_denied("only agents serve databases"));
         };
         let known = self.served(&request.database, *id, name)?;
-        let (authorities, told) = (self.authorities(), Told::to_permit(request));
+        let (authorities, told) = (self.issuance.authorities(), Told::to_permit(request));
         let database = &known.database;
         let opened = self.opened(authorities.trust(), *id, database, &told, Use::Session, now)?;
-        let event = self
-            .event(Code::DatabaseSessionPermitted, caller)
+        let event = caller
+            .event(Code::DatabaseSessionPermitted)
             .user(opened.user.display_name())
             .login(request.db_user.as_str())
             .node(database.name.as_str())
@@ -177,14 +137,14 @@ impl Inner {
             .field("db_name", request.db_name.clone())
             .field("opened_by", opened.by);
         let (who, whose) = (Who::of(caller), opened.user.display_name());
-        self.note_caused_times(event, who, &whose, PERMITS_ON_RECORD, 1).await?;
+        self.journal.note_caused_times(event, who, &whose, PERMITS_ON_RECORD, 1).await?;
         Ok(v1::PermitDatabaseSessionResponse {})
     }
 
     /// A certificate of the db_client CA over an agent's key, for one session that was opened to this agent. The
     /// roles are asked here, too: what an agent says is not enough. Nor is the user's certificate, which every node sees
     /// that the user ever comes to.
-    pub(super) async fn certify_database_user(
+    pub(crate) async fn certify_database_user(
         &self,
         caller: &Caller,
         agent: &Identity,
@@ -200,18 +160,18 @@ impl Inner {
             ));
         }
         let known = self.served(&request.database, *id, name)?;
-        let authorities = self.with_signer(CaKind::DbClient).await?;
+        let authorities = self.issuance.with_signer(CaKind::DbClient).await?;
         let database = &known.database;
         let made = (*id, database.name.clone(), request.db_user.clone());
         let user = match self.for_whom(authorities.trust(), *id, database, request, now) {
             Ok(user) => {
                 if request.provisioning {
-                    self.databases.makers.remember(made, now);
+                    self.makers.remember(made, now);
                 }
                 user
             }
             // Who had a user made may be locked out by now, or gone: that user is to be closed.
-            Err(_) if request.provisioning && self.databases.makers.knows(&made, now) => {
+            Err(_) if request.provisioning && self.makers.knows(&made, now) => {
                 ForWhom { name: request.db_user.clone(), until: now, opened: None, opened_by: None }
             }
             Err(refused) => return Err(refused),
@@ -231,8 +191,8 @@ impl Inner {
         let signer = authorities.signer(CaKind::DbClient)?;
         let issued = issue_database_client(signer, subject, &request.tls_public_key, now, ttl)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let mut event = self
-            .event(Code::CertIssued, caller)
+        let mut event = caller
+            .event(Code::CertIssued)
             .user(user.name)
             .login(subject.as_str())
             .node(database.name.as_str())
@@ -248,11 +208,11 @@ impl Inner {
         if request.renews {
             event = event.field("renews", true);
         }
-        self.record(vec![with_certificates(event, std::slice::from_ref(&issued.issued))]).await?;
+        self.journal.record(vec![with_certificates(event, std::slice::from_ref(&issued.issued))]).await?;
         if let Some((login_id, held)) = user.opened.filter(|_| !request.provisioning) {
             let holder = Holder { agent: *id, login_id, database: &database.name, db_user: &request.db_user };
             let held = held.until(issued.issued.valid_before);
-            self.databases.holders.remember(&holder, held, now);
+            self.holders.remember(&holder, held, now);
         }
         Ok(v1::CertifyDatabaseUserResponse {
             valid_until: Some(convert::time_to_proto(issued.issued.valid_before)),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 /// Certificates of one agent that are remembered; past it none more is, and what is not remembered is not renewed.
 const MOST_OF_AN_AGENT: usize = 20_000;
-/// Of these, of one login; past it the oldest of that login is forgotten, and nobody else's.
+/// Of these, of one login; past it the oldest of that login is forgotten, and of no other.
 const MOST_OF_A_LOGIN: usize = 256;
 
 /// How often in a minute one is renewed: several sessions of one login may each come to it.
@@ -18,37 +18,37 @@ const RENEWALS_A_MINUTE: u32 = 3;
 
 /// Which agent holds one, for whom.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Holder<'a> {
-    pub(super) agent: HostId,
+pub(crate) struct Holder<'a> {
+    pub(crate) agent: HostId,
     /// The login of the user's certificate.
-    pub(super) login_id: Uuid,
-    pub(super) database: &'a DatabaseName,
-    pub(super) db_user: &'a str,
+    pub(crate) login_id: Uuid,
+    pub(crate) database: &'a DatabaseName,
+    pub(crate) db_user: &'a str,
 }
 
 /// What it holds.
 #[derive(Debug, Clone)]
-pub(super) struct Holding {
+pub(crate) struct Holding {
     until: OffsetDateTime,
     /// The proxy whose word opened the session; none where the user's own did.
-    pub(super) opened_by: Option<Identity>,
+    pub(crate) opened_by: Option<Identity>,
     /// When it was given, or the minute began in which it was renewed so often.
     since: OffsetDateTime,
     renewals: u32,
 }
 
 impl Holding {
-    pub(super) fn new(until: OffsetDateTime, opened_by: Option<Identity>, now: OffsetDateTime) -> Self {
+    pub(crate) fn new(until: OffsetDateTime, opened_by: Option<Identity>, now: OffsetDateTime) -> Self {
         Self { until, opened_by, since: now, renewals: 0 }
     }
 
     /// The same, good until another time.
-    pub(super) fn until(self, until: OffsetDateTime) -> Self {
+    pub(crate) fn until(self, until: OffsetDateTime) -> Self {
         Self { until, ..self }
     }
 
     /// The same, renewed once more. None where it was renewed too often.
-    pub(super) fn renewed(self, now: OffsetDateTime) -> Option<Self> {
+    pub(crate) fn renewed(self, now: OffsetDateTime) -> Option<Self> {
         if now >= self.since + Duration::minutes(1) {
             return Some(Self { since: now, renewals: 1, ..self });
         }
@@ -77,10 +77,10 @@ impl OfAgent {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Holders(Mutex<HashMap<HostId, OfAgent>>);
+pub(crate) struct Holders(Mutex<HashMap<HostId, OfAgent>>);
 
 impl Holders {
-    pub(super) fn remember(&self, holder: &Holder<'_>, held: Holding, now: OffsetDateTime) {
+    pub(crate) fn remember(&self, holder: &Holder<'_>, held: Holding, now: OffsetDateTime) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let agent = all.entry(holder.agent).or_default();
         if agent.count >= MOST_OF_AN_AGENT {
@@ -103,7 +103,7 @@ impl Holders {
     }
 
     /// What this agent holds for this login, database and user, where it is good still.
-    pub(super) fn find(&self, holder: &Holder<'_>, now: OffsetDateTime) -> Option<Holding> {
+    pub(crate) fn find(&self, holder: &Holder<'_>, now: OffsetDateTime) -> Option<Holding> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let login = all.get(&holder.agent)?.logins.get(&holder.login_id)?;
         let key = (holder.database.clone(), holder.db_user.to_owned());

@@ -1,62 +1,35 @@
-//! Sessions that users or proxies say they have opened, each good for one permit and one certificate of each sort.
+//! Sessions that users or proxies say they have opened, as their agents tell of them.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
-use sallyport_access::{Database, DatabaseAccount, DatabasePermit, HostId, Identity, Principal};
-use sallyport_ca::{OPENING_LIFE, Opener, Opening, OpeningWord, SKEW_ALLOWANCE, Trust};
+use sallyport_access::{Database, DatabasePermit, HostId, Identity, Principal};
+use sallyport_ca::{Opener, Opening, OpeningWord, Trust};
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
-use uuid::Uuid;
 
-use crate::authority::Inner;
-
-/// Words that are remembered; while there are so many, no other is taken.
-const MOST_REMEMBERED: usize = 200_000;
-
-/// What a word is used for, once each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Use {
-    /// To begin the session.
-    Session,
-    /// For a certificate as its database user.
-    Certificate,
-    /// For one as the account that makes users.
-    Provisioning,
-}
-
-/// Whose word, its nonce, and what it was used for.
-type Used = (Uuid, Vec<u8>, Use);
-
-/// The words that were used, for as long as they would count.
-#[derive(Debug, Default)]
-pub(super) struct Openings(Mutex<HashMap<Used, OffsetDateTime>>);
-
-impl Openings {
-    /// Notes a use; false when it was used before.
-    fn is_first(&self, used: Used, now: OffsetDateTime) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_REMEMBERED {
-            known.retain(|_, until| *until > now);
-            if known.len() >= MOST_REMEMBERED {
-                return false;
-            }
-        }
-        known.insert(used, now + OPENING_LIFE + 3 * SKEW_ALLOWANCE).is_none_or(|until| until <= now)
-    }
-}
+use crate::authority::audit::journal::Journal;
+use crate::authority::config::AuthConfig;
+use crate::authority::databases::holders::Holders;
+use crate::authority::databases::makers::Makers;
+use crate::authority::databases::openings::{Openings, Use};
+use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::gate::calls::Gate;
+use crate::authority::hosts::registry::HostRegistry;
+use crate::authority::identities::known::Identities;
+use crate::authority::issuance::in_force::Issuance;
+use crate::authority::policy::Policy;
 
 /// A session as its agent tells of it.
-pub(super) struct Told<'a> {
-    pub(super) db_user: &'a str,
-    pub(super) db_name: &'a str,
-    pub(super) user_certificate: &'a [u8],
-    pub(super) opened: Option<&'a v1::DatabaseOpening>,
+pub(crate) struct Told<'a> {
+    pub(crate) db_user: &'a str,
+    pub(crate) db_name: &'a str,
+    pub(crate) user_certificate: &'a [u8],
+    pub(crate) opened: Option<&'a v1::DatabaseOpening>,
 }
 
 impl<'a> Told<'a> {
-    pub(super) fn to_certify(request: &'a v1::CertifyDatabaseUserRequest) -> Self {
+    pub(crate) fn to_certify(request: &'a v1::CertifyDatabaseUserRequest) -> Self {
         Self {
             db_user: &request.db_user,
             db_name: &request.db_name,
@@ -65,7 +38,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    pub(super) fn to_permit(request: &'a v1::PermitDatabaseSessionRequest) -> Self {
+    pub(crate) fn to_permit(request: &'a v1::PermitDatabaseSessionRequest) -> Self {
         Self {
             db_user: &request.db_user,
             db_name: &request.db_name,
@@ -76,20 +49,73 @@ impl<'a> Told<'a> {
 }
 
 /// A session that was opened, and may be.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     /// The user, as they are now.
-    pub(super) user: Identity,
-    pub(super) permit: DatabasePermit,
+    pub(crate) user: Identity,
+    pub(crate) permit: DatabasePermit,
     /// Who has opened it, for the record.
-    pub(super) by: String,
+    pub(crate) by: String,
     /// The proxy, where it has.
-    pub(super) proxy: Option<Identity>,
+    pub(crate) proxy: Option<Identity>,
 }
 
-impl Inner {
+/// Refuses a session whose TLS ends at a proxy, where the roles want it end to end.
+fn end_to_end(permit: &DatabasePermit) -> Result<(), Status> {
+    if !permit.options().end_to_end {
+        return Ok(());
+    }
+    Err(Status::permission_denied(format!(
+        "the roles want sessions with {} end to end (db_end_to_end: required), and this one's TLS ends at a proxy",
+        permit.database()
+    )))
+}
+
+/// Permits sessions with databases and certifies agents for them.
+#[derive(Debug)]
+pub(crate) struct DatabaseSessions {
+    pub(super) config: Arc<AuthConfig>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) issuance: Arc<Issuance>,
+    pub(super) registry: Arc<HostRegistry>,
+    pub(super) databases: Arc<DatabaseRegister>,
+    pub(super) makers: Makers,
+    pub(super) holders: Holders,
+    pub(super) openings: Openings,
+}
+
+impl DatabaseSessions {
+    #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
+    pub(crate) fn new(
+        config: &Arc<AuthConfig>,
+        journal: &Arc<Journal>,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        gate: &Arc<Gate>,
+        issuance: &Arc<Issuance>,
+        registry: &Arc<HostRegistry>,
+        databases: &Arc<DatabaseRegister>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config: Arc::clone(config),
+            journal: Arc::clone(journal),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            gate: Arc::clone(gate),
+            issuance: Arc::clone(issuance),
+            registry: Arc::clone(registry),
+            databases: Arc::clone(databases),
+            makers: Makers::default(),
+            holders: Holders::default(),
+            openings: Openings::default(),
+        })
+    }
+
     /// Whether a session may be that an agent tells of: by the user whose certificate is shown as they are now, the roles and
     /// the locks.
-    pub(super) fn allowed(
+    pub(crate) fn allowed(
         &self,
         trust: &Trust,
         database: &Database,
@@ -99,16 +125,16 @@ impl Inner {
         let user = trust
             .identify_tls(told.user_certificate, now)
             .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let (view, user) = (self.view(), self.current(&user)?.into_owned());
-        let permit = view
+        let (cache, user) = (self.policy.cache(), self.identities.current(&user)?.into_owned());
+        let permit = cache
             .policies
-            .decide(&user, database, &DatabaseAccount::new(told.db_user, told.db_name), &view.locks, now)
+            .decide(&user, database, &DatabaseAccount::new(told.db_user, told.db_name), &cache.locks, now)
             .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
         Ok((user, permit))
     }
 
     /// [`Self::allowed`], and by the word of who has opened the session, which is used up for this use.
-    pub(super) fn opened(
+    pub(crate) fn opened(
         &self,
         trust: &Trust,
         agent: HostId,
@@ -162,12 +188,12 @@ impl Inner {
         let (whose, proxy) = match opener {
             Opener::User(user) => (user, None),
             Opener::Proxy(proxy) => {
-                self.check_valid(&proxy)?;
+                self.gate.check_valid(&proxy)?;
                 self.is_member(&proxy)?;
                 (proxy.clone(), Some(proxy))
             }
         };
-        if !self.databases.openings.is_first((whose.login_id, word.nonce, for_use), now) {
+        if !self.openings.is_first((whose.login_id, word.nonce, for_use), now) {
             return Err(denied(match for_use {
                 Use::Session => {
                     "this session was begun already; the word of who opens one is for that one alone"
@@ -184,7 +210,7 @@ impl Inner {
 
     /// Whether a proxy that has opened a session may have it go on: where it is locked or was removed by now, or the roles want such
     /// sessions end to end, it may not. Its certificate of then may have ended.
-    pub(super) fn may_open(
+    pub(crate) fn may_open(
         &self,
         proxy: &Identity,
         permit: &DatabasePermit,
@@ -192,8 +218,8 @@ impl Inner {
     ) -> Result<(), Status> {
         end_to_end(permit)?;
         self.is_member(proxy)?;
-        let view = self.view();
-        match view.policies.locked_out(proxy, &view.locks, now) {
+        let cache = self.policy.cache();
+        match cache.policies.locked_out(proxy, &cache.locks, now) {
             Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
             None => Ok(()),
         }
@@ -203,39 +229,11 @@ impl Inner {
         let Principal::Host { id, .. } = &proxy.principal else {
             return Err(Status::permission_denied("only a proxy opens sessions with databases"));
         };
-        if self.names.find(&id.to_string(), None).is_empty() {
+        if self.registry.names.find(&id.to_string(), None).is_empty() {
             return Err(Status::permission_denied(
                 "the proxy that has opened this session was removed from the cluster",
             ));
         }
         Ok(())
-    }
-}
-
-/// Refuses a session whose TLS ends at a proxy, where the roles want it end to end.
-fn end_to_end(permit: &DatabasePermit) -> Result<(), Status> {
-    if !permit.options().end_to_end {
-        return Ok(());
-    }
-    Err(Status::permission_denied(format!(
-        "the roles want sessions with {} end to end (db_end_to_end: required), and this one's TLS ends at a proxy",
-        permit.database()
-    )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_is_used_once_for_each_sort() {
-        let openings = Openings::default();
-        let now = OffsetDateTime::UNIX_EPOCH;
-        let (proxy, nonce) = (Uuid::new_v4(), vec![7; 16]);
-        for for_use in [Use::Session, Use::Certificate, Use::Provisioning] {
-            assert!(openings.is_first((proxy, nonce.clone(), for_use), now));
-        }
-        assert!(openings.is_first((Uuid::new_v4(), nonce.clone(), Use::Session), now));
-        assert!(!openings.is_first((proxy, nonce.clone(), Use::Session), now + OPENING_LIFE));
     }
 }

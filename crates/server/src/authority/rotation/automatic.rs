@@ -10,9 +10,8 @@ use sallyport_ca::rotation::{CaState, Rotation};
 use time::OffsetDateTime;
 use tracing::warn;
 
-use super::super::{Inner, host_role_name};
-use super::{Step, listed};
 use crate::ServerError;
+use crate::authority::rotation::steps::{Rotations, Step, listed};
 
 /// How often to look again while a rotation waits for hosts: certificates of hosts that are gone end.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -27,17 +26,17 @@ struct Complaint {
     at: OffsetDateTime,
 }
 
-impl Inner {
+impl Rotations {
     /// Takes each step when its time has come and all hosts have confirmed, until the authority stops.
-    pub(in crate::authority) async fn rotate_automatically(self: Arc<Self>) {
-        let mut authorities = self.follow_authorities();
+    pub(crate) async fn rotate_automatically(self: Arc<Self>) {
+        let mut authorities = self.issuance.follow();
         let mut confirmed = self.confirmations.changes();
         let mut complaints = BTreeMap::new();
         loop {
             authorities.mark_unchanged();
             confirmed.mark_unchanged();
             if self.confirmations.take_stale()
-                && let Err(problem) = self.reload_authorities().await
+                && let Err(problem) = self.issuance.reload().await
             {
                 warn!(
                     problem = ServerError::chain(&problem),
@@ -59,7 +58,7 @@ impl Inner {
     async fn advance_what_is_due(&self, complaints: &mut BTreeMap<CaKind, Complaint>) -> Option<Duration> {
         let now = OffsetDateTime::now_utc();
         let mut next: Option<Duration> = None;
-        for (kind, entry) in self.authorities().entries() {
+        for (kind, entry) in self.issuance.authorities().entries() {
             let rotation = entry.state.rotation();
             let Some(due) = rotation.due() else {
                 complaints.remove(&kind);
@@ -71,7 +70,7 @@ impl Inner {
                 continue;
             }
             next = Some(next.map_or(LOOK_AGAIN, |next| next.min(LOOK_AGAIN)));
-            let behind = match self.lagging(&entry.state, now).await {
+            let behind = match self.confirmations.lagging(&entry.state, now).await {
                 Ok(behind) => behind,
                 Err(status) => {
                     warn!(%kind, message = status.message(), "a rotation cannot go on");
@@ -95,7 +94,7 @@ impl Inner {
                 let names = listed(&behind, |host| host.in_words(now));
                 self.complain(&entry.state, behind.len(), &names, now).await;
                 for host in &behind {
-                    metrics::counter!("sallyport_rotation_waits_total", "role" => host_role_name(host.role))
+                    metrics::counter!("sallyport_rotation_waits_total", "role" => host.role.name())
                         .increment(1);
                 }
             }
@@ -119,7 +118,7 @@ impl Inner {
             .field("generation", rotation.generation)
             .field("phase", rotation.phase.name())
             .field("hosts", hosts);
-        if let Err(status) = self.record(vec![event]).await {
+        if let Err(status) = self.journal.record(vec![event]).await {
             warn!(message = status.message(), "a waiting rotation is not on record");
         }
     }

@@ -5,7 +5,7 @@ use sallyport_ca::CaKind;
 use sallyport_ca::rotation::{CaState, Phase};
 
 /// The chores of a phase, a line each.
-pub(super) fn chores(state: &CaState) -> Vec<String> {
+pub(crate) fn chores(state: &CaState) -> Vec<String> {
     let kind = state.kind();
     let lines: &[&str] = match (kind, state.rotation().phase) {
         (_, Phase::Standby) => &[],

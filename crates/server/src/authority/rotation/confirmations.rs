@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sallyport_access::{HostId, HostRole, NodeName};
 use sallyport_ca::rotation::CaState;
@@ -12,11 +12,9 @@ use time::{Duration, OffsetDateTime};
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::super::hosts::storage;
-use super::super::state::{ConfirmationRecord, HostRecord};
-use super::super::view::PAGE;
-use super::super::{Inner, host_role_name};
 use crate::ServerError;
+use crate::authority::records::{ConfirmationRecord, HostRecord};
+use crate::authority::storage::{PAGE, storage};
 
 /// A host that joined before confirmations were known may have certificates for so long.
 const UNKNOWN_VALIDITY: Duration = Duration::days(7);
@@ -30,7 +28,8 @@ const FEW: usize = 20;
 
 /// What every host has confirmed, in memory and in the state.
 #[derive(Debug)]
-pub(in crate::authority) struct Confirmations {
+pub(crate) struct Confirmations {
+    store: Store,
     known: Mutex<HashMap<HostId, Held>>,
     changed: watch::Sender<()>,
     opened: OffsetDateTime,
@@ -48,20 +47,20 @@ struct Held {
 
 /// A host that is in the way of a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lagging {
-    pub(super) id: HostId,
-    pub(super) name: NodeName,
-    pub(super) role: HostRole,
+pub(crate) struct Lagging {
+    pub(crate) id: HostId,
+    pub(crate) name: NodeName,
+    pub(crate) role: HostRole,
     /// What it has confirmed; none when it never did.
-    pub(super) applied: Option<RotationStatus>,
-    pub(super) seen: Option<OffsetDateTime>,
-    pub(super) valid_until: OffsetDateTime,
+    pub(crate) applied: Option<RotationStatus>,
+    pub(crate) seen: Option<OffsetDateTime>,
+    pub(crate) valid_until: OffsetDateTime,
     /// All that is missing is a new certificate.
-    pub(super) old_certificate: bool,
+    pub(crate) old_certificate: bool,
 }
 
 impl Lagging {
-    pub(super) fn in_words(&self, now: OffsetDateTime) -> String {
+    pub(crate) fn in_words(&self, now: OffsetDateTime) -> String {
         let what = match self.applied {
             _ if self.old_certificate => "still presents its old certificate".to_owned(),
             Some(applied) => format!("is at {} of rotation {}", applied.phase, applied.generation),
@@ -71,13 +70,13 @@ impl Lagging {
             Some(seen) => format!("heard of {} s ago", (now - seen).whole_seconds().max(0)),
             None => "not heard of since the authority started".to_owned(),
         };
-        format!("{} {} ({what}; {seen})", host_role_name(self.role), self.name)
+        format!("{} {} ({what}; {seen})", self.role.name(), self.name)
     }
 }
 
 impl Confirmations {
     /// Reads them. Hosts that joined before there were any get a record.
-    pub(in crate::authority) async fn load(store: &Store, now: OffsetDateTime) -> Result<Self, ServerError> {
+    pub(crate) async fn load(store: &Store, now: OffsetDateTime) -> Result<Arc<Self>, ServerError> {
         let failed = |error: StoreError| ServerError::Authority {
             action: "read what hosts have confirmed".to_owned(),
             source: error.into(),
@@ -111,48 +110,47 @@ impl Confirmations {
                 });
             }
         }
-        Ok(Self {
+        Ok(Arc::new(Self {
+            store: store.clone(),
             known: Mutex::new(known),
             changed: watch::Sender::new(()),
             opened: now,
             stale: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// Whether the sshd of a registered server takes certificates for a login there alone.
-    pub(in crate::authority) fn takes_own_logins(&self, id: HostId) -> bool {
+    pub(crate) fn takes_own_logins(&self, id: HostId) -> bool {
         self.lock().get(&id).is_some_and(|held| held.record.takes_own_logins)
     }
 
     /// Wakes when a host has confirmed something new.
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Has rotations look again whom they wait for.
-    pub(in crate::authority) fn look_again(&self) {
+    pub(crate) fn look_again(&self) {
         self.changed.send_replace(());
     }
 
     /// Notes that the authorities have to be read again.
-    pub(super) fn mark_stale(&self) {
+    pub(crate) fn mark_stale(&self) {
         self.stale.store(true, Ordering::Release);
         self.look_again();
     }
 
-    /// Whether they have to be; whoever is told so does it.
-    pub(super) fn take_stale(&self) -> bool {
+    /// Whether they have to be; the caller that is told so does it.
+    pub(crate) fn take_stale(&self) -> bool {
         self.stale.swap(false, Ordering::AcqRel)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Held>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Inner {
     /// Notes that a host has certificates until then.
-    pub(in crate::authority) async fn note_certificates(
+    pub(crate) async fn note_certificates(
         &self,
         id: HostId,
         valid_until: OffsetDateTime,
@@ -164,7 +162,7 @@ impl Inner {
     }
 
     /// Notes what a host says; gives whether it is news.
-    pub(in crate::authority) async fn confirm(
+    pub(crate) async fn confirm(
         &self,
         id: HostId,
         applied: BTreeMap<CaKind, RotationStatus>,
@@ -179,7 +177,7 @@ impl Inner {
             })
             .await?;
         if news {
-            self.confirmations.look_again();
+            self.look_again();
         }
         Ok(news)
     }
@@ -194,7 +192,7 @@ impl Inner {
         let name = id.to_string();
         for _ in 0..8 {
             let held = {
-                let mut known = self.confirmations.lock();
+                let mut known = self.lock();
                 let held = known.entry(id).or_insert_with(|| Held {
                     record: ConfirmationRecord {
                         valid_until: now,
@@ -219,7 +217,7 @@ impl Inner {
             };
             match written {
                 Ok(revision) => {
-                    let mut known = self.confirmations.lock();
+                    let mut known = self.lock();
                     if let Some(held) = known.get_mut(&id).filter(|held| held.revision < revision) {
                         (held.record, held.revision) = (record, revision);
                     }
@@ -231,7 +229,7 @@ impl Inner {
                 ) => {
                     let stored = self.store.get::<ConfirmationRecord>(&name, now).await;
                     let stored = stored.map_err(|error| storage(&error))?;
-                    let mut known = self.confirmations.lock();
+                    let mut known = self.lock();
                     if let Some(held) = known.get_mut(&id) {
                         match stored {
                             Some(stored) => (held.record, held.revision) = (stored.value, stored.revision),
@@ -246,7 +244,7 @@ impl Inner {
     }
 
     /// The hosts with valid certificates that have not applied the phase that a CA is in, and how many there are in all.
-    pub(super) async fn hosts_behind(
+    pub(crate) async fn hosts_behind(
         &self,
         state: &CaState,
         now: OffsetDateTime,
@@ -259,11 +257,10 @@ impl Inner {
             let page = page.map_err(|error| storage(&error))?;
             let Some(last) = page.last() else { break };
             after = Some(last.name.clone());
-            let known = self.confirmations.lock();
+            let known = self.lock();
             for host in page.into_iter().map(|stored| stored.value) {
                 let Some(held) = known.get(&host.id) else { continue };
-                let gone =
-                    host.in_process && held.seen.is_none() && now - self.confirmations.opened > OWN_PATIENCE;
+                let gone = host.in_process && held.seen.is_none() && now - self.opened > OWN_PATIENCE;
                 if gone || held.record.valid_until + SKEW_ALLOWANCE <= now {
                     continue;
                 }
@@ -289,13 +286,13 @@ impl Inner {
     }
 
     /// The hosts that a rotation has to wait for.
-    pub(super) async fn lagging(&self, state: &CaState, now: OffsetDateTime) -> Result<Vec<Lagging>, Status> {
+    pub(crate) async fn lagging(&self, state: &CaState, now: OffsetDateTime) -> Result<Vec<Lagging>, Status> {
         self.hosts_behind(state, now).await.map(|(behind, _)| behind)
     }
 
     /// Over which time hosts spread renewals.
-    pub(super) fn spread(&self) -> std::time::Duration {
-        let hosts = self.confirmations.lock().len();
+    pub(crate) fn spread(&self) -> std::time::Duration {
+        let hosts = self.lock().len();
         let seconds = if hosts <= FEW { 0 } else { hosts.div_ceil(RENEWALS_PER_SECOND) };
         std::time::Duration::from_secs(seconds as u64)
     }

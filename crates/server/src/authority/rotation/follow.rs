@@ -7,16 +7,17 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use super::super::Inner;
-use super::super::caller::Caller;
-use super::super::hosts::storage;
-use super::super::issued::with_certificates;
-use super::super::state::UserRecord;
+use crate::authority::caller::Caller;
+use crate::authority::issuance::issued::with_certificates;
+use crate::authority::issuance::words::wire_bundle;
+use crate::authority::records::UserRecord;
+use crate::authority::rotation::steps::Rotations;
+use crate::authority::storage::storage;
 
-impl Inner {
+impl Rotations {
     /// The trust, and new certificates where the caller's were signed by a CA that does not sign any more. They are of
-    /// the same login, keys and rights, and end when the old ones would have: nobody gains a minute by it.
-    pub(super) async fn follow_rotation(
+    /// the same login, keys and rights, and end when the old ones would have: no user gains a minute by it.
+    pub(crate) async fn follow_rotation(
         &self,
         caller: &Caller,
         identity: &Identity,
@@ -26,10 +27,10 @@ impl Inner {
         let Some(user) = identity.user() else {
             return Err(Status::permission_denied("hosts renew their own certificates; this is for users"));
         };
-        let authorities = self.authorities();
+        let authorities = self.issuance.authorities();
         let trust = authorities.trust();
         let mut answer = v1::FollowResponse {
-            trust: Some(super::super::wire_bundle(trust)),
+            trust: Some(wire_bundle(trust)),
             version: trust.version(),
             ..v1::FollowResponse::default()
         };
@@ -68,8 +69,8 @@ impl Inner {
                 ));
             }
         };
-        let event = self
-            .event(Code::CertIssued, caller)
+        let event = caller
+            .event(Code::CertIssued)
             .user(user.as_str())
             .field("login_id", identity.login_id.to_string())
             .field("ssh_serial", issued.serials.ssh.to_string())
@@ -78,7 +79,7 @@ impl Inner {
             .field("ttl_seconds", (issued.valid_before - now).whole_seconds())
             .field("reissued", true);
         let event = with_certificates(event, &issued.issued);
-        self.record(vec![event]).await?;
+        self.journal.record(vec![event]).await?;
         answer.ssh_certificate = issued.ssh;
         answer.tls_certificate_pem = issued.tls_pem;
         Ok(answer)

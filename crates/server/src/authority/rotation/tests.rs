@@ -24,9 +24,11 @@ use sallyport_wire::v1;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-use super::super::state::{AnnouncementRecord, CaAttemptRecord, ConfirmationRecord};
-use super::super::{AuthConfig, Authority, Inner, open};
-use super::{Step, without_attempt};
+use super::steps::{Step, without_attempt};
+use crate::authority::open::open;
+use crate::authority::records::{AnnouncementRecord, CaAttemptRecord, ConfirmationRecord};
+use crate::authority::services::Services;
+use crate::authority::{AuthConfig, Authority};
 use crate::config::{CaKeysSection, SecondFactor};
 
 /// State that is cut off at a write, as a process is that dies there.
@@ -115,7 +117,8 @@ async fn open_mortal(directory: &Path, n: usize, after: bool) -> (Authority, Arc
         mortal = Some(Arc::clone(&made));
         made
     };
-    let authority = open::open_with(config(directory), wrap, OffsetDateTime::now_utc()).await.unwrap();
+    let services = open(config(directory), wrap, OffsetDateTime::now_utc()).await.unwrap();
+    let authority = Authority { services: Arc::new(services) };
     let mortal = mortal.unwrap();
     mortal.left.store(n, Ordering::SeqCst);
     (authority, mortal)
@@ -123,17 +126,17 @@ async fn open_mortal(directory: &Path, n: usize, after: bool) -> (Authority, Arc
 
 /// The end of a process: nothing is written any more.
 async fn kill(authority: Authority) {
-    let inner = &authority.inner;
-    inner.stop.cancel();
-    inner.tasks.close();
-    inner.tasks.wait().await;
-    inner.store.backend().close().await;
-    inner.log.close().await.unwrap();
+    let services = &authority.services;
+    services.stop.cancel();
+    services.tasks.close();
+    services.tasks.wait().await;
+    services.store.backend().close().await;
+    services.journal.log().close().await.unwrap();
 }
 
 async fn take(authority: &Authority, kind: CaKind, step: Step) -> Result<(), tonic::Status> {
     let tell = |code| Event::new(code, OffsetDateTime::now_utc()).user("test");
-    authority.inner.rotate(kind, step, false, &tell).await.map(|_| ())
+    authority.services.rotations.rotate(kind, step, false, &tell).await.map(|_| ())
 }
 
 /// The certificates that a user and a host hold, and the trust that they have learned: what was last in force.
@@ -156,7 +159,7 @@ impl World {
 
     /// Everybody has applied what is in force now.
     fn follow(&mut self, authority: &Authority) {
-        let authorities = authority.inner.authorities();
+        let authorities = authority.services.issuance.authorities();
         self.trust = authorities.trust().clone();
         self.user = self.user(authorities.signer(CaKind::User).unwrap());
         self.host = self.host(authorities.signer(CaKind::Host).unwrap());
@@ -198,7 +201,7 @@ impl World {
 
     /// Nobody who has applied what was in force before is refused by anybody now, nor anybody certified now by those.
     fn check(&self, authority: &Authority, story: &str) {
-        let authorities = authority.inner.authorities();
+        let authorities = authority.services.issuance.authorities();
         let user = self.user(authorities.signer(CaKind::User).unwrap());
         let host = self.host(authorities.signer(CaKind::Host).unwrap());
         let now = OffsetDateTime::now_utc();
@@ -230,8 +233,8 @@ fn plan() -> Vec<(CaKind, Step)> {
 }
 
 /// Where the two rotations are, in one line.
-fn standing(inner: &Inner) -> String {
-    let authorities = inner.authorities();
+fn standing(services: &Services) -> String {
+    let authorities = services.issuance.authorities();
     let show = |kind| {
         let entry = authorities.entry(kind).unwrap();
         let rotation = entry.state.rotation();
@@ -242,9 +245,9 @@ fn standing(inner: &Inner) -> String {
 }
 
 /// Every step that the audit log tells of.
-fn told(inner: &Inner) -> Vec<String> {
+fn told(services: &Services) -> Vec<String> {
     let mut told = Vec::new();
-    let read = inner.log.scan(0, &Filter::default(), |record| {
+    let read = services.journal.log().scan(0, &Filter::default(), |record| {
         let event = record.event().unwrap();
         if event.kind.starts_with("ca.rotation") {
             told.push(format!("{} {} {}", event.fields["ca"], event.fields["generation"], event.message));
@@ -255,10 +258,10 @@ fn told(inner: &Inner) -> Vec<String> {
     told
 }
 
-async fn nothing_is_left_over(inner: &Inner, story: &str) {
+async fn nothing_is_left_over(services: &Services, story: &str) {
     let now = OffsetDateTime::now_utc();
-    assert!(inner.store.list::<AnnouncementRecord>(None, 9, now).await.unwrap().is_empty(), "{story}");
-    assert!(inner.store.list::<CaAttemptRecord>(None, 9, now).await.unwrap().is_empty(), "{story}");
+    assert!(services.store.list::<AnnouncementRecord>(None, 9, now).await.unwrap().is_empty(), "{story}");
+    assert!(services.store.list::<CaAttemptRecord>(None, 9, now).await.unwrap().is_empty(), "{story}");
 }
 
 /// A life that begins in `directory`, with steps of the plan `done`.
@@ -283,7 +286,7 @@ impl Life {
         let after = self.mortal.after;
         let when = if after { "after" } else { "before" };
         let story = format!("step {}, {kind} {step:?}, dying {when} a write", self.done);
-        let before = standing(&self.authority.inner);
+        let before = standing(&self.authority.services);
         let taken = take(&self.authority, kind, step).await;
         if !self.mortal.dead.load(Ordering::SeqCst) {
             taken.unwrap_or_else(|status| panic!("{story}: {status:?}"));
@@ -297,10 +300,10 @@ impl Life {
         kill(self.authority).await;
         (self.authority, self.mortal) = open_mortal(directory, then, after).await;
         self.world.check(&self.authority, &story);
-        nothing_is_left_over(&self.authority.inner, &story).await;
+        nothing_is_left_over(&self.authority.services, &story).await;
         // The step happened or it did not; there is nothing in between.
-        let now = standing(&self.authority.inner);
-        let rotation = *self.authority.inner.authorities().entry(kind).unwrap().state.rotation();
+        let now = standing(&self.authority.services);
+        let rotation = *self.authority.services.issuance.authorities().entry(kind).unwrap().state.rotation();
         let there = match step {
             Step::To(wanted) => rotation.phase == wanted,
             Step::Rollback => rotation.phase == Phase::Rollback,
@@ -316,7 +319,7 @@ impl Life {
 
     /// Each step so far is told of once, and in order.
     fn check_log(&self) {
-        let told = told(&self.authority.inner);
+        let told = told(&self.authority.services);
         assert_eq!(told.len(), self.done, "{told:#?}");
         for (said, (kind, step)) in told.iter().zip(plan()) {
             let to = match step {
@@ -403,7 +406,7 @@ async fn die_again_and_again(n: usize, then: usize, after: bool) {
     assert!(deaths > 4, "{deaths}");
     life.check_log();
     for kind in [CaKind::User, CaKind::Host] {
-        let rotation = *life.authority.inner.authorities().entry(kind).unwrap().state.rotation();
+        let rotation = *life.authority.services.issuance.authorities().entry(kind).unwrap().state.rotation();
         assert_eq!((rotation.generation, rotation.phase), (2, Phase::Standby));
     }
     kill(life.authority).await;
@@ -413,7 +416,7 @@ async fn die_again_and_again(n: usize, then: usize, after: bool) {
 async fn hosts_from_before_confirmations_are_waited_for_as_long_as_they_may_be_valid() {
     let directory = tempfile::tempdir().unwrap();
     let (authority, _) = open_mortal(directory.path(), 0, false).await;
-    let inner = &authority.inner;
+    let services = &authority.services;
     let request = v1::JoinRequest {
         name: "web-1".to_owned(),
         role: "node".to_owned(),
@@ -424,19 +427,32 @@ async fn hosts_from_before_confirmations_are_waited_for_as_long_as_they_may_be_v
     let id: HostId = authority.issue_host(request).await.unwrap().host_id.parse().unwrap();
     let now = OffsetDateTime::now_utc();
     // As a release without confirmations leaves it.
-    inner.store.delete::<ConfirmationRecord>(&id.to_string(), None, now).await.unwrap();
+    services.store.delete::<ConfirmationRecord>(&id.to_string(), None, now).await.unwrap();
     kill(authority).await;
     let (authority, _) = open_mortal(directory.path(), 0, false).await;
     take(&authority, CaKind::User, Step::To(Phase::Init)).await.unwrap();
-    let state = authority.inner.authorities().entry(CaKind::User).unwrap().state.clone();
-    let behind = authority.inner.lagging(&state, now).await.unwrap();
+    let state = authority.services.issuance.authorities().entry(CaKind::User).unwrap().state.clone();
+    let behind = authority.services.confirmations.lagging(&state, now).await.unwrap();
     assert_eq!(behind.len(), 1);
     assert!(behind[0].in_words(now).contains("never confirmed anything"), "{}", behind[0].in_words(now));
     // A host of this process that is not heard of is not part of it any more; another's certificates end.
-    assert!(authority.inner.lagging(&state, now + Duration::minutes(3)).await.unwrap().is_empty());
-    authority.inner.confirm(id, BTreeMap::new(), (String::new(), false), now).await.unwrap();
-    assert_eq!(authority.inner.lagging(&state, now + Duration::minutes(3)).await.unwrap().len(), 1);
-    assert!(authority.inner.lagging(&state, now + Duration::days(8)).await.unwrap().is_empty());
+    assert!(
+        authority
+            .services
+            .confirmations
+            .lagging(&state, now + Duration::minutes(3))
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    authority.services.confirmations.confirm(id, BTreeMap::new(), (String::new(), false), now).await.unwrap();
+    assert_eq!(
+        authority.services.confirmations.lagging(&state, now + Duration::minutes(3)).await.unwrap().len(),
+        1
+    );
+    assert!(
+        authority.services.confirmations.lagging(&state, now + Duration::days(8)).await.unwrap().is_empty()
+    );
     kill(authority).await;
 }
 

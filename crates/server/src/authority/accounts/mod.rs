@@ -1,0 +1,7 @@
+//! The accounts of users: passwords, links and logins.
+
+pub(crate) mod invites;
+pub(crate) mod learned;
+pub(crate) mod login;
+pub(crate) mod passwords;
+pub(crate) mod users;

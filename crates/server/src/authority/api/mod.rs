@@ -1,0 +1,13 @@
+//! The API: each of its services takes the authority's services that it uses.
+
+pub(crate) mod admin;
+pub(crate) mod answers;
+pub(crate) mod certificates;
+pub(crate) mod cluster;
+pub(crate) mod databases;
+pub(crate) mod hosts;
+pub(crate) mod login;
+pub(crate) mod rotation;
+pub(crate) mod serve;
+pub(crate) mod sessions;
+pub(crate) mod suites;

@@ -1,0 +1,320 @@
+//! Connections to the authority.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, map_request, map_response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use sallyport_ssh::capabilities::Whose;
+use sallyport_ssh::client::PHASE;
+use sallyport_wire::TRUST_HEADER;
+use sallyport_wire::v1::admin_server::AdminServer;
+use sallyport_wire::v1::certificates_server::CertificatesServer;
+use sallyport_wire::v1::cluster_server::ClusterServer;
+use sallyport_wire::v1::databases_server::DatabasesServer;
+use sallyport_wire::v1::fleet_server::FleetServer;
+use sallyport_wire::v1::login_server::LoginServer;
+use sallyport_wire::v1::rotation_server::RotationServer;
+use sallyport_wire::v1::sessions_server::SessionsServer;
+use sallyport_wire::v1::suites_server::SuitesServer;
+use time::OffsetDateTime;
+use tokio::net::UnixListener;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{debug, info, info_span, warn};
+
+use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
+use crate::authority::api::{
+    admin, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
+};
+use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
+use crate::authority::config::AuthConfig;
+use crate::authority::gate::calls::Gate;
+use crate::authority::hosts::registry::HostRegistry;
+use crate::authority::identities::known::Identities;
+use crate::authority::inventory::reports::ClientInventory;
+use crate::authority::issuance::in_force::Issuance;
+use crate::authority::streams::Line;
+use crate::dialling::BoxIo;
+use crate::seen::{Guest, incompatible, of_hello};
+use crate::tasks::Tasks;
+use crate::{ServerError, files, telemetry};
+use tracing::Instrument;
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A caller who has not proven who they are is not kept for longer.
+const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(180);
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// Streams that one connection may have open.
+const STREAMS: u32 = 256;
+/// Longest frame: a message with a piece of a recording, 128 KiB, in one.
+const FRAME_BYTES: u32 = 132 * 1024;
+/// What is kept of one stream for a peer whose machine takes nothing off the wire, until that is noticed.
+const SEND_BYTES: usize = 132 * 1024;
+/// Connections to the admin socket at a time.
+const LOCAL_CONNECTIONS: usize = 64;
+
+/// The API, with what its connections need besides.
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) config: Arc<AuthConfig>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) issuance: Arc<Issuance>,
+    pub(crate) registry: Arc<HostRegistry>,
+    pub(crate) inventory: Arc<ClientInventory>,
+    pub(crate) login: login::Service,
+    pub(crate) hosts: hosts::Service,
+    pub(crate) cluster: cluster::Service,
+    pub(crate) admin: admin::Service,
+    pub(crate) certificates: certificates::Service,
+    pub(crate) sessions: sessions::Service,
+    pub(crate) databases: databases::Service,
+    pub(crate) suites: suites::Service,
+    pub(crate) rotation: rotation::Service,
+    /// Answers that callers have not taken yet.
+    pub(crate) unread: Waiting,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: Tasks,
+}
+
+/// Serves a connection that begins with TLS.
+pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
+    let config = api.issuance.tls();
+    let mut hello = None;
+    let accepting = async {
+        let start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+        hello = Some(of_hello(&start.client_hello()));
+        start.into_stream(config).await
+    };
+    let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, accepting).await;
+    let stranger = Whose::Address(peer.address.ip());
+    let guest = |whose| hello.map(|hello| Guest::new(api.inventory.sightings(), hello, whose));
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            if let (Some(reason), Some(guest)) = (incompatible(&error), guest(stranger)) {
+                info!(peer = %peer.address, %reason, "a client cannot talk to the authority");
+                guest.refused(reason);
+            }
+            return debug!(peer = %peer.address, %error, "the TLS handshake failed");
+        }
+        Err(_) => return debug!(peer = %peer.address, "the TLS handshake took too long"),
+    };
+    let caller = match stream.get_ref().1.peer_certificates() {
+        None => Caller::Anonymous { address: peer.address },
+        Some(chain) => {
+            match api.issuance.authorities().trust().identify_peer(chain, OffsetDateTime::now_utc()) {
+                Ok(identity) => Caller::Certified { identity: Arc::new(identity), address: peer.address },
+                Err(error) => return info!(peer = %peer.address, %error, "a certificate was not accepted"),
+            }
+        }
+    };
+    let _heard = caller.identity().and_then(|identity| api.registry.heard.begins(identity, peer.address));
+    let limit = match caller {
+        Caller::Anonymous { .. } => Some(ANONYMOUS_TIMEOUT),
+        Caller::Certified { .. } | Caller::LocalAdmin => None,
+    };
+    let whose = caller.identity().map_or(stranger, |identity| Whose::User(identity.display_name()));
+    let served = http(api, Box::new(stream), caller, guest(whose));
+    match limit {
+        Some(limit) => {
+            let _ = tokio::time::timeout(limit, served).await;
+        }
+        None => served.await,
+    }
+}
+
+/// Serves the API on a connection. What is generated for it is large, so that streams of every kind come boxed.
+async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, guest: Option<Guest>) {
+    let limit = MESSAGE_BYTES;
+    let short = 64 * 1024;
+    let routes =
+        tonic::service::Routes::new(LoginServer::new(api.login.clone()).max_decoding_message_size(short))
+            .add_service(FleetServer::new(api.hosts.clone()).max_decoding_message_size(limit))
+            .add_service(ClusterServer::new(api.cluster.clone()).max_decoding_message_size(short))
+            .add_service(AdminServer::new(api.admin.clone()).max_decoding_message_size(limit))
+            .add_service(CertificatesServer::new(api.certificates.clone()).max_decoding_message_size(short))
+            .add_service(SessionsServer::new(api.sessions.clone()).max_decoding_message_size(short))
+            .add_service(DatabasesServer::new(api.databases.clone()).max_decoding_message_size(short))
+            .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
+            .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short));
+    let guest = guest.map(Arc::new);
+    let said = Arc::clone(&api.issuance);
+    let said = map_response(move |mut response: axum::response::Response| {
+        if let Ok(version) = said.authorities().trust().version().parse() {
+            response.headers_mut().insert(TRUST_HEADER, version);
+        }
+        std::future::ready(response)
+    });
+    let line = Line::default();
+    let Some(connection) = api.unread.connect(&caller) else {
+        return debug!(caller = caller.name(), "a connection beyond those that a caller may have is closed");
+    };
+    let answering = Arc::new(connection);
+    let router = for_strangers(routes.into_axum_router(), &api.gate, &caller);
+    let router = traced(router, &caller);
+    let router = if matches!(caller, Caller::LocalAdmin) { router.layer(from_fn(urgent)) } else { router };
+    // Each call is its caller's as the state has them now, which the connection may have outlived.
+    let identities = Arc::clone(&api.identities);
+    let answered = caller.clone();
+    let (asked_by, by_line) = (caller, line.clone());
+    let as_now = map_request(move |mut request: axum::extract::Request| {
+        request.extensions_mut().insert(identities.as_now(&asked_by));
+        request.extensions_mut().insert(by_line.clone());
+        std::future::ready(request)
+    });
+    let (bounding, on) = (Arc::clone(&api.gate), Arc::clone(&answering));
+    let bounded = from_fn(move |request: Request, next: Next| {
+        let (gate, caller, on) = (Arc::clone(&bounding), answered.clone(), Arc::clone(&on));
+        async move { within_bounds(&gate, &caller, &on, request, next).await }
+    });
+    let router = router.layer(as_now).layer(bounded).layer(said).layer(map_request(
+        move |request: axum::extract::Request| {
+            if let Some(guest) = &guest {
+                guest.asks(request.headers());
+            }
+            std::future::ready(request)
+        },
+    ));
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .max_frame_size(FRAME_BYTES)
+        .max_send_buf_size(SEND_BYTES)
+        .max_header_list_size(16 * 1024);
+    let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                debug!(%error, "a connection to the authority ended");
+            }
+        }
+        // A peer that does not take the reason for the end of what it may not have any more.
+        () = line.cut() => debug!("a connection is cut: its peer reads nothing"),
+        () = answering.stalled(api.config.answer_patience) => {
+            debug!("a connection is cut: its peer takes no answer");
+        }
+        () = api.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(Duration::from_secs(2), connection).await;
+        }
+    }
+}
+
+/// The operator's calls go ahead of the reads of others.
+async fn urgent(request: Request, next: Next) -> axum::response::Response {
+    sallyport_store::ahead(next.run(request)).await
+}
+
+/// What those without a certificate may call: logging in and joining. Everything else is refused before a byte of its message
+/// is read, whatever the method itself would say.
+const OPEN: &str = "/sallyport.v1.Login/";
+
+fn for_strangers(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router {
+    if !matches!(caller, Caller::Anonymous { .. }) {
+        return router;
+    }
+    let (gate, caller) = (Arc::clone(gate), caller.clone());
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let (gate, caller) = (Arc::clone(&gate), caller.clone());
+        async move {
+            if request.uri().path().starts_with(OPEN) {
+                return next.run(request).await;
+            }
+            let asked = method_of(request.uri().path());
+            drop(request);
+            gate.refuse(&caller, &asked, unauthenticated()).await.into_http()
+        }
+    }))
+}
+
+/// Each call as a part of a trace, where there are any. A caller without a certificate is no part of others' traces, and
+/// fails without being kept.
+fn traced(router: Router, caller: &Caller) -> Router {
+    if !sallyport_telemetry::is_on() {
+        return router;
+    }
+    let caller = caller.clone();
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let said = telemetry::parent(request.headers(), caller.identity());
+        let call = info_span!(
+            target: PHASE,
+            parent: None,
+            "authority.call",
+            traceparent = said.map(display),
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.method = request.uri().path(),
+            "error.type" = Empty
+        );
+        let known = !matches!(caller, Caller::Anonymous { .. });
+        async move {
+            let response = next.run(request).instrument(call.clone()).await;
+            let status = response.headers().get("grpc-status").and_then(|status| status.to_str().ok());
+            if let Some(status) = status.filter(|status| known && *status != "0") {
+                call.record("error.type", status);
+            }
+            response
+        }
+    }))
+}
+
+/// Serves the operator on a socket that no other user can open, until the authority stops.
+pub(crate) async fn admin_socket(api: &Arc<Api>, path: &Path) -> Result<(), ServerError> {
+    let failed = |action| move |source| ServerError::File { action, path: path.to_owned(), source };
+    // Left by a process that was killed: the state is locked against a second one that lives.
+    let kept = path.with_extension("kept");
+    for left in [path, &kept] {
+        match std::fs::remove_file(left) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(failed("remove")(source)),
+        }
+    }
+    // The directory is private, so that no other user connects between these two calls.
+    let listener =
+        UnixListener::bind(path).map_err(|source| files::no_file("make the socket", path, source))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed("make private"))?;
+    let own = rustix::process::geteuid().as_raw();
+    let places = Arc::new(tokio::sync::Semaphore::new(LOCAL_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = api.stop.cancelled() => {
+                // Its inode is for the next start's, which a disk without any would not have.
+                let _ = std::fs::rename(path, &kept);
+                return Ok(());
+            }
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let uid = stream.peer_cred().map(|peer| peer.uid());
+        if !matches!(uid, Ok(uid) if uid == own || uid == 0) {
+            warn!(?uid, "another user was turned away from the admin socket");
+            continue;
+        }
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let api = Arc::clone(api);
+        let tasks = api.tasks.clone();
+        tasks.spawn(async move {
+            http(&api, Box::new(stream), Caller::LocalAdmin, None).await;
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,35 @@
+//! What an authority is configured with.
+
+use std::path::PathBuf;
+
+use sallyport_access::ClusterName;
+use sallyport_ca::Lifetimes;
+use sallyport_sal::Suite;
+
+use crate::config::{AuditSection, CaKeysSection, SecondFactor};
+
+/// What an authority needs to know.
+#[derive(Debug, Clone)]
+pub struct AuthConfig {
+    /// Name of the installation.
+    pub cluster: ClusterName,
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// Whether every user must have a second factor.
+    pub second_factor: SecondFactor,
+    /// `host:port` for invite links; may be empty.
+    pub public_addr: String,
+    /// The suite that a new cluster is made with; unset: `balanced-v1`, `hsm-v1` where CA keys are made in a token,
+    /// `fips-v1` in FIPS mode. A cluster that is there keeps its own.
+    pub suite: Option<Suite>,
+    /// Where CA keys are made.
+    pub ca_keys: CaKeysSection,
+    /// How long what is issued may live.
+    pub lifetimes: Lifetimes,
+    /// Bounds of the audit log, and where its checkpoints go.
+    pub audit: AuditSection,
+    /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed.
+    pub answer_patience: std::time::Duration,
+    /// Only hosts and clients are taken that say that they take all cryptography from a FIPS module.
+    pub require_fips: bool,
+}

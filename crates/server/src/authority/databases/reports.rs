@@ -1,0 +1,303 @@
+//! What agents say of databases with their heartbeats.
+
+use std::collections::BTreeMap;
+
+use sallyport_access::{Bounds, Database, DatabaseName, HostId, Labels, NodeName};
+use sallyport_wire::v1;
+
+use crate::authority::caller::shown;
+use crate::authority::databases::table::KnownDatabase;
+use crate::authority::databases::table::MOST_DATABASES;
+use crate::authority::resources::documents::Text;
+
+/// Databases of one agent's configuration.
+const MOST_REPORTED: usize = 1000;
+
+/// One change of which databases there are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Put { database: Database, reporters: BTreeMap<HostId, NodeName>, new: bool },
+    Remove(DatabaseName),
+}
+
+/// One agent with what it reports.
+pub(crate) struct Report {
+    pub(crate) id: HostId,
+    name: NodeName,
+    bounds: Bounds,
+    /// Labels of its join token.
+    fixed: BTreeMap<String, String>,
+    wanted: BTreeMap<DatabaseName, Database>,
+    pub(crate) problems: Vec<String>,
+}
+
+impl Report {
+    /// `fixed` are the labels of the agent's join token: they win over what the agent says, as with nodes. `bounds` are what
+    /// that token lets it serve.
+    pub(crate) fn read(
+        id: HostId,
+        name: &NodeName,
+        reports: Vec<v1::DatabaseReport>,
+        fixed: &BTreeMap<String, String>,
+        bounds: Bounds,
+    ) -> Self {
+        let mut report = Self {
+            id,
+            name: name.clone(),
+            bounds,
+            fixed: fixed.clone(),
+            wanted: BTreeMap::new(),
+            problems: Vec::new(),
+        };
+        if reports.len() > MOST_REPORTED {
+            report.problems.push(format!(
+                "{} databases are reported, and only the first {MOST_REPORTED} are taken",
+                reports.len()
+            ));
+        }
+        for (index, one) in reports.into_iter().take(MOST_REPORTED).enumerate() {
+            let parsed = Text::new(one.yaml)
+                .map_err(|error| error.to_string())
+                .and_then(|text| Database::parse(text.as_str()).map_err(|errors| errors.to_string()));
+            match parsed {
+                Ok(mut database) => {
+                    database.agents.clear();
+                    let name = database.name.clone();
+                    for (key, value) in fixed {
+                        database.labels.insert(key.as_str(), value.as_str());
+                    }
+                    // With it an agent gets certificates for an account that makes users.
+                    if database.admin_user.take().is_some() {
+                        report.problems.push(format!(
+                            "the database {name}: admin_user is not an agent's to say; an administrator writes the \
+                             database down with it: sallyport admin create, with via: {}",
+                            report.name
+                        ));
+                    }
+                    if report.wanted.insert(name.clone(), database).is_some() {
+                        report.problems.push(format!("the database {name} is reported twice"));
+                    }
+                }
+                Err(errors) => {
+                    let first = errors.lines().next().unwrap_or_default();
+                    report.problems.push(format!("database {} of the report: {}", index + 1, shown(first)));
+                }
+            }
+        }
+        report
+    }
+
+    /// Leaves out what the agent's join token does not let it serve, and labels that it does not let it choose. What an
+    /// agent was serving already, it goes on serving as it is.
+    fn keep_within_bounds(&mut self, known: &BTreeMap<DatabaseName, KnownDatabase>) {
+        let Self { id, name: agent, bounds, fixed, wanted, problems } = self;
+        wanted.retain(|name, database| {
+            let before = known.get(name).filter(|there| there.reporters.contains_key(id));
+            if before.is_none() && !bounds.allow_database(name.as_str()) {
+                problems.push(format!(
+                    "the database {name}: the join token of {agent} does not let it serve this one; let an administrator \
+                     write it down: sallyport admin create, with via: {agent}, or join with a token for it: sallyport \
+                     admin tokens add --databases {name} --replace {agent}"
+                ));
+                return false;
+            }
+            let mut kept = Labels::default();
+            for (key, value) in database.labels.iter() {
+                let stays = before.is_some_and(|there| there.database.labels.value(key) == Some(value));
+                if stays || fixed.get(key).is_some_and(|fixed| fixed == value) || bounds.allow_database_label(key, value) {
+                    kept.insert(key, value);
+                } else {
+                    problems.push(format!(
+                        "the database {name}: the label {key}={value} is not one that the join token of {agent} lets it \
+                         set; an administrator can: sallyport admin tokens add --label {key}={value}"
+                    ));
+                }
+            }
+            database.labels = kept;
+            true
+        });
+    }
+
+    /// What is to change so that this agent serves what it reports, and nothing else of its configuration.
+    pub(crate) fn plan(&mut self, known: &BTreeMap<DatabaseName, KnownDatabase>) -> Vec<Step> {
+        self.keep_within_bounds(known);
+        let mut steps = Vec::new();
+        let mut count = known.len();
+        let own = || BTreeMap::from([(self.id, self.name.clone())]);
+        for (name, database) in &self.wanted {
+            let Some(there) = known.get(name) else {
+                if count >= MOST_DATABASES {
+                    self.problems
+                        .push(format!("the database {name}: a cluster has at most {MOST_DATABASES}"));
+                    continue;
+                }
+                count += 1;
+                steps.push(step(database, own(), true));
+                continue;
+            };
+            if !there.is_static() {
+                self.problems.push(format!(
+                    "the database {name}: an administrator has made one of this name; give this one another, or \
+                     remove that: sallyport admin rm db/{name}"
+                ));
+                continue;
+            }
+            let Some(called) = there.reporters.get(&self.id) else {
+                let others: Vec<&str> = there.reporters.values().map(NodeName::as_str).collect();
+                self.problems.push(format!(
+                    "the database {name}: {} has one of this name; give this one another name, or let an \
+                     administrator write down one that several agents serve: sallyport admin create, with via: [{}, \
+                     {}] (if that agent is gone for good: sallyport admin rm node/ID)",
+                    others.join(", "),
+                    others.join(", "),
+                    self.name
+                ));
+                continue;
+            };
+            // A host may have been given another name.
+            if *called != self.name || settings(&there.database) != *database {
+                steps.push(step(database, own(), false));
+            }
+        }
+        let gone = known.values().filter(|there| {
+            there.reporters.contains_key(&self.id) && !self.wanted.contains_key(&there.database.name)
+        });
+        steps.extend(gone.map(|there| without(there, self.id)));
+        steps
+    }
+}
+
+fn settings(database: &Database) -> Database {
+    Database { agents: Vec::new(), ..database.clone() }
+}
+
+fn step(database: &Database, reporters: BTreeMap<HostId, NodeName>, new: bool) -> Step {
+    let mut agents: Vec<NodeName> = reporters.values().cloned().collect();
+    agents.sort_unstable();
+    agents.dedup();
+    Step::Put { database: Database { agents, ..database.clone() }, reporters, new }
+}
+
+/// Without this agent; without any, it is gone.
+pub(crate) fn without(there: &KnownDatabase, id: HostId) -> Step {
+    let mut reporters = there.reporters.clone();
+    reporters.remove(&id);
+    match reporters.is_empty() {
+        true => Step::Remove(there.database.name.clone()),
+        false => step(&there.database, reporters, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn yaml(name: &str, address: &str, more: &str) -> v1::DatabaseReport {
+        let yaml = format!(
+            "kind: db\nversion: v1\nmetadata: {{name: {name}{more}}}\nspec: {{address: '{address}'}}\n"
+        );
+        v1::DatabaseReport { yaml }
+    }
+
+    struct World {
+        known: BTreeMap<DatabaseName, KnownDatabase>,
+    }
+
+    impl World {
+        fn report(&mut self, id: HostId, name: &str, reports: &[v1::DatabaseReport]) -> Vec<String> {
+            let mut report = Report::read(
+                id,
+                &NodeName::new(name).unwrap(),
+                reports.to_vec(),
+                &BTreeMap::new(),
+                Bounds::none(),
+            );
+            for step in report.plan(&self.known) {
+                match step {
+                    Step::Put { database, reporters, .. } => {
+                        let name = database.name.clone();
+                        let database = Arc::new(database);
+                        self.known
+                            .insert(name, KnownDatabase { database, reporters, health: BTreeMap::new() });
+                    }
+                    Step::Remove(name) => drop(self.known.remove(&name)),
+                }
+            }
+            assert_eq!(report.plan(&self.known), [], "a plan that was followed is done");
+            report.problems.dedup();
+            report.problems
+        }
+
+        fn agents(&self, name: &str) -> Vec<String> {
+            let known = self.known.get(&DatabaseName::new(name).unwrap());
+            known
+                .into_iter()
+                .flat_map(|known| known.database.agents.iter().map(ToString::to_string))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_database_is_its_agents_own() {
+        let mut world = World { known: BTreeMap::new() };
+        let (one, two) = (HostId::new(), HostId::new());
+        assert!(
+            world.report(one, "a", &[yaml("prod", "db:5432", ""), yaml("test", "t:5432", "")]).is_empty()
+        );
+        // Who repeats the settings of another would get that one's sessions.
+        for address in ["db:5432", "other:5432"] {
+            let told = world.report(two, "b", &[yaml("prod", address, "")]);
+            assert!(
+                told[0].contains("a has one of this name") && told[0].contains("via: [a, b]"),
+                "{told:?}"
+            );
+            assert_eq!(world.agents("prod"), ["a"]);
+        }
+        assert!(world.report(one, "a", &[yaml("prod", "moved:5432", "")]).is_empty(), "it may change it");
+        assert_eq!(world.agents("test"), Vec::<String>::new());
+        assert!(world.report(one, "renamed", &[yaml("prod", "moved:5432", "")]).is_empty());
+        assert_eq!(world.agents("prod"), ["renamed"]);
+        assert!(world.report(one, "renamed", &[]).is_empty());
+        assert!(world.known.is_empty());
+    }
+
+    #[test]
+    fn labels_of_the_token_win_and_no_agent_names_an_account_that_makes_users() {
+        let more = ", labels: {env: prod, team: db}";
+        let mut said = yaml("prod", "db:5432", more);
+        said.yaml = said.yaml.replace("spec: {", "spec: {admin_user: postgres, ");
+        let fixed = BTreeMap::from([("env".to_owned(), "dev".to_owned())]);
+        let report =
+            Report::read(HostId::new(), &NodeName::new("a").unwrap(), vec![said], &fixed, Bounds::none());
+        let database = report.wanted.values().next().unwrap();
+        assert_eq!((database.labels.value("env"), database.labels.value("team")), (Some("dev"), Some("db")));
+        assert_eq!(database.admin_user, None);
+        assert!(report.problems[0].contains("admin_user is not an agent's to say"), "{:?}", report.problems);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_told_and_the_rest_is_taken() {
+        let mut world = World { known: BTreeMap::new() };
+        let database = Database::parse(&yaml("mine", "db:5432", "").yaml).unwrap();
+        let known = KnownDatabase {
+            database: Arc::new(database),
+            reporters: BTreeMap::new(),
+            health: BTreeMap::new(),
+        };
+        world.known.insert(DatabaseName::new("mine").unwrap(), known);
+        let reports = [
+            yaml("mine", "db:5432", ""),
+            v1::DatabaseReport { yaml: "kind: db\n".to_owned() },
+            yaml("ok", "db:1", ""),
+            yaml("ok", "db:1", ""),
+        ];
+        let told = world.report(HostId::new(), "a", &reports).join("\n");
+        for part in ["an administrator has made one", "database 2 of the report", "ok is reported twice"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert_eq!(world.agents("ok"), ["a"]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Whether a caller may: its certificate, the locks, its roles and its bounds, asked anew for every call.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use sallyport_access::{ApiPermit, HostRole, Identity, Principal, Verb};
+use sallyport_audit::Code;
+use sallyport_wire::fips;
+use time::OffsetDateTime;
+use tonic::{Request, Status};
+use tracing::debug;
+
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::{Caller, unauthenticated};
+use crate::authority::config::AuthConfig;
+use crate::authority::gate::guesses::Guesses;
+use crate::authority::identities::known::Identities;
+use crate::authority::policy::Policy;
+
+/// Decides who may call what. It asks memory only, but to put a refusal on record.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    config: Arc<AuthConfig>,
+    journal: Arc<Journal>,
+    policy: Arc<Policy>,
+    identities: Arc<Identities>,
+    guesses: Arc<Guesses>,
+}
+
+impl Gate {
+    pub(crate) fn new(
+        config: &Arc<AuthConfig>,
+        journal: &Arc<Journal>,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        guesses: &Arc<Guesses>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config: Arc::clone(config),
+            journal: Arc::clone(journal),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            guesses: Arc::clone(guesses),
+        })
+    }
+
+    /// Whether a caller is within the bounds of its address and its login. Every caller has them but the local administrator. Many
+    /// hosts may share an address, so that of them each has its own alone.
+    pub(crate) fn within_bounds(&self, caller: &Caller) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        let admitted = match caller {
+            Caller::LocalAdmin => true,
+            Caller::Anonymous { address } => self.guesses.admits_call(address.ip(), None, now),
+            Caller::Certified { identity, address } => match identity.principal {
+                Principal::User { .. } => {
+                    self.guesses.admits_call(address.ip(), Some(identity.login_id), now)
+                }
+                Principal::Host { .. } => self.guesses.admits_login(identity.login_id, now),
+            },
+        };
+        if admitted {
+            return Ok(());
+        }
+        metrics::counter!("sallyport_auth_calls_over_bounds_total").increment(1);
+        Err(Status::resource_exhausted("too many calls from this address or login; try again in a minute"))
+    }
+
+    /// Notes a refused call and gives the answer for it.
+    pub(crate) async fn refuse(&self, caller: &Caller, method: &str, status: Status) -> Status {
+        debug!(method, caller = caller.name(), message = status.message(), "refused");
+        let event = caller.event(Code::ApiRefused).field("method", method).message(status.message());
+        if let Err(unwritten) = self.journal.note_caused(caller, event, method).await {
+            return unwritten;
+        }
+        match self.within_bounds(caller) {
+            Ok(()) => status,
+            Err(too_many) => too_many,
+        }
+    }
+
+    /// The caller's right to do something with a kind of resource, checked anew for every call: since the connection was
+    /// made, a certificate may have expired, a lock may have come, and a role may have been taken away.
+    pub(crate) async fn allow(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        resource: &str,
+        verb: Verb,
+    ) -> Result<ApiPermit, Status> {
+        match self.check(caller, resource, verb) {
+            Ok(permit) => Ok(permit),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
+    pub(crate) fn check(&self, caller: &Caller, resource: &str, verb: Verb) -> Result<ApiPermit, Status> {
+        let identity = match caller {
+            Caller::LocalAdmin => return Ok(ApiPermit::local_admin()),
+            Caller::Anonymous { .. } => return Err(unauthenticated()),
+            Caller::Certified { identity, .. } => identity,
+        };
+        let identity = self.valid(identity)?;
+        let cache = self.policy.cache();
+        cache
+            .policies
+            .may(&identity, resource, verb)
+            .map_err(|refusal| Status::permission_denied(refusal.public_message()))
+    }
+
+    /// A certified caller whose certificate is still good.
+    pub(crate) async fn certified<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+    ) -> Result<&'c Identity, Status> {
+        match self.check_certified(caller) {
+            Ok(identity) => Ok(identity),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
+    pub(crate) fn check_certified<'c>(&self, caller: &'c Caller) -> Result<&'c Identity, Status> {
+        match caller {
+            Caller::Certified { identity, .. } => self.check_valid(identity).map(|()| identity.as_ref()),
+            Caller::Anonymous { .. } => Err(unauthenticated()),
+            Caller::LocalAdmin => {
+                Err(Status::permission_denied("this is for hosts and users with a certificate"))
+            }
+        }
+    }
+
+    /// A host of one of these roles.
+    pub(crate) async fn host<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+        roles: &[HostRole],
+    ) -> Result<&'c Identity, Status> {
+        let identity = self.certified(caller, method).await?;
+        let is_host = matches!(&identity.principal, Principal::Host { role, .. } if roles.contains(role));
+        if is_host {
+            return Ok(identity);
+        }
+        let status =
+            Status::permission_denied(format!("{} may not: this is for hosts", identity.display_name()));
+        Err(self.refuse(caller, method, status).await)
+    }
+
+    /// Whether a certificate is still good, and its holder still there.
+    pub(crate) fn check_valid(&self, identity: &Identity) -> Result<(), Status> {
+        self.valid(identity).map(drop)
+    }
+
+    /// An identity as it is now, where its certificate is still good. It asks memory only, and may be asked often.
+    pub(crate) fn valid<'i>(&self, identity: &'i Identity) -> Result<Cow<'i, Identity>, Status> {
+        let now = OffsetDateTime::now_utc();
+        if identity.valid_before + sallyport_ca::SKEW_ALLOWANCE <= now {
+            return Err(Status::unauthenticated(
+                "your certificate has expired; log in again: sallyport login",
+            ));
+        }
+        let current = self.identities.current(identity)?;
+        let cache = self.policy.cache();
+        // A lock covers what the certificate says: a role that was taken away since counts as well.
+        match cache.policies.locked_out(identity, &cache.locks, now) {
+            Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
+            None => Ok(current),
+        }
+    }
+
+    /// Whether a call comes from where a cluster that requires FIPS takes it from. It is the program's own word: this keeps out
+    /// programs that are set up otherwise, and none that lies.
+    ///
+    /// # Errors
+    /// The refusal, which says what to do.
+    pub(crate) fn demands_fips<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        if !self.config.require_fips || fips::says(request) {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(
+            "this cluster requires FIPS mode (crypto.require_fips), and this program has not said that it runs in it: use a build \
+             with the FIPS module, with crypto.selection: fips for a service and SALLYPORT_CRYPTO=fips for a command",
+        ))
+    }
+
+    /// [`Self::demands_fips`], with the refusal on record.
+    pub(crate) async fn demand_fips<T>(
+        &self,
+        caller: &Caller,
+        method: &str,
+        request: &Request<T>,
+    ) -> Result<(), Status> {
+        match self.demands_fips(request) {
+            Ok(()) => Ok(()),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+}

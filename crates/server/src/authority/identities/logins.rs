@@ -1,0 +1,133 @@
+//! The logins that are open, and how they end: by locks of which proxies and nodes hear.
+
+use std::sync::Arc;
+
+use sallyport_access::{HostId, Lock, LockTarget, UserName};
+use sallyport_audit::{Code, Event};
+use sallyport_ca::{CertificateKind, SKEW_ALLOWANCE};
+use sallyport_store::{Kind, Op, Store, StoreError, typed};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tonic::Status;
+use uuid::Uuid;
+
+use crate::authority::caller::Caller;
+use crate::authority::policy::Policy;
+use crate::authority::records::LockRecord;
+use crate::authority::storage::{PAGE, removed, storage};
+
+/// A login whose certificates are valid, under the user's name and its own id. It is written before they are given out,
+/// and ceases to exist with them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct LoginRecord {
+    pub(crate) login_id: Uuid,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) valid_until: OffsetDateTime,
+}
+
+impl Kind for LoginRecord {
+    const KIND: &'static str = "login";
+}
+
+/// The step that opens a login.
+pub(crate) fn open_login(
+    user: &UserName,
+    login_id: Uuid,
+    valid_before: OffsetDateTime,
+) -> Result<Op, StoreError> {
+    let valid_until = valid_before + SKEW_ALLOWANCE;
+    let record = LoginRecord { login_id, valid_until };
+    typed::create(&format!("{user}/{login_id}"), &record, Some(valid_until))
+}
+
+/// What the end of a user's logins takes: steps for the transaction that makes it necessary, and what is on record of it.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub(crate) steps: Vec<Op>,
+    pub(crate) events: Vec<Event>,
+}
+
+/// The open logins of users, and the locks that end them.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    store: Store,
+    policy: Arc<Policy>,
+}
+
+impl Logins {
+    pub(crate) fn new(store: &Store, policy: &Arc<Policy>) -> Arc<Self> {
+        Arc::new(Self { store: store.clone(), policy: Arc::clone(policy) })
+    }
+
+    /// Ends every login of a user that is open. The caller holds `Identities::changing` to write, so that none is opened
+    /// meanwhile.
+    pub(crate) async fn end_logins(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<Ended, Status> {
+        let prefix = format!("{}/{user}/", LoginRecord::KIND);
+        let mut ended = Ended::default();
+        let mut after = None::<String>;
+        loop {
+            let listed = self.store.backend().list(&prefix, after.as_deref(), PAGE, now).await;
+            let page = listed.map_err(|error| storage(&error))?;
+            let Some(last) = page.last() else { return Ok(ended) };
+            after = Some(last.key.clone());
+            for item in page {
+                let login = typed::decode::<LoginRecord>(item).map_err(|error| storage(&error))?;
+                ended.steps.extend(removed(&login.name, &login.value).map_err(|error| storage(&error))?);
+                self.end_login(caller, &login.value, message, &mut ended)?;
+            }
+        }
+    }
+
+    pub(crate) fn end_login(
+        &self,
+        caller: &Caller,
+        login: &LoginRecord,
+        message: &str,
+        ended: &mut Ended,
+    ) -> Result<(), Status> {
+        let target = LockTarget::LoginId(login.login_id);
+        let until = login.valid_until + SKEW_ALLOWANCE;
+        let lasts = |lock: &Lock| lock.target == target && lock.expires.is_none_or(|end| end >= until);
+        if self.policy.cache().locks.iter().any(lasts) {
+            return Ok(());
+        }
+        let name = format!("login-{}", login.login_id);
+        let lock = Lock { name, target, message: message.to_owned(), expires: Some(until) };
+        self.put_lock(caller, &lock, ended)
+    }
+
+    /// A lock that comes with another change.
+    fn put_lock(&self, caller: &Caller, lock: &Lock, ended: &mut Ended) -> Result<(), Status> {
+        let yaml = lock.to_yaml();
+        let step = typed::put(&lock.name, &LockRecord { yaml: yaml.clone() }, lock.expires);
+        ended.steps.push(step.map_err(|error| storage(&error))?);
+        ended.events.push(
+            caller
+                .event(Code::LockCreated)
+                .message(format!("lock/{}", lock.name))
+                .field("name", lock.name.clone())
+                .field("yaml", yaml),
+        );
+        Ok(())
+    }
+
+    /// Keeps a host out that is removed, until the last certificate that it may have is over. One that is made at this
+    /// moment ends before, too.
+    pub(crate) fn end_host(&self, caller: &Caller, id: HostId, now: OffsetDateTime) -> Result<Ended, Status> {
+        let mut ended = Ended::default();
+        let lock = Lock {
+            name: format!("removed-{id}"),
+            target: LockTarget::Node(id.to_string()),
+            message: "it was removed from the cluster".to_owned(),
+            expires: Some(now + CertificateKind::Host.row().limit + 2 * SKEW_ALLOWANCE),
+        };
+        self.put_lock(caller, &lock, &mut ended)?;
+        Ok(ended)
+    }
+}

@@ -1,0 +1,4 @@
+//! Who there is: users, hosts, and the logins that are open.
+
+pub(crate) mod known;
+pub(crate) mod logins;

@@ -1,0 +1,4 @@
+//! The client inventory.
+
+pub(crate) mod clients;
+pub(crate) mod reports;

@@ -1,0 +1,10 @@
+//! The certificate authorities, what they present and sign, and the list of what they have issued.
+
+pub(crate) mod authorities;
+pub(crate) mod custodies;
+pub(crate) mod in_force;
+pub(crate) mod index;
+pub(crate) mod issued;
+pub(crate) mod list;
+pub(crate) mod presented;
+pub(crate) mod words;

@@ -1,0 +1,194 @@
+//! The policy in memory, so that no call has to ask the database for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use sallyport_access::{Identity, Lock, Policies, Principal, Role, SESSION_POLICY_NAME, SessionPolicy};
+use sallyport_ca::SshOptions;
+use sallyport_store::{Store, StoreError};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tracing::error;
+
+use crate::ServerError;
+use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
+use crate::authority::storage::every;
+
+/// Roles, locks and nodes as they are now. Replaced as a whole with every change.
+#[derive(Debug)]
+pub(crate) struct ClusterCache {
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) roles: BTreeMap<String, Role>,
+    pub(crate) locks: Arc<[Lock]>,
+}
+
+/// Reads and compiles what there is.
+async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
+    let now = OffsetDateTime::now_utc();
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| ServerError::Authority {
+        action: "read its policy".to_owned(),
+        source,
+    };
+    let mut parsed = BTreeMap::new();
+    for stored in every::<RoleRecord>(store, now).await.map_err(|error| failed(error.into()))? {
+        let role = Role::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?;
+        parsed.insert(stored.name, role);
+    }
+    let roles: Vec<Role> = parsed.values().cloned().collect();
+    let sessions = store
+        .get::<SessionPolicyRecord>(SESSION_POLICY_NAME, now)
+        .await
+        .map_err(|error| failed(error.into()))?
+        .map(|stored| SessionPolicy::parse(&stored.value.yaml))
+        .transpose()
+        .map_err(|error| failed(error.into()))?;
+    let policies =
+        Policies::compile_with(&roles, sessions.unwrap_or_default()).map_err(|error| failed(error.into()))?;
+    let mut locks = Vec::new();
+    for stored in every::<LockRecord>(store, now).await.map_err(|error| failed(error.into()))? {
+        locks.push(Lock::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
+    }
+    Ok(ClusterCache { policies: Arc::new(policies), roles: parsed, locks: locks.into() })
+}
+
+/// Roles, locks and the session policy as they are now.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    store: Store,
+    cache: RwLock<Arc<ClusterCache>>,
+    /// Held while the cache is read anew.
+    refreshing: tokio::sync::Mutex<()>,
+    /// Counts changes of what callers may do.
+    changes: watch::Sender<u64>,
+    stop: CancellationToken,
+}
+
+impl Policy {
+    /// Reads the policy.
+    ///
+    /// # Errors
+    /// [`ServerError`] when it cannot be read.
+    pub(crate) async fn load(store: &Store, stop: &CancellationToken) -> Result<Arc<Self>, ServerError> {
+        let cache = load(store).await?;
+        Ok(Arc::new(Self {
+            store: store.clone(),
+            cache: RwLock::new(Arc::new(cache)),
+            refreshing: tokio::sync::Mutex::new(()),
+            changes: watch::Sender::new(0),
+            stop: stop.clone(),
+        }))
+    }
+
+    /// The policy now.
+    pub(crate) fn cache(&self) -> Arc<ClusterCache> {
+        Arc::clone(&self.cache.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Wakes when callers may do something else than before.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Has streams and hosts of this process ask again what they may.
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    pub(crate) async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
+        if matches!(kind, "role" | "lock" | "session_policy") {
+            self.refresh().await.map_err(|problem| {
+                tracing::error!(
+                    problem = crate::ServerError::chain(&problem),
+                    "the policy could not be read"
+                );
+                Status::internal(
+                    "written, but the policy could not be read again; the authority's log says why",
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What the certificate of a user permits: all that one of the roles allows somewhere. What the others forbid is
+    /// decided at each session; a certificate that lacks the permission would take it from sessions where a role grants
+    /// it.
+    pub(crate) fn ssh_options(&self, identity: &Identity) -> SshOptions {
+        let Principal::User { roles, .. } = &identity.principal else { return SshOptions::default() };
+        let allowed = self.cache().policies.forwarding_for(roles);
+        SshOptions {
+            permit_pty: true,
+            port_forwarding: allowed.ports,
+            agent_forwarding: allowed.agent,
+            x11_forwarding: allowed.x11,
+        }
+    }
+
+    /// Reads roles and locks anew; called after every change to them.
+    pub(crate) async fn refresh(&self) -> Result<(), ServerError> {
+        // One after another: what was read before a lock came must not take the place of what was read after.
+        let _alone = self.refreshing.lock().await;
+        let cache = load(&self.store).await?;
+        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(cache);
+        self.changed();
+        Ok(())
+    }
+
+    /// Keeps the cache true when resources expire or another authority changes them.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        loop {
+            let now = OffsetDateTime::now_utc();
+            let prefixes = ["role/", "lock/", "session_policy/"].map(str::to_owned).to_vec();
+            let mut watch = match self.store.backend().watch(prefixes, now).await {
+                Ok(watch) => watch,
+                Err(StoreError::Closed) => return,
+                Err(problem) => {
+                    error!(%problem, "the policy cannot be followed; trying again");
+                    tokio::select! {
+                        () = tokio::time::sleep(std::time::Duration::from_secs(5)) => continue,
+                        () = self.stop.cancelled() => return,
+                    }
+                }
+            };
+            if let Err(problem) = self.refresh().await {
+                error!(
+                    problem = ServerError::chain(&problem),
+                    "the policy could not be read; the earlier one stays"
+                );
+            }
+            loop {
+                let change = tokio::select! {
+                    change = watch.changes.next() => change,
+                    () = self.stop.cancelled() => return,
+                };
+                match change {
+                    Ok(_) => {
+                        if let Err(problem) = self.refresh().await {
+                            error!(
+                                problem = ServerError::chain(&problem),
+                                "the policy could not be read; the earlier one stays"
+                            );
+                        }
+                    }
+                    Err(StoreError::Lagged { .. }) => break,
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Removes what has expired, so that watchers hear of it.
+    pub(crate) async fn sweep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_secs(2));
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            if let Err(problem) = self.store.backend().sweep(OffsetDateTime::now_utc()).await {
+                error!(%problem, "expired state could not be removed");
+            }
+        }
+    }
+}

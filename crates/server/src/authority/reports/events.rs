@@ -1,0 +1,254 @@
+//! What hosts say has happened, within what the authority knows of them: a host speaks of its own sessions, of its own
+//! node or database, and of now.
+
+use std::sync::Arc;
+
+use sallyport_access::{DatabaseName, HostId, HostRole, Identity, NodeName, Principal, SessionId};
+use sallyport_audit::{Code, Event};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::audit::journal::Journal;
+use crate::authority::audit::refusals::Who;
+use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::hosts::registry::HostRegistry;
+use crate::authority::reports::budgets::Budgets;
+use crate::authority::sessions::running::LiveSessions;
+
+/// Events in one call.
+const MOST_EVENTS: usize = 10_000;
+/// A host's clock may be ahead by this.
+const FUTURE: time::Duration = time::Duration::minutes(5);
+/// Events may have waited on a host's disk for so long.
+const PAST: time::Duration = time::Duration::days(7);
+
+/// Codes that hosts of this role see happen. Everything else is the authority's own to say.
+fn reported_by(role: HostRole, code: &Code) -> bool {
+    // Proxies alone open streams: a node that says so vouches for a session that no proxy has seen.
+    if *code == Code::StreamOpened {
+        return role == HostRole::Proxy;
+    }
+    seen_in_passing(code)
+        || about_databases(code)
+        || matches!(
+            code,
+            Code::SessionStart
+                | Code::SessionEnd
+                | Code::SessionExec
+                | Code::SessionSftp
+                | Code::SessionPortForward
+                | Code::SessionPortForwardEnd
+                | Code::SessionListen
+                | Code::SessionListenEnd
+                | Code::SessionX11Forward
+                | Code::SessionAgentForward
+                | Code::SessionAgentSigned
+                | Code::RecordingFailed
+                | Code::RecordingResumed
+                | Code::SessionJoined
+                | Code::SessionLeft
+                | Code::SessionOutlived
+                | Code::SessionTerminated
+                | Code::CryptoQuarantined
+                | Code::CryptoProfileStale
+                | Code::CryptoModule
+                | Code::AuditLost
+                | Code::AuditUnclosed
+        )
+}
+
+/// What a proxy sees of the nodes that it connects people to.
+fn seen_in_passing(code: &Code) -> bool {
+    matches!(
+        code,
+        Code::NodeConnected
+            | Code::NodeDisconnected
+            | Code::StreamOpened
+            | Code::TunnelRefused
+            | Code::SessionRefused
+            | Code::SessionLost
+            | Code::SessionCut
+            | Code::DatabaseSessionRefused
+            | Code::DatabaseSessionCut
+            | Code::DatabaseSessionLost
+            | Code::DatabaseCancel
+    )
+}
+
+/// Codes of sessions with databases, which agents see and proxies refuse.
+fn about_databases(code: &Code) -> bool {
+    matches!(
+        code,
+        Code::DatabaseSessionStart
+            | Code::DatabaseSessionEnd
+            | Code::DatabaseSessionRefused
+            | Code::DatabaseSessionCut
+            | Code::DatabaseSessionLost
+            | Code::DatabaseBackendLeft
+            | Code::DatabaseQuery
+            | Code::DatabaseCopy
+            | Code::DatabaseFunctionCall
+            | Code::DatabaseMalformed
+            | Code::DatabaseCancel
+            | Code::DatabaseUserProvisioned
+            | Code::DatabaseUserDropped
+            | Code::DatabaseUserDeactivated
+            | Code::DatabaseUserLeft
+    )
+}
+
+/// Keeps what a host claimed beside what the authority says.
+fn claimed(event: &mut Event, key: &str, claim: String) {
+    if !claim.is_empty() {
+        event.fields.insert(format!("claimed_{key}"), claim.into());
+    }
+}
+
+/// Takes what hosts say.
+#[derive(Debug)]
+pub(crate) struct HostReports {
+    journal: Arc<Journal>,
+    registry: Arc<HostRegistry>,
+    databases: Arc<DatabaseRegister>,
+    sessions: Arc<LiveSessions>,
+    budgets: Budgets,
+}
+
+impl HostReports {
+    pub(crate) fn new(
+        journal: &Arc<Journal>,
+        registry: &Arc<HostRegistry>,
+        databases: &Arc<DatabaseRegister>,
+        sessions: &Arc<LiveSessions>,
+        budgets: Budgets,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            journal: Arc::clone(journal),
+            registry: Arc::clone(registry),
+            databases: Arc::clone(databases),
+            sessions: Arc::clone(sessions),
+            budgets,
+        })
+    }
+
+    /// Whether a host may report these events now. What it may not is counted, in one event a minute; a host of ours keeps it and sends
+    /// it again.
+    pub(crate) async fn within_budget(&self, identity: &Identity, texts: &[String]) -> Result<(), Status> {
+        let Principal::Host { id, .. } = &identity.principal else { return Ok(()) };
+        let now = OffsetDateTime::now_utc();
+        if self.budgets.admits(*id, texts, now) {
+            return Ok(());
+        }
+        let name = identity.display_name();
+        let event = Event::new(Code::AuditOverBudget, now)
+            .user(name.clone())
+            .origin("auth")
+            .field("host_id", id.to_string())
+            .message(format!("{name} reports more events than a host may"));
+        self.journal
+            .note_caused_times(event, Who::Login(identity.login_id), "", 0, texts.len() as u64)
+            .await?;
+        Err(Status::resource_exhausted("too many events from this host; they are taken again in a minute"))
+    }
+
+    /// Events of a host, stamped with who reported them and when that was heard.
+    pub(crate) fn take_events(&self, identity: &Identity, texts: Vec<String>) -> Result<Vec<Event>, Status> {
+        if texts.len() > MOST_EVENTS {
+            return Err(Status::invalid_argument(format!(
+                "{} events in one call, at most {MOST_EVENTS} are allowed",
+                texts.len()
+            )));
+        }
+        let Principal::Host { id, role, .. } = &identity.principal else {
+            return Err(Status::permission_denied("only hosts report events"));
+        };
+        let now = OffsetDateTime::now_utc();
+        let mut events = Vec::with_capacity(texts.len());
+        for text in texts {
+            let mut event = Event::from_json(&text)
+                .map_err(|error| Status::invalid_argument(format!("this is not an event: {error}")))?;
+            if !reported_by(*role, &event.code) {
+                return Err(Status::permission_denied(format!(
+                    "{} may not report {}",
+                    identity.display_name(),
+                    event.code
+                )));
+            }
+            event.kind = event.code.kind().to_owned();
+            event.origin = identity.display_name();
+            event.received = Some(now);
+            if event.time > now + FUTURE || event.time < now - PAST {
+                event.fields.insert("reported_time".to_owned(), event.time.to_string().into());
+                event.time = now;
+            }
+            self.bind_session(*id, &mut event);
+            self.bind_node(identity, &mut event);
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// Takes another host's session out of an event, and with it who was in it.
+    fn bind_session(&self, host: HostId, event: &mut Event) {
+        if event.session_id.is_empty() {
+            return;
+        }
+        let session = event.session_id.parse::<SessionId>();
+        if session.is_ok_and(|session| self.sessions.is_session_of(host, session)) {
+            return;
+        }
+        for (key, claim) in [
+            ("session", std::mem::take(&mut event.session_id)),
+            ("user", std::mem::replace(&mut event.user, event.origin.clone())),
+            ("login", std::mem::take(&mut event.login)),
+            ("source", std::mem::take(&mut event.source)),
+        ] {
+            claimed(event, key, claim);
+        }
+    }
+
+    /// A node speaks for itself and for the databases that it serves; a proxy for the servers whose sessions it records,
+    /// and of others it says what it sees in passing.
+    fn bind_node(&self, identity: &Identity, event: &mut Event) {
+        let Principal::Host { name, role, .. } = &identity.principal else { return };
+        let about_database = about_databases(&event.code);
+        let allowed = match role {
+            HostRole::Node => about_database && self.databases.serves_database(identity, &event.node),
+            _ => {
+                event.node.is_empty()
+                    || event.node == name.as_str()
+                    || (seen_in_passing(&event.code) && is_a_name(&event.node))
+                    || (!about_database && self.registry.is_server(&event.node))
+            }
+        };
+        if allowed {
+            return;
+        }
+        let claim = std::mem::replace(&mut event.node, name.to_string());
+        match role {
+            HostRole::Node if about_database && !claim.is_empty() => {
+                event.fields.insert("database".to_owned(), claim.into());
+            }
+            _ if claim != event.node => claimed(event, "node", claim),
+            _ => {}
+        }
+    }
+
+    /// The same of a recording, whose host has written who was where.
+    pub(crate) fn bind_recorded(&self, identity: &Identity, kind: &str, event: &mut Event) {
+        let Principal::Host { name, role, .. } = &identity.principal else { return };
+        let own = event.node == name.as_str();
+        let allowed = match role {
+            HostRole::Node => own || (kind == "db" && self.databases.serves_database(identity, &event.node)),
+            _ => own || self.registry.is_server(&event.node),
+        };
+        if !allowed {
+            let claim = std::mem::replace(&mut event.node, name.to_string());
+            claimed(event, "node", claim);
+        }
+    }
+}
+
+fn is_a_name(text: &str) -> bool {
+    NodeName::new(text).is_ok() || DatabaseName::new(text).is_ok()
+}

@@ -1,0 +1,4 @@
+//! What hosts report.
+
+pub(crate) mod budgets;
+pub(crate) mod events;

@@ -1,0 +1,214 @@
+//! Resources as they are written.
+
+use std::sync::Arc;
+
+use sallyport_access::{Role, Verb};
+use sallyport_audit::Code;
+use sallyport_store::{Store, StoreError};
+use sallyport_wire::v1;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::accounts::login::Accounts;
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::{Caller, shown};
+use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::gate::calls::Gate;
+use crate::authority::gate::delegation::Delegation;
+use crate::authority::hosts::membership::Membership;
+use crate::authority::hosts::registry::HostRegistry;
+use crate::authority::hosts::servers::Servers;
+use crate::authority::identities::known::Identities;
+use crate::authority::policy::Policy;
+use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
+use crate::authority::resources::documents::{Document, KINDS, Text, claimed_kind, kind_of, read, resource};
+use crate::authority::resources::entered::check_document;
+use crate::authority::storage::{Write, op, storage};
+use crate::workers::Workers;
+
+/// The resources of the API: read, written and removed.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    pub(super) store: Store,
+    pub(super) journal: Arc<Journal>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) delegation: Arc<Delegation>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) registry: Arc<HostRegistry>,
+    pub(super) databases: Arc<DatabaseRegister>,
+    pub(super) servers: Arc<Servers>,
+    pub(super) membership: Arc<Membership>,
+    pub(super) accounts: Arc<Accounts>,
+    pub(super) reading: Arc<Workers>,
+}
+
+impl Resources {
+    #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
+    pub(crate) fn new(
+        store: &Store,
+        journal: &Arc<Journal>,
+        gate: &Arc<Gate>,
+        delegation: &Arc<Delegation>,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        registry: &Arc<HostRegistry>,
+        databases: &Arc<DatabaseRegister>,
+        servers: &Arc<Servers>,
+        membership: &Arc<Membership>,
+        accounts: &Arc<Accounts>,
+        reading: &Arc<Workers>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store: store.clone(),
+            journal: Arc::clone(journal),
+            gate: Arc::clone(gate),
+            delegation: Arc::clone(delegation),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            registry: Arc::clone(registry),
+            databases: Arc::clone(databases),
+            servers: Arc::clone(servers),
+            membership: Arc::clone(membership),
+            accounts: Arc::clone(accounts),
+            reading: Arc::clone(reading),
+        })
+    }
+
+    /// The kind, when the API has it. Only a caller with a certificate learns which there are.
+    pub(crate) async fn known_kind(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        kind: &str,
+    ) -> Result<&'static str, Status> {
+        if !matches!(caller, Caller::LocalAdmin) {
+            self.gate.certified(caller, method).await?;
+        }
+        KINDS.into_iter().find(|known| *known == kind).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "there is no kind {:?}; kinds are {}",
+                shown(kind),
+                KINDS.join(", ")
+            ))
+        })
+    }
+
+    /// Reads a document for a caller who may do all of this with its kind. No other is taken apart.
+    pub(crate) async fn document(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        verbs: &[Verb],
+        text: String,
+    ) -> Result<Document, Status> {
+        let claimed = claimed_kind(&text);
+        // Without a kind that can be told at a glance, it is for those alone who may write any.
+        let kinds = claimed.as_ref().map_or(KINDS.as_slice(), std::slice::from_ref);
+        for kind in kinds {
+            for verb in verbs {
+                self.gate.allow(caller, method, kind, *verb).await?;
+            }
+        }
+        let text = Text::new(text).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let read = self.reading.run(move || read(&kind_of(text.as_str())?, &text)).await;
+        let document = read.map_err(|_| Status::internal("the document could not be read"))??;
+        if claimed.is_none_or(|claimed| claimed == document.kind()) {
+            return Ok(document);
+        }
+        let status = Status::invalid_argument(
+            "the document is of another kind than its line \"kind:\" says; write that line once, at the beginning",
+        );
+        Err(self.gate.refuse(caller, method, status).await)
+    }
+
+    pub(crate) async fn write(
+        &self,
+        caller: &Caller,
+        document: Document,
+        write: Write,
+    ) -> Result<v1::Resource, Status> {
+        check_document(&document)?;
+        let document = match document {
+            Document::Node(node) => return self.servers.write_node(caller, *node, write).await,
+            Document::Database(database) => {
+                return self.databases.write_database(caller, *database, write).await;
+            }
+            Document::User(user) => return self.accounts.write_user(caller, user, write).await,
+            other => other,
+        };
+        // Who has a role does not change while it is decided whether it may be written.
+        let _changing = match &document {
+            Document::Role(role) => {
+                let changing = self.identities.changing.write().await;
+                self.delegation.must_hold_role(caller, write.method(), &role.name, Some(role)).await?;
+                Some(changing)
+            }
+            _ => None,
+        };
+        let now = OffsetDateTime::now_utc();
+        let (kind, name) = (document.kind(), document.name());
+        let exists = self.exists(kind, &name, now).await?;
+        let code = match (kind, exists) {
+            ("role", false) => Code::RoleCreated,
+            ("role", true) => Code::RoleUpdated,
+            ("lock", false) => Code::LockCreated,
+            ("lock", true) => Code::LockUpdated,
+            _ => Code::SessionPolicySet,
+        };
+        let failed = |error: StoreError| storage(&error);
+        let (op, yaml) = match &document {
+            Document::Role(role) => {
+                let record = RoleRecord { yaml: role.to_yaml() };
+                (op(&name, &record, role.expires, write).map_err(failed)?, record.yaml)
+            }
+            Document::Lock(lock) => {
+                if !matches!(write, Write::Replace) {
+                    self.check_target(&lock.target, now).await?;
+                }
+                let record = LockRecord { yaml: lock.to_yaml() };
+                (op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
+            }
+            Document::SessionPolicy(policy) => {
+                let record = SessionPolicyRecord { yaml: policy.to_yaml() };
+                (op(&name, &record, None, write).map_err(failed)?, record.yaml)
+            }
+            Document::Node(_) | Document::Database(_) | Document::User(_) => {
+                return Err(Status::internal("users, nodes and databases are written elsewhere"));
+            }
+        };
+        if let Document::Role(role) = &document {
+            self.check_compiles(role)?;
+        }
+        let urgent = matches!(document, Document::Lock(_));
+        let backend = self.store.backend();
+        let revisions = match urgent {
+            true => backend.transact_urgent(vec![op], now).await,
+            false => backend.transact(vec![op], now).await,
+        };
+        let revisions = revisions.map_err(failed)?;
+        self.policy.refresh_after(kind).await?;
+        let event = caller
+            .event(code)
+            .message(format!("{kind}/{name}"))
+            .field("name", name.clone())
+            .field("yaml", yaml.clone());
+        match urgent {
+            true => self.journal.record_urgent(vec![event]).await?,
+            false => self.journal.record(vec![event]).await?,
+        }
+        Ok(resource(kind, &name, revisions.first().copied().unwrap_or_default(), None, yaml))
+    }
+
+    pub(crate) async fn exists(&self, kind: &str, name: &str, now: OffsetDateTime) -> Result<bool, Status> {
+        let key = format!("{kind}/{name}");
+        Ok(self.store.backend().get(&key, now).await.map_err(|error| storage(&error))?.is_some())
+    }
+
+    /// A role that parses also compiles; were that ever wrong, the cluster must not be left without a policy.
+    fn check_compiles(&self, role: &Role) -> Result<(), Status> {
+        sallyport_access::Policies::compile(std::slice::from_ref(role))
+            .map(|_| ())
+            .map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+}

@@ -1,0 +1,421 @@
+//! The services of the authority, and which of them takes which.
+//!
+//! Each owns its state and is given the few others that it uses; an arrow points at what is taken. The lines stand in
+//! the order in which the services are made, so that arrows point upwards only.
+//!
+//! ```text
+//! Journal              the audit log, within the disk's reserve
+//! Policy               roles, locks and the session policy, as they are now (the cluster cache)
+//! Checkpoints       -> Journal
+//! Identities        -> Policy                              users and hosts, as they are now
+//! Logins            -> Policy                              the logins that are open, and the locks that end them
+//! Gate              -> Journal Policy Identities           may this caller?
+//! Delegation        -> Gate Policy Identities              no caller gives more than it holds
+//! Streams           -> Policy                              answers that go on
+//! Issuance          -> Journal                             the certificate authorities in force
+//! IssuedList        -> Journal                             what was issued
+//! Confirmations                                            what hosts have applied of rotations
+//! Rotations         -> Journal Issuance Confirmations
+//! ClientInventory                                          what clients can do
+//! SuiteChanges      -> Journal Issuance ClientInventory
+//! HostRegistry                                             names, nodes, connected hosts
+//! DatabaseRegister  -> Journal HostRegistry
+//! Servers           -> Journal Issuance HostRegistry       stock OpenSSH servers
+//! Tokens            -> Journal Delegation Issuance HostRegistry
+//! Membership        -> Journal Policy Identities Logins Issuance Confirmations HostRegistry DatabaseRegister Servers
+//! Heartbeats        -> HostRegistry DatabaseRegister
+//! TargetCertificates-> Journal Policy Identities Issuance HostRegistry Confirmations
+//! DatabaseSessions  -> Journal Policy Identities Gate Issuance HostRegistry DatabaseRegister
+//! Watches           -> Gate Issuance Streams               what hosts follow
+//! LiveSessions      -> Journal Gate Policy HostRegistry Streams
+//! HostReports       -> Journal HostRegistry DatabaseRegister LiveSessions
+//! Recordings        -> Journal Gate Policy Streams LiveSessions HostReports
+//! AuditReader       -> Journal Checkpoints Gate Streams
+//! Accounts          -> Journal Delegation Policy Identities Logins Issuance IssuedList
+//! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
+//! Resources         -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Servers Membership Accounts
+//! api::*            -> what each method uses
+//! ```
+
+use std::sync::Arc;
+
+use sallyport_access::HostId;
+use sallyport_audit::log::AuditLog;
+use sallyport_audit::recording::RecordingStore;
+use sallyport_sal::custody::SealingKey;
+use sallyport_sal::hpke::RecipientPublic;
+use sallyport_store::Store;
+use time::OffsetDateTime;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+
+use crate::ServerError;
+use crate::authority::accounts::login::Accounts;
+use crate::authority::accounts::passwords::Pool;
+use crate::authority::api::answers::Waiting;
+use crate::authority::api::serve::Api;
+use crate::authority::api::{
+    admin, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
+};
+use crate::authority::audit::checkpoints::Checkpoints;
+use crate::authority::audit::disk_reserve::DiskReserve;
+use crate::authority::audit::journal::Journal;
+use crate::authority::audit::search::AuditReader;
+use crate::authority::certificates::register::CertificateRegister;
+use crate::authority::config::AuthConfig;
+use crate::authority::databases::opened::DatabaseSessions;
+use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::databases::table::DatabaseTable;
+use crate::authority::errors::doing;
+use crate::authority::gate::calls::Gate;
+use crate::authority::gate::delegation::Delegation;
+use crate::authority::gate::guesses::Guesses;
+use crate::authority::hosts::heartbeats::Heartbeats;
+use crate::authority::hosts::membership::Membership;
+use crate::authority::hosts::names::Names;
+use crate::authority::hosts::presence::Presence;
+use crate::authority::hosts::registry::HostRegistry;
+use crate::authority::hosts::servers::Servers;
+use crate::authority::hosts::targets::TargetCertificates;
+use crate::authority::hosts::tokens::Tokens;
+use crate::authority::identities::known::Identities;
+use crate::authority::identities::logins::Logins;
+use crate::authority::inventory::reports::ClientInventory;
+use crate::authority::issuance::authorities::Authorities;
+use crate::authority::issuance::custodies::Custodies;
+use crate::authority::issuance::in_force::Issuance;
+use crate::authority::issuance::list::IssuedList;
+use crate::authority::policy::Policy;
+use crate::authority::recordings::kept::Recordings;
+use crate::authority::reports::budgets::Budgets;
+use crate::authority::reports::events::HostReports;
+use crate::authority::resources::writing::Resources;
+use crate::authority::rotation::confirmations::Confirmations;
+use crate::authority::rotation::steps::Rotations;
+use crate::authority::sessions::running::LiveSessions;
+use crate::authority::streams::Streams;
+use crate::authority::suites::SuiteChanges;
+use crate::authority::watches::Watches;
+use crate::tasks::Tasks;
+use crate::workers::Workers;
+
+/// What the services are composed of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) config: Arc<AuthConfig>,
+    pub(crate) store: Store,
+    pub(crate) seal: Arc<SealingKey>,
+    pub(crate) custodies: Arc<Custodies>,
+    pub(crate) authorities: Authorities,
+    pub(crate) recording_key: RecipientPublic,
+    /// The authority's own id as a host, and what it presents.
+    pub(crate) own: (HostId, ServerConfig),
+    pub(crate) log: AuditLog,
+    pub(crate) recordings: Arc<RecordingStore>,
+    /// Threads for reading recordings, the log and documents.
+    pub(crate) reading: Workers,
+}
+
+/// The services that the authority itself calls. The others are known to those alone that use them.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) store: Store,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) issuance: Arc<Issuance>,
+    pub(crate) issued: Arc<IssuedList>,
+    pub(crate) confirmations: Arc<Confirmations>,
+    pub(crate) rotations: Arc<Rotations>,
+    pub(crate) registry: Arc<HostRegistry>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) inventory: Arc<ClientInventory>,
+    pub(crate) sessions: Arc<LiveSessions>,
+    pub(crate) recordings: Arc<Recordings>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) reserve: Arc<DiskReserve>,
+    pub(crate) api: Arc<Api>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: Tasks,
+}
+
+impl Services {
+    /// Puts them together. Each arrow of the picture above is an argument here.
+    pub(crate) async fn compose(parts: Parts, now: OffsetDateTime) -> Result<Self, ServerError> {
+        let Parts {
+            config,
+            store,
+            seal,
+            custodies,
+            authorities,
+            recording_key,
+            own,
+            log,
+            recordings,
+            reading,
+        } = parts;
+        let (stop, tasks) = (CancellationToken::new(), Tasks::new());
+        let reading = Arc::new(reading);
+        let reserve = Arc::new(DiskReserve::of(&config.data_dir));
+        let guesses = Arc::new(Guesses::default());
+        let passwords = Pool::new().map_err(doing("start threads for passwords"))?;
+        let names =
+            Names::load(&store, &config.cluster, now).await.map_err(doing("read the names of the hosts"))?;
+        let presence = Presence::load(&store, now).await.map_err(doing("read the nodes"))?;
+        let table = DatabaseTable::load(&store, now).await.map_err(doing("read the databases"))?;
+
+        // What everything else stands on.
+        let journal = Journal::new(log, Arc::clone(&reserve), stop.clone(), tasks.clone());
+        let checkpoints = Checkpoints::new(&config, &store, &seal, &journal, &stop);
+        let policy = Policy::load(&store, &stop).await?;
+        let identities =
+            Identities::load(&store, &policy, &stop, now).await.map_err(doing("read the users and hosts"))?;
+        let logins = Logins::new(&store, &policy);
+        let gate = Gate::new(&config, &journal, &policy, &identities, &guesses);
+        let delegation = Delegation::new(&gate, &policy, &identities);
+        let streams = Streams::new(&policy, &stop, &tasks);
+
+        // Who signs, and what was signed.
+        let issuance =
+            Issuance::new(&config, &store, &journal, &custodies, authorities, recording_key, own, &stop);
+        let issued = IssuedList::new(&store, &journal, &stop);
+        let confirmations = Confirmations::load(&store, now).await?;
+        let rotations = Rotations::new(&config, &store, &journal, &issuance, &confirmations, &stop);
+        let inventory = ClientInventory::load(&store, &stop, now)
+            .await
+            .map_err(doing("read the clients that were seen"))?;
+        let suites = SuiteChanges::new(&store, &journal, &issuance, &inventory);
+
+        // Hosts, and what they serve.
+        let registry = HostRegistry::new(names, presence);
+        let databases = DatabaseRegister::new(&store, &journal, &registry, &reading, table);
+        let servers = Servers::new(&config, &store, &journal, &issuance, &registry);
+        let tokens = Tokens::new(&store, &journal, &delegation, &issuance, &registry);
+        let membership = Membership::new(
+            &config,
+            &store,
+            &journal,
+            &guesses,
+            &policy,
+            &identities,
+            &logins,
+            &issuance,
+            &confirmations,
+            &registry,
+            &databases,
+            &servers,
+        );
+        let heartbeats = Heartbeats::new(&store, &registry, &databases);
+        let targets = TargetCertificates::new(
+            &config,
+            &journal,
+            &policy,
+            &identities,
+            &issuance,
+            &registry,
+            &confirmations,
+        );
+        let database_sessions = DatabaseSessions::new(
+            &config,
+            &journal,
+            &policy,
+            &identities,
+            &gate,
+            &issuance,
+            &registry,
+            &databases,
+        );
+        let watches = Watches::new(&store, &gate, &issuance, &streams);
+
+        // Sessions, and what remains of them.
+        let sessions = LiveSessions::new(&journal, &gate, &policy, &registry, &streams, &stop);
+        let budgets = Budgets::of(config.audit.host_events_per_minute);
+        let reports = HostReports::new(&journal, &registry, &databases, &sessions, budgets);
+        let recordings = Recordings::new(
+            &journal,
+            &gate,
+            &policy,
+            &streams,
+            &reading,
+            &reserve,
+            &sessions,
+            &reports,
+            &recordings,
+            &stop,
+        );
+        let reader = AuditReader::new(&journal, &checkpoints, &gate, &streams, &reading);
+
+        // What administrators and users change.
+        let accounts = Accounts::new(
+            &config,
+            &store,
+            &seal,
+            &journal,
+            &delegation,
+            &guesses,
+            &policy,
+            &identities,
+            &logins,
+            &issuance,
+            &issued,
+            passwords,
+            &stop,
+        );
+        let certificates = CertificateRegister::new(
+            &config,
+            &store,
+            &journal,
+            &delegation,
+            &policy,
+            &identities,
+            &issuance,
+            &issued,
+            &registry,
+        );
+        let resources = Resources::new(
+            &store,
+            &journal,
+            &gate,
+            &delegation,
+            &policy,
+            &identities,
+            &registry,
+            &databases,
+            &servers,
+            &membership,
+            &accounts,
+            &reading,
+        );
+        let api = Api {
+            config: Arc::clone(&config),
+            gate: Arc::clone(&gate),
+            identities: Arc::clone(&identities),
+            issuance: Arc::clone(&issuance),
+            registry: Arc::clone(&registry),
+            inventory: Arc::clone(&inventory),
+            login: login::Service {
+                config: Arc::clone(&config),
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                issuance: Arc::clone(&issuance),
+                accounts: Arc::clone(&accounts),
+                membership: Arc::clone(&membership),
+            },
+            hosts: hosts::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                streams: Arc::clone(&streams),
+                reading: Arc::clone(&reading),
+                membership: Arc::clone(&membership),
+                heartbeats: Arc::clone(&heartbeats),
+                reports: Arc::clone(&reports),
+                inventory: Arc::clone(&inventory),
+                recordings: Arc::clone(&recordings),
+                targets: Arc::clone(&targets),
+                sessions: Arc::clone(&sessions),
+                watches: Arc::clone(&watches),
+            },
+            cluster: cluster::Service {
+                config: Arc::clone(&config),
+                journal: Arc::clone(&journal),
+                gate: Arc::clone(&gate),
+                policy: Arc::clone(&policy),
+                identities: Arc::clone(&identities),
+                issuance: Arc::clone(&issuance),
+                registry: Arc::clone(&registry),
+                recordings: Arc::clone(&recordings),
+                checkpoints: Arc::clone(&checkpoints),
+            },
+            admin: admin::Service {
+                journal: Arc::clone(&journal),
+                gate: Arc::clone(&gate),
+                streams: Arc::clone(&streams),
+                resources: Arc::clone(&resources),
+                accounts: Arc::clone(&accounts),
+                tokens: Arc::clone(&tokens),
+                certificates: Arc::clone(&certificates),
+                reader: Arc::clone(&reader),
+            },
+            certificates: certificates::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                issued: Arc::clone(&issued),
+                certificates: Arc::clone(&certificates),
+            },
+            sessions: sessions::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                sessions: Arc::clone(&sessions),
+                recordings: Arc::clone(&recordings),
+            },
+            databases: databases::Service {
+                journal: Arc::clone(&journal),
+                gate: Arc::clone(&gate),
+                policy: Arc::clone(&policy),
+                identities: Arc::clone(&identities),
+                registry: Arc::clone(&registry),
+                databases: Arc::clone(&databases),
+                database_sessions: Arc::clone(&database_sessions),
+            },
+            suites: suites::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                issuance: Arc::clone(&issuance),
+                inventory: Arc::clone(&inventory),
+                suites: Arc::clone(&suites),
+            },
+            rotation: rotation::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                issuance: Arc::clone(&issuance),
+                confirmations: Arc::clone(&confirmations),
+                rotations: Arc::clone(&rotations),
+            },
+            unread: Waiting::default(),
+            stop: stop.clone(),
+            tasks: tasks.clone(),
+        };
+        Ok(Self {
+            store,
+            journal,
+            checkpoints,
+            policy,
+            identities,
+            issuance,
+            issued,
+            confirmations,
+            rotations,
+            registry,
+            membership,
+            inventory,
+            sessions,
+            recordings,
+            accounts,
+            reserve,
+            api: Arc::new(api),
+            stop,
+            tasks,
+        })
+    }
+
+    /// Starts what goes on by itself until the authority stops.
+    pub(crate) async fn start(&self) {
+        let tasks = &self.tasks;
+        self.checkpoints.carry(tasks);
+        tasks.spawn(Arc::clone(&self.policy).follow());
+        tasks.spawn(Arc::clone(&self.identities).follow());
+        tasks.spawn(Arc::clone(&self.policy).sweep());
+        tasks.spawn(Arc::clone(&self.sessions).forget());
+        self.recordings.finish_removals().await;
+        tasks.spawn(Arc::clone(&self.recordings).retain());
+        tasks.spawn(Arc::clone(&self.journal).watch_reserve());
+        tasks.spawn(Arc::clone(&self.issued).follow());
+        tasks.spawn(Arc::clone(&self.accounts).learn_logins());
+        tasks.spawn(Arc::clone(&self.inventory).remember_sightings());
+        tasks.spawn(Arc::clone(&self.issuance).renew_daily());
+        tasks.spawn(Arc::clone(&self.issuance).make_the_others());
+        self.rotations.resume_rotations().await;
+        tasks.spawn(Arc::clone(&self.rotations).rotate_automatically());
+    }
+}
