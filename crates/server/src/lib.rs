@@ -43,7 +43,6 @@ mod tls_settings;
 mod user_certificate;
 mod view;
 mod watching;
-mod workers;
 
 pub use config::{Config, ConfigErrors};
 pub use error::ServerError;

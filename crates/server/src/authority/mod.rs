@@ -41,6 +41,7 @@ mod storage;
 mod streams;
 mod suites;
 mod watches;
+mod workers;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Authority {
         FollowTrust(self.services.issuance.follow())
     }
 
-    /// What a host of this process confirms, who has no connection to do it by.
+    /// What a host of this process confirms: it has no connection to do it by.
     pub(crate) async fn confirm_trust(&self, id: HostId, bundle: &TrustBundle, signed_by: Option<String>) {
         let now = OffsetDateTime::now_utc();
         let said = (signed_by.unwrap_or_default(), false);

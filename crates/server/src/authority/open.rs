@@ -30,7 +30,7 @@ use crate::authority::recordings::keys;
 use crate::authority::records::{CaRecord, ClusterRecord, KeyRecord, RoleRecord};
 use crate::authority::services::{Parts, Services};
 use crate::authority::storage::SELF;
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 use sallyport_sal::custody::Custody as _;
 
 /// Threads that read recordings, the log and documents, a piece at a time, and pieces that may wait for them.

@@ -96,8 +96,8 @@ use crate::authority::sessions::running::LiveSessions;
 use crate::authority::streams::Streams;
 use crate::authority::suites::SuiteChanges;
 use crate::authority::watches::Watches;
+use crate::authority::workers::Workers;
 use crate::tasks::Tasks;
-use crate::workers::Workers;
 
 /// What the services are composed of.
 #[derive(Debug)]

@@ -185,7 +185,7 @@ impl Accounts {
         invite.used = true;
         invite.totp_sealed = None;
         let user = invite.user.clone();
-        let _changing = self.identities.changing.read().await;
+        let _changing = self.identities.steady().await;
         // Of two people with the same link, the second finds it changed; and a user who was removed or changed meanwhile
         // gets no password by it.
         let steps = vec![

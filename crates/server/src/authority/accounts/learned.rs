@@ -52,7 +52,7 @@ impl Accounts {
                 }
             })
             .await?;
-        let _changing = self.identities.changing.write().await;
+        let _changing = self.identities.change().await;
         let mut ended = Ended::default();
         for (login_id, (user, valid_before)) in open {
             let key = typed::key::<LoginRecord>(&format!("{user}/{login_id}"));

@@ -262,7 +262,7 @@ impl Accounts {
         let issued =
             self.certify_user(&identity, &request.ssh_public_key, &request.tls_public_key, ttl, now)?;
         // From here to the answer, what was proven and decided stays true: a change of it finds this login open.
-        let _changing = self.identities.changing.read().await;
+        let _changing = self.identities.steady().await;
         let hashed = credential.password.clone();
         let mut steps = self.note_success(&user.name, credential, revision, step, now).await?;
         let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
@@ -464,7 +464,7 @@ impl Accounts {
         match (account, revision) {
             (Account::Known(user), revision) => {
                 // A user who was removed meanwhile leaves nothing behind for another of the name.
-                let _changing = self.identities.changing.read().await;
+                let _changing = self.identities.steady().await;
                 match revision {
                     _ if self.identities.user(user).is_none() => Ok(()),
                     0 => self.store.create(user.as_str(), credential, None, now).await.map(drop),

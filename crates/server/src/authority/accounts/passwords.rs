@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 use zeroize::Zeroizing;
 
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 
 /// Failed logins of one user after which the account is closed.
 pub(crate) const MOST_FAILURES: usize = 5;

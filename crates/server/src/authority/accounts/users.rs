@@ -56,7 +56,7 @@ impl Accounts {
         write: Write,
     ) -> Result<v1::Resource, Status> {
         let name = user.name.clone();
-        let _changing = self.identities.changing.write().await;
+        let _changing = self.identities.change().await;
         self.check_roles(&user.roles)?;
         let now = OffsetDateTime::now_utc();
         let before = self.stored_user(&name, now).await?;
@@ -105,7 +105,7 @@ impl Accounts {
         let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
         check_traits(&traits)?;
         let user = UserRecord { name, roles, traits };
-        let _changing = self.identities.changing.write().await;
+        let _changing = self.identities.change().await;
         self.check_roles(&user.roles)?;
         self.delegation.must_hold(caller, "Admin.CreateUser", &user).await?;
         let now = OffsetDateTime::now_utc();
@@ -136,7 +136,7 @@ impl Accounts {
     pub(crate) async fn reset_user(&self, caller: &Caller, name: &str) -> Result<v1::InviteResponse, Status> {
         let missing = || Status::not_found(format!("there is no user {}", shown(name)));
         let name = UserName::new(name).map_err(|_| missing())?;
-        let _changing = self.identities.changing.write().await;
+        let _changing = self.identities.change().await;
         let now = OffsetDateTime::now_utc();
         let user = self.stored_user(&name, now).await?.ok_or_else(missing)?;
         self.delegation.must_hold(caller, "Admin.ResetUser", &user.value).await?;
@@ -163,7 +163,7 @@ impl Accounts {
     pub(crate) async fn delete_user(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         let missing = || Status::not_found(format!("there is no user {}", shown(name)));
         let name = UserName::new(name).map_err(|_| missing())?;
-        let _changing = self.identities.changing.write().await;
+        let _changing = self.identities.change().await;
         let now = OffsetDateTime::now_utc();
         let user = self.stored_user(&name, now).await?.ok_or_else(missing)?;
         self.delegation.must_hold(caller, "Admin.DeleteResource", &user.value).await?;

@@ -56,7 +56,7 @@ impl Admin for Service {
         self.gate.allow(&caller, "Admin.ListResources", kind, Verb::List).await?;
         self.journal.called(&caller, "Admin.ListResources", kind).await?;
         let mut listed = self.resources.list(kind, &asked).await?;
-        // To list is to learn what there is. What stands in it is for those who may read it.
+        // To list is to learn what there is. Its text is for callers who may read it.
         if self.gate.check(&caller, kind, Verb::Read).is_err() {
             listed.resources.iter_mut().for_each(|resource| resource.yaml.clear());
         }

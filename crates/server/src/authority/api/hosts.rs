@@ -21,7 +21,7 @@ use crate::authority::reports::events::HostReports;
 use crate::authority::sessions::running::{LiveSessions, Orders, REPORTERS};
 use crate::authority::streams::{Line, Served, StreamKind, Streams};
 use crate::authority::watches::Watches;
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 
 /// A node says that it is there so often,
 const HEARTBEAT: Duration = Duration::from_secs(15);

@@ -49,7 +49,7 @@ use crate::{ServerError, files, telemetry};
 use tracing::Instrument;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
-/// A caller who has not proven who they are is not kept for longer.
+/// A connection without a certificate is not kept for longer.
 const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(180);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Streams that one connection may have open.

@@ -14,7 +14,7 @@ use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::gate::calls::Gate;
 use crate::authority::streams::{Answers, Line, Over, Served, StreamPlace, Streams};
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 
 /// Records that a search may be ahead of its reader.
 const SEARCH_QUEUE: usize = 64;

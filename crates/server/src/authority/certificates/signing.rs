@@ -1,4 +1,4 @@
-//! Certifying those who cannot ask for it themselves.
+//! Certificates that an administrator has signed for servers and programs which cannot ask for their own.
 
 use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
@@ -33,7 +33,7 @@ struct Made {
     issued: Vec<Issued>,
 }
 
-/// Whether the suite accepts the keys that a certificate of this kind is for: the same as of those who bring their own.
+/// Whether the suite accepts the keys that a certificate of this kind is for: the same as of users and hosts that bring their own.
 fn takes(kind: CertificateKind, suite: Suite, asked: &v1::SignCertificateRequest) -> Result<(), Status> {
     let (line, spki) = (asked.ssh_public_key.as_str(), asked.tls_public_key.as_ref());
     let checked = match kind {
@@ -66,7 +66,7 @@ impl CertificateRegister {
         let now = OffsetDateTime::now_utc();
         let ttl = asked.ttl.as_ref().and_then(convert::duration_from_proto);
         // Until the login is known as open, nothing that ends it may come between.
-        let _changing = self.identities.changing.read().await;
+        let _changing = self.identities.steady().await;
         let identity = match kind {
             CertificateKind::User | CertificateKind::OpensshUser | CertificateKind::Jwt => {
                 Some(self.known_user(caller, &asked.subject, now).await?)

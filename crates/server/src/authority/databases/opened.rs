@@ -1,4 +1,4 @@
-//! Sessions that users or proxies say they have opened, as their agents tell of them.
+//! Sessions that users or proxies say that they have opened, as their agents tell of them.
 
 use std::sync::Arc;
 

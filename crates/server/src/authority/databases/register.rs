@@ -18,7 +18,7 @@ use crate::authority::databases::table::{DatabaseRecord, DatabaseTable, KnownDat
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::resources::documents::resource;
 use crate::authority::storage::{Write, op, storage};
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 
 fn agents(known: &KnownDatabase) -> String {
     known.reporters.values().map(ToString::to_string).collect::<Vec<_>>().join(", ")

@@ -32,7 +32,7 @@ fn refusal(reason: &'static str, status: Status) -> JoinRefusal {
     JoinRefusal { status, reason }
 }
 
-/// What lets a host of a role join whose token does not.
+/// The next step for a host whose token does not let it join.
 fn make_one(role: HostRole) -> String {
     let role = role.name();
     match role {

@@ -54,7 +54,7 @@ pub(crate) struct Identities {
     hosts: RwLock<HashMap<HostId, Entry<(Uuid, HostRole)>>>,
     /// Read while a login or a credential is made, written while a user, or a role that users hold, changes: neither
     /// goes on with what the other has just made untrue.
-    pub(crate) changing: tokio::sync::RwLock<()>,
+    changing: tokio::sync::RwLock<()>,
     stop: CancellationToken,
 }
 
@@ -101,6 +101,16 @@ impl Identities {
     pub(crate) fn user(&self, name: &UserName) -> Option<Arc<UserRecord>> {
         let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
         users.get(name).and_then(|(_, user)| user.clone())
+    }
+
+    /// Keeps users and their roles as they are while a login or a credential is made.
+    pub(crate) async fn steady(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.changing.read().await
+    }
+
+    /// Held while a user, or a role that users hold, changes: no login and no credential is made meanwhile.
+    pub(crate) async fn change(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.changing.write().await
     }
 
     /// How many users there are.

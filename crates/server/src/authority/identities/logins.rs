@@ -59,8 +59,7 @@ impl Logins {
         Arc::new(Self { store: store.clone(), policy: Arc::clone(policy) })
     }
 
-    /// Ends every login of a user that is open. The caller holds `Identities::changing` to write, so that none is opened
-    /// meanwhile.
+    /// Ends every open login of a user. The caller holds what `Identities::change` gives, so that none is opened meanwhile.
     pub(crate) async fn end_logins(
         &self,
         caller: &Caller,

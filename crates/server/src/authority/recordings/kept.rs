@@ -14,7 +14,7 @@ use crate::authority::policy::Policy;
 use crate::authority::reports::events::HostReports;
 use crate::authority::sessions::running::LiveSessions;
 use crate::authority::streams::Streams;
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 
 /// The id of a session that a caller names.
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {

@@ -64,7 +64,7 @@ impl Recordings {
             .and_then(|entry| entry.metadata.as_ref())
             .map(|metadata| metadata.user.clone())
             .unwrap_or_default();
-        // Whether a recording exists is for those to know who may play it.
+        // Only a caller who may play a recording learns whether it exists.
         if let Err(status) = self.may_play(caller, &owner) {
             return Err(self.gate.refuse(caller, METHOD, status).await);
         }

@@ -21,7 +21,7 @@ impl Resources {
         }
         // No user gets a role that is being removed.
         let _changing = match kind {
-            "role" => Some(self.identities.changing.write().await),
+            "role" => Some(self.identities.change().await),
             _ => None,
         };
         let now = OffsetDateTime::now_utc();

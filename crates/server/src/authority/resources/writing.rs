@@ -24,7 +24,7 @@ use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::resources::documents::{Document, KINDS, Text, claimed_kind, kind_of, read, resource};
 use crate::authority::resources::entered::check_document;
 use crate::authority::storage::{Write, op, storage};
-use crate::workers::Workers;
+use crate::authority::workers::Workers;
 
 /// The resources of the API: read, written and removed.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Resources {
         text: String,
     ) -> Result<Document, Status> {
         let claimed = claimed_kind(&text);
-        // Without a kind that can be told at a glance, it is for those alone who may write any.
+        // Without a kind that can be told at a glance, only a caller who may write every kind may write it.
         let kinds = claimed.as_ref().map_or(KINDS.as_slice(), std::slice::from_ref);
         for kind in kinds {
             for verb in verbs {
@@ -140,7 +140,7 @@ impl Resources {
         // Who has a role does not change while it is decided whether it may be written.
         let _changing = match &document {
             Document::Role(role) => {
-                let changing = self.identities.changing.write().await;
+                let changing = self.identities.change().await;
                 self.delegation.must_hold_role(caller, write.method(), &role.name, Some(role)).await?;
                 Some(changing)
             }

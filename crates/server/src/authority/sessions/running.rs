@@ -145,7 +145,7 @@ impl LiveSessions {
             (Some(user), Some(told)) => user.as_str() == told.user,
             _ => false,
         };
-        // Whether a session exists is for those to know who may end it.
+        // Only a caller who may end a session learns whether it exists.
         if !own {
             self.gate.allow(caller, METHOD, "session", Verb::Delete).await?;
         }
