@@ -4,37 +4,37 @@
 //! the order in which the services are made, so that arrows point upwards only.
 //!
 //! ```text
-//! Journal              the audit log, within the disk's reserve
-//! Policy               roles, locks and the session policy, as they are now (the cluster cache)
-//! Checkpoints       -> Journal
-//! Identities        -> Policy                              users and hosts, as they are now
-//! Logins            -> Policy                              the logins that are open, and the locks that end them
-//! Gate              -> Journal Policy Identities           may this caller?
-//! Delegation        -> Gate Policy Identities              no caller gives more than it holds
-//! Streams           -> Policy                              answers that go on
-//! Issuance          -> Journal                             the certificate authorities in force
-//! IssuedList        -> Journal                             what was issued
-//! Confirmations                                            what hosts have applied of rotations
-//! Rotations         -> Journal Issuance Confirmations
-//! ClientInventory                                          what clients can do
-//! SuiteChanges      -> Journal Issuance ClientInventory
-//! HostRegistry                                             names, nodes, connected hosts
-//! DatabaseRegister  -> Journal HostRegistry
-//! Servers           -> Journal Issuance HostRegistry       stock OpenSSH servers
-//! Tokens            -> Journal Delegation Issuance HostRegistry
-//! Membership        -> Journal Policy Identities Logins Issuance Confirmations HostRegistry DatabaseRegister Servers
-//! Heartbeats        -> HostRegistry DatabaseRegister
-//! TargetCertificates-> Journal Policy Identities Issuance HostRegistry Confirmations
-//! DatabaseSessions  -> Journal Policy Identities Gate Issuance HostRegistry DatabaseRegister
-//! Watches           -> Gate Issuance Streams               what hosts follow
-//! LiveSessions      -> Journal Gate Policy HostRegistry Streams
-//! HostReports       -> Journal HostRegistry DatabaseRegister LiveSessions
-//! Recordings        -> Journal Gate Policy Streams LiveSessions HostReports
-//! AuditReader       -> Journal Checkpoints Gate Streams
-//! Accounts          -> Journal Delegation Policy Identities Logins Issuance IssuedList
+//! Journal                 the audit log, within the disk's reserve
+//! Policy                  roles, locks and the session policy, as they are now (the cluster cache)
+//! Checkpoints         -> Journal
+//! Identities          -> Policy                              users and hosts, as they are now
+//! Logins              -> Policy                              the logins that are open, and the locks that end them
+//! Gate                -> Journal Policy Identities           may this caller?
+//! Delegation          -> Gate Policy Identities              no caller gives more than it holds
+//! Streams             -> Policy                              answers that go on
+//! Issuance            -> Journal                             the certificate authorities in force
+//! IssuedList          -> Journal                             what was issued
+//! Confirmations           what hosts have applied of rotations
+//! Rotations           -> Journal Issuance Confirmations
+//! ClientInventory         what clients can do
+//! SuiteChanges        -> Journal Issuance ClientInventory
+//! HostRegistry            names, nodes, connected hosts
+//! DatabaseRegister    -> Journal HostRegistry
+//! Servers             -> Journal Issuance HostRegistry       stock OpenSSH servers
+//! Tokens              -> Journal Delegation Issuance HostRegistry
+//! Membership          -> Journal Policy Identities Logins Issuance Confirmations HostRegistry DatabaseRegister Servers
+//! Heartbeats          -> HostRegistry DatabaseRegister
+//! TargetCertificates  -> Journal Policy Identities Issuance HostRegistry Confirmations
+//! DatabaseSessions    -> Journal Policy Identities Gate Issuance HostRegistry DatabaseRegister
+//! Watches             -> Gate Issuance Streams               what hosts follow
+//! LiveSessions        -> Journal Gate Policy HostRegistry Streams
+//! HostReports         -> Journal HostRegistry DatabaseRegister LiveSessions
+//! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
+//! AuditReader         -> Journal Checkpoints Gate Streams
+//! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
-//! Resources         -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Servers Membership Accounts
-//! api::*            -> what each method uses
+//! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Servers Membership Accounts
+//! api::*              -> what each method uses
 //! ```
 
 use std::sync::Arc;
@@ -417,5 +417,43 @@ impl Services {
         tasks.spawn(Arc::clone(&self.issuance).make_the_others());
         self.rotations.resume_rotations().await;
         tasks.spawn(Arc::clone(&self.rotations).rotate_automatically());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// The services that a constructor's arguments name.
+    fn taken(call: &str, known: &BTreeMap<String, String>) -> BTreeSet<String> {
+        let words = call.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.filter_map(|word| known.get(word).cloned()).collect()
+    }
+
+    #[test]
+    fn the_picture_shows_the_arrows_that_there_are() {
+        let text = include_str!("services.rs");
+        let mut drawn: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let picture = text.split("```").nth(1).unwrap();
+        let lines = picture.lines().filter_map(|line| line.strip_prefix("//! "));
+        for line in lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase())) {
+            let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let arrows = rest.trim_start().strip_prefix("-> ").unwrap_or_default();
+            // What a service is for stands behind several spaces.
+            let arrows = arrows.split("  ").next().unwrap_or_default();
+            drawn.insert(name.to_owned(), arrows.split_whitespace().map(str::to_owned).collect());
+        }
+        let body = text.split("async fn compose").nth(1).unwrap().split("let api = Api").next().unwrap();
+        let (mut known, mut made) = (BTreeMap::new(), BTreeMap::new());
+        for statement in body.split("let ").skip(1) {
+            let Some((variable, call)) = statement.split_once('=') else { continue };
+            let service = call.trim_start().split("::").next().unwrap().to_owned();
+            if drawn.contains_key(&service) {
+                made.insert(service.clone(), taken(call, &known));
+                known.insert(variable.trim().to_owned(), service);
+            }
+        }
+        assert_eq!(made, drawn, "left: as they are made; right: as they are drawn");
     }
 }
