@@ -127,7 +127,7 @@ pub fn prepare_services(selection: &Selection, groups: &[KexGroup]) -> Result<us
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::{Policy, provider};
 
@@ -147,6 +147,24 @@ mod tests {
         assert!(preset.incidents().is_empty());
     }
 
+    #[cfg(feature = "fips")]
+    #[test]
+    fn what_the_module_lacks_is_named_and_it_serves_without_that() {
+        let fips = selection(Mode::Fips);
+        assert_eq!(lacking(&fips, indispensable()), []);
+        let groups = default_groups(&Mode::Fips);
+        assert_eq!(lacking(&fips, groups.iter().flat_map(|group| of_group(*group))), []);
+        let lacks = lacking(&fips, of_group(KexGroup::X25519MlKem768));
+        let names: Vec<_> = lacks.iter().map(|lack| lack.primitive).collect();
+        assert_eq!(names, [Primitive::Agree(crate::algorithm::DhGroup::X25519)]);
+        assert_eq!(lacks[0].obstacles, [("aws-lc", Obstacle::NotOffered)], "RustCrypto is not admitted");
+        // Without ChaCha20-Poly1305: three agreements of P-256 and P-384 at most, and both sides of ML-KEM.
+        assert!(prepare_services(&fips, groups).unwrap() > indispensable().len());
+        assert!(matches!(prepare_services(&fips, &[KexGroup::X25519]), Err(SalError::NoSource { .. })));
+        assert_eq!(fips.incidents(), []);
+    }
+
+    #[cfg(not(feature = "fips"))]
     #[test]
     fn what_a_single_source_lacks_is_named_without_the_others() {
         // ring has no ML-KEM.
