@@ -6,6 +6,7 @@
 //! breaks later where it had no reason to, is quarantined for that primitive: the next one takes over, and an
 //! [`Incident`] says so.
 
+mod counts;
 mod incident;
 mod keys;
 mod policy;
@@ -13,9 +14,10 @@ mod preset;
 mod profile;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use counts::Counts;
 pub use incident::Incident;
 pub use policy::{Mode, Policy, PolicyError};
 pub use preset::order as preset_order;
@@ -111,7 +113,7 @@ pub struct Selection {
     /// For each primitive, one for each provider.
     health: Vec<AtomicU8>,
     /// How often each was asked, laid out as `health`.
-    uses: Vec<AtomicU64>,
+    uses: Counts,
     /// Held while a source is sought, so that a self-test runs once.
     seeking: Mutex<()>,
     incidents: Mutex<Incidents>,
@@ -170,7 +172,7 @@ impl Selection {
         Self {
             chosen: (0..Primitive::COUNT).map(|_| AtomicU8::new(NOT_CHOSEN)).collect(),
             health: table(Primitive::COUNT * provider::MAX),
-            uses: (0..Primitive::COUNT * provider::MAX).map(|_| AtomicU64::new(0)).collect(),
+            uses: Counts::new(Primitive::COUNT * provider::MAX),
             providers,
             cpu,
             policy,
@@ -201,25 +203,23 @@ impl Selection {
     /// Counts that a provider was asked for a primitive.
     #[inline]
     pub(crate) fn used(&self, primitive: Primitive, at: usize) {
-        if let Some(times) = self.uses.get(primitive.index() * provider::MAX + at) {
-            times.fetch_add(1, Ordering::Relaxed);
-        }
+        self.uses.add(primitive.index() * provider::MAX + at);
     }
 
     /// How often each provider was asked for each primitive so far, without those that never were. Self-tests and measurements
     /// are not counted.
     #[must_use]
     pub fn uses(&self) -> Vec<Use> {
-        let rows = Primitive::all().zip(self.uses.chunks(provider::MAX));
-        rows.flat_map(|(primitive, row)| {
-            self.providers.iter().zip(row).filter_map(move |(provider, times)| {
-                let times = times.load(Ordering::Relaxed);
-                let in_module = provider.is_fips() && matches!(provider.offer(primitive), Offer::Yes);
-                let primitive = (times > 0).then(|| primitive.to_string())?;
-                Some(Use { primitive, provider: provider.name(), times, in_module })
+        Primitive::all()
+            .flat_map(|primitive| {
+                self.providers.iter().enumerate().filter_map(move |(at, provider)| {
+                    let times = self.uses.at(primitive.index() * provider::MAX + at);
+                    let in_module = provider.is_fips() && matches!(provider.offer(primitive), Offer::Yes);
+                    let primitive = (times > 0).then(|| primitive.to_string())?;
+                    Some(Use { primitive, provider: provider.name(), times, in_module })
+                })
             })
-        })
-        .collect()
+            .collect()
     }
 
     /// Runs an operation on the source of its primitive. When that breaks, it is quarantined and the next one is
