@@ -13,7 +13,7 @@ use quinn::{ClientConfig, Connecting, Connection, Endpoint, TokioRuntime, ZeroRt
 use tracing::debug;
 
 use super::address::unspecified;
-use super::{Answer, CarrierError, Stream, endpoint, transport};
+use super::{Answer, CarrierError, Primitives, Stream, endpoint, transport};
 
 /// What the kernel may hold for a connection's socket, as far as it allows (`net.core.rmem_max`).
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
@@ -92,12 +92,15 @@ impl Handshake {
 }
 
 fn begin(server: SocketAddr, name: &str, tls: Arc<rustls::ClientConfig>) -> Result<Connecting, CarrierError> {
+    let primitives = Primitives::of(tls.crypto_provider())?;
+    let first_name = primitives.first_name()?;
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport(true, 0));
+    // One connection is made by this configuration, so that its first name is given once.
+    config.transport_config(transport(true, 0)).initial_dst_cid_provider(Arc::new(move || first_name));
     let socket = UdpSocket::bind(unspecified(server))?;
     make_room(&socket);
-    let endpoint = Endpoint::new(endpoint(), None, socket, Arc::new(TokioRuntime))?;
+    let endpoint = Endpoint::new(endpoint(&primitives, None)?, None, socket, Arc::new(TokioRuntime))?;
     Ok(endpoint.connect_with(config, server, name)?)
 }
 

@@ -14,6 +14,8 @@ mod address;
 mod client;
 mod congestion;
 mod early;
+mod error;
+mod primitives;
 mod race;
 mod reset;
 mod server;
@@ -26,9 +28,11 @@ use address::local_address;
 pub use client::{Begun, Handshake, connect, connect_early};
 use congestion::RateBasedConfig;
 pub use early::Answer;
-use quinn::{ConnectionError, EndpointConfig, IdleTimeout, TransportConfig, TransportErrorCode, VarInt};
+pub use error::CarrierError;
+use primitives::Primitives;
+pub use primitives::Sealer;
+use quinn::{EndpointConfig, IdleTimeout, TransportConfig, VarInt};
 pub use race::{GRACE, Winner, has_won, lose, race, win};
-pub use reset::Sealer;
 pub use server::{Arriving, Listener, ServerSettings, Shaking, bind};
 pub use stream::{Farewell, Stream, Told};
 
@@ -44,43 +48,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(8);
 /// A handshake with two ML-DSA certificates is some 17 KiB.
 const HANDSHAKE_BYTES: usize = 64 * 1024;
 
-/// Why there is no connection, or no longer one.
-#[derive(Debug, thiserror::Error)]
-pub enum CarrierError {
-    /// The configuration cannot be used for QUIC.
-    #[error("the TLS configuration cannot carry QUIC: {0}")]
-    Unfit(String),
-    /// The address or the name cannot be dialled.
-    #[error("cannot dial by QUIC: {0}")]
-    Dial(#[from] quinn::ConnectError),
-    /// The connection ended, or never was.
-    #[error("the QUIC connection ended: {0}")]
-    Ended(#[from] ConnectionError),
-    /// No socket.
-    #[error("no UDP socket: {0}")]
-    Socket(#[from] std::io::Error),
-}
-
-impl CarrierError {
-    /// Whether the peer has gone by its own wish, as one does for whom TCP was quicker.
-    #[must_use]
-    pub fn is_farewell(&self) -> bool {
-        match self {
-            Self::Ended(ConnectionError::ApplicationClosed(_)) => true,
-            // The same before the handshake is done (RFC 9000 §10.2.3).
-            Self::Ended(ConnectionError::ConnectionClosed(close)) => {
-                close.error_code == TransportErrorCode::APPLICATION_ERROR
-            }
-            _ => false,
-        }
-    }
-}
-
 /// With the bit set by which firewalls, and whoever measures, tell QUIC from other datagrams (RFC 9287 lets it be hidden).
-fn endpoint() -> EndpointConfig {
-    let mut config = EndpointConfig::default();
+fn endpoint(primitives: &Primitives, sealer: Option<Arc<Sealer>>) -> Result<EndpointConfig, CarrierError> {
+    let mut config = reset::endpoint(primitives, sealer)?;
     config.grease_quic_bit(false);
-    config
+    Ok(config)
 }
 
 fn transport(keep_alive: bool, streams: u8) -> Arc<TransportConfig> {

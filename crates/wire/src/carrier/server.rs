@@ -1,7 +1,6 @@
 //! The side that is dialled.
 
 use std::fmt;
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use quinn::rustls;
 use quinn::rustls::server::StoresServerSessions;
 use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt, ZeroRttAccepted};
 
-use super::{CarrierError, Sealer, Stream, endpoint, reset, transport};
+use super::{CarrierError, Primitives, Sealer, Stream, endpoint, transport};
 
 /// First packets that wait to be looked at. The loop that takes them does nothing else, so more is a flood.
 const WAITING: usize = 1_024;
@@ -40,9 +39,10 @@ impl ServerSettings {
     /// [accept](Arriving::accept) give the tickets.
     ///
     /// # Errors
-    /// [`CarrierError::Unfit`] when no source here protects QUIC's packets.
+    /// [`CarrierError::Unfit`] when no source here protects QUIC's packets, [`CarrierError::NoRandomness`].
     pub fn new(tls: Arc<rustls::ServerConfig>) -> Result<Self, CarrierError> {
-        let mut config = ServerConfig::with_crypto(crypto(Arc::clone(&tls))?);
+        let tokens = Primitives::of(tls.crypto_provider())?.token_key()?;
+        let mut config = ServerConfig::new(crypto(Arc::clone(&tls))?, tokens);
         config
             .transport_config(transport(false, 1))
             .migration(true)
@@ -68,25 +68,28 @@ fn crypto(tls: Arc<rustls::ServerConfig>) -> Result<Arc<QuicServerConfig>, Carri
 }
 
 /// A UDP port.
-#[derive(Debug)]
 pub struct Listener(Endpoint);
+
+/// quinn's own would show the seed of its random numbers.
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}
 
 /// Listens on a bound socket. Call it inside the runtime. By `sealer` it tells peers of connections that an earlier process
 /// with the same one had, and that it knows nothing of, to begin anew (RFC 9000 §10.3); else they find out by silence.
 ///
 /// # Errors
-/// When the system refuses the socket its options.
+/// [`CarrierError::Socket`] when the system refuses the socket its options, [`CarrierError::NoRandomness`].
 pub fn bind(
     socket: UdpSocket,
     settings: &ServerSettings,
     sealer: Option<Arc<Sealer>>,
-) -> io::Result<Listener> {
+) -> Result<Listener, CarrierError> {
     let config = ServerConfig::clone(&settings.config);
-    let mut endpoint = endpoint();
-    if let Some(sealer) = sealer {
-        reset::outlive(&mut endpoint, sealer);
-    }
-    Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime)).map(Listener)
+    let endpoint = endpoint(&Primitives::of(settings.tls.crypto_provider())?, sealer)?;
+    Ok(Listener(Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime))?))
 }
 
 impl Listener {
@@ -107,9 +110,15 @@ impl Listener {
     }
 }
 
-/// Somebody whose first packet came. Dropped, it is refused.
-#[derive(Debug)]
+/// A client whose first packet came. Dropped, it is refused.
 pub struct Arriving(Incoming);
+
+/// As that of [`Listener`].
+impl fmt::Debug for Arriving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arriving").field("peer", &self.peer()).finish_non_exhaustive()
+    }
+}
 
 impl Arriving {
     /// Whence it came, or claims to.
