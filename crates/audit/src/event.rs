@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// How much an event should worry somebody.
+/// How much an event should worry an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// As it should be.
@@ -309,7 +309,14 @@ codes! {
 }
 
 impl Code {
-    /// How much the event should worry somebody.
+    /// Whether a text has the form of a code, of whatever version: `SP`, four digits and the letter of a severity.
+    #[must_use]
+    pub fn is_well_formed(text: &str) -> bool {
+        matches!(text.as_bytes(), [b'S', b'P', digits @ .., b'I' | b'W' | b'E']
+            if digits.len() == 4 && digits.iter().all(u8::is_ascii_digit))
+    }
+
+    /// How much the event should worry an operator.
     #[must_use]
     pub fn severity(&self) -> Severity {
         match self.as_str().as_bytes().last() {
@@ -530,10 +537,12 @@ mod tests {
             let text = code.as_str();
             assert!(codes.insert(text), "{text} twice");
             assert!(kinds.insert(code.kind()), "{} twice", code.kind());
-            assert!(text.len() == 7 && text.starts_with("SP") && text.ends_with(['I', 'W', 'E']), "{text}");
-            assert!(text[2..6].bytes().all(|c| c.is_ascii_digit()), "{text}");
+            assert!(Code::is_well_formed(text), "{text}");
             assert_eq!(&Code::parse(text), code);
             assert!(!code.description().is_empty());
+        }
+        for other in ["", "SP", "SP1234", "SP12345I", "SP123I", "sp1234I", "SP1234X", "SP12x4I", "SP1234I "] {
+            assert!(!Code::is_well_formed(other), "{other}");
         }
     }
 

@@ -8,16 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::HeaderValue;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
+use sallyport_sal::selection;
 use sallyport_wire::alpn;
+use sallyport_wire::fips::FIPS_HEADER;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic::transport::{self, Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::ServerError;
 use crate::config::HostPort;
@@ -87,22 +90,28 @@ fn channel(connect: impl Fn() -> SettingsFuture + Clone + Send + Sync + 'static)
         }))
 }
 
-/// A channel whose calls say which trace they are part of.
+/// A channel whose calls say which trace they are part of, and whether this process takes all cryptography from a FIPS module.
 #[derive(Debug, Clone)]
-pub(crate) struct Telling(Channel);
+pub(crate) struct Telling<S = Channel> {
+    inner: S,
+    fips: bool,
+}
 
-impl Service<http::Request<Body>> for Telling {
-    type Response = http::Response<Body>;
-    type Error = transport::Error;
-    type Future = <Channel as Service<http::Request<Body>>>::Future;
+impl<S: Service<http::Request<Body>>> Service<http::Request<Body>> for Telling<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
+        self.inner.poll_ready(context)
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         telemetry::tell(request.headers_mut());
-        self.0.call(request)
+        if self.fips {
+            request.headers_mut().insert(FIPS_HEADER, HeaderValue::from_static("1"));
+        }
+        self.inner.call(request)
     }
 }
 
@@ -113,6 +122,8 @@ pub(crate) struct AuthorityClient {
     connect: Arc<dyn Fn() -> SettingsFuture + Send + Sync>,
     credentials: Credentials,
     current: Arc<Mutex<Option<Current>>>,
+    /// Whether calls say that this process is in FIPS mode.
+    fips: bool,
 }
 
 /// The channel in use, and the certificate that it was made for.
@@ -132,6 +143,8 @@ impl AuthorityClient {
     pub(crate) fn new(route: Route, credentials: Credentials, view: Arc<ClusterView>) -> Self {
         let server = sallyport_ca::server_name(HostRole::Auth, view.cluster());
         let own = credentials.clone();
+        // What an authority demands of others it is held to itself when its configuration is read, with what runs in its process.
+        let fips = matches!(route, Route::Here(_)) || selection::global().is_fips();
         let connect = move || -> SettingsFuture {
             let (route, credentials) = (route.clone(), own.clone());
             let (view, server) = (Arc::clone(&view), server.clone());
@@ -141,7 +154,7 @@ impl AuthorityClient {
                 Ok(Box::new(tls) as BoxIo)
             })
         };
-        Self { connect: Arc::new(connect), credentials, current: Arc::default() }
+        Self { connect: Arc::new(connect), credentials, current: Arc::default(), fips }
     }
 
     /// The service for hosts.
@@ -168,13 +181,13 @@ impl AuthorityClient {
         let identity = self.credentials.identity();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref().filter(|current| current.chain == identity.tls_chain) {
-            return Telling(current.channel.clone());
+            return Telling { inner: current.channel.clone(), fips: self.fips };
         }
         // Calls that are under way hold on to the former one.
         let connect = Arc::clone(&self.connect);
         let channel = channel(move || connect());
         *current = Some(Current { chain: identity.tls_chain.clone(), channel: channel.clone() });
-        Telling(channel)
+        Telling { inner: channel, fips: self.fips }
     }
 }
 
@@ -214,4 +227,21 @@ pub(crate) async fn first_contact(
             }
         })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_call_of_a_host_in_fips_mode_says_so_and_no_other_does() {
+        for fips in [true, false] {
+            let heard = tower::service_fn(|request: http::Request<Body>| async move {
+                Ok::<_, std::convert::Infallible>(request.headers().get(FIPS_HEADER).cloned())
+            });
+            let mut telling = Telling { inner: heard, fips };
+            let said = telling.call(http::Request::new(Body::empty())).await.unwrap();
+            assert_eq!(said.is_some_and(|said| said == "1"), fips);
+        }
+    }
 }

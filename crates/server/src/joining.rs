@@ -56,7 +56,8 @@ const NOT_FIPS_FIRST: &str = "crypto.selection is fips here, and the cluster's a
 const FIPS_FIRST_FIX: &str = "set crypto.selection: fips where the authority runs and restart it, then start this host again; or take \
                               selection: fips out here until then";
 
-/// A call that says whether this process takes all cryptography from a FIPS module.
+/// A call of a host that is no member yet, which says whether this process takes all cryptography from a FIPS module. Those of
+/// members say it by their channel.
 pub(crate) fn saying<T>(message: T) -> tonic::Request<T> {
     sallyport_wire::fips::saying(message, selection::global().is_fips())
 }
@@ -473,7 +474,7 @@ impl Renewal {
             public_names: self.public_names.clone(),
         };
         let mut fleet = self.client.fleet();
-        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.renew_host(saying(request))).await;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.renew_host(request)).await;
         let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
         counter!("sallyport_authority_calls_total", "method" => "RenewHost", "result" => outcome)
             .increment(1);

@@ -6,8 +6,10 @@
 //! and counted, and an event says so in their place as soon as there is room: a gap in the audit log is one that is said.
 //! So is what may have been lost with a process that was killed: the next one finds the spool open.
 
+mod delivery;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,18 +17,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+pub(crate) use delivery::MAY_NOT_REPORT;
 use metrics::counter;
 use sallyport_audit::{Code, Event, Sink};
-use sallyport_wire::v1::EmitEventsRequest;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, warn};
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
-use crate::backoff::Backoff;
 use crate::files;
 
 /// Events that may wait for the disk.
@@ -37,9 +38,6 @@ const SEGMENT_TIME: Duration = Duration::from_millis(200);
 const SEGMENT_BYTES: usize = 256 * 1024;
 /// How soon it is tried again to say what was lost, where nothing else is to be written.
 const SAY_AGAIN: Duration = Duration::from_secs(2);
-const SEND_TIMEOUT: Duration = Duration::from_secs(20);
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const SUFFIX: &str = "jsonl";
 /// Is there while a process may have events that are not in the spool yet.
 const OPEN: &str = "open";
@@ -324,7 +322,7 @@ impl Sender {
             let Some(segment) = segment else { return };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = send(&segment, &client) => {}
+                () = delivery::send(&segment.path, &client) => {}
             }
             self.taken(&segment);
         }
@@ -337,67 +335,13 @@ impl Sender {
     }
 }
 
-/// Sends one segment until the authority has it.
-async fn send(segment: &Segment, client: &AuthorityClient) {
-    let path = segment.path.clone();
-    let read = tokio::task::spawn_blocking(move || read(&path)).await;
-    let events_json = match read {
-        Ok(Ok(lines)) => lines,
-        Ok(Err(error)) => {
-            error!(%error, path = %segment.path.display(), "a segment of audit events cannot be read and is left there");
-            return;
-        }
-        Err(_) => return,
-    };
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    loop {
-        let mut fleet = client.fleet();
-        let call = fleet.emit_events(EmitEventsRequest { events_json: events_json.clone() });
-        let result = tokio::time::timeout(SEND_TIMEOUT, call).await;
-        let outcome = if matches!(result, Ok(Ok(_))) { "ok" } else { "error" };
-        counter!("sallyport_authority_calls_total", "method" => "EmitEvents", "result" => outcome)
-            .increment(1);
-        match result {
-            Ok(Ok(_)) => break,
-            Ok(Err(status)) if status.code() == tonic::Code::InvalidArgument => {
-                // The same bytes will be refused for ever; keep them for a person, and go on with the rest.
-                let aside = segment.path.with_extension("refused");
-                error!(message = status.message(), path = %aside.display(), "the authority refuses a segment of audit events; set aside");
-                let _ = fs::rename(&segment.path, aside);
-                return;
-            }
-            Ok(Err(status)) => debug!(message = status.message(), "audit events wait for the authority"),
-            Err(_) => debug!("audit events wait: no answer from the authority"),
-        }
-        backoff.wait().await;
-    }
-    if let Err(error) = fs::remove_file(&segment.path) {
-        warn!(%error, path = %segment.path.display(), "a sent segment of audit events was not removed");
-    }
-}
-
-/// The lines of a segment. A crash may have torn the last one: only whole JSON goes out.
-fn read(path: &Path) -> io::Result<Vec<String>> {
-    let mut lines = Vec::new();
-    for line in BufReader::new(File::open(path)?).lines() {
-        let line = match line {
-            Ok(line) => line,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
-            Err(error) => return Err(error),
-        };
-        if serde_json::from_str::<serde::de::IgnoredAny>(&line).is_ok() {
-            lines.push(line);
-        }
-    }
-    Ok(lines)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use sallyport_audit::Code;
     use time::OffsetDateTime;
 
+    use super::delivery::read;
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);

@@ -281,6 +281,15 @@ impl ClusterView {
         self.changed.send_modify(|count| *count += 1);
     }
 
+    /// Forgets the roles, so that nothing is permitted until a snapshot brings them again. Locks stay.
+    pub(crate) fn forget_roles(&self) {
+        let held = self.held();
+        let (roles, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(|held| held.kind == "role");
+        if !roles.is_empty() {
+            self.replace(rest);
+        }
+    }
+
     /// Applies one live change; says whether anything but a node changed.
     pub(crate) fn apply(&self, change: Change) -> bool {
         let mut state = self.write();
@@ -461,6 +470,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use sallyport_ca::{Authority, CaKind};
+    use sallyport_sal::Suite;
+    use sallyport_sal::custody::{SealedCustody, SealingKey};
+
     use super::*;
 
     fn node(id: u128, name: &str) -> Node {
@@ -539,5 +552,27 @@ mod tests {
         assert_eq!((server.address.as_str(), server.via.unwrap().as_str()), ("10.0.0.5:22", "gate"));
         assert!(parse_node(head).is_err());
         assert!(parse_node(&head.replace("openssh", "mainframe")).is_err());
+    }
+
+    #[test]
+    fn without_roles_nothing_is_permitted_and_locks_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let sealing = SealingKey::create(&directory.path().join("seal")).unwrap();
+        let custody = SealedCustody::new(Arc::new(sealing));
+        let (cluster, now) = (ClusterName::new("test.example").unwrap(), time::OffsetDateTime::now_utc());
+        let make = |kind| Authority::generate(kind, &cluster, &custody, Suite::BalancedV1, now).unwrap();
+        let trust = Trust::from_authorities(&[&make(CaKind::User), &make(CaKind::Host)], None).unwrap();
+        let view = ClusterView::new(cluster, trust.to_bundle(), trust).unwrap();
+        let held = |kind: &str, name: &str, spec: &str| Held {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            yaml: format!("kind: {kind}\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"),
+        };
+        let role = held("role", "dev", "{allow: {logins: [root]}}");
+        view.replace(vec![role, held("lock", "stolen", "{target: {user: alice}, message: x}")]);
+        let dev = sallyport_access::RoleName::new("dev").unwrap();
+        assert!(view.policies().role(&dev).is_some() && view.locks().len() == 1);
+        view.forget_roles();
+        assert!(view.policies().role(&dev).is_none() && view.locks().len() == 1);
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use sallyport_wire::v1;
 use sallyport_wire::v1::watch_event::Event as Change;
+use sallyport_wire::{fips, v1};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::authority_client::AuthorityClient;
 use crate::backoff::Backoff;
@@ -99,6 +99,16 @@ impl Watching {
                     .increment(1);
                 match &ended {
                     Ok(()) => debug!("the watch ended; starting again"),
+                    Err(status) if fips::is_refusal(status) => {
+                        if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) {
+                            said = Some(Instant::now());
+                            error!(
+                                message = status.message(),
+                                "the authority refuses this host, which serves no sessions"
+                            );
+                        }
+                        self.refused(status);
+                    }
                     Err(status) if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) => {
                         said = Some(Instant::now());
                         warn!(
@@ -119,6 +129,13 @@ impl Watching {
             () = follow.instrument(span) => {}
             () = stop.cancelled() => {}
         }
+    }
+
+    /// The cluster demands FIPS mode, and this process is not in it: nothing is permitted here until that is taken back, since no
+    /// lock is heard of meanwhile either.
+    fn refused(&self, status: &Status) {
+        self.view.forget_roles();
+        self.health.waiting(self.part, status.message());
     }
 
     async fn follow(self: &Arc<Self>, backoff: &mut Backoff) -> Result<(), Status> {

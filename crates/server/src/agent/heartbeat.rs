@@ -14,7 +14,6 @@ use super::databases::health::Found;
 use super::labels::OwnLabels;
 use crate::authority_client::AuthorityClient;
 use crate::backoff::{Backoff, chance};
-use crate::joining::saying;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// When the authority does not say.
@@ -70,7 +69,7 @@ async fn forever(client: AuthorityClient, mut description: Description) {
         changes.mark_unchanged();
         description.health.mark_unchanged();
         let request = request(&description);
-        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.heartbeat(saying(request))).await;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.heartbeat(request)).await;
         let outcome = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
         counter!("sallyport_authority_calls_total", "method" => "Heartbeat", "result" => outcome)
             .increment(1);

@@ -313,7 +313,7 @@ impl Member {
                 tls_public_key: tls.spki_der().to_vec().into(),
                 public_names: self.settings.names.clone(),
             };
-            let issued = within(self.client.fleet().renew_host(saying(request))).await?;
+            let issued = within(self.client.fleet().renew_host(request)).await?;
             self.credentials.replace(identity(issued, &old.cluster, &tls, suite)?)?;
         } else {
             self.credentials.adopt(trust)?;

@@ -3,12 +3,15 @@
 
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, Suite};
-use sallyport_server::config::NodeSection;
+use sallyport_server::config::{NodeSection, ProxySection};
+use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::{fips, v1};
 use tonic::Code;
+use tonic::transport::Channel;
 
+use crate::support::member::Joining;
 use crate::support::{self, Cluster, PASSWORD, node_section, pinned};
 
 fn keys() -> (SshKeyPair, TlsKey) {
@@ -75,14 +78,7 @@ async fn a_cluster_that_requires_fips_takes_no_host_that_does_not_say_it() {
 async fn a_cluster_that_requires_fips_takes_no_login_that_does_not_say_it() {
     let cluster = Cluster::start(|config| config.crypto.require_fips = true).await;
     let mut admin = cluster.admin().await;
-    let yaml = support::role("any", &["root"]);
-    admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
-    let request = v1::CreateUserRequest {
-        name: "alice".to_owned(),
-        roles: vec!["any".to_owned()],
-        ..Default::default()
-    };
-    let token = admin.create_user(request).await.unwrap().into_inner().token;
+    let token = invited(&mut admin).await;
     let pin = support::pin(&mut admin).await;
     let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
     login.begin_invite(v1::BeginInviteRequest { token: token.clone() }).await.unwrap();
@@ -137,6 +133,175 @@ async fn a_host_that_requires_fips_joins_no_cluster_that_does_not_say_it() {
     refused(sallyport_server::start(relaxed(true)).await.unwrap_err());
 }
 
+fn watching() -> v1::WatchRequest {
+    v1::WatchRequest { kinds: vec!["lock".to_owned()] }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_does_not_say_it_follows_no_policy_and_gets_no_certificate_for_others() {
+    let cluster = Cluster::start(|config| config.crypto.require_fips = true).await;
+    let gate = Joining::new("proxy", "gate").in_fips_mode().join(&cluster).await.unwrap();
+    let web = Joining::new("node", "web-9").in_fips_mode().join(&cluster).await.unwrap();
+    let mut database = v1::databases_client::DatabasesClient::new(web.channel.clone());
+    let reports = || tokio_stream::once(v1::ReportSessionsRequest::default());
+    let refusals = [
+        ("Fleet.Watch", gate.fleet().watch(watching()).await.unwrap_err()),
+        ("Fleet.ReportSessions", gate.fleet().report_sessions(reports()).await.unwrap_err()),
+        (
+            "Fleet.CertifyTarget",
+            gate.fleet().certify_target(v1::CertifyTargetRequest::default()).await.unwrap_err(),
+        ),
+        (
+            "Fleet.CertifyForTarget",
+            gate.fleet().certify_for_target(v1::CertifyForTargetRequest::default()).await.unwrap_err(),
+        ),
+        (
+            "Databases.CertifyDatabaseUser",
+            database.certify_database_user(v1::CertifyDatabaseUserRequest::default()).await.unwrap_err(),
+        ),
+        (
+            "Databases.PermitDatabaseSession",
+            database.permit_database_session(v1::PermitDatabaseSessionRequest::default()).await.unwrap_err(),
+        ),
+    ];
+    let refused = support::events(&mut cluster.admin().await, "api.refused").await;
+    for (method, status) in refusals {
+        assert!(is_refusal(&status) && fips::is_refusal(&status), "{method}: {status}");
+        assert!(refused.iter().any(|event| event["fields"]["method"] == method), "{method}: {refused:?}");
+    }
+    // The same calls of a host that says it are judged by what they ask for.
+    gate.fleet().watch(fips::saying(watching(), true)).await.unwrap();
+    gate.fleet().report_sessions(fips::saying(reports(), true)).await.unwrap();
+    let asked = fips::saying(v1::CertifyTargetRequest::default(), true);
+    assert!(!fips::is_refusal(&gate.fleet().certify_target(asked).await.unwrap_err()));
+    // What has happened is heard from every host.
+    gate.fleet().emit_events(v1::EmitEventsRequest::default()).await.unwrap();
+}
+
+/// No build of the tests is in FIPS mode, so that this proxy is one whose setting was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_has_left_fips_mode_is_told_when_it_starts() {
+    let cluster = Cluster::without_node().await;
+    let (token, pin) = support::token(&mut cluster.admin().await, "proxy").await;
+    let place = support::place();
+    let gate = async |cluster: &Cluster| {
+        let mut config = support::config(&place.path().join("gate"));
+        config.proxy = Some(ProxySection {
+            auth_server: Some(cluster.proxy()),
+            join: support::join(&token, &pin),
+            ..support::proxy_section()
+        });
+        sallyport_server::start(config).await.unwrap()
+    };
+    let running = gate(&cluster).await;
+    running.ready(support::PATIENCE).await.unwrap();
+    running.shutdown(true).await;
+
+    let Cluster { directory, running } = cluster;
+    running.shutdown(true).await;
+    let mut config = support::config(&directory.path().join("cluster"));
+    (config.auth, config.proxy) = (Some(support::auth_section()), Some(support::proxy_section()));
+    config.crypto.require_fips = true;
+    let running = sallyport_server::start(config).await.unwrap();
+    // What runs in the authority's own process is held to its configuration.
+    running.ready(support::PATIENCE).await.unwrap();
+    let cluster = Cluster { directory, running };
+
+    let told = gate(&cluster).await;
+    support::until("the word of the authority", || {
+        let waiting = told.readiness().waiting;
+        async move { waiting.iter().any(|why| why.contains("requires FIPS mode")).then_some(()) }
+    })
+    .await;
+    let refused = support::events(&mut cluster.admin().await, "api.refused").await;
+    assert!(refused.iter().any(|event| event["fields"]["method"] == "Fleet.Watch"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_hosts_are_held_to_the_suite_when_they_join_and_when_they_renew() {
+    let cluster = with_fips_v1().await;
+    let (token, pin) = support::token(&mut cluster.admin().await, "node").await;
+    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    let (good_ssh, good_tls) = keys();
+    let (bad_ssh, bad_tls) = ed25519();
+    let joining = |ssh: &SshKeyPair, tls: &[u8]| v1::JoinRequest {
+        token: token.clone(),
+        name: "web-9".to_owned(),
+        role: "node".to_owned(),
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.to_vec().into(),
+        ..Default::default()
+    };
+    let refused = |status: tonic::Status, what: &str| {
+        assert!(
+            support::is(&status, Code::InvalidArgument, "fips-v1 does not accept ed25519"),
+            "{what}: {status}"
+        );
+    };
+    refused(login.join(joining(&bad_ssh, good_tls.spki_der())).await.unwrap_err(), "a join's SSH key");
+    refused(login.join(joining(&good_ssh, &bad_tls)).await.unwrap_err(), "a join's TLS key");
+    // The token is not spent by them.
+    let issued = login.join(joining(&good_ssh, good_tls.spki_der())).await.unwrap().into_inner();
+
+    let trust = cluster.running.authority().unwrap().trust();
+    let key = good_tls.pkcs8_pem();
+    let channel = support::authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &key).await;
+    let mut fleet = v1::fleet_client::FleetClient::new(channel);
+    let renewing = |ssh: &SshKeyPair, tls: &[u8]| v1::RenewHostRequest {
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.to_vec().into(),
+        public_names: Vec::new(),
+    };
+    refused(
+        fleet.renew_host(renewing(&bad_ssh, good_tls.spki_der())).await.unwrap_err(),
+        "a renewal's SSH key",
+    );
+    refused(fleet.renew_host(renewing(&good_ssh, &bad_tls)).await.unwrap_err(), "a renewal's TLS key");
+    fleet.renew_host(renewing(&good_ssh, good_tls.spki_der())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_users_are_held_to_the_suite_when_they_log_in() {
+    let cluster = with_fips_v1().await;
+    let mut admin = cluster.admin().await;
+    let token = invited(&mut admin).await;
+    let pin = support::pin(&mut admin).await;
+    let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
+    login.begin_invite(v1::BeginInviteRequest { token: token.clone() }).await.unwrap();
+    let finish = v1::FinishInviteRequest { token, password: PASSWORD.to_owned(), otp: String::new() };
+    login.finish_invite(finish).await.unwrap();
+    let (good_ssh, good_tls) = keys();
+    let (bad_ssh, bad_tls) = ed25519();
+    let attempt = |ssh: &SshKeyPair, tls: &[u8]| v1::LoginRequest {
+        user: "alice".to_owned(),
+        password: PASSWORD.to_owned(),
+        otp: String::new(),
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.to_vec().into(),
+        ttl: None,
+    };
+    for (ssh, tls) in [(&bad_ssh, good_tls.spki_der()), (&good_ssh, bad_tls.as_slice())] {
+        let status = login.login_with_password(attempt(ssh, tls)).await.unwrap_err();
+        assert!(support::is(&status, Code::InvalidArgument, "fips-v1 does not accept ed25519"), "{status}");
+    }
+    login.login_with_password(attempt(&good_ssh, good_tls.spki_der())).await.unwrap();
+}
+
+/// Keys that no suite of FIPS mode takes.
+fn ed25519() -> (SshKeyPair, Vec<u8>) {
+    let tls = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap().public_key().spki_der();
+    (SshKeyPair::generate(Suite::BalancedV1, "x").unwrap(), tls)
+}
+
+/// The token of the invited user alice, who has a role.
+async fn invited(admin: &mut AdminClient<Channel>) -> String {
+    let yaml = support::role("any", &["root"]);
+    admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+    let (name, roles) = ("alice".to_owned(), vec!["any".to_owned()]);
+    let request = v1::CreateUserRequest { name, roles, ..Default::default() };
+    admin.create_user(request).await.unwrap().into_inner().token
+}
+
 async fn with_fips_v1() -> Cluster {
     Cluster::start(|config| config.auth.as_mut().unwrap().suite = Some(Suite::FipsV1)).await
 }
@@ -145,14 +310,10 @@ async fn with_fips_v1() -> Cluster {
 async fn what_is_signed_by_hand_is_held_to_the_suite() {
     let cluster = with_fips_v1().await;
     let mut admin = cluster.admin().await;
-    let yaml = support::role("any", &["root"]);
-    admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
-    let (name, roles) = ("alice".to_owned(), vec!["any".to_owned()]);
-    admin.create_user(v1::CreateUserRequest { name, roles, ..Default::default() }).await.unwrap();
+    invited(&mut admin).await;
     let mut signing = CertificatesClient::new(support::admin_channel(&cluster.data_dir()).await);
     let (good_ssh, good_tls) = keys();
-    let bad_ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
-    let bad_tls = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap().public_key().spki_der();
+    let (bad_ssh, bad_tls) = ed25519();
     for (kind, subject, names, bad_parts) in [
         ("user", "alice", &[][..], &["SSH", "TLS"][..]),
         ("openssh_user", "alice", &[], &["SSH"]),

@@ -88,6 +88,7 @@ impl Databases for Service {
         const METHOD: &str = "Databases.CertifyDatabaseUser";
         let caller = caller(&request);
         let agent = self.gate.host(&caller, METHOD, &[HostRole::Node]).await?;
+        self.gate.demand_fips(&caller, METHOD, &request).await?;
         self.gate.allow(&caller, METHOD, DB_CLIENT, Verb::Create).await?;
         match self.database_sessions.certify_database_user(&caller, agent, request.get_ref()).await {
             Ok(answer) => Ok(Response::new(answer)),
@@ -102,6 +103,7 @@ impl Databases for Service {
         const METHOD: &str = "Databases.PermitDatabaseSession";
         let caller = caller(&request);
         let agent = self.gate.host(&caller, METHOD, &[HostRole::Node]).await?;
+        self.gate.demand_fips(&caller, METHOD, &request).await?;
         match self.database_sessions.permit_database_session(&caller, agent, request.get_ref()).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),

@@ -64,8 +64,9 @@ impl Fleet for Service {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         const METHOD: &str = "Fleet.Watch";
         let (caller, line) = (caller(&request), Line::of(&request));
+        let fips = self.gate.demands_fips_of_host(&caller, &request);
         let kinds = request.into_inner().kinds;
-        let place = match self.watches.may_watch(&caller, &kinds) {
+        let place = match self.watches.may_watch(&caller, &kinds).and(fips) {
             Ok(()) => self.streams.place(StreamKind::Watching, &caller),
             Err(status) => Err(status),
         };
@@ -150,6 +151,7 @@ impl Fleet for Service {
         const METHOD: &str = "Fleet.CertifyTarget";
         let caller = caller(&request);
         let identity = self.gate.host(&caller, METHOD, &[HostRole::Proxy]).await?;
+        self.gate.demand_fips(&caller, METHOD, &request).await?;
         match self.targets.certify_target(&caller, identity, request.get_ref()).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
@@ -163,6 +165,7 @@ impl Fleet for Service {
         const METHOD: &str = "Fleet.CertifyForTarget";
         let caller = caller(&request);
         let identity = self.gate.host(&caller, METHOD, &[HostRole::Proxy]).await?;
+        self.gate.demand_fips(&caller, METHOD, &request).await?;
         match self.targets.certify_for_target(&caller, identity, request.get_ref()).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
@@ -189,6 +192,7 @@ impl Fleet for Service {
         const METHOD: &str = "Fleet.ReportSessions";
         let (caller, line) = (caller(&request), Line::of(&request));
         let identity = self.gate.host(&caller, METHOD, &REPORTERS).await?;
+        self.gate.demand_fips(&caller, METHOD, &request).await?;
         match self.streams.place(StreamKind::Reporting, &caller) {
             Ok(place) => {
                 self.sessions.take_reports(identity, (place, line), request.into_inner()).map(Served::answer)

@@ -177,10 +177,20 @@ impl Gate {
         if !self.config.require_fips || fips::says(request) {
             return Ok(());
         }
-        Err(Status::failed_precondition(
+        Err(fips::refusal(
             "this cluster requires FIPS mode (crypto.require_fips), and this program has not said that it runs in it: use a build \
              with the FIPS module, with crypto.selection: fips for a service and SALLYPORT_CRYPTO=fips for a command",
         ))
+    }
+
+    /// [`Self::demands_fips`] of a host. Users were asked when they logged in, and an administrator on the machine is not.
+    pub(crate) fn demands_fips_of_host<T>(&self, caller: &Caller, request: &Request<T>) -> Result<(), Status> {
+        match caller {
+            Caller::Certified { identity, .. } if matches!(identity.principal, Principal::Host { .. }) => {
+                self.demands_fips(request)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// [`Self::demands_fips`], with the refusal on record.

@@ -10,10 +10,15 @@ use tonic::Status;
 
 use crate::authority::audit::journal::Journal;
 use crate::authority::audit::refusals::Who;
+use crate::authority::caller::shown;
 use crate::authority::databases::register::DatabaseRegister;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::reports::budgets::Budgets;
 use crate::authority::sessions::running::LiveSessions;
+use crate::spool::MAY_NOT_REPORT;
+
+/// The name of events whose code this version does not know.
+const UNKNOWN: &str = "unknown";
 
 /// Events in one call.
 const MOST_EVENTS: usize = 10_000;
@@ -97,6 +102,14 @@ fn about_databases(code: &Code) -> bool {
     )
 }
 
+/// Marks an event whose code this version does not know, as a host of a later one sends it: it is kept as it came, and its name
+/// is no more than the host's claim.
+fn unread(event: &mut Event) {
+    let claim = std::mem::replace(&mut event.kind, UNKNOWN.to_owned());
+    claimed(event, "kind", claim);
+    event.fields.insert("unknown_to".to_owned(), concat!("auth ", env!("CARGO_PKG_VERSION")).into());
+}
+
 /// Keeps what a host claimed beside what the authority says.
 fn claimed(event: &mut Event, key: &str, claim: String) {
     if !claim.is_empty() {
@@ -167,14 +180,20 @@ impl HostReports {
         for text in texts {
             let mut event = Event::from_json(&text)
                 .map_err(|error| Status::invalid_argument(format!("this is not an event: {error}")))?;
-            if !reported_by(*role, &event.code) {
-                return Err(Status::permission_denied(format!(
-                    "{} may not report {}",
-                    identity.display_name(),
-                    event.code
-                )));
+            match &event.code {
+                Code::Unknown(code) if !Code::is_well_formed(code) => {
+                    return Err(Status::invalid_argument(format!(
+                        "{:?} is no code of an event",
+                        shown(code)
+                    )));
+                }
+                Code::Unknown(_) => unread(&mut event),
+                code if reported_by(*role, code) => event.kind = code.kind().to_owned(),
+                code => {
+                    let name = identity.display_name();
+                    return Err(Status::permission_denied(format!("{name} {MAY_NOT_REPORT} {code}")));
+                }
             }
-            event.kind = event.code.kind().to_owned();
             event.origin = identity.display_name();
             event.received = Some(now);
             if event.time > now + FUTURE || event.time < now - PAST {

@@ -21,7 +21,6 @@ use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::dialling::handshake;
 use crate::host::{Credentials, certificates};
-use crate::joining::saying;
 use crate::view::ClusterView;
 
 /// How long the authority may take for a certificate; ten wait at a time.
@@ -108,7 +107,7 @@ impl FreshKeys {
             public_names: self.public_names.to_vec(),
         };
         let mut fleet = self.client.fleet();
-        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.renew_host(saying(request))).await;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, fleet.renew_host(request)).await;
         let issued = answer
             .map_err(|_| failed(&"no answer from the authority"))?
             .map_err(|status| failed(&status.message()))?

@@ -158,6 +158,48 @@ async fn a_proxy_names_only_servers_whose_sessions_it_records() {
     assert_eq!((listed.len(), listed[0].served_by.as_str()), (1, "proxy:gate"));
 }
 
+/// A host of a later version has events that this authority does not know. To refuse them for ever would stop what is behind them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_of_a_later_version_is_kept_as_the_host_s_claim() {
+    let cluster = Cluster::without_node().await;
+    let web = Joining::new("node", "web-1").join(&cluster).await.unwrap();
+    let other = Joining::new("node", "web-2").join(&cluster).await.unwrap();
+    let later = |code: &str| Event { kind: "user.login".to_owned(), ..Event::new(Code::parse(code), now()) };
+    let event = later("SP9998E")
+        .user("alice")
+        .login("root")
+        .node("web-2")
+        .session(on(&other))
+        .field("module", "AWS-LC-FIPS 9");
+    let behind = Event::new(Code::SessionPortForward, now()).user("alice");
+    emit(&web, &[&event, &behind]).await.unwrap();
+    assert_eq!(events(&mut cluster.admin().await, behind.code.as_str()).await.len(), 1);
+    let found = events(&mut cluster.admin().await, "SP9998E").await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    let kept = &found[0];
+    // Nothing of it is taken for more than what this host says.
+    assert_eq!(
+        (kept["kind"].as_str(), kept["origin"].as_str()),
+        (Some("unknown"), Some("node:web-1")),
+        "{kept}"
+    );
+    assert_eq!((kept["user"].as_str(), kept["node"].as_str()), (Some("node:web-1"), Some("web-1")), "{kept}");
+    assert!(kept["session_id"].is_null() && kept["login"].is_null(), "{kept}");
+    assert_eq!(kept["fields"]["claimed_kind"], "user.login");
+    assert_eq!(kept["fields"]["claimed_user"], "alice");
+    assert_eq!(kept["fields"]["module"], "AWS-LC-FIPS 9");
+    assert!(kept["fields"]["unknown_to"].as_str().unwrap().starts_with("auth "), "{kept}");
+    assert!(events(&mut cluster.admin().await, "user.login").await.is_empty());
+    // What only looks like a code is none.
+    for odd in ["", "SP1000I ", "sp9998I", "SP9998X", "SP99980I"] {
+        let status = emit(&web, &[&later(odd)]).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{odd:?}: {status:?}");
+    }
+    // And what is the authority's own to say stays so.
+    let status = emit(&web, &[&later(Code::UserLogin.as_str())]).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_belongs_to_the_host_of_its_session() {
     let cluster = Cluster::without_node().await;

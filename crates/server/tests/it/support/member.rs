@@ -3,9 +3,9 @@
 use sallyport_ca::Opening;
 use sallyport_ca::keys::{self, SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
-use sallyport_wire::v1;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::{fips, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -16,17 +16,24 @@ use super::{Cluster, authority_as, pin, pinned};
 pub(crate) struct Joining {
     pub(crate) token: v1::CreateTokenRequest,
     pub(crate) request: v1::JoinRequest,
+    /// Whether it says that it is in FIPS mode.
+    fips: bool,
 }
 
 impl Joining {
     pub(crate) fn new(role: &str, name: &str) -> Self {
         let token = v1::CreateTokenRequest { role: role.to_owned(), ..Default::default() };
         let request = v1::JoinRequest { name: name.to_owned(), role: role.to_owned(), ..Default::default() };
-        Self { token, request }
+        Self { token, request, fips: false }
     }
 
     pub(crate) fn reached_by(mut self, names: &[&str]) -> Self {
         self.request.public_names = names.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    pub(crate) fn in_fips_mode(mut self) -> Self {
+        self.fips = true;
         self
     }
 
@@ -66,7 +73,7 @@ impl Joining {
         self.request.ssh_public_key = ssh.public_line().to_owned();
         self.request.tls_public_key = tls.spki_der().to_vec().into();
         let mut login = LoginClient::new(pinned(&cluster.proxy(), &pin).await);
-        let issued = login.join(self.request).await?.into_inner();
+        let issued = login.join(fips::saying(self.request, self.fips)).await?.into_inner();
         let trust = cluster.running.authority().unwrap().trust();
         let key = tls.pkcs8_pem().to_string();
         let channel = authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &key).await;
