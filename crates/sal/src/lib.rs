@@ -59,6 +59,7 @@ pub mod suite;
 pub mod tls;
 pub mod totp;
 pub mod uses;
+mod warm;
 
 pub use algorithm::{KeyAlgorithm, SignatureScheme};
 pub use economy::KeyPool;
@@ -66,9 +67,9 @@ pub use error::{SalError, SignError};
 pub use key::{MemoryKey, PublicKey, Signer};
 pub use material::PrivateKeyMaterial;
 pub use primitive::Primitive;
-pub use random::warm_up;
 pub use selection::{Policy, Selection};
 pub use suite::{HybridKeyExchange, KeyPurpose, Suite, UnknownPurpose, UnknownSuite};
+pub use warm::warm_up;
 
 /// Compares two secrets in time that depends only on their lengths.
 #[must_use]

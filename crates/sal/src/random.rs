@@ -43,14 +43,6 @@ pub fn hex(len: usize) -> Result<String, SalError> {
     Ok(data_encoding::HEXLOWER.encode(&buffer))
 }
 
-/// Draws the first random number of this process, which aws-lc takes 50 to 100 ms to prepare, and builds the TLS
-/// provider. Servers call it before they listen; it may run on a thread of its own.
-pub fn warm_up() {
-    // A failure shows again, with an error, to whoever needs randomness first.
-    let _ = bytes::<32>();
-    let _ = crate::tls::provider();
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

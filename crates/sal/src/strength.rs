@@ -17,9 +17,11 @@
 mod curve;
 mod digest;
 mod lattice;
+mod nist;
+mod problem;
+mod sieve;
 mod verdict;
 
-use std::f64::consts::LN_2;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -29,33 +31,13 @@ use serde::Serialize;
 pub use curve::Curve;
 pub use digest::Digest;
 pub use lattice::{Category, Lattice};
+pub use nist::{NIST_ROWS, Nist, nist_of_modulus};
+pub use problem::Problem;
+pub use sieve::{guidance_bits, sieve_bits};
 pub use verdict::Verdict;
 
 /// Lengths of an RSA modulus that are assessed, in bits. Below, anyone factors it at home; above, nobody makes one.
 pub const RSA_BITS: RangeInclusive<u32> = 512..=16_384;
-
-/// What an attacker has to solve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Problem {
-    /// To factor an RSA modulus of so many bits.
-    Rsa {
-        /// Length of the modulus, in bits.
-        modulus_bits: u32,
-    },
-    /// To find a discrete logarithm modulo a prime, as in DSA.
-    Dsa {
-        /// Length of the prime, in bits.
-        prime_bits: u32,
-        /// Length of the order of the subgroup, in bits.
-        order_bits: u32,
-    },
-    /// To find a discrete logarithm on a curve.
-    Curve(Curve),
-    /// To find a short vector in a lattice.
-    Lattice(Lattice),
-    /// Both: the secret is mixed from two key exchanges.
-    Hybrid(Curve, Lattice),
-}
 
 /// A number of operations that a formula gives, as its base-2 logarithm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -71,40 +53,6 @@ pub struct Estimate {
 impl Estimate {
     const fn new(bits: f64, by: &'static str) -> Self {
         Self { bits, is_estimate: true, by }
-    }
-}
-
-/// What NIST counts a key as (SP 800-57 Part 1 Rev. 5, table 2), in bits. The table has a few sizes; between them it
-/// says nothing but that a longer key is no weaker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(tag = "is", content = "bits", rename_all = "snake_case")]
-pub enum Nist {
-    /// Shorter than the shortest key of the table.
-    Below(u32),
-    /// In the table.
-    Equal(u32),
-    /// Between two rows of the table, or past its end.
-    AtLeast(u32),
-}
-
-impl Nist {
-    /// The bits that may be counted on; none below the table.
-    #[must_use]
-    pub const fn floor(self) -> Option<u32> {
-        match self {
-            Self::Below(_) => None,
-            Self::Equal(bits) | Self::AtLeast(bits) => Some(bits),
-        }
-    }
-}
-
-impl fmt::Display for Nist {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Below(bits) => write!(f, "below {bits}"),
-            Self::Equal(bits) => write!(f, "{bits}"),
-            Self::AtLeast(bits) => write!(f, "at least {bits}"),
-        }
     }
 }
 
@@ -143,44 +91,6 @@ const SIEVE: &str = "general number field sieve, L_n[1/3, (64/9)^(1/3)] with o(1
 /// The same, where the shorter way into DSA is through its subgroup.
 const RHO: &str = "half the bits of the group's order (Pollard's rho)";
 const GUIDANCE: &str = "FIPS 140 implementation guidance D.B";
-
-/// Work of the general number field sieve on a number of so many bits: `L_n[1/3, (64/9)^(1/3)]` with o(1) taken as zero,
-/// as a base-2 logarithm. The constant that is left out makes all sizes a little stronger or weaker together.
-#[must_use]
-pub fn sieve_bits(modulus_bits: u32) -> f64 {
-    sieve(modulus_bits, (64.0_f64 / 9.0).cbrt(), 0.0)
-}
-
-/// The same with the constants of the FIPS 140-2 and 140-3 implementation guidance (D.B, formerly 7.5), which was
-/// fitted to NIST's table: `(1.923 * cbrt(L ln 2) * cbrt(ln(L ln 2)^2) - 4.69) / ln 2`.
-#[must_use]
-pub fn guidance_bits(modulus_bits: u32) -> f64 {
-    sieve(modulus_bits, 1.923, 4.69)
-}
-
-fn sieve(modulus_bits: u32, factor: f64, less: f64) -> f64 {
-    // The logarithm of n, taken for 2^bits: the number itself is too long for a float.
-    let logarithm = f64::from(modulus_bits) * LN_2;
-    if logarithm <= 1.0 {
-        return 0.0;
-    }
-    let double = logarithm.ln();
-    ((factor * logarithm.cbrt() * (double * double).cbrt() - less) / LN_2).max(0.0)
-}
-
-/// The rows of SP 800-57 Part 1 Rev. 5, table 2 for factoring and finite fields: length of the key, and what it counts as.
-pub const NIST_ROWS: &[(u32, u32)] = &[(1024, 80), (2048, 112), (3072, 128), (7680, 192), (15_360, 256)];
-
-/// What NIST counts an RSA modulus or the prime of DSA as.
-#[must_use]
-pub fn nist_of_modulus(bits: u32) -> Nist {
-    let below = NIST_ROWS.iter().rev().find(|(row, _)| *row <= bits);
-    match below {
-        None => Nist::Below(80),
-        Some((row, counts)) if *row == bits => Nist::Equal(*counts),
-        Some((_, counts)) => Nist::AtLeast(*counts),
-    }
-}
 
 const SHOR: &str = "none is left: Shor's algorithm solves it on a large quantum computer, of which none is known to exist; \
                     the most recent estimate is fewer than a million noisy qubits for RSA-2048 (Gidney 2025, an estimate)";

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::provider;
+pub use crate::selection::Use;
 use crate::selection::{self, Selection};
 
 /// What is computed by a library that no selection chose.
@@ -55,20 +56,6 @@ pub fn count(aside: Aside) {
     if let Some(times) = ASIDES.get(aside as usize) {
         times.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// What was asked of one source.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Use {
-    /// The name of a primitive, or of an [`Aside`].
-    pub primitive: String,
-    /// The name of a provider, or of another library.
-    pub provider: &'static str,
-    /// How often.
-    pub times: u64,
-    /// Whether it was in the FIPS module, and approved there: X25519 is the library's and not the module's to approve. None is where
-    /// this build has no module.
-    pub in_module: bool,
 }
 
 /// Everything that this process asked of any source so far.

@@ -219,4 +219,65 @@ impl SignatureScheme {
     }
 }
 
+impl KeyAlgorithm {
+    /// Every scheme that signs with such a key, the preferred first.
+    #[must_use]
+    pub const fn schemes(self) -> &'static [SignatureScheme] {
+        match self {
+            Self::Ed25519 => &[SignatureScheme::Ed25519],
+            Self::EcdsaP256 => &[SignatureScheme::EcdsaP256Sha256],
+            Self::EcdsaP384 => &[SignatureScheme::EcdsaP384Sha384],
+            Self::EcdsaP521 => &[SignatureScheme::EcdsaP521Sha512],
+            // SHA-512 with PSS needs 130 bytes of encoded message (RFC 8017 §9.1.1), which 1024 bits do not have.
+            Self::Rsa1024 => &[
+                SignatureScheme::RsaPkcs1Sha256,
+                SignatureScheme::RsaPkcs1Sha384,
+                SignatureScheme::RsaPkcs1Sha512,
+                SignatureScheme::RsaPssSha256,
+                SignatureScheme::RsaPssSha384,
+            ],
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 | Self::Rsa8192 => &[
+                SignatureScheme::RsaPkcs1Sha256,
+                SignatureScheme::RsaPkcs1Sha384,
+                SignatureScheme::RsaPkcs1Sha512,
+                SignatureScheme::RsaPssSha256,
+                SignatureScheme::RsaPssSha384,
+                SignatureScheme::RsaPssSha512,
+            ],
+            Self::MlDsa44 => &[SignatureScheme::MlDsa44],
+            Self::MlDsa65 => &[SignatureScheme::MlDsa65],
+            Self::MlDsa87 => &[SignatureScheme::MlDsa87],
+        }
+    }
+
+    /// The scheme used where nothing else is asked for. For RSA it is PKCS#1 v1.5 with SHA-256, which every reader of
+    /// X.509 knows.
+    #[must_use]
+    pub const fn default_scheme(self) -> SignatureScheme {
+        match self {
+            Self::Ed25519 => SignatureScheme::Ed25519,
+            Self::EcdsaP256 => SignatureScheme::EcdsaP256Sha256,
+            Self::EcdsaP384 => SignatureScheme::EcdsaP384Sha384,
+            Self::EcdsaP521 => SignatureScheme::EcdsaP521Sha512,
+            Self::Rsa1024 | Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 | Self::Rsa8192 => {
+                SignatureScheme::RsaPkcs1Sha256
+            }
+            Self::MlDsa44 => SignatureScheme::MlDsa44,
+            Self::MlDsa65 => SignatureScheme::MlDsa65,
+            Self::MlDsa87 => SignatureScheme::MlDsa87,
+        }
+    }
+
+    /// The scheme that it signs by in SSH; none for ML-DSA. RSA signs with SHA-512, which OpenSSH prefers to SHA-256
+    /// (RFC 8332 §3).
+    #[must_use]
+    pub const fn ssh_scheme(self) -> Option<SignatureScheme> {
+        match self.kind() {
+            KeyKind::Rsa => Some(SignatureScheme::RsaPkcs1Sha512),
+            KeyKind::MlDsa => None,
+            _ => Some(self.default_scheme()),
+        }
+    }
+}
+
 named!(SignatureScheme, "signature scheme");

@@ -6,7 +6,7 @@
 use crypto_bigint::{BoxedUint, NonZero};
 use zeroize::Zeroizing;
 
-use super::pkcs1::Private;
+use super::rsa::Private;
 
 const LENGTHS: &str = "a number is longer than the modulus";
 

@@ -3,9 +3,10 @@
 
 use zeroize::Zeroizing;
 
-use super::{
-    Accept, Format, FormatError, FoundPublic, openssh, read_any_private, read_any_public, write_private_at,
-};
+use super::error::FormatError;
+use super::format::{Accept, Format};
+pub use super::passphrase::Cost;
+use super::{FoundPublic, openssh, read_any_private, read_any_public, write_private_at};
 use crate::{KeyAlgorithm, PrivateKeyMaterial};
 
 /// [`read_private`](super::read_private) that takes RSA keys of 1024 bits as well, for measurements.
@@ -26,15 +27,6 @@ pub fn read_private_with_broken_sizes(
 /// As [`read_public`](super::read_public).
 pub fn read_public_with_broken_sizes(bytes: &[u8]) -> Result<(KeyAlgorithm, Vec<u8>), FormatError> {
     read_any_public(bytes, Accept::Lab).map(|FoundPublic { algorithm, raw, .. }| (algorithm, raw))
-}
-
-/// What it costs to try one passphrase on a file that is written. The less, the sooner it is guessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cost {
-    /// Iterations of PBKDF2 in an encrypted PKCS#8 file. The product writes 600,000.
-    pub pbkdf2_iterations: u32,
-    /// Rounds of bcrypt in an encrypted OpenSSH file. The product writes 24.
-    pub bcrypt_rounds: u32,
 }
 
 /// [`write_private`](super::write_private) with a passphrase that is cheap to try, for tests that write many files.

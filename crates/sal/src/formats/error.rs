@@ -1,6 +1,6 @@
 //! Why a key could not be read or written, sorted by who has to act.
 
-use super::Format;
+use super::format::Format;
 use crate::KeyAlgorithm;
 
 /// A key that could not be read or written.

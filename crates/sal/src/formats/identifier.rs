@@ -4,7 +4,7 @@ use der::Decode as _;
 use der::asn1::ObjectIdentifier;
 use pkcs5::AlgorithmIdentifierRef;
 
-use super::FormatError;
+use super::error::FormatError;
 use crate::KeyAlgorithm;
 use crate::algorithm::KeyKind;
 

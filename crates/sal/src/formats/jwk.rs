@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zeroize::Zeroizing;
 
-use super::pkcs1::{Private, Public, number};
-use super::{Accept, FormatError, proof, spki};
+use super::error::FormatError;
+use super::format::Accept;
+use super::rsa::{Private, Public, number};
+use super::{pkcs1, proof, spki};
 use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, hash};
 
@@ -257,7 +259,7 @@ impl<'a> Members<'a> {
             dq: number(NAME, &dq)?,
             qi: number(NAME, &qi)?,
         };
-        private.assemble(NAME, &[], accept)
+        pkcs1::assemble(&private, NAME, &[], accept)
     }
 
     /// Checks what the key says that it is for (RFC 7517 §4.2 to §4.4).

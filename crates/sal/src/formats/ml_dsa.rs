@@ -5,7 +5,8 @@ use der::asn1::OctetStringRef;
 use der::{Decode as _, Header, Reader as _, SliceReader, Tag, TagNumber};
 use zeroize::Zeroizing;
 
-use super::{FormatError, proof};
+use super::error::FormatError;
+use super::proof;
 use crate::{KeyAlgorithm, PrivateKeyMaterial, constant_time_eq};
 
 /// The tag of `seed [0] OCTET STRING`, implicit.

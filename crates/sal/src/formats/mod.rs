@@ -17,11 +17,15 @@
 //! time and memory, and secrets are wiped wherever they were copied to.
 
 mod arithmetic;
+pub(crate) mod ec;
 mod error;
+mod format;
 mod identifier;
 mod ml_dsa;
+mod passphrase;
 mod pem;
 mod proof;
+mod rsa;
 mod shape;
 mod trusted;
 
@@ -36,120 +40,18 @@ pub mod spki;
 use rustls::pki_types::PrivateKeyDer;
 use zeroize::Zeroizing;
 
+use self::format::Accept;
+use self::passphrase::Cost;
 use self::shape::{Der, Shape};
-use crate::algorithm::named;
-use crate::selection;
-use crate::uses::{self, Aside};
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, SalError};
 
 pub use error::FormatError;
+pub use format::{Format, MAX_FILE_BYTES, PublicFormat};
 pub use proof::prove;
 
 /// What it costs to try a passphrase on what is written.
-const WRITTEN_COST: danger::Cost =
-    danger::Cost { pbkdf2_iterations: pkcs8::WRITTEN_ITERATIONS, bcrypt_rounds: openssh::WRITTEN_ROUNDS };
-
-/// The longest file that is looked at, in bytes. The longest key there is takes 16 kB.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
-
-/// A way to write a private key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Format {
-    /// PKCS#8 (RFC 5958) as text: `PRIVATE KEY`, or `ENCRYPTED PRIVATE KEY` with a passphrase. Holds every key, and
-    /// every tool but OpenSSH's own reads it.
-    Pkcs8Pem,
-    /// PKCS#8 as bytes.
-    Pkcs8Der,
-    /// `EC PRIVATE KEY` (RFC 5915), which some older tools insist on.
-    Sec1Pem,
-    /// `RSA PRIVATE KEY` (RFC 8017 appendix A.1.2), which some older tools insist on.
-    Pkcs1Pem,
-    /// `OPENSSH PRIVATE KEY`: what `ssh-keygen` writes.
-    OpenSsh,
-    /// A JSON Web Key (RFC 7517).
-    Jwk,
-}
-
-impl Format {
-    /// Every format.
-    pub const ALL: &[Self] =
-        &[Self::Pkcs8Pem, Self::Pkcs8Der, Self::Sec1Pem, Self::Pkcs1Pem, Self::OpenSsh, Self::Jwk];
-
-    /// The name in options and configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pkcs8Pem => "pkcs8-pem",
-            Self::Pkcs8Der => "pkcs8-der",
-            Self::Sec1Pem => "sec1-pem",
-            Self::Pkcs1Pem => "pkcs1-pem",
-            Self::OpenSsh => "openssh",
-            Self::Jwk => "jwk",
-        }
-    }
-
-    /// Whether it can be written with a passphrase.
-    #[must_use]
-    pub const fn encrypts(self) -> bool {
-        matches!(self, Self::Pkcs8Pem | Self::Pkcs8Der | Self::OpenSsh)
-    }
-
-    /// Whether it can hold such a key.
-    #[must_use]
-    pub const fn holds(self, algorithm: KeyAlgorithm) -> bool {
-        use crate::algorithm::KeyKind::{Ecdsa, MlDsa, Rsa};
-        match self {
-            Self::Pkcs8Pem | Self::Pkcs8Der | Self::Jwk => true,
-            Self::Sec1Pem => matches!(algorithm.kind(), Ecdsa),
-            Self::Pkcs1Pem => matches!(algorithm.kind(), Rsa),
-            Self::OpenSsh => !matches!(algorithm.kind(), MlDsa),
-        }
-    }
-}
-
-named!(Format, "key format");
-
-/// A way to write a public key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum PublicFormat {
-    /// SubjectPublicKeyInfo (RFC 5280 §4.1.2.7) as text: `PUBLIC KEY`.
-    SpkiPem,
-    /// SubjectPublicKeyInfo as bytes.
-    SpkiDer,
-    /// A line of `authorized_keys`, without a comment.
-    OpenSsh,
-    /// A JSON Web Key (RFC 7517).
-    Jwk,
-}
-
-impl PublicFormat {
-    /// Every format.
-    pub const ALL: &[Self] = &[Self::SpkiPem, Self::SpkiDer, Self::OpenSsh, Self::Jwk];
-
-    /// The name in options and configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SpkiPem => "spki-pem",
-            Self::SpkiDer => "spki-der",
-            Self::OpenSsh => "openssh",
-            Self::Jwk => "jwk",
-        }
-    }
-}
-
-named!(PublicFormat, "public key format");
-
-/// Which sizes of key are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Accept {
-    /// Those that may sign or be verified in production.
-    Production,
-    /// The broken ones as well, to be measured.
-    Lab,
-}
+const WRITTEN_COST: Cost =
+    Cost { pbkdf2_iterations: pkcs8::WRITTEN_ITERATIONS, bcrypt_rounds: openssh::WRITTEN_ROUNDS };
 
 /// Reads a private key in whatever format it is: PEM, DER, OpenSSH or JWK. Of several PEM blocks the first private key
 /// is taken. A passphrase for a key that is not encrypted is ignored.
@@ -239,7 +141,7 @@ fn write_private_at(
     key: &PrivateKeyMaterial,
     format: Format,
     passphrase: Option<&[u8]>,
-    cost: danger::Cost,
+    cost: Cost,
 ) -> Result<Zeroizing<Vec<u8>>, FormatError> {
     if passphrase.is_some() && !format.encrypts() {
         return Err(FormatError::CannotEncrypt { format });
@@ -281,7 +183,7 @@ pub fn write_public(key: &PublicKey, format: PublicFormat) -> Result<Vec<u8>, Fo
 fn pkcs8_der(
     key: &PrivateKeyMaterial,
     passphrase: Option<&[u8]>,
-    cost: danger::Cost,
+    cost: Cost,
 ) -> Result<Zeroizing<Vec<u8>>, FormatError> {
     match passphrase {
         Some(passphrase) => pkcs8::encode_encrypted_at(key, passphrase, cost.pbkdf2_iterations),
@@ -406,12 +308,4 @@ fn public_der(
 ) -> Result<FoundPublic, FormatError> {
     let (algorithm, raw) = read(der, accept)?;
     Ok(FoundPublic { format, algorithm, raw: raw.to_vec() })
-}
-/// What comes before a passphrase is turned into a key: it is counted, and refused in FIPS mode.
-fn outside_module() -> Result<(), FormatError> {
-    if selection::global().is_fips() {
-        return Err(FormatError::PassphraseOutsideModule);
-    }
-    uses::count(Aside::Passphrase);
-    Ok(())
 }

@@ -11,8 +11,11 @@ use ssh_key::{Cipher, Kdf};
 use zeroize::Zeroizing;
 
 use super::arithmetic::reduced_exponent;
-use super::pkcs1::{Private, Public, number};
-use super::{Accept, FormatError, outside_module, pem, proof, spki};
+use super::error::FormatError;
+use super::format::Accept;
+use super::passphrase::outside_module;
+use super::rsa::{Private, Public, number};
+use super::{pem, pkcs1, proof, spki};
 use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, PrivateKeyMaterial, PublicKey, random};
 
@@ -288,7 +291,7 @@ fn private_fields(reader: &mut Reader<'_>, accept: Accept) -> Result<PrivateKeyM
             let (p, q) = (reader.positive("a prime")?, reader.positive("a prime")?);
             let dp = reduced_exponent(d, p).map_err(malformed)?;
             let dq = reduced_exponent(d, q).map_err(malformed)?;
-            Private {
+            let private = Private {
                 public: Public::new(NAME, n, e)?,
                 d: number(NAME, d)?,
                 p: number(NAME, p)?,
@@ -296,8 +299,8 @@ fn private_fields(reader: &mut Reader<'_>, accept: Accept) -> Result<PrivateKeyM
                 dp: number(NAME, &dp)?,
                 dq: number(NAME, &dq)?,
                 qi: number(NAME, qi)?,
-            }
-            .assemble(NAME, &[], accept)
+            };
+            pkcs1::assemble(&private, NAME, &[], accept)
         }
     }
 }

@@ -3,7 +3,7 @@
 use pem_rfc7468::{Decoder, Encoder, LineEnding, encapsulated_len_wrapped};
 use zeroize::Zeroizing;
 
-use super::FormatError;
+use super::error::FormatError;
 
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";

@@ -6,9 +6,12 @@ use pkcs5::pbes2::{self, PBES2_OID, Parameters};
 use pkcs5::{AlgorithmIdentifierRef, EncryptionScheme};
 use zeroize::Zeroizing;
 
+use super::error::FormatError;
+use super::format::Accept;
 use super::identifier::{self, describe};
+use super::passphrase::outside_module;
 use super::trusted::element;
-use super::{Accept, FormatError, ml_dsa, outside_module, pkcs1, proof, sec1};
+use super::{ml_dsa, pkcs1, proof, sec1};
 use crate::algorithm::KeyKind;
 use crate::{PrivateKeyMaterial, random};
 

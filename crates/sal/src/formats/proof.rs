@@ -2,8 +2,9 @@
 
 use zeroize::Zeroizing;
 
-use super::pkcs1::{PRIVATE_SIZES, Private};
-use super::{FormatError, arithmetic};
+use super::arithmetic;
+use super::error::FormatError;
+use super::rsa::{PRIVATE_SIZES, Private};
 use crate::algorithm::{KeyKind, Standing};
 use crate::provider::Fault;
 use crate::selection::{self, RunError};

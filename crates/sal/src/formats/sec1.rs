@@ -4,8 +4,10 @@ use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef};
 use der::{Decode as _, Header, Reader as _, SliceReader, Tag, TagNumber, Tagged as _};
 use zeroize::Zeroizing;
 
-use super::spki::put_length;
-use super::{FormatError, identifier, proof};
+pub use super::ec::encode;
+pub(crate) use super::ec::encode_inner;
+use super::error::FormatError;
+use super::{identifier, proof};
 use crate::{KeyAlgorithm, PrivateKeyMaterial};
 
 pub(super) const LABEL: &str = "EC PRIVATE KEY";
@@ -18,18 +20,6 @@ pub(super) const NAME: &str = "SEC1 private key";
 /// that do not belong together.
 pub fn decode(der: &[u8]) -> Result<PrivateKeyMaterial, FormatError> {
     decode_inside(NAME, der, None, None)
-}
-
-/// DER of an `ECPrivateKey` with curve and public key; none for other keys.
-#[must_use]
-pub fn encode(key: &PrivateKeyMaterial) -> Option<Zeroizing<Vec<u8>>> {
-    let curve = curve(key.algorithm())?;
-    Some(write(key, Some(curve)))
-}
-
-/// The same without the curve, as it stands inside PKCS#8 (RFC 5915 §3 leaves it out where the context has it).
-pub(crate) fn encode_inner(key: &PrivateKeyMaterial) -> Zeroizing<Vec<u8>> {
-    write(key, None)
 }
 
 /// `ECPrivateKey`.
@@ -116,38 +106,4 @@ fn explicit<'a>(reader: &mut SliceReader<'a>, number: u32) -> der::Result<Option
         return Ok(None);
     }
     AnyRef::from_der(reader.decode::<AnyRef<'_>>()?.value()).map(Some)
-}
-
-fn write(key: &PrivateKeyMaterial, curve: Option<&[u8]>) -> Zeroizing<Vec<u8>> {
-    let mut bits = vec![0x03];
-    put_length(&mut bits, key.public().len() + 1);
-    bits.push(0);
-    bits.extend_from_slice(key.public());
-    let mut content = Zeroizing::new(Vec::with_capacity(512));
-    content.extend_from_slice(&[0x02, 0x01, 0x01, 0x04]);
-    put_length(&mut content, key.secret().len());
-    content.extend_from_slice(key.secret());
-    if let Some(curve) = curve {
-        content.push(0xa0);
-        put_length(&mut content, curve.len());
-        content.extend_from_slice(curve);
-    }
-    content.push(0xa1);
-    put_length(&mut content, bits.len());
-    content.extend_from_slice(&bits);
-    let mut out = Zeroizing::new(Vec::with_capacity(content.len() + 4));
-    out.push(0x30);
-    put_length(&mut out, content.len());
-    out.extend_from_slice(&content);
-    out
-}
-
-/// DER of the named curve's OID.
-fn curve(algorithm: KeyAlgorithm) -> Option<&'static [u8]> {
-    match algorithm {
-        KeyAlgorithm::EcdsaP256 => Some(&[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07]),
-        KeyAlgorithm::EcdsaP384 => Some(&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22]),
-        KeyAlgorithm::EcdsaP521 => Some(&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23]),
-        _ => None,
-    }
 }

@@ -2,7 +2,9 @@
 
 use der::{Decode as _, Header, Reader as _, SliceReader, Tag};
 
-use super::{FormatError, MAX_FILE_BYTES, pem, pkcs1, pkcs8, sec1, spki};
+use super::error::FormatError;
+use super::format::MAX_FILE_BYTES;
+use super::{pem, pkcs1, pkcs8, sec1, spki};
 
 /// What a file seems to be.
 pub(super) enum Shape<'a> {

@@ -4,7 +4,10 @@ use der::asn1::BitStringRef;
 use der::{Decode as _, Reader as _, SliceReader};
 use pkcs5::AlgorithmIdentifierRef;
 
-use super::{Accept, FormatError, identifier, pkcs1};
+use super::error::FormatError;
+use super::format::Accept;
+use super::identifier;
+use super::rsa::Public;
 use crate::algorithm::KeyKind;
 use crate::{KeyAlgorithm, SalError};
 
@@ -51,7 +54,7 @@ pub(super) fn decode_as(der: &[u8], accept: Accept) -> Result<(KeyAlgorithm, &[u
     let raw =
         bits.as_bytes().ok_or_else(|| FormatError::malformed(NAME, "the key does not end on a byte"))?;
     if algorithm.kind() == KeyKind::Rsa {
-        return Ok((pkcs1::Public::of(NAME, raw)?.accept(NAME, accept)?, raw));
+        return Ok((Public::of(NAME, raw)?.accept(NAME, accept)?, raw));
     }
     check_raw(NAME, algorithm, raw)?;
     Ok((algorithm, raw))

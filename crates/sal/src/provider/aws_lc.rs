@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 
 use zeroize::Zeroizing;
 
-use super::{
+use super::contract::{
     ALTERED, AeadKey, Agreement, BAD_KEY, BAD_SIGNATURE, Decapsulation, Fault, HashContext, HmacKey, Module,
     Offer, PrivateKey, Provider, Secret, copy,
 };

@@ -12,7 +12,7 @@ use graviola::signing::eddsa::{Ed25519SigningKey, Ed25519VerifyingKey};
 use graviola::signing::rsa;
 use zeroize::Zeroizing;
 
-use super::{
+use super::contract::{
     ALTERED, AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Decapsulation, Fault,
     HashContext, HmacKey, Offer, PrivateKey, Provider, Secret, copy,
 };
@@ -157,7 +157,7 @@ impl Provider for Graviola {
                 if private.public_key_uncompressed() != key.public() {
                     return Err(BAD_KEY);
                 }
-                let document = formats::sec1::encode(key).ok_or(BAD_KEY)?;
+                let document = formats::ec::encode(key).ok_or(BAD_KEY)?;
                 Box::new(ecdsa::SigningKey::<P256>::from_sec1_der(&document).map_err(|_| BAD_KEY)?)
             }
             KeyAlgorithm::EcdsaP384 => {
@@ -165,7 +165,7 @@ impl Provider for Graviola {
                 if private.public_key_uncompressed() != key.public() {
                     return Err(BAD_KEY);
                 }
-                let document = formats::sec1::encode(key).ok_or(BAD_KEY)?;
+                let document = formats::ec::encode(key).ok_or(BAD_KEY)?;
                 Box::new(ecdsa::SigningKey::<P384>::from_sec1_der(&document).map_err(|_| BAD_KEY)?)
             }
             algorithm if algorithm.kind() == KeyKind::Rsa => {

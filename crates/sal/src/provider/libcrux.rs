@@ -9,7 +9,7 @@
 use libcrux_ml_kem::mlkem768::{self, MlKem768Ciphertext, MlKem768PrivateKey, MlKem768PublicKey};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Decapsulation, Fault, Offer, PrivateKey, Provider, Secret};
+use super::contract::{BAD_KEY, BAD_PUBLIC, Decapsulation, Fault, Offer, PrivateKey, Provider, Secret};
 use crate::algorithm::{KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
 
@@ -197,7 +197,10 @@ macro_rules! ml_dsa {
         mod $module {
             use libcrux_ml_dsa::$module::{self as library, $signature, $signing, $verification};
 
-            use super::*;
+            use super::random;
+            use crate::algorithm::SignatureScheme;
+            use crate::provider::contract::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Fault, PrivateKey};
+            use zeroize::Zeroize as _;
 
             /// The key ready to sign, and its public half.
             pub(super) fn expand(secret: &[u8]) -> Result<(Box<dyn PrivateKey>, Vec<u8>), Fault> {

@@ -19,7 +19,7 @@ use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 use openssl::{sha, version};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{
+use super::contract::{
     ALTERED, AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Fault, HashContext, HmacKey,
     Offer, PrivateKey, Provider, Secret, copy,
 };

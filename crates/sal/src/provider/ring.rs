@@ -5,7 +5,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{self as sig, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use ring::{agreement, digest, hmac};
 
-use super::{
+use super::contract::{
     ALTERED, AeadKey, Agreement, BAD_KEY, BAD_SIGNATURE, Fault, HashContext, HmacKey, Offer, PrivateKey,
     Provider, Secret, copy,
 };

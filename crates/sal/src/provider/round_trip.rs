@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::aws_lc::AwsLc;
-use super::{Fault, Offer, Provider};
+use super::contract::{Fault, Offer, Provider};
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
 

@@ -13,13 +13,14 @@
 
 use zeroize::Zeroizing;
 
-use super::{
-    AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Decapsulation, Fault, HashContext,
-    HmacKey, Offer, PrivateKey, Provider, Secret,
+use super::contract::{
+    AeadKey, Agreement, BAD_PUBLIC, Decapsulation, Fault, HashContext, HmacKey, Offer, PrivateKey, Provider,
+    Secret,
 };
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind, SignatureScheme};
 use crate::{Primitive, PrivateKeyMaterial};
 
+mod draws;
 mod ed25519;
 mod lattice;
 mod nist;
@@ -28,8 +29,7 @@ mod rsa;
 mod symmetric;
 mod x25519;
 
-const NO_RANDOMNESS: Fault = Fault::Broken("give random bytes");
-const MISMATCH: Fault = Fault::Refused("the public key does not belong to the private key");
+use draws::{NO_RANDOMNESS, random_array};
 
 /// RustCrypto's crates, with dalek for Curve25519.
 #[derive(Debug)]
@@ -231,12 +231,6 @@ impl Provider for RustCrypto {
     fn random(&self, out: &mut [u8]) -> Result<(), Fault> {
         getrandom::fill(out).map_err(|_| NO_RANDOMNESS)
     }
-}
-
-fn random_array<const N: usize>() -> Result<Zeroizing<[u8; N]>, Fault> {
-    let mut bytes = Zeroizing::new([0; N]);
-    getrandom::fill(bytes.as_mut_slice()).map_err(|_| NO_RANDOMNESS)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

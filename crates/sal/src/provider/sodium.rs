@@ -12,7 +12,7 @@ use libsodium_rs::crypto_sign as ed25519;
 use libsodium_rs::{ensure_init, random};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{
+use super::contract::{
     ALTERED, AeadKey, Agreement, BAD_KEY, BAD_PUBLIC, BAD_SHARE, BAD_SIGNATURE, Fault, Offer, PrivateKey,
     Provider, Secret,
 };

@@ -5,6 +5,20 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+/// What was asked of one source.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Use {
+    /// The name of a primitive, or of an [`Aside`](crate::uses::Aside).
+    pub primitive: String,
+    /// The name of a provider, or of another library.
+    pub provider: &'static str,
+    /// How often.
+    pub times: u64,
+    /// Whether it was in the FIPS module, and approved there: X25519 is the library's and not the module's to approve. None is where
+    /// this build has no module.
+    pub in_module: bool,
+}
+
 /// Sets of counters. Threads past as many share one, each with another one of them.
 const SETS: usize = 8;
 

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use counts::Counts;
+pub use counts::Use;
 pub use incident::Incident;
 pub use policy::{Mode, Policy, PolicyError};
 pub use preset::order as preset_order;
@@ -25,7 +26,6 @@ pub use profile::{Cost, Profile, ProfileError};
 
 use crate::cpu::{Cpu, CpuFeature};
 use crate::provider::{self, Fault, Offer, Provider};
-use crate::uses::Use;
 use crate::{KeyAlgorithm, Primitive, SalError, selftest};
 
 /// A measured source must be faster than the preset's by more than this share to displace it: less is noise.
@@ -422,7 +422,7 @@ impl Selection {
                 match selftest::check(provider, primitive, &others) {
                     Ok(()) => health.store(PASSED, Ordering::Release),
                     Err(reason) => {
-                        self.quarantine(primitive, provider, &reason);
+                        self.quarantine(primitive, provider, &reason.to_string());
                         continue;
                     }
                 }

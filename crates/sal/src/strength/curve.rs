@@ -1,6 +1,6 @@
 //! Elliptic curves that keys are on.
 
-use super::Nist;
+use super::nist::Nist;
 
 /// A curve. Each stands here with the name that its key or key exchange is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

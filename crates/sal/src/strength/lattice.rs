@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::Nist;
+use super::nist::Nist;
 
 /// A parameter set of ML-DSA (FIPS 204) or ML-KEM (FIPS 203).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

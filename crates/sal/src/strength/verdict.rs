@@ -4,7 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Curve, Lattice, Problem, sieve_bits};
+use super::curve::Curve;
+use super::lattice::Lattice;
+use super::problem::Problem;
+use super::sieve::sieve_bits;
 
 /// Whether to keep a key, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

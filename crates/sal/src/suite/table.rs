@@ -1,6 +1,6 @@
 //! The table of suites.
 
-use super::{KeyPurpose, Suite};
+use super::name::{KeyPurpose, Suite};
 use crate::algorithm::KeyAlgorithm;
 use crate::algorithm::KeyAlgorithm::{EcdsaP256, Ed25519, MlDsa65, Rsa2048};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cryptoki::context::Function;
 use cryptoki::error::{Error as Pkcs11Error, RvError};
 
-use super::config::TokenChoice;
+use super::choice::TokenChoice;
 use crate::KeyAlgorithm;
 
 /// What a token, or the way to it, refuses or fails at.

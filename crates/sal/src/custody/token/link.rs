@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use cryptoki::context::Pkcs11;
@@ -12,10 +12,11 @@ use cryptoki::session::{Session, UserType};
 use cryptoki::slot::{Limit, Slot, TokenInfo as Pkcs11TokenInfo};
 use cryptoki::types::AuthPin;
 
-use super::config::{Pin, TokenChoice, TokenConfig};
+use super::choice::TokenChoice;
+use super::config::{Pin, TokenConfig};
 use super::error::{self, PinTries, TokenError};
 use super::mechanism::Mechanisms;
-use super::module::{Entered, Module};
+use super::module::{Entered, Module, Open};
 use crate::SalError;
 
 /// How long a call waits for one of the sessions. A token that takes longer is stuck: callers get an error then, instead
@@ -59,6 +60,11 @@ pub(super) struct Link {
     serial: String,
 }
 
+/// The links among a module's open tokens.
+fn links(open: &Open) -> impl Iterator<Item = Arc<Link>> {
+    open.iter().filter_map(|link| link.upgrade()?.downcast::<Link>().ok())
+}
+
 struct State {
     connection: Option<Arc<Connection>>,
     /// The PIN that the token refused last: it is not tried twice.
@@ -71,9 +77,9 @@ impl Link {
     /// Finds the token and logs in, or joins a link to it that is open already.
     pub(super) fn open(config: &TokenConfig) -> Result<Arc<Self>, SalError> {
         let module = Module::open(&config.module)?;
-        let mut links = module.links();
-        links.retain(|link| link.strong_count() > 0);
-        let live: Vec<Arc<Self>> = links.iter().filter_map(std::sync::Weak::upgrade).collect();
+        let mut open = module.open_tokens();
+        open.retain(|link| link.strong_count() > 0);
+        let live: Vec<Arc<Self>> = links(&open).collect();
 
         // Joining is decided by the token that is there, not by how it is named in the configuration.
         let found = {
@@ -113,7 +119,8 @@ impl Link {
             state: Mutex::new(State { connection: Some(Arc::new(connection)), refused, searched: None }),
             module: Arc::clone(&module),
         });
-        links.push(Arc::downgrade(&link));
+        let weak: Weak<Self> = Arc::downgrade(&link);
+        open.push(weak);
         Ok(link)
     }
 
@@ -165,10 +172,8 @@ impl Link {
         {
             return Err(self.gone(reason.clone()));
         }
-        let others = self.module.links().iter().filter_map(std::sync::Weak::upgrade).any(|link| {
-            // Ourselves are not connected, or we would not be here.
-            link.connected.load(Ordering::Acquire)
-        });
+        // This one is not connected, or it would not be here.
+        let others = links(&self.module.open_tokens()).any(|link| link.connected.load(Ordering::Acquire));
         match connect(&self.module, &self.config, others, &mut state.refused) {
             Ok(connection) => {
                 let connection = Arc::new(connection);

@@ -9,6 +9,7 @@
 //!
 //! All calls block, for as long as the token takes.
 
+mod choice;
 mod config;
 mod discover;
 mod encoding;
@@ -24,7 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cryptoki::object::ObjectHandle;
 use serde::{Deserialize, Serialize};
 
-pub use config::{Pin, PinSource, TokenChoice, TokenConfig};
+pub use choice::TokenChoice;
+pub use config::{Pin, PinSource, TokenConfig};
 pub use discover::{TokenAbility, TokenInfo, discover};
 pub use error::{PinTries, TokenError};
 

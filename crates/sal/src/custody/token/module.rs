@@ -1,17 +1,17 @@
 //! PKCS#11 modules: loaded and started once in a process, shared by all that use them.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as Pkcs11Error, RvError};
 
 use super::error::{self, TokenError};
-use super::link::Link;
 use crate::SalError;
 
 /// How long a restart of a module waits for calls into it to end.
@@ -24,6 +24,9 @@ const SHARED_RESTART_PAUSE: Duration = Duration::from_secs(30);
 /// `C_Initialize` holds for the process, so that the modules do too. They are never unloaded: many do not survive it.
 static MODULES: Mutex<BTreeMap<PathBuf, Arc<Module>>> = Mutex::new(BTreeMap::new());
 
+/// The open tokens of a module, each as whatever opens it keeps it.
+pub(super) type Open = Vec<Weak<dyn Any + Send + Sync>>;
+
 /// A module that was loaded and started.
 pub(super) struct Module {
     path: PathBuf,
@@ -34,7 +37,7 @@ pub(super) struct Module {
     /// and object handles belong to one number and mean nothing, or something else, under the next.
     gate: RwLock<u64>,
     last_restart: Mutex<Option<Instant>>,
-    links: Mutex<Vec<Weak<Link>>>,
+    open: Mutex<Open>,
 }
 
 /// Leave to call into a module. No restart happens while one is alive; do not take a second in the same thread.
@@ -84,7 +87,7 @@ impl Module {
             ours,
             gate: RwLock::new(0),
             last_restart: Mutex::new(None),
-            links: Mutex::new(Vec::new()),
+            open: Mutex::new(Vec::new()),
         });
         modules.insert(real, Arc::clone(&module));
         Ok(module)
@@ -99,8 +102,8 @@ impl Module {
     }
 
     /// The open tokens of this module. The lock is held while one is added, so that a token is opened once.
-    pub(super) fn links(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Link>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn open_tokens(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops and starts the module, unless somebody has done so since `seen`. Some modules look for tokens only when

@@ -2,22 +2,17 @@
 
 use std::sync::Arc;
 
-use rustls::client::Resumption;
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::cipher_suite as suites;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
-use super::{LONGEST_CHAIN, Pair, Shape, Version};
+use super::{LONGEST_CHAIN, Version};
 use crate::algorithm::{KexGroup, KeyAlgorithm};
 use crate::measure::certificate::{self, Role};
 use crate::measure::danger::{plain_rsa, published_key};
 use crate::{SalError, Selection, Signer, formats, tls};
-
-/// Sessions that a server keeps to be resumed.
-const SESSIONS: usize = 256;
 
 /// What both sides of a handshake are composed of.
 ///
@@ -51,7 +46,7 @@ pub fn provider(
 pub struct Credentials {
     pub(super) roots: Arc<RootCertStore>,
     pub(super) server: Identity,
-    client: Identity,
+    pub(super) client: Identity,
 }
 
 /// One side's key, and its certificates up to the root.
@@ -105,52 +100,6 @@ impl Credentials {
         };
         Ok(Self { server: side(101)?, client: side(102)?, roots: Arc::new(roots) })
     }
-
-    /// Configurations by these providers for client and server.
-    ///
-    /// # Errors
-    /// [`rustls::Error`] when a provider cannot do what the shape asks.
-    pub fn pair(
-        &self,
-        client_provider: &Arc<CryptoProvider>,
-        server_provider: &Arc<CryptoProvider>,
-        shape: Shape,
-    ) -> Result<Pair, rustls::Error> {
-        let versions: &[&SupportedProtocolVersion] = match shape.version {
-            Version::Tls12 => &[&version::TLS12],
-            Version::Tls13 => &[&version::TLS13],
-        };
-        let server = ServerConfig::builder_with_provider(Arc::clone(server_provider))
-            .with_protocol_versions(versions)?;
-        let server = if shape.client_certificate {
-            let roots = Arc::clone(&self.roots);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(server_provider))
-                .build()
-                .map_err(|error| rustls::Error::General(error.to_string()))?;
-            server.with_client_cert_verifier(verifier)
-        } else {
-            server.with_no_client_auth()
-        };
-        let mut server = server.with_cert_resolver(Arc::new(Always(self.server.certified(server_provider)?)));
-        if shape.resumed {
-            server.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
-            server.send_tls13_tickets = 2;
-        } else {
-            server.session_storage = Arc::new(NoServerSessionStorage {});
-            server.send_tls13_tickets = 0;
-        }
-        let client = ClientConfig::builder_with_provider(Arc::clone(client_provider))
-            .with_protocol_versions(versions)?
-            .with_root_certificates(Arc::clone(&self.roots));
-        let mut client = if shape.client_certificate {
-            client.with_client_cert_resolver(Arc::new(Always(self.client.certified(client_provider)?)))
-        } else {
-            client.with_no_client_auth()
-        };
-        client.resumption =
-            if shape.resumed { Resumption::in_memory_sessions(16) } else { Resumption::disabled() };
-        Ok(Pair::new(Arc::new(client), Arc::new(server), shape.resumed))
-    }
 }
 
 /// A key to measure with, and its PKCS#8 where that can be read again.
@@ -168,30 +117,11 @@ fn key(
 }
 
 impl Identity {
-    fn certified(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, rustls::Error> {
+    pub(super) fn certified(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, rustls::Error> {
         let key = match &self.pkcs8 {
             Some(der) => provider.key_provider.load_private_key(der.clone_key().into())?,
             None => tls::signing_key(Arc::clone(&self.key)),
         };
         Ok(Arc::new(CertifiedKey::new(self.chain.clone(), key)))
-    }
-}
-
-#[derive(Debug)]
-struct Always(Arc<CertifiedKey>);
-
-impl rustls::server::ResolvesServerCert for Always {
-    fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0))
-    }
-}
-
-impl rustls::client::ResolvesClientCert for Always {
-    fn resolve(&self, _hints: &[&[u8]], _schemes: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0))
-    }
-
-    fn has_certs(&self) -> bool {
-        true
     }
 }

@@ -5,14 +5,22 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::{
-    ClientConfig, ClientConnection, ConnectionCommon, HandshakeKind, ServerConfig, ServerConnection, SideData,
+    ClientConfig, ClientConnection, ConnectionCommon, HandshakeKind, ServerConfig, ServerConnection,
+    SideData, SupportedProtocolVersion, version,
 };
 
-use super::{Credentials, Shape, provider};
+use super::{Credentials, Shape, Version, provider};
 use crate::Selection;
 use crate::economy::thread_cpu;
+
+/// Sessions that a server keeps to be resumed.
+const SESSIONS: usize = 256;
 
 /// Both configurations for a shape.
 #[derive(Clone)]
@@ -43,6 +51,73 @@ pub struct Sides {
     pub flights: usize,
     /// How often the client waited for an answer before it could send data of its own.
     pub round_trips: usize,
+}
+
+impl Credentials {
+    /// Configurations by these providers for client and server.
+    ///
+    /// # Errors
+    /// [`rustls::Error`] when a provider cannot do what the shape asks.
+    pub fn pair(
+        &self,
+        client_provider: &Arc<CryptoProvider>,
+        server_provider: &Arc<CryptoProvider>,
+        shape: Shape,
+    ) -> Result<Pair, rustls::Error> {
+        let versions: &[&SupportedProtocolVersion] = match shape.version {
+            Version::Tls12 => &[&version::TLS12],
+            Version::Tls13 => &[&version::TLS13],
+        };
+        let server = ServerConfig::builder_with_provider(Arc::clone(server_provider))
+            .with_protocol_versions(versions)?;
+        let server = if shape.client_certificate {
+            let roots = Arc::clone(&self.roots);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(server_provider))
+                .build()
+                .map_err(|error| rustls::Error::General(error.to_string()))?;
+            server.with_client_cert_verifier(verifier)
+        } else {
+            server.with_no_client_auth()
+        };
+        let mut server = server.with_cert_resolver(Arc::new(Always(self.server.certified(server_provider)?)));
+        if shape.resumed {
+            server.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
+            server.send_tls13_tickets = 2;
+        } else {
+            server.session_storage = Arc::new(NoServerSessionStorage {});
+            server.send_tls13_tickets = 0;
+        }
+        let client = ClientConfig::builder_with_provider(Arc::clone(client_provider))
+            .with_protocol_versions(versions)?
+            .with_root_certificates(Arc::clone(&self.roots));
+        let mut client = if shape.client_certificate {
+            client.with_client_cert_resolver(Arc::new(Always(self.client.certified(client_provider)?)))
+        } else {
+            client.with_no_client_auth()
+        };
+        client.resumption =
+            if shape.resumed { Resumption::in_memory_sessions(16) } else { Resumption::disabled() };
+        Ok(Pair::new(Arc::new(client), Arc::new(server), shape.resumed))
+    }
+}
+
+#[derive(Debug)]
+struct Always(Arc<CertifiedKey>);
+
+impl rustls::server::ResolvesServerCert for Always {
+    fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl rustls::client::ResolvesClientCert for Always {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 impl Pair {

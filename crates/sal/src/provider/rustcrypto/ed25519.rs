@@ -2,9 +2,9 @@
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 
-use super::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, MISMATCH};
+use super::draws::MISMATCH;
 use crate::algorithm::SignatureScheme;
-use crate::provider::{Fault, PrivateKey};
+use crate::provider::contract::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Fault, PrivateKey};
 
 pub(super) fn load(secret: &[u8]) -> Result<SigningKey, Fault> {
     Ok(SigningKey::from_bytes(secret.try_into().map_err(|_| BAD_KEY)?))

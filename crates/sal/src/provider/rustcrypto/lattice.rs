@@ -6,10 +6,12 @@ use ml_kem::{Decapsulate as _, DecapsulationKey768, EncapsulationKey768, KeyExpo
 
 use zeroize::Zeroize as _;
 
-use super::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, MISMATCH, random_array};
+use super::draws::{MISMATCH, random_array};
 use crate::PrivateKeyMaterial;
 use crate::algorithm::SignatureScheme;
-use crate::provider::{Decapsulation, Fault, PrivateKey, Secret};
+use crate::provider::contract::{
+    BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Decapsulation, Fault, PrivateKey, Secret,
+};
 
 fn expand<P: MlDsaParams>(secret: &[u8]) -> Result<ExpandedSigningKey<P>, Fault> {
     Ok(ExpandedSigningKey::from_seed(secret.try_into().map_err(|_| BAD_KEY)?))

@@ -8,8 +8,8 @@ use p256::elliptic_curve::{
 };
 use zeroize::Zeroizing;
 
-use super::{BAD_KEY, BAD_SHARE, NO_RANDOMNESS};
-use crate::provider::{Agreement, Fault, Secret};
+use super::draws::NO_RANDOMNESS;
+use crate::provider::contract::{Agreement, BAD_KEY, BAD_SHARE, Fault, Secret};
 
 /// ECDSA on one curve. It is a macro because the bounds of generic code over the curves are longer than the code.
 macro_rules! ecdsa {
@@ -23,8 +23,8 @@ macro_rules! ecdsa {
 
             use super::is_uncompressed;
             use crate::algorithm::SignatureScheme;
-            use crate::provider::rustcrypto::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, MISMATCH, NO_RANDOMNESS};
-            use crate::provider::{Fault, PrivateKey};
+            use crate::provider::contract::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Fault, PrivateKey};
+            use crate::provider::rustcrypto::draws::{MISMATCH, NO_RANDOMNESS};
 
             pub(crate) fn generate() -> Result<(Zeroizing<Vec<u8>>, Vec<u8>), Fault> {
                 let key = SigningKey::try_generate_from_rng(&mut SysRng).map_err(|_| NO_RANDOMNESS)?;

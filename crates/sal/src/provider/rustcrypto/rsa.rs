@@ -14,10 +14,10 @@ use rsa::traits::PublicKeyParts as _;
 use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
 use zeroize::Zeroizing;
 
-use super::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, MISMATCH, random_array};
+use super::draws::{MISMATCH, random_array};
 use crate::PrivateKeyMaterial;
 use crate::algorithm::{KeyAlgorithm, SignatureScheme};
-use crate::provider::{Fault, PrivateKey};
+use crate::provider::contract::{BAD_KEY, BAD_PUBLIC, BAD_SIGNATURE, Fault, PrivateKey};
 
 pub(super) fn generate(algorithm: KeyAlgorithm) -> Result<(Zeroizing<Vec<u8>>, Vec<u8>), Fault> {
     const FAILED: Fault = Fault::Broken("generate a key pair");

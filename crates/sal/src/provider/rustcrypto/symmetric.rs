@@ -8,7 +8,7 @@ use sha2::Digest;
 
 use zeroize::Zeroize as _;
 
-use crate::provider::{AeadKey, Fault, HashContext, HmacKey};
+use crate::provider::contract::{AeadKey, Fault, HashContext, HmacKey};
 
 pub(super) fn aead<C>(key: &[u8]) -> Result<Box<dyn AeadKey>, Fault>
 where

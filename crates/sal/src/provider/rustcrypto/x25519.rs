@@ -4,8 +4,7 @@ use x25519_dalek::{PublicKey, StaticSecret};
 
 use zeroize::Zeroizing;
 
-use super::{BAD_KEY, BAD_SHARE};
-use crate::provider::{Agreement, Fault, Secret};
+use crate::provider::contract::{Agreement, BAD_KEY, BAD_SHARE, Fault, Secret};
 
 pub(super) fn load(private: &[u8]) -> Result<Box<dyn Agreement>, Fault> {
     let private = Zeroizing::new(<[u8; 32]>::try_from(private).map_err(|_| BAD_KEY)?);
