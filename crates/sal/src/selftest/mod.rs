@@ -8,6 +8,34 @@ use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyK
 use crate::provider::{Fault, Offer, Provider};
 use crate::{Primitive, PrivateKeyMaterial, formats};
 
+/// What a provider got wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Failure {
+    /// It gave no answer.
+    #[error("it failed on a known answer: {0}")]
+    Broken(Fault),
+    /// It did not take what it must take.
+    #[error("{what}: {fault}")]
+    Refused {
+        /// What it refused.
+        what: &'static str,
+        /// What it said.
+        fault: Fault,
+    },
+    /// Its answer is not the right one.
+    #[error("{0}")]
+    Wrong(&'static str),
+    /// It and another provider have different secrets.
+    #[error("it does not agree with {0}")]
+    Disagrees(&'static str),
+    /// The two sides of an encapsulation have different secrets.
+    #[error("{0} and {1} do not agree on a secret")]
+    Apart(&'static str, &'static str),
+    /// This build's own known answer cannot be read.
+    #[error("the known answer is damaged")]
+    Damaged,
+}
+
 const MESSAGE: &[u8] = b"Sallyport self-test";
 
 /// A key with what it signed.
@@ -63,7 +91,7 @@ pub(crate) fn check(
     provider: &dyn Provider,
     primitive: Primitive,
     others: &[&'static dyn Provider],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     match primitive {
         Primitive::GenerateKey(algorithm) => generation(provider, algorithm),
         Primitive::Sign(algorithm) => signing(provider, algorithm, others),
@@ -82,27 +110,27 @@ pub(crate) fn check(
 ///
 /// # Errors
 /// What went wrong.
-pub(crate) fn pairwise(provider: &dyn Provider, key: &PrivateKeyMaterial) -> Result<(), String> {
+pub(crate) fn pairwise(provider: &dyn Provider, key: &PrivateKeyMaterial) -> Result<(), Failure> {
     let algorithm = key.algorithm();
     let scheme = algorithm.default_scheme();
     let signature = provider
         .load_key(key)
         .and_then(|loaded| loaded.sign(scheme, MESSAGE))
-        .map_err(|fault| format!("it does not sign with a key it made: {fault}"))?;
+        .map_err(|fault| Failure::Refused { what: "it does not sign with a key it made", fault })?;
     provider
         .verify(algorithm, scheme, key.public(), MESSAGE, &signature)
-        .map_err(|_| "it does not verify what it signed".to_owned())
+        .map_err(|_| Failure::Wrong("it does not verify what it signed"))
 }
 
-fn generation(provider: &dyn Provider, algorithm: KeyAlgorithm) -> Result<(), String> {
+fn generation(provider: &dyn Provider, algorithm: KeyAlgorithm) -> Result<(), Failure> {
     if algorithm.kind() == KeyKind::Rsa {
         // Too slow to try; every key is proven when it is made.
         return Ok(());
     }
-    let one = provider.generate_key(algorithm).map_err(broken)?;
-    let two = provider.generate_key(algorithm).map_err(broken)?;
+    let one = provider.generate_key(algorithm).map_err(Failure::Broken)?;
+    let two = provider.generate_key(algorithm).map_err(Failure::Broken)?;
     if one.secret() == two.secret() || one.public() == two.public() {
-        return Err("it made the same key twice".to_owned());
+        return Err(Failure::Wrong("it made the same key twice"));
     }
     pairwise(provider, &one)
 }
@@ -111,15 +139,16 @@ fn signing(
     provider: &dyn Provider,
     algorithm: KeyAlgorithm,
     others: &[&'static dyn Provider],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let Some(known) = known(algorithm) else { return Ok(()) };
-    let key = material(algorithm, &known).ok_or("the known answer is damaged")?;
-    let loaded = provider.load_key(&key).map_err(|fault| format!("it refuses a good key: {fault}"))?;
+    let key = material(algorithm, &known).ok_or(Failure::Damaged)?;
+    let loaded =
+        provider.load_key(&key).map_err(|fault| Failure::Refused { what: "it refuses a good key", fault })?;
     let scheme = algorithm.default_scheme();
-    let signature = loaded.sign(scheme, MESSAGE).map_err(broken)?;
+    let signature = loaded.sign(scheme, MESSAGE).map_err(Failure::Broken)?;
     // Ed25519 and PKCS#1 v1.5 have one right answer.
     if matches!(algorithm.kind(), KeyKind::Ed25519 | KeyKind::Rsa) && signature != known.signature {
-        return Err("it signed a known message wrongly".to_owned());
+        return Err(Failure::Wrong("it signed a known message wrongly"));
     }
     // A source that signs wrongly may well verify wrongly: another one is asked where there is one.
     let verifies = Primitive::Verify(algorithm);
@@ -133,34 +162,35 @@ fn signing(
         None => Ok(()),
         Some(judge) => judge
             .verify(algorithm, scheme, key.public(), MESSAGE, signature)
-            .map_err(|_| "it made a signature that does not verify".to_owned()),
+            .map_err(|_| Failure::Wrong("it made a signature that does not verify")),
     };
     again(scheme, &signature)?;
     if known.pss.is_some() {
-        let signature = loaded.sign(SignatureScheme::RsaPssSha256, MESSAGE).map_err(broken)?;
+        let signature = loaded.sign(SignatureScheme::RsaPssSha256, MESSAGE).map_err(Failure::Broken)?;
         again(SignatureScheme::RsaPssSha256, &signature)?;
     }
     Ok(())
 }
 
-fn verification(provider: &dyn Provider, algorithm: KeyAlgorithm) -> Result<(), String> {
+fn verification(provider: &dyn Provider, algorithm: KeyAlgorithm) -> Result<(), Failure> {
     let Some(known) = known(algorithm) else { return Ok(()) };
-    let (_, public) = formats::spki::decode(known.spki).map_err(|_| "the known answer is damaged")?;
+    let (_, public) = formats::spki::decode(known.spki).map_err(|_| Failure::Damaged)?;
     let mut cases = vec![(algorithm.default_scheme(), known.signature)];
     cases.extend(known.pss.map(|pss| (SignatureScheme::RsaPssSha256, pss)));
     for (scheme, signature) in cases {
         let verify =
             |message: &[u8], signature: &[u8]| provider.verify(algorithm, scheme, public, message, signature);
-        verify(MESSAGE, signature).map_err(|fault| format!("it refused a good signature: {fault}"))?;
+        verify(MESSAGE, signature)
+            .map_err(|fault| Failure::Refused { what: "it refused a good signature", fault })?;
         if verify(b"Sallyport self-tesT", signature).is_ok() {
-            return Err("it accepted a signature over another message".to_owned());
+            return Err(Failure::Wrong("it accepted a signature over another message"));
         }
         let mut wrong = signature.to_vec();
         if let Some(last) = wrong.last_mut() {
             *last ^= 1;
         }
         if verify(MESSAGE, &wrong).is_ok() {
-            return Err("it accepted a wrong signature".to_owned());
+            return Err(Failure::Wrong("it accepted a wrong signature"));
         }
     }
     Ok(())
@@ -199,16 +229,16 @@ fn agreement(
     provider: &dyn Provider,
     group: DhGroup,
     others: &[&'static dyn Provider],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let (private, peer, secret) = agreement_answer(group);
     match provider.load_agreement(group, &private) {
         Ok(side) => {
-            if side.finish(&peer).map_err(broken)?.as_bytes() != secret {
-                return Err("it agreed on another secret than the known one".to_owned());
+            if side.finish(&peer).map_err(Failure::Broken)?.as_bytes() != secret {
+                return Err(Failure::Wrong("it agreed on another secret than the known one"));
             }
         }
         Err(Fault::Unsupported) => {}
-        Err(fault) => return Err(format!("it refuses a good scalar: {fault}")),
+        Err(fault) => return Err(Failure::Refused { what: "it refuses a good scalar", fault }),
     }
     // A second source tells more than the same one twice; without one, it must at least agree with itself.
     let partner = others
@@ -216,25 +246,25 @@ fn agreement(
         .copied()
         .find(|other| usable(*other) && other.offer(Primitive::Agree(group)) == Offer::Yes);
     let partner = partner.map_or(provider, |other| other);
-    let ours = provider.start_agreement(group).map_err(broken)?;
-    let theirs = partner.start_agreement(group).map_err(broken)?;
+    let ours = provider.start_agreement(group).map_err(Failure::Broken)?;
+    let theirs = partner.start_agreement(group).map_err(Failure::Broken)?;
     let (our_share, their_share) = (ours.share().to_vec(), theirs.share().to_vec());
-    let ours = ours.finish(&their_share).map_err(broken)?;
-    let theirs = theirs.finish(&our_share).map_err(broken)?;
+    let ours = ours.finish(&their_share).map_err(Failure::Broken)?;
+    let theirs = theirs.finish(&our_share).map_err(Failure::Broken)?;
     if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().len() != group.secret_bytes() {
-        return Err(format!("it does not agree with {}", partner.name()));
+        return Err(Failure::Disagrees(partner.name()));
     }
     Ok(())
 }
 
-fn decapsulation(provider: &dyn Provider, others: &[&'static dyn Provider]) -> Result<(), String> {
+fn decapsulation(provider: &dyn Provider, others: &[&'static dyn Provider]) -> Result<(), Failure> {
     let seed: &[u8; 64] = include_bytes!("kat/ml-kem-768.seed");
     let key = provider
         .load_decapsulation(Some(seed), Some(include_bytes!("kat/ml-kem-768.dk")))
-        .map_err(|fault| format!("it refuses a good key: {fault}"))?;
-    let secret = key.finish(include_bytes!("kat/ml-kem-768.ct")).map_err(broken)?;
+        .map_err(|fault| Failure::Refused { what: "it refuses a good key", fault })?;
+    let secret = key.finish(include_bytes!("kat/ml-kem-768.ct")).map_err(Failure::Broken)?;
     if secret.as_bytes() != include_bytes!("kat/ml-kem-768.ss") {
-        return Err("it decapsulated another secret than the known one".to_owned());
+        return Err(Failure::Wrong("it decapsulated another secret than the known one"));
     }
     let partner = others
         .iter()
@@ -243,7 +273,7 @@ fn decapsulation(provider: &dyn Provider, others: &[&'static dyn Provider]) -> R
     exchange(provider, partner.map_or(provider, |other| other))
 }
 
-fn encapsulation(provider: &dyn Provider, others: &[&'static dyn Provider]) -> Result<(), String> {
+fn encapsulation(provider: &dyn Provider, others: &[&'static dyn Provider]) -> Result<(), Failure> {
     let partner = others
         .iter()
         .copied()
@@ -251,18 +281,18 @@ fn encapsulation(provider: &dyn Provider, others: &[&'static dyn Provider]) -> R
     exchange(partner.map_or(provider, |other| other), provider)
 }
 
-fn exchange(decapsulates: &dyn Provider, encapsulates: &dyn Provider) -> Result<(), String> {
-    let key = decapsulates.start_decapsulation().map_err(broken)?;
-    let (ciphertext, ours) = encapsulates.encapsulate(key.public()).map_err(broken)?;
-    let theirs = key.finish(&ciphertext).map_err(broken)?;
+fn exchange(decapsulates: &dyn Provider, encapsulates: &dyn Provider) -> Result<(), Failure> {
+    let key = decapsulates.start_decapsulation().map_err(Failure::Broken)?;
+    let (ciphertext, ours) = encapsulates.encapsulate(key.public()).map_err(Failure::Broken)?;
+    let theirs = key.finish(&ciphertext).map_err(Failure::Broken)?;
     if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().len() != 32 {
-        return Err(format!("{} and {} do not agree on a secret", decapsulates.name(), encapsulates.name()));
+        return Err(Failure::Apart(decapsulates.name(), encapsulates.name()));
     }
     Ok(())
 }
 
 /// McGrew and Viega's test cases 4 and 16 for AES, RFC 8439 §2.8.2 for ChaCha20.
-fn aead(provider: &dyn Provider, algorithm: AeadAlgorithm) -> Result<(), String> {
+fn aead(provider: &dyn Provider, algorithm: AeadAlgorithm) -> Result<(), Failure> {
     let hex = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap_or_default();
     let gcm_key = "feffe9928665731c6d6a8f9467308308";
     let gcm_plain = concat!(
@@ -306,28 +336,28 @@ fn aead(provider: &dyn Provider, algorithm: AeadAlgorithm) -> Result<(), String>
             hex("1ae10b594f09e26a7e902ecbd0600691"),
         ),
     };
-    let nonce: [u8; 12] = nonce.try_into().map_err(|_| "the known answer is damaged")?;
-    let key = provider.aead(algorithm, &key).map_err(broken)?;
+    let nonce: [u8; 12] = nonce.try_into().map_err(|_| Failure::Damaged)?;
+    let key = provider.aead(algorithm, &key).map_err(Failure::Broken)?;
     let mut buffer = plain.clone();
-    let made = key.seal(&nonce, &aad, &mut buffer).map_err(broken)?;
+    let made = key.seal(&nonce, &aad, &mut buffer).map_err(Failure::Broken)?;
     if buffer != sealed || made.as_slice() != tag {
-        return Err("it encrypted a known message wrongly".to_owned());
+        return Err(Failure::Wrong("it encrypted a known message wrongly"));
     }
     let mut opened = buffer.clone();
-    key.open(&nonce, &aad, &mut opened, &made).map_err(broken)?;
+    key.open(&nonce, &aad, &mut opened, &made).map_err(Failure::Broken)?;
     if opened != plain {
-        return Err("it decrypted a known message wrongly".to_owned());
+        return Err(Failure::Wrong("it decrypted a known message wrongly"));
     }
     let mut wrong = made;
     wrong[0] ^= 1;
     if key.open(&nonce, &aad, &mut buffer, &wrong).is_ok() {
-        return Err("it accepted a wrong tag".to_owned());
+        return Err(Failure::Wrong("it accepted a wrong tag"));
     }
     Ok(())
 }
 
 /// FIPS 180-4's example "abc".
-fn hash(provider: &dyn Provider, algorithm: HashAlgorithm) -> Result<(), String> {
+fn hash(provider: &dyn Provider, algorithm: HashAlgorithm) -> Result<(), Failure> {
     let expected = match algorithm {
         HashAlgorithm::Sha256 => "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         HashAlgorithm::Sha384 => {
@@ -338,21 +368,21 @@ fn hash(provider: &dyn Provider, algorithm: HashAlgorithm) -> Result<(), String>
         }
     };
     let mut out = vec![0; algorithm.bytes()];
-    provider.hash(algorithm, &[b"a", b"", b"bc"], &mut out).map_err(broken)?;
-    let mut context = provider.start_hash(algorithm).map_err(broken)?;
+    provider.hash(algorithm, &[b"a", b"", b"bc"], &mut out).map_err(Failure::Broken)?;
+    let mut context = provider.start_hash(algorithm).map_err(Failure::Broken)?;
     context.update(b"ab");
     let mut fork = context.fork();
     fork.update(b"c");
     let mut forked = vec![0; algorithm.bytes()];
     fork.finish(&mut forked);
     if data_encoding::HEXLOWER.encode(&out) != expected || out != forked {
-        return Err("it hashed a known message wrongly".to_owned());
+        return Err(Failure::Wrong("it hashed a known message wrongly"));
     }
     Ok(())
 }
 
 /// RFC 4231 §4.3 (test case 2).
-fn hmac(provider: &dyn Provider, algorithm: HashAlgorithm) -> Result<(), String> {
+fn hmac(provider: &dyn Provider, algorithm: HashAlgorithm) -> Result<(), Failure> {
     let expected = match algorithm {
         HashAlgorithm::Sha256 => "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
         HashAlgorithm::Sha384 => {
@@ -365,20 +395,20 @@ fn hmac(provider: &dyn Provider, algorithm: HashAlgorithm) -> Result<(), String>
     let mut out = vec![0; algorithm.bytes()];
     provider
         .hmac(algorithm, b"Jefe")
-        .map_err(broken)?
+        .map_err(Failure::Broken)?
         .sign(&[b"what do ya want ", b"for nothing?"], &mut out);
     if data_encoding::HEXLOWER.encode(&out) != expected {
-        return Err("it authenticated a known message wrongly".to_owned());
+        return Err(Failure::Wrong("it authenticated a known message wrongly"));
     }
     Ok(())
 }
 
-fn random(provider: &dyn Provider) -> Result<(), String> {
+fn random(provider: &dyn Provider) -> Result<(), Failure> {
     let (mut one, mut two) = ([0; 32], [0; 32]);
-    provider.random(&mut one).map_err(broken)?;
-    provider.random(&mut two).map_err(broken)?;
+    provider.random(&mut one).map_err(Failure::Broken)?;
+    provider.random(&mut two).map_err(Failure::Broken)?;
     if one == two || one == [0; 32] || two == [0; 32] {
-        return Err("its random bytes repeat".to_owned());
+        return Err(Failure::Wrong("its random bytes repeat"));
     }
     Ok(())
 }
@@ -391,8 +421,4 @@ fn material(algorithm: KeyAlgorithm, known: &Known) -> Option<PrivateKeyMaterial
 
 fn usable(provider: &dyn Provider) -> bool {
     provider.needs().iter().all(|feature| feature.is_present())
-}
-
-fn broken(fault: Fault) -> String {
-    format!("it failed on a known answer: {fault}")
 }
