@@ -207,6 +207,13 @@ pub struct Statement {
     pub doubtful: bool,
 }
 
+impl Statement {
+    /// Whether the text is what the client meant, character for character.
+    pub(super) fn is_exact(&self) -> bool {
+        self.base64.is_empty() || self.encoding.is_some()
+    }
+}
+
 /// The state of a session's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

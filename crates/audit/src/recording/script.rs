@@ -150,7 +150,7 @@ impl Writer<'_> {
     /// On lines of its own, which nothing leads out of.
     fn comment(&mut self, content: &str) {
         self.commented = true;
-        for line in super::transcript::lines(content).lines() {
+        for line in super::transcript::words::lines(content).lines() {
             self.out.push_str(" --");
             self.out.push_str(line);
             self.out.push('\n');

@@ -4,11 +4,10 @@ mod following;
 mod live;
 mod missed;
 mod unit;
+pub(super) mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use sallyport_access::text;
 
 use super::database::{DatabaseFrame, Parameter, Statement, Transaction};
 use super::frame::{Body, Exit, Frame, SessionMetadata};
@@ -16,6 +15,7 @@ use super::sql::Answers;
 use following::{BEHIND, Following, Said, Shown, Went, What, key};
 use missed::Missed;
 use unit::{GAP, Released, UNHEARD, Unit};
+use words::{PASSED_OVER, lines, milliseconds, one_line, seconds, size};
 
 /// How a transcript looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -494,7 +494,6 @@ impl Transcript {
     }
 }
 
-const PASSED_OVER: &str = "not run: the server passed it over after an error before it";
 const AGAIN: &str = "its portal had been run before";
 
 /// What the server did not look at; the statement that failed is not told of once more.
@@ -524,11 +523,6 @@ fn cut(statement: &Statement) -> Option<String> {
     Some(format!("{what}{}", hash.unwrap_or_default()))
 }
 
-/// Whether the text is what the client meant, character for character.
-fn is_exact(statement: &Statement) -> bool {
-    statement.base64.is_empty() || statement.encoding.is_some()
-}
-
 /// What the text was read from, where it was not UTF-8.
 fn read_from(statement: &Statement) -> Option<String> {
     match &statement.encoding {
@@ -553,45 +547,6 @@ fn values(count: u16, parameters: Option<&[Parameter]>) -> String {
     };
     let all = parameters.iter().enumerate().map(|(index, one)| format!("${} = {}", index + 1, value(one)));
     all.collect::<Vec<_>>().join(", ")
-}
-
-/// On one line, without characters that steer: what comes from a session must not act on the terminal, or the eyes, of a person who
-/// reads about it.
-fn one_line(said: &str) -> String {
-    said.chars().map(|c| if text::steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
-/// The same, but lines stay lines: for the server, one ends at CR and at LF.
-pub(super) fn lines(said: &str) -> String {
-    let said = said.replace("\r\n", "\n").replace('\r', "\n");
-    let shown = |c| if text::steers(c) && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
-    said.chars().map(shown).collect()
-}
-
-fn seconds(at: Duration) -> String {
-    format!("{:.3} s", at.as_secs_f64())
-}
-
-fn milliseconds(micros: u64) -> String {
-    let took = Duration::from_micros(micros);
-    format!("{:.3} ms", took.as_secs_f64() * 1000.0)
-}
-
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
-        return format!("{bytes} bytes");
-    }
-    let mut amount = Duration::from_secs(bytes).as_secs_f64();
-    let mut unit = "";
-    for larger in UNITS {
-        if amount < 1024.0 {
-            break;
-        }
-        amount /= 1024.0;
-        unit = larger;
-    }
-    format!("{amount:.1} {unit}")
 }
 
 #[cfg(test)]

@@ -433,7 +433,7 @@ impl Following {
         {
             bound.again = true;
         }
-        let exact = |statement: &&Statement| statement.bytes.is_none() && super::is_exact(statement);
+        let exact = |statement: &&Statement| statement.bytes.is_none() && statement.is_exact();
         let statement = said.shown.statement.as_deref().filter(exact).filter(|_| said.shown.doubt.is_none());
         let text = statement.map(|statement| statement.text.as_str());
         changes(text, &said.answers, whole).into_iter().for_each(|change| self.changes(change));

@@ -1,8 +1,7 @@
 //! What of a message can be part of a script, by what the server has answered.
 
 use super::following::{Said, Shown, Went};
-use super::unit::{ROLLED_BACK, UNDONE};
-use super::{PASSED_OVER, is_exact};
+use super::words::{PASSED_OVER, ROLLED_BACK, UNDONE};
 use crate::recording::script::{self, Script};
 use crate::recording::sql::{Answers, Ending, Kind, Token, statements};
 
@@ -21,7 +20,7 @@ pub(super) fn script(shown: &Shown, went: Went, answers: &Answers) -> Result<Scr
     if statement.bytes.is_some() {
         return not("the record does not have all of it");
     }
-    if !is_exact(statement) {
+    if !statement.is_exact() {
         return not("its text is not known exactly");
     }
     if let Some(why) = shown.doubt {
@@ -82,7 +81,7 @@ pub(super) fn may_have_run(shown: &Shown, went: Went, answers: &Answers) -> bool
 /// Whether one of the statements begins with one of these words, or it is not known how they begin.
 fn begins_with(shown: &Shown, words: &[&str]) -> bool {
     let Some(statement) = shown.statement.as_deref() else { return true };
-    if statement.bytes.is_some() || !is_exact(statement) || shown.doubt.is_some() {
+    if statement.bytes.is_some() || !statement.is_exact() || shown.doubt.is_some() {
         return true;
     }
     let Ok(read) = statements(&statement.text) else { return true };
@@ -110,7 +109,7 @@ pub(super) fn endings(said: &Said) -> Option<Vec<Ending>> {
     let statement = said.shown.statement.as_deref()?;
     if said.went != Went::Well
         || statement.bytes.is_some()
-        || !is_exact(statement)
+        || !statement.is_exact()
         || said.shown.doubt.is_some()
     {
         return None;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::seconds;
+use super::words::seconds;
 
 /// What has been left out since the script said so.
 #[derive(Debug, Default)]

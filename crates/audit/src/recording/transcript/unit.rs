@@ -5,6 +5,7 @@
 
 use super::following::{Said, Went, What};
 use super::live;
+use super::words::{ROLLED_BACK, UNDONE};
 use crate::recording::database::Transaction;
 use crate::recording::sql::Ending;
 
@@ -12,8 +13,6 @@ use crate::recording::sql::Ending;
 const MOST_HELD: usize = 10_000;
 const MOST_HELD_BYTES: usize = 32 << 20;
 
-pub(super) const UNDONE: &str = "undone by an error that followed before the pipeline's end";
-pub(super) const ROLLED_BACK: &str = "undone: its transaction was rolled back";
 const PREPARED: &str =
     "not run here: its transaction was prepared, and the record does not say what became of it";
 const NO_END: &str = "not run here: the record does not say that it was committed";

@@ -1,6 +1,7 @@
 //! What comes of a session acts on nothing that shows it.
 
 use proptest::prelude::*;
+use sallyport_access::text;
 
 use super::*;
 
