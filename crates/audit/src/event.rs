@@ -93,16 +93,16 @@ codes! {
     InviteAccepted = "SP1007I", "user.invite_accepted";
     /// An invite or reset link was wrong, stale or used before.
     InviteRefused = "SP1007W", "user.invite_refused";
-    /// Somebody asked what this cluster is, before logging in.
+    /// A client asked what this cluster is, before logging in.
     Pinged = "SP1008I", "cluster.pinged";
 
     /// A certificate was issued to a user.
     CertIssued = "SP1100I", "cert.issued";
     /// Certificates were issued to a host.
     HostCertIssued = "SP1101I", "cert.host_issued";
-    /// A certificate or token was made by hand, for somebody who cannot ask for it.
+    /// A certificate or token was made by hand, for a user or host that cannot ask for it.
     CertSigned = "SP1102I", "cert.signed";
-    /// A certificate was denied, and whoever holds it.
+    /// A certificate was denied, and its holder with it.
     CertDenied = "SP1103I", "cert.denied";
 
     /// A role was created.
@@ -205,11 +205,11 @@ codes! {
     SessionListenEnd = "SP2022I", "session.listen_end";
     /// The client's X11 display was made reachable from a session.
     SessionX11Forward = "SP2023I", "session.x11_forward";
-    /// Somebody ended a session.
+    /// A user ended a session.
     SessionTerminated = "SP2030I", "session.terminated";
-    /// Somebody joined somebody's session.
+    /// A user joined another user's session.
     SessionJoined = "SP2031I", "session.joined";
-    /// Somebody who had joined a session left it.
+    /// A user who had joined a session left it.
     SessionLeft = "SP2032I", "session.left";
     /// What a session ran goes on, or may: it was cut or its client has gone, and the node has found processes of it (`processes`, at
     /// most 16, and `processes_more`), or a registered server has not said that its process ended.
@@ -239,7 +239,7 @@ codes! {
     DatabaseMalformed = "SP2213W", "db.malformed";
     /// A client asked to have its statement cancelled.
     DatabaseCancel = "SP2214I", "db.cancel";
-    /// A database user was made or opened for somebody, with the database's roles that the roles here give.
+    /// A database user was made or opened for a user, with the database's roles that the roles here give.
     DatabaseUserProvisioned = "SP2220I", "db.user.provisioned";
     /// A database user whose last session has ended was dropped.
     DatabaseUserDropped = "SP2221I", "db.user.dropped";
@@ -256,11 +256,11 @@ codes! {
     RecordingDamaged = "SP2102E", "recording.damaged";
     /// A session goes on without being recorded, or was not recorded for a while.
     RecordingFailed = "SP2103E", "recording.failed";
-    /// Somebody played a recording.
+    /// A user played a recording.
     RecordingPlayed = "SP2104I", "recording.played";
     /// A recording that had failed goes on.
     RecordingResumed = "SP2105I", "recording.resumed";
-    /// A recording was removed: by somebody, or because it was older than the session policy keeps them.
+    /// A recording was removed: by a user, or because it was older than the session policy keeps them.
     RecordingRemoved = "SP2106I", "recording.removed";
     /// A recording is kept until it is released, whatever its age.
     RecordingHeld = "SP2107I", "recording.held";
@@ -350,7 +350,7 @@ impl<'de> Deserialize<'de> for Code {
 pub struct Event {
     /// Unique and time-ordered: an event that is delivered twice is written once.
     pub id: Uuid,
-    /// When it happened, by the clock of whoever saw it.
+    /// When it happened, by the clock of the host that saw it.
     #[serde(with = "time::serde::rfc3339")]
     pub time: OffsetDateTime,
     /// What.

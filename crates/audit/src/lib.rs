@@ -1,6 +1,6 @@
 //! Audit events, the tamper-evident log, and session recordings.
 //!
-//! * [`Event`] is what happened: typed, with a stable [`Code`]. Whoever sees something happen emits it into a
+//! * [`Event`] is what happened: typed, with a stable [`Code`]. A service that sees something happen emits it into a
 //!   [`Sink`]; only the authority writes it down.
 //! * [`log`] is where it is written: a hash chain with signed checkpoints.
 //! * [`recording`] is what a session showed: compressed, sealed chunks in a file that only grows.

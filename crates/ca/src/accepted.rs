@@ -5,7 +5,7 @@ use ssh_key::Algorithm;
 
 use crate::{CaError, ssh};
 
-/// Whether a suite lets keys be certified that somebody brings: an OpenSSH public key line and a SubjectPublicKeyInfo
+/// Whether a suite lets keys be certified that a user or host brings: an OpenSSH public key line and a SubjectPublicKeyInfo
 /// (DER). What [`Suite::accepts`] says, with words for the person who brought them.
 ///
 /// # Errors

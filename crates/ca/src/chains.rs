@@ -85,7 +85,7 @@ pub fn chain_counts() -> ChainCounts {
 /// What a chain was verified for. A chain that is good for one purpose says nothing about another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose<'a> {
-    /// Whoever connects.
+    /// The peer that connects.
     Client,
     /// The server of this name.
     Server(&'a ServerName<'a>),
@@ -171,7 +171,7 @@ impl Halves {
         }
     }
 
-    /// Gives what is forgotten for it, to be freed where nobody waits.
+    /// Gives what is forgotten for it, to be freed where no connection waits.
     fn put(&mut self, key: Key, chain: Arc<Verified>, half: usize) -> HashMap<Key, Arc<Verified>> {
         let mut forgotten = HashMap::new();
         if self.newer.len() >= half && !self.newer.contains_key(&key) {

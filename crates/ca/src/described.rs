@@ -1,4 +1,4 @@
-//! What any certificate says, whoever issued it. It is for looking at servers: nothing of it is checked or believed.
+//! What any certificate says, of whatever issuer. It is for looking at servers: nothing of it is checked or believed.
 
 use sallyport_sal::{KeyAlgorithm, PublicKey};
 use time::OffsetDateTime;
@@ -251,7 +251,7 @@ fn name(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// Somebody else's text, for a terminal.
+/// Another's text, for a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|one| if one.is_control() { '?' } else { one }).take(LONGEST_TEXT).collect()
 }

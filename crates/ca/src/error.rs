@@ -83,7 +83,7 @@ pub enum CaError {
         /// The option.
         name: String,
     },
-    /// A certificate with which a proxy speaks for a user to one agent, shown to somebody else.
+    /// A certificate with which a proxy speaks for a user to one agent, shown to another host.
     #[error(
         "the certificate is for proxy {proxy} to speak for a user to agent {agent}; it is good for nothing else"
     )]
@@ -166,7 +166,7 @@ pub enum CaError {
         /// Longest, in seconds.
         max: i64,
     },
-    /// Somebody who may log in nowhere wants a certificate that is good for nothing but logging in.
+    /// A user who may log in nowhere wants a certificate that is good for nothing but logging in.
     #[error(
         "{user} has no logins, and a certificate without any would be good for every login; give {user} a role that allows some"
     )]

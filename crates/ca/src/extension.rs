@@ -14,7 +14,7 @@ pub const IDENTITY_OID: &[u8] = &[
 ];
 
 /// The OID of the X.509 identity extension: the UUID `e7ff50e2-b847-4f09-9632-dbe9f28fb046` under Microsoft's arc for
-/// extensions that nobody registers, which cuts it into arcs of 16 and 24 bits. The arc of UUIDs itself (2.25) has one
+/// extensions that are not registered, which cuts it into arcs of 16 and 24 bits. The arc of UUIDs itself (2.25) has one
 /// number of 128 bits instead, and Go refuses to read a certificate in which any arc has more than 31.
 pub const IDENTITY_OID_TEXT: &str =
     "1.2.840.113556.1.8000.2554.59391.20706.47175.20233.38450.14412274.9416774";
@@ -62,7 +62,7 @@ pub(crate) struct Via {
 /// What a certificate says besides who holds it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
-    /// Whoever shows it may ask for the next one.
+    /// Its holder may ask for the next one.
     pub(crate) renewable: bool,
     pub(crate) via: Option<Via>,
 }

@@ -44,7 +44,7 @@ pub struct Claims {
     pub custom: Map<String, Value>,
 }
 
-/// What a token must say to be good for somebody.
+/// What a token must say to be good for one who verifies it.
 #[derive(Debug, Clone, Copy)]
 pub struct Expectation<'a> {
     /// The issuer; `None` for tokens of a kind that names none.
@@ -53,7 +53,7 @@ pub struct Expectation<'a> {
     pub audience: &'a str,
 }
 
-/// Why a token is not good. Everything here is the doing of whoever showed it.
+/// Why a token is not good. Everything here is the doing of the one that showed it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -110,7 +110,7 @@ pub enum Refusal {
         /// The verifier's clock.
         now: OffsetDateTime,
     },
-    /// Made by somebody else.
+    /// Made by another issuer.
     #[error("the token was issued by {got:?}, expected {expected:?}")]
     WrongIssuer {
         /// Whom it names.
@@ -118,7 +118,7 @@ pub enum Refusal {
         /// Who should have made it.
         expected: String,
     },
-    /// Made for somebody else.
+    /// Made for another audience.
     #[error("the token is for {got:?}, expected {expected:?}")]
     WrongAudience {
         /// For whom it is.
@@ -153,7 +153,7 @@ pub fn issuer(public_addr: &str) -> Option<String> {
 /// Makes a token.
 ///
 /// # Errors
-/// [`CaError::BadClaim`] when a custom claim has a registered name, nobody is named or the token grows too long;
+/// [`CaError::BadClaim`] when a custom claim has a registered name, no audience is named or the token grows too long;
 /// [`CaError::Sign`] when the key cannot sign.
 pub fn sign(signer: &dyn Signer, claims: &Claims) -> Result<String, CaError> {
     let bad = |name: &str, reason| CaError::BadClaim { name: name.to_owned(), reason };
@@ -164,7 +164,7 @@ pub fn sign(signer: &dyn Signer, claims: &Claims) -> Result<String, CaError> {
         return Err(bad("sub", "it is empty"));
     }
     if claims.audience.is_empty() || claims.audience.iter().any(String::is_empty) {
-        return Err(bad("aud", "it names nobody"));
+        return Err(bad("aud", "it names no audience"));
     }
     let algorithm = signer.algorithm();
     let header = Header {

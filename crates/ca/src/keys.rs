@@ -175,7 +175,7 @@ pub fn ssh_public_key(key: &PublicKey) -> Result<KeyData, CaError> {
     ssh::key_data(key)
 }
 
-/// A public key line of somebody's, without its comment, when it is of a type that we certify.
+/// A public key line of a user or host, without its comment, when it is of a type that we certify.
 ///
 /// # Errors
 /// [`CaError::BadPublicKey`] with what is wrong.

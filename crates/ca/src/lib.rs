@@ -3,13 +3,13 @@
 //! * [`Authority`] is one certificate authority. A cluster has one of each [`CaKind`], and each signs SSH certificates
 //!   with one key, X.509 certificates with another and JWTs with a third, as far as its kind has any of them.
 //! * [`issue_user`] and [`issue_host`] make the pair of certificates that a login or a join gives; the other `issue_`
-//!   functions certify databases, workloads, stock servers and whoever else there is. [`Lifetimes`] says for how long.
+//!   functions certify databases, workloads, stock servers and others. [`Lifetimes`] says for how long.
 //! * [`Trust`] is the other side: the public keys of the authorities, and the only way from a certificate to an
 //!   [`Identity`](sallyport_access::Identity). A user's certificate is believed only when the user CA signed it, a
 //!   host's only when the host CA did.
 //! * [`tls`] builds the rustls configurations from that trust; [`tls::danger`] is first contact without any.
 //! * [`jwt`] signs and verifies JSON Web Tokens; [`spiffe`] names workloads.
-//! * [`revocation`] makes the lists of what was denied, for those who ask nobody.
+//! * [`revocation`] makes the lists of what was denied, for verifiers that do not ask the authority.
 //! * [`keys`] makes the private keys that clients and hosts keep on disk.
 //!
 //! `docs/certificates.md` describes what is in the certificates.

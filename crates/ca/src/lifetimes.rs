@@ -47,7 +47,7 @@ pub enum CertificateKind {
 pub struct Bounds {
     /// Shortest.
     pub min: Duration,
-    /// What is given to whoever asks for nothing.
+    /// What is given where no lifetime is asked for.
     pub default: Duration,
     /// Longest.
     pub max: Duration,
@@ -86,7 +86,7 @@ const fn row(
 
 /// Every kind. `docs/certificates.md` prints it, and a test compares the two.
 pub const TABLE: &[Row] = &[
-    // Users' are bounded by their roles, too. After a week, a stolen laptop should be somebody's problem no more.
+    // Users' are bounded by their roles, too. After a week, a stolen laptop should be no problem any more.
     row(
         CertificateKind::User,
         CaKind::User,
@@ -114,7 +114,7 @@ pub const TABLE: &[Row] = &[
         [Duration::days(7), Duration::days(90), Duration::days(90)],
         "a node, a proxy or the authority",
     ),
-    // Nobody renews these but a person or their tool: a year, and at most the two that administrators plan for.
+    // A person or their tool renews these: a year, and at most the two that administrators plan for.
     row(
         CertificateKind::OpensshHost,
         CaKind::Host,
@@ -147,7 +147,7 @@ pub const TABLE: &[Row] = &[
         [HOUR, DAY, Duration::days(7)],
         "a workload, as an X.509-SVID",
     ),
-    // A token is a bearer's: whoever reads it has it.
+    // A token is a bearer's: every reader has it.
     row(
         CertificateKind::Jwt,
         CaKind::Jwt,
@@ -271,7 +271,7 @@ impl FromStr for CertificateKind {
 pub struct Change {
     /// Shortest.
     pub min: Option<Duration>,
-    /// What is given to whoever asks for nothing.
+    /// What is given where no lifetime is asked for.
     pub default: Option<Duration>,
     /// Longest.
     pub max: Option<Duration>,
@@ -351,7 +351,7 @@ impl Lifetimes {
         Ok(())
     }
 
-    /// The lifetime for whoever asks for `asked`, or for nothing.
+    /// The lifetime for a caller that asks for `asked`, or for nothing.
     ///
     /// # Errors
     /// [`CaError::BadLifetime`] when it is out of bounds.
@@ -361,7 +361,7 @@ impl Lifetimes {
         within(ttl, bounds.min, bounds.max).map(|()| ttl)
     }
 
-    /// A lifetime that somebody else chose, moved into the bounds.
+    /// A lifetime that the requester chose, moved into the bounds.
     #[must_use]
     pub fn bounded(&self, kind: CertificateKind, ttl: Duration) -> Duration {
         let bounds = self.bounds(kind);

@@ -18,7 +18,7 @@ pub enum Phase {
     UpdateClients,
     /// Hosts get certificates of the new CA.
     UpdateServers,
-    /// The old CA signs again, and the new one is trusted until nobody holds what it signed.
+    /// The old CA signs again, and the new one is trusted until no certificate that it signed is held.
     Rollback,
 }
 

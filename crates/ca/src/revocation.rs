@@ -1,4 +1,4 @@
-//! What was denied, as third parties read it: they ask nobody when they see a certificate, but most read a list.
+//! What was denied, as third parties read it: they do not ask the authority when they see a certificate, but most read a list.
 //!
 //! Inside the cluster nothing needs these: a lock reaches every proxy and node within seconds.
 

@@ -85,7 +85,7 @@ impl Rotation {
 }
 
 impl RotationStatus {
-    /// Whether whoever has applied this has applied `other`, too: it is the same step of the same rotation or a later
+    /// Whether a host that has applied this has applied `other`, too: it is the same step of the same rotation or a later
     /// one.
     #[must_use]
     pub fn reaches(self, other: Self) -> bool {
@@ -242,7 +242,7 @@ impl CaState {
         Ok(self.moved(active, incoming, phase, now))
     }
 
-    /// Goes back: the old CA signs again, and the new one stays trusted until nobody holds what it signed.
+    /// Goes back: the old CA signs again, and the new one stays trusted until no certificate that it signed is held.
     ///
     /// # Errors
     /// [`CaError::RotationStep`] when no rotation is under way, or when it is being rolled back already.
@@ -254,7 +254,7 @@ impl CaState {
         }
     }
 
-    /// The same phase with somebody else to end it.
+    /// The same phase with another to end it.
     #[must_use]
     pub fn with_mode(&self, mode: Mode) -> Self {
         let rotation = Rotation { mode, ..self.rotation };

@@ -299,7 +299,7 @@ pub(crate) fn subject_key(line: &str) -> Result<KeyData, CaError> {
         | Algorithm::Ecdsa { .. }
         | Algorithm::SkEd25519
         | Algorithm::SkEcdsaSha2NistP256 => Ok(key.key_data().clone()),
-        // Whoever verifies its signatures is as strict about sizes and exponents.
+        // Verifiers of its signatures are as strict about sizes and exponents.
         Algorithm::Rsa { .. } => match public_key(key.key_data()) {
             Ok(rsa) if rsa.algorithm().standing() != Standing::LabOnly => Ok(key.key_data().clone()),
             Ok(rsa) => Err(bad(format!("{} is too short; {OTHERWISE}", rsa.algorithm()))),

@@ -96,7 +96,7 @@ pub fn server_config(
 }
 
 /// The same for a listener that has guests from outside the cluster too: it accepts classical key exchange whatever the
-/// suite requires. Whoever belongs to the cluster is held to it after the handshake: see
+/// suite requires. A member of the cluster is held to it after the handshake: see
 /// [`sallyport_sal::tls::is_hybrid`].
 ///
 /// # Errors
@@ -171,7 +171,7 @@ pub fn client_config(
 /// pins of two while one replaces the other, with a comma between them. The
 /// server must be the authority service itself, with a chain whose CA has that pin; the name connected with does not
 /// matter, because a newcomer does not know the cluster's name yet. Nodes and proxies hold certificates of the same
-/// CA, and are refused: a password or a join token goes to nobody but the authority.
+/// CA, and are refused: a password or a join token goes to the authority alone.
 ///
 /// # Errors
 /// [`CaError::BadPin`] when the pin is malformed.

@@ -214,7 +214,7 @@ impl Trust {
     }
 
     /// Who holds an X.509 certificate (DER): checks the path, the time, the cluster, and that a user's was signed by
-    /// the user CA and a host's by the host CA. Whoever uses the result has seen the holder prove the key in TLS; call
+    /// the user CA and a host's by the host CA. The caller that uses the result has seen the holder prove the key in TLS; call
     /// this for every connection, also for resumed ones, where TLS itself checks nothing again.
     ///
     /// # Errors

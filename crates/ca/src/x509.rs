@@ -40,7 +40,7 @@ pub(crate) struct Name<'a> {
 
 impl<'a> Name<'a> {
     /// Who, within which cluster. A common name that X.509 has no room for is left out and not cut short: two people
-    /// may begin alike. Nobody is known by it here.
+    /// may begin alike. No identity is known by it here.
     pub(crate) fn new(common_name: &'a str, cluster: &'a str) -> Self {
         let fits = |name: &&str| name.chars().count() <= NAME_CHARACTERS;
         Self { common_name: Some(common_name).filter(fits), organization: Some(cluster).filter(fits) }

@@ -9,7 +9,7 @@
 //! # Across processes
 //! When the environment variable [`LEDGER_VARIABLE`] names a file, each key made appends one line to it: purpose,
 //! algorithm and microseconds of processor time, separated by spaces. All processes of a test run may share the file. It
-//! is a diagnostic: it tells who makes keys when, to whoever can read the file, and lines that cannot be written are
+//! is a diagnostic: it tells who makes keys when, to every reader of the file, and lines that cannot be written are
 //! lost.
 
 mod ledger;

@@ -18,7 +18,7 @@ pub struct SignError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SalError {
-    // The peer, or whoever wrote the bytes.
+    // The peer, or the writer of the bytes.
     /// A public key that is malformed or of an algorithm we do not use.
     #[error("not a public key we can use: {reason}")]
     BadPublicKey {

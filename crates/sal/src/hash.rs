@@ -122,7 +122,7 @@ impl Hmac {
     /// Takes a key of any length; at least that of the digest is wise (RFC 2104 §3).
     ///
     /// # Errors
-    /// [`SalError::NoSource`] when nobody computes it.
+    /// [`SalError::NoSource`] when no source computes it.
     pub fn new(algorithm: HashAlgorithm, key: &[u8]) -> Result<Self, SalError> {
         let key = selection::global()
             .run(Primitive::Hmac(algorithm), |provider| provider.hmac(algorithm, key))

@@ -174,7 +174,7 @@ impl MemoryKey {
     /// Makes a fresh key for no purpose that a suite knows. It is counted as such; see [`economy`].
     ///
     /// # Errors
-    /// [`SalError::NoSource`] when nobody makes such keys.
+    /// [`SalError::NoSource`] when no source makes such keys.
     pub fn generate(algorithm: KeyAlgorithm) -> Result<Self, SalError> {
         Self::generate_in(selection::global(), algorithm)
     }

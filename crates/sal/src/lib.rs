@@ -30,7 +30,7 @@
 //! ciphers of its own, which do not pass through this layer; [`uses`] counts its connections.
 //!
 //! Call [`warm_up`] early in a process that serves connections: the first random number of aws-lc can take from 50 to
-//! 100 ms, and nobody's handshake should pay for it.
+//! 100 ms, and no handshake should pay for it.
 
 pub mod aead;
 pub mod algorithm;

@@ -24,7 +24,7 @@ pub fn indispensable() -> Vec<Primitive> {
     all
 }
 
-/// The purposes of the keys without which nobody reaches a server.
+/// The purposes of the keys without which no user reaches a server.
 const MAIN_PURPOSES: &[KeyPurpose] = &[
     KeyPurpose::UserCaSsh,
     KeyPurpose::UserCaTls,
@@ -37,7 +37,7 @@ const MAIN_PURPOSES: &[KeyPurpose] = &[
     KeyPurpose::AuditCheckpoint,
 ];
 
-/// Primitives that a cluster with this suite needs before anybody reaches a server.
+/// Primitives that a cluster with this suite needs before a user reaches a server.
 #[must_use]
 pub fn of_suite(suite: Suite) -> Vec<Primitive> {
     let mut all: Vec<Primitive> = of_keys(suite, MAIN_PURPOSES).collect();
@@ -96,7 +96,7 @@ pub fn lacking(selection: &Selection, primitives: impl IntoIterator<Item = Primi
 }
 
 /// Runs the self-tests of everything that a service will need, so that no connection waits for one; gives how many
-/// primitives are ready. Of the groups, those that nobody serves are left out, as TLS leaves them out.
+/// primitives are ready. Of the groups, those without a source are left out, as TLS leaves them out.
 ///
 /// # Errors
 /// [`SalError::NoSource`] when something indispensable has no source, or none of the groups has.

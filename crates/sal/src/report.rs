@@ -91,7 +91,7 @@ pub struct Signature {
     pub certificates: &'static str,
     /// Its name in SSH.
     pub ssh: Option<&'static str>,
-    /// Source for signing; nobody when it is only verified.
+    /// Source for signing; none when it is only verified.
     pub signs: Option<&'static str>,
     /// Source for verifying.
     pub verifies: &'static str,
@@ -106,7 +106,7 @@ pub struct Signature {
 pub struct Choice {
     /// The primitive.
     pub primitive: Primitive,
-    /// Its source; nobody when there is none.
+    /// Its source, if there is one.
     pub source: Option<&'static str>,
     /// Why: measured, preset, override, only, fips.
     pub why: &'static str,

@@ -1,6 +1,6 @@
 //! How strong a key is: the work of the best published attack on it, as the base-2 logarithm of a number of operations.
 //!
-//! Nobody can prove such a figure. What a formula gives is called an estimate ([`Estimate`]); what NIST has decided is
+//! No such figure can be proven. What a formula gives is called an estimate ([`Estimate`]); what NIST has decided is
 //! its own figure and stands beside it ([`Nist`]). The two differ: a modulus of 2048 bits has 116.88 bits by the sieve's
 //! complexity, and NIST counts it as 112.
 //!
@@ -36,7 +36,7 @@ pub use problem::Problem;
 pub use sieve::{guidance_bits, sieve_bits};
 pub use verdict::Verdict;
 
-/// Lengths of an RSA modulus that are assessed, in bits. Below, anyone factors it at home; above, nobody makes one.
+/// Lengths of an RSA modulus that are assessed, in bits. Below, anyone factors it at home; above, none is made.
 pub const RSA_BITS: RangeInclusive<u32> = 512..=16_384;
 
 /// A number of operations that a formula gives, as its base-2 logarithm.
@@ -148,7 +148,7 @@ impl Problem {
             }
             Self::Curve(curve) => Estimate::new(curve.bits(), RHO),
             Self::Lattice(lattice) => Estimate::new(lattice.category().classical_bits(), Category::BY),
-            // Whoever wants the secret has to break both.
+            // An attacker who wants the secret has to break both.
             Self::Hybrid(curve, lattice) => {
                 let (curve, lattice) = (Self::Curve(curve).classical(), Self::Lattice(lattice).classical());
                 if curve.bits > lattice.bits { curve } else { lattice }

@@ -135,7 +135,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The first step that failed.
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError>;
 
-    /// [`Backend::transact`] of what keeps somebody or something out, which must be possible also when the disk is full. A backend on
+    /// [`Backend::transact`] of what keeps a user or a host out, which must be possible also when the disk is full. A backend on
     /// a disk keeps room for it that nothing else takes; for others it is the same.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub enum StoreError {
         /// The key.
         key: String,
     },
-    /// The caller: somebody else changed it meanwhile.
+    /// The caller: another caller changed it meanwhile.
     #[error(
         "{key} was changed meanwhile: it has revision {found}, not {expected}; read it again and repeat the change"
     )]

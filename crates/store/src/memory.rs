@@ -113,7 +113,7 @@ impl State {
 
     fn publish(&self, changes: Vec<Change>) {
         if let (Some(sender), false) = (&self.changes, changes.is_empty()) {
-            // Nobody watching is no error.
+            // A change without watchers is no error.
             let _ = sender.send(changes.into());
         }
     }

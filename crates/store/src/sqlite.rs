@@ -31,7 +31,7 @@ const GROUP: usize = 128;
 const READERS: usize = 4;
 /// The log is taken over into the file at so many pages, half of SQLite's: its room is taken beforehand.
 const CHECKPOINT_PAGES: i64 = 500;
-/// Reads that may wait for a thread; whoever asks beyond that waits to be let in.
+/// Reads that may wait for a thread; callers beyond that wait to be let in.
 const READS: usize = 1_024;
 
 enum Work {
@@ -141,7 +141,7 @@ fn readers(shared: &Arc<Shared>, threads: usize) -> io::Result<mpsc::Sender<Read
         let (shared, queue) = (Arc::clone(shared), Arc::clone(&queue));
         std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || {
             loop {
-                // Whoever has the queue waits in it for the next read; the others wait for the queue.
+                // The thread that has the queue waits in it for the next read; the others wait for the queue.
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
                 let Some(read) = next else { return };
                 read(&shared);
@@ -344,7 +344,7 @@ impl Writer {
                                 let over = matches!(error, StoreError::Full { .. });
                                 let _ = answer.send(Err(error));
                                 // A full disk rolls back all that was begun, not only this. What came now would
-                                // be committed by itself, and nobody would be told.
+                                // be committed by itself, and no caller would be told.
                                 if over || transaction.is_autocommit() {
                                     return Err(rusqlite::Error::SqliteFailure(
                                         rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
@@ -371,7 +371,7 @@ impl Writer {
             tracing::error!(%error, path = %path.display(), "state could not be written");
             file(&path, &error)
         });
-        // Those that were not begun: nobody may take silence for a store that is closed.
+        // Those that were not begun: no caller may take silence for a store that is closed.
         for work in group {
             let failed = || result.clone().err().unwrap_or(StoreError::Closed);
             match work {

@@ -161,7 +161,7 @@ impl Held {
         let seed = mixed(high ^ low.rotate_left(32));
         let chosen = chance(mixed(low)) < self.sample;
         let (id, keep) = match peer {
-            // Whoever began it has made the choice. A share of what peers begin would let them choose the ids that
+            // The process that began it has made the choice. A share of what peers begin would let them choose the ids that
             // are in it, so chance is our own here as well.
             Some(peer) => (peer.trace(), peer.sampled() || chosen),
             None => (own.unwrap_or(random.as_u128()), chosen),

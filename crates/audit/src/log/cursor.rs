@@ -1,4 +1,4 @@
-//! Reading the log piece by piece: what reads never waits for whoever takes the records.
+//! Reading the log piece by piece: what reads never waits for what takes the records.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

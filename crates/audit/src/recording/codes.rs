@@ -1,7 +1,7 @@
 //! What a session wrote, taken apart into characters and the codes between them (ECMA-48, xterm's), so that who reads about a
 //! session or plays it decides which of them act on a terminal.
 //!
-//! A session's output is the word of whoever was in it, and of its node: a terminal that is shown all of it writes to the
+//! A session's output is the word of its user, and of its node: a terminal that is shown all of it writes to the
 //! clipboard, reports a title of the session's choosing as if it had been typed, or tells every movement of the mouse.
 
 /// Longest code that is kept whole, in bytes; terminals know none that are longer but strings, which are never kept.

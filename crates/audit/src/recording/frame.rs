@@ -135,7 +135,7 @@ pub enum Direction {
     /// The client, towards something that the node can reach (`ssh -L`, `-D`, `-W`).
     #[default]
     Local,
-    /// Somebody who connected to where the node listens for the client (`ssh -R`).
+    /// A peer that connected to where the node listens for the client (`ssh -R`).
     Remote,
     /// A program of the session, towards the client's display.
     X11,

@@ -44,7 +44,7 @@ struct Shared {
     writers: Vec<mpsc::Sender<Command>>,
     live: Live,
     full: Arc<AtomicBool>,
-    /// Somebody waits for the authority to have more.
+    /// A caller waits for the authority to have more.
     wanted: Notify,
 }
 

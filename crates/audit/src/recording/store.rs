@@ -453,7 +453,7 @@ impl RecordingStore {
         self.with_suffix("rec")
     }
 
-    /// What was set aside and not discarded: whoever did it was interrupted.
+    /// What was set aside and not discarded: the process that did it was interrupted.
     ///
     /// # Errors
     /// What the system says.

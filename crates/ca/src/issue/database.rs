@@ -1,6 +1,6 @@
 //! Database servers, and the agents that log in to them.
 //!
-//! These certificates have no identity extension: nobody in the cluster is known by one.
+//! These certificates have no identity extension: no member of the cluster is known by one.
 
 use time::{Duration, OffsetDateTime};
 

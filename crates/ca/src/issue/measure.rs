@@ -1,6 +1,6 @@
 //! What it takes to issue: the four certificates of logins and joins, with each suite's keys.
 //!
-//! A [`Workbench`] does what the authority does when it has decided to certify somebody, and knows how much of that was
+//! A [`Workbench`] does what the authority does when it has decided to certify a user or host, and knows how much of that was
 //! the signature. Deciding, writing down and storing are not in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +96,7 @@ impl Workbench {
     /// With fresh keys of the suite's types, in memory.
     ///
     /// # Errors
-    /// [`CaError::Keys`] when nobody makes such keys.
+    /// [`CaError::Keys`] when no source makes such keys.
     pub fn new(suite: Suite, measured: Measured) -> Result<Self, CaError> {
         let bad = |error: sallyport_access::IdError| CaError::BadName {
             name: error.to_string(),

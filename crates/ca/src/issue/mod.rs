@@ -110,7 +110,7 @@ pub struct TlsCertificate {
     pub issued: Issued,
 }
 
-/// A JSON Web Token. Whoever reads it can use it: it has no `Debug` that shows it.
+/// A JSON Web Token. Every reader can use it: it has no `Debug` that shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The token.

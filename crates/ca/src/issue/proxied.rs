@@ -9,7 +9,7 @@ use crate::lifetimes::CertificateKind;
 use crate::x509::{Name, Profile};
 use crate::{Authority, CaError, CaKind};
 
-/// Certifies that a proxy speaks for a user, to one agent. Nobody else takes the certificate for the user's:
+/// Certifies that a proxy speaks for a user, to one agent. No other host takes the certificate for the user's:
 /// [`Trust::identify_proxied`](crate::Trust::identify_proxied) is the only reader, and asks which agent it is.
 ///
 /// # Errors

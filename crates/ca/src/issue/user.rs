@@ -19,7 +19,7 @@ pub struct SshOptions {
     pub permit_pty: bool,
     /// `permit-port-forwarding`. Default true.
     pub port_forwarding: bool,
-    /// `permit-agent-forwarding`. Default false: whoever is root on the target can use the agent meanwhile.
+    /// `permit-agent-forwarding`. Default false: root on the target can use the agent meanwhile.
     pub agent_forwarding: bool,
     /// `permit-X11-forwarding`. Default false: programs of the target reach the user's display meanwhile.
     pub x11_forwarding: bool,
@@ -66,7 +66,7 @@ pub enum UserKind {
     Person,
     /// The proxy, for a session in the browser.
     WebSession,
-    /// A machine user. Its X.509 certificate is [marked](crate::is_renewable): whoever shows it may ask for the next.
+    /// A machine user. Its X.509 certificate is [marked](crate::is_renewable): its holder may ask for the next.
     Bot,
 }
 
@@ -171,7 +171,7 @@ fn person<'a>(authority: &Authority, identity: &'a Identity) -> Result<(&'a str,
     }
 }
 
-/// Certifies a person for stock OpenSSH servers, which trust the openssh CA. Such servers ask nobody: they know the
+/// Certifies a person for stock OpenSSH servers, which trust the openssh CA. Such servers do not ask the authority: they know the
 /// principals, the options and, if they were given one, a list of revoked keys. `only_at` is the one server that is to take it, whose
 /// sshd was told its id.
 ///

@@ -53,7 +53,7 @@ pub fn unverified_client_config(alpn: &[&[u8]]) -> Result<(ClientConfig, Seen), 
     Ok((config, seen))
 }
 
-/// A configuration towards a database server that believes whatever answers. Whoever is in between reads and changes
+/// A configuration towards a database server that believes whatever answers. A machine in between reads and changes
 /// everything; the certificate that is shown (chain and key in PEM) proves the agent to them, not to the database.
 ///
 /// # Errors

@@ -71,7 +71,7 @@ impl Returning {
 pub struct ProxyClient(Returning);
 
 impl ProxyClient {
-    /// For whoever has this certificate (chain and key in PEM) and believes this trust.
+    /// For the holder of this certificate (chain and key in PEM) and believes this trust.
     ///
     /// # Errors
     /// [`CaError::BadTlsIdentity`] when chain and key cannot be read or do not belong together.

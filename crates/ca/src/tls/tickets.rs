@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 const MOST: usize = 4096;
 
 /// A server's tickets, in memory alone: one that was started anew knows none. What changes whom to believe or what is
-/// locked needs another one of these ([`Tickets::renewed`]), so that whoever comes next proves everything again.
+/// locked needs another one of these ([`Tickets::renewed`]), so that the next client proves everything again.
 #[derive(Default)]
 pub struct Tickets {
     kept: Mutex<Kept>,
@@ -128,7 +128,7 @@ struct State {
 }
 
 enum Given {
-    /// Nobody has said yet how long they are good.
+    /// How long they are good has not been said yet.
     Waiting(Vec<(Vec<u8>, Vec<u8>)>),
     Until(OffsetDateTime),
 }
@@ -146,7 +146,7 @@ impl Counter {
         Self { tickets, now, place: None, state: Mutex::default() }
     }
 
-    /// The same where whoever comes has not shown yet that it is where it says. Tickets that this connection gives are good
+    /// The same where the client has not shown yet that it is where it says. Tickets that this connection gives are good
     /// from this address alone, and so are those that it takes: their handshake has shown that it is there.
     #[must_use]
     pub fn at(tickets: Arc<Tickets>, now: OffsetDateTime, place: IpAddr) -> Self {
@@ -161,7 +161,7 @@ impl Counter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this connection gives out is good until then, and no longer than what it came with: however often somebody comes
+    /// What this connection gives out is good until then, and no longer than what it came with: however often a client comes
     /// back, a time comes when it proves itself in full.
     pub fn admit(&self, until: OffsetDateTime) {
         let mut state = self.state();

@@ -57,7 +57,7 @@ pub(super) fn parse_certificates(
         .collect()
 }
 
-/// The keys of the other CAs: read, so that a damaged one is found here and not by whoever needs it.
+/// The keys of the other CAs: read, so that a damaged one is found here and not by the caller that needs it.
 pub(super) fn check_others(
     others: &BTreeMap<CaKind, PublicKeys>,
 ) -> Result<BTreeMap<CaKind, PublicKeys>, CaError> {

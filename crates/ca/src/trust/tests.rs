@@ -111,7 +111,7 @@ struct Rig {
 
 type Holder = (String, TlsKey);
 
-/// A trust, and nobody who could sign for it.
+/// A trust without a key that could sign for it.
 pub(super) fn trust_of(cluster: &str) -> Trust {
     let rig = Rig::new();
     let bundle = TrustBundle { cluster: cluster.to_owned(), ..rig.trust.to_bundle() };

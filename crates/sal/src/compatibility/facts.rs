@@ -92,7 +92,7 @@ impl Ability {
 /// Whether something is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Has {
-    /// It is, and on unless somebody turned it off.
+    /// It is, and on unless it was turned off.
     Yes,
     /// It depends: off by default, or on what it was built with.
     Depends,

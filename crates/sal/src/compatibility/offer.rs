@@ -93,7 +93,7 @@ impl Offer {
         }
     }
 
-    /// The same within the bounds of what is kept: printable ASCII, of bounded length and number. Whoever sent it may
+    /// The same within the bounds of what is kept: printable ASCII, of bounded length and number. The client that sent it may
     /// have meant harm.
     #[must_use]
     pub fn bounded(mut self) -> Self {

@@ -24,7 +24,7 @@ use crate::{KeyAlgorithm, KeyPurpose, PublicKey, SalError, Signer};
 pub struct StoredKey {
     /// The kind of custody that made it, such as `sealed`.
     pub custody: String,
-    /// What the key is for, in words chosen by whoever had it made; it is bound into the seal.
+    /// What the key is for, in words that its owner chose; it is bound into the seal.
     pub label: String,
     /// The key's algorithm.
     pub algorithm: KeyAlgorithm,
@@ -85,7 +85,7 @@ pub trait Custody: Send + Sync + fmt::Debug {
     /// [`SalError`] when the record belongs to another custody, was damaged, or its key is gone.
     fn load(&self, key: &StoredKey) -> Result<Arc<dyn Signer>, SalError>;
 
-    /// Removes keys that were made with one of these labels, which must be of keys that nobody has a record of; gives
+    /// Removes keys that were made with one of these labels, which must be of keys of which there is no record; gives
     /// how many there were. For a custody that keeps nothing itself there is nothing to do.
     ///
     /// # Errors

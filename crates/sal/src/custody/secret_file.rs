@@ -14,7 +14,7 @@ use crate::SalError;
 /// do. A file that is not there is a [`SalError::File`] whose source has the kind `NotFound`.
 pub(super) fn open(path: &Path) -> Result<(File, u64), SalError> {
     let failed = |action| move |source| SalError::File { action, path: path.to_owned(), source };
-    // The checks below are on the open file, so that nobody can swap it between the check and the read; a symbolic
+    // The checks below are on the open file, so that it cannot be swapped between the check and the read; a symbolic
     // link is refused by the open itself.
     let opened = OpenOptions::new()
         .read(true)

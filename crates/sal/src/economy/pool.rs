@@ -13,7 +13,7 @@ use crate::{KeyAlgorithm, KeyPurpose, MemoryKey, SalError};
 /// One thread of the lowest priority that the system has fills the pool, and only while there is something to fill. Who
 /// needs a key never waits for that thread: [`KeyPool::take`] gives one that is ready, or makes one at once.
 ///
-/// Keys that nobody took are wiped when the pool goes, or when it is told that they are not wanted any more.
+/// Keys that were not taken are wiped when the pool goes, or when it is told that they are not wanted any more.
 pub struct KeyPool {
     shared: Arc<Shared>,
 }
@@ -38,7 +38,7 @@ pub enum Source {
     OnDemand,
 }
 
-/// A key for whoever asked.
+/// A key for the caller.
 #[derive(Debug)]
 pub struct Taken {
     /// The key.
@@ -100,7 +100,7 @@ impl KeyPool {
             .map(|shelf| std::mem::take(&mut shelf.ready))
             .collect();
         self.start_filling(state);
-        // Wiping is quick, but nobody has to wait for it.
+        // Wiping is quick, but no caller has to wait for it.
         drop(dropped);
     }
 
@@ -161,7 +161,7 @@ impl Default for KeyPool {
 
 impl Drop for KeyPool {
     fn drop(&mut self) {
-        // The thread may be in the middle of a key: it goes after that, and nobody waits for it.
+        // The thread may be in the middle of a key: it goes after that, and is not waited for.
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
     }
@@ -208,7 +208,7 @@ struct Shelf {
     purpose: KeyPurpose,
     algorithm: KeyAlgorithm,
     wanted: bool,
-    /// Nobody could make such a key; asking again and again would only burn time. Until the next `keep`.
+    /// No source could make such a key; asking again and again would only burn time. Until the next `keep`.
     failed: bool,
     ready: VecDeque<MemoryKey>,
     from_pool: u64,

@@ -1,7 +1,7 @@
 //! Whether the numbers of an RSA key belong together (RFC 8017 §3.2).
 //!
 //! Not every library checks them when it loads a key, and a key with one wrong number makes signatures from which
-//! anybody can work out the rest. Everything takes time that depends on the lengths alone.
+//! an attacker can work out the rest. Everything takes time that depends on the lengths alone.
 
 use crypto_bigint::{BoxedUint, NonZero};
 use zeroize::Zeroizing;

@@ -7,7 +7,7 @@ use crate::KeyAlgorithm;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    // Whoever wrote the bytes.
+    // The writer of the bytes.
     /// The bytes are something else than was asked for.
     #[error("found {found}, expected {expected}")]
     WrongKind {

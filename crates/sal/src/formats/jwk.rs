@@ -30,7 +30,7 @@ pub fn decode_private(json: &[u8]) -> Result<PrivateKeyMaterial, FormatError> {
 /// Reads a public key, and gives its type and its bytes as they stand in a SubjectPublicKeyInfo.
 ///
 /// # Errors
-/// As [`decode_private`]; a private key is refused, so that nobody publishes one by mistake.
+/// As [`decode_private`]; a private key is refused, so that none is published by mistake.
 pub fn decode_public(json: &[u8]) -> Result<(KeyAlgorithm, Vec<u8>), FormatError> {
     decode_public_as(json, Accept::Production)
 }

@@ -136,7 +136,7 @@ impl<'a> Private<'a> {
 impl<'a> DecodeValue<'a> for Private<'a> {
     type Error = der::Error;
     fn decode_value<R: Reader<'a>>(reader: &mut R, header: Header) -> der::Result<Self> {
-        // 0 for two primes; 1, for more of them, is not used by anybody (RFC 8017 appendix A.1.2).
+        // 0 for two primes; 1, for more of them, is not in use (RFC 8017 appendix A.1.2).
         if u8::decode(reader)? != 0 {
             return Err(reader.error(header.tag().value_error()));
         }

@@ -206,7 +206,7 @@ impl Provider for OpenSsl {
     }
 }
 
-/// The errors of the library wait on a list of the thread for whoever asks next; a refusal must not leave any there.
+/// The errors of the library wait on a list of the thread for the next caller; a refusal must not leave any there.
 fn settled<T>(result: Result<T, ErrorStack>) -> Result<T, ErrorStack> {
     if result.is_err() {
         drop(ErrorStack::get());
@@ -476,7 +476,7 @@ impl HmacKey for Mac {
             copy(out, &tag);
             tag.zeroize();
         } else {
-            // Memory has run out, and there is no way to say so. A tag that nobody knows fails whatever hangs on it.
+            // Memory has run out, and there is no way to say so. A tag that no peer knows fails whatever hangs on it.
             let _ = getrandom::fill(out);
         }
     }

@@ -16,7 +16,7 @@ pub enum Incident {
         provider: &'static str,
         /// What it did.
         reason: String,
-        /// Who takes over; nobody when none is left.
+        /// The provider that takes over, if one is left.
         next: Option<&'static str>,
     },
     /// A profile was measured on another machine or by another version; the preset is used.

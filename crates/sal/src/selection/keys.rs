@@ -10,7 +10,7 @@ impl Selection {
     /// self-test.
     ///
     /// # Errors
-    /// [`SalError::NoSource`] when nobody makes such keys.
+    /// [`SalError::NoSource`] when no source makes such keys.
     pub fn generate_key(&self, algorithm: KeyAlgorithm) -> Result<PrivateKeyMaterial, SalError> {
         let primitive = Primitive::GenerateKey(algorithm);
         let made = self.run(primitive, |provider| {

@@ -388,7 +388,7 @@ impl Selection {
     /// Runs the self-tests of the sources of these primitives now, rather than at their first use.
     ///
     /// # Errors
-    /// [`SalError::NoSource`] for the first primitive that nobody can serve.
+    /// [`SalError::NoSource`] for the first primitive that no source can serve.
     pub fn prepare(&self, primitives: impl IntoIterator<Item = Primitive>) -> Result<(), SalError> {
         primitives.into_iter().try_for_each(|primitive| self.source(primitive).map(|_| ()))
     }
@@ -417,7 +417,7 @@ impl Selection {
                 let witness =
                     |other: &&dyn Provider| other.name() != provider.name() && self.may_compute(*other);
                 let mut others: Vec<_> = self.providers.iter().copied().filter(witness).collect();
-                // Nobody waits for a witness.
+                // A self-test does not wait for a witness.
                 others.sort_by_key(|other| other.starts_slowly());
                 match selftest::check(provider, primitive, &others) {
                     Ok(()) => health.store(PASSED, Ordering::Release),
@@ -487,7 +487,7 @@ impl Selection {
     /// Fills a buffer with random bytes.
     ///
     /// # Errors
-    /// [`SalError::NoSource`] when nobody has any.
+    /// [`SalError::NoSource`] when no source has any.
     pub fn random(&self, out: &mut [u8]) -> Result<(), SalError> {
         self.run(Primitive::Random, |provider| provider.random(out))
             .map_err(|error| error.into_sal(|_| SalError::Provider { operation: "give random bytes" }))

@@ -87,7 +87,7 @@ impl Curve {
         self.facts().0
     }
 
-    /// Whether somebody calls it so, in small letters without dashes.
+    /// Whether it is called so, in small letters without dashes.
     pub(super) fn is_called(self, plain: &str) -> bool {
         let (name, others, ..) = self.facts();
         others.contains(&plain) || name.replace('-', "").eq_ignore_ascii_case(plain)

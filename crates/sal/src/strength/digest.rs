@@ -1,4 +1,4 @@
-//! Hashes under signatures: whoever finds a collision has a signature under something else.
+//! Hashes under signatures: an attacker who finds a collision has a signature under something else.
 
 use serde::Serialize;
 

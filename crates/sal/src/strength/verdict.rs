@@ -13,7 +13,7 @@ use super::sieve::sieve_bits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Somebody has done it, or could at once.
+    /// It has been done, or could be at once.
     Broken,
     /// Not to be used for anything new, and to be replaced.
     Weak,

@@ -115,7 +115,7 @@ const fn ssh_ca(purpose: KeyPurpose, what: &'static str) -> Row {
     }
 }
 
-/// An SSH key of somebody.
+/// An SSH key of a user, a host or a machine user.
 const fn ssh_subject(purpose: KeyPurpose, what: &'static str) -> Row {
     Row { hsm_v1: cell(Ed25519, SUBJECT_OF_TOKEN_CA), ..ssh_ca(purpose, what) }
 }

@@ -18,7 +18,7 @@ const ML_KEM_KEY_BYTES: usize = 1184;
 /// Length of a ciphertext of ML-KEM-768, in bytes.
 const ML_KEM_CIPHERTEXT_BYTES: usize = 1088;
 
-/// Whether somebody is eligible for all that a group needs. The self-tests run at the first use.
+/// Whether some source is eligible for all that a group needs. The self-tests run at the first use.
 pub(super) fn is_served(selection: &Selection, group: KexGroup) -> bool {
     let eligible =
         |primitive| selection.ranking(primitive).first().is_some_and(|place| place.obstacle.is_none());

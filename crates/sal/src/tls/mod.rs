@@ -100,7 +100,7 @@ pub fn configure_groups(groups: Vec<KexGroup>) -> Result<(), SalError> {
 /// compose one for a process, or one for each measurement.
 ///
 /// # Errors
-/// [`SalError::NoSource`] when nobody has a cipher or a hash. Key exchange groups that nobody has are left out.
+/// [`SalError::NoSource`] when no source has a cipher or a hash. Key exchange groups without a source are left out.
 pub fn compose(selection: &'static Selection, groups: &[KexGroup]) -> Result<Arc<CryptoProvider>, SalError> {
     let fips = matches!(selection.policy().mode, Mode::Fips);
     let mut cipher_suites = Vec::new();

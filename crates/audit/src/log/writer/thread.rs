@@ -260,7 +260,7 @@ impl Writer {
         self.since_checkpoint += records.len() as u64;
         self.first_unsigned.get_or_insert_with(Instant::now);
         for record in records {
-            // Nobody following is no fault.
+            // A log without followers is no fault.
             let _ = self.live.send(record);
         }
         Ok(())

@@ -25,7 +25,7 @@ const NOT_TEXT: &str = "a PIN is text: put it in quotes, or its leading zeros ar
 #[serde(deny_unknown_fields)]
 pub struct TokenConfig {
     /// Path of the vendor's PKCS#11 module. Whatever is in this file runs in our process, with the keys: it must not be
-    /// writable by anybody but root and ourselves.
+    /// writable by other users than root and our own.
     pub module: PathBuf,
     /// Which of the module's tokens.
     pub token: TokenChoice,
@@ -56,7 +56,7 @@ fn default_sessions() -> NonZeroUsize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PinSource {
-    /// The PIN itself. Whoever reads the configuration has it: for trials.
+    /// The PIN itself. Every reader of the configuration has it: for trials.
     Value(Pin),
     /// A file that only we may read, mode 0600 or stricter. A line break at its end does not count.
     File(PathBuf),
@@ -94,7 +94,7 @@ impl PinSource {
                         ))
                         .into());
                     }
-                    // Reserved at once: growing would leave copies behind that nobody wipes.
+                    // Reserved at once: growing would leave copies behind that are not wiped.
                     let mut text = Zeroizing::new(String::with_capacity(PIN_FILE_BUFFER_BYTES));
                     file.take(MAX_PIN_FILE_BYTES)
                         .read_to_string(&mut text)

@@ -31,7 +31,7 @@ pub enum TokenError {
         /// What the loader said.
         reason: String,
     },
-    /// Somebody else can put code into our process.
+    /// Another user can put code into our process.
     #[error(
         "{path} can be changed by others than root and this process (owner uid {owner}, mode {mode:04o}), and it would run with our keys: run `chown root {path} && chmod 755 {path}` after making sure that it is the vendor's",
         path = path.display()
@@ -221,7 +221,7 @@ pub enum TokenError {
     },
     /// A signature came out that the public key refuses.
     #[error(
-        "{token} made a signature with the key {label:?} that does not verify: the token is failing, or somebody tampers with it or with the module; the signature was thrown away"
+        "{token} made a signature with the key {label:?} that does not verify: the token is failing, or it or the module is tampered with; the signature was thrown away"
     )]
     BadSignature {
         /// The token.

@@ -206,7 +206,7 @@ impl Link {
         TokenError::Gone { token: self.name.clone(), reason }.into()
     }
 
-    /// Gives a connection up, unless somebody has done so before.
+    /// Gives a connection up, unless it was given up before.
     fn lose(&self, connection: &Arc<Connection>) {
         let given_up = {
             let mut state = self.state();
@@ -322,7 +322,7 @@ impl Drop for Connection {
     }
 }
 
-/// A session in use. It is closed when it goes, unless it was given back: after an error its state is anybody's guess.
+/// A session in use. It is closed when it goes, unless it was given back: after an error its state is not known.
 pub(super) struct Lease<'a> {
     session: Option<Session>,
     connection: &'a Connection,
@@ -414,7 +414,7 @@ fn log_in(
     let session = entered.context.open_ro_session_no_drop(slot).map_err(failed("open a session"))?;
     if let Err(error) = session.login(UserType::User, Some(&AuthPin::new(pin.as_str().into()))) {
         let code = error::code(&error);
-        // Somebody in this process is logged in already, and a login holds for all of it.
+        // Another link of this process is logged in already, and a login holds for all of it.
         if code != Some(RvError::UserAlreadyLoggedIn) {
             let _ = session.close();
             return Err(match code {

@@ -33,7 +33,7 @@ pub(super) struct Module {
     context: Pkcs11,
     /// Whether we started it, and so may stop it.
     ours: bool,
-    /// Read by whoever calls into the module, written by whoever restarts it. The number counts the restarts: sessions
+    /// Read by a thread that calls into the module, written by one that restarts it. The number counts the restarts: sessions
     /// and object handles belong to one number and mean nothing, or something else, under the next.
     gate: RwLock<u64>,
     last_restart: Mutex<Option<Instant>>,
@@ -106,7 +106,7 @@ impl Module {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops and starts the module, unless somebody has done so since `seen`. Some modules look for tokens only when
+    /// Stops and starts the module, unless it was done since `seen`. Some modules look for tokens only when
     /// they start: without this, a token that was put back would be seen by the next process only. `others` says whether
     /// other tokens of it are in use.
     ///
@@ -153,7 +153,7 @@ fn start(context: &Pkcs11) -> Result<(), Pkcs11Error> {
     context.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK))
 }
 
-/// The file will run as us: nobody but root and us may be able to change it.
+/// The file will run as us: only root and this process's user may be able to change it.
 fn check_file(path: &Path) -> Result<(), SalError> {
     let metadata = std::fs::metadata(path).map_err(|source| SalError::File {
         action: "inspect",

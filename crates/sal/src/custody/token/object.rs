@@ -46,7 +46,7 @@ pub(super) fn generate(
     let made = check_private(connection, session, private, label, algorithm)
         .and_then(|()| read_public(connection, session, public, label, algorithm));
     if made.is_err() {
-        // A key that nobody has a record of would stay for ever. If this fails too there is nothing more to try.
+        // A key of which there is no record would stay for ever. If this fails too there is nothing more to try.
         let _ = session.destroy_object(private);
         let _ = session.destroy_object(public);
     }

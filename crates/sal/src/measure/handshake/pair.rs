@@ -279,7 +279,7 @@ fn name() -> Result<ServerName<'static>, rustls::Error> {
     ServerName::try_from("localhost").map_err(|_| rustls::Error::General("a name".to_owned()))
 }
 
-/// Processor time of this thread, booked on whoever had it.
+/// Processor time of this thread, booked on the side that had it.
 struct Clock(Duration);
 
 impl Clock {
@@ -358,7 +358,7 @@ mod tests {
         for (shape, flights, round_trips) in [
             (BASE, 3, 1),
             (Shape { client_certificate: true, ..BASE }, 3, 1),
-            // The tickets are a flight of their own, for which nobody waits.
+            // The tickets are a flight of their own, for which neither side waits.
             (Shape { resumed: true, ..BASE }, 4, 1),
             (Shape { guessed: Some(KexGroup::P256), ..BASE }, 5, 2),
             (Shape { version: Version::Tls12, ..BASE }, 4, 2),
