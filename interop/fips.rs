@@ -94,6 +94,20 @@ impl Place {
         process
     }
 
+    /// A node in a process of its own, under a selection.
+    fn node(&self, selection: &str, join: &str) -> Process {
+        let yaml = format!(
+            "version: v1\ncluster: quickstart\ndata_dir: {}\ndrain_timeout: 1s\ncrypto:\n  selection: {selection}\nauth:\n  enabled: \
+             false\nproxy:\n  enabled: false\nnode:\n  enabled: true\n  name: web-2\n  proxy_server: {}{join}\n",
+            self.path("node").display(),
+            self.listen,
+        );
+        let file = self.path(&format!("node-{selection}.yaml"));
+        std::fs::write(&file, yaml).unwrap();
+        let log = self.path(&format!("node-{selection}.log"));
+        Process::spawn(Command::new(built()).arg("start").arg("-c").arg(file), log)
+    }
+
     fn recordings(&self) -> Vec<Value> {
         let mut command = Command::new(built());
         command.args(["recordings", "ls", "--format", "json", "--data-dir"]).arg(self.path("qs/data"));
@@ -255,6 +269,25 @@ fn a_cluster_moves_to_fips_mode_with_its_recordings_and_its_users() {
     assert_eq!(status["cryptography"]["requires_fips"], true);
     let cas = status["cas"].as_array().unwrap();
     let pin = cas.iter().find(|ca| ca["kind"] == "host").unwrap()["tls_pin"].as_str().unwrap();
+
+    // A node of its own process says it with every call; without the setting it is told at its start.
+    let token = ok(place.admin(&["tokens", "add", "--type", "node", "--format", "json"]));
+    let token: Value = serde_json::from_slice(&token.stdout).unwrap();
+    let join = format!("\n  join:\n    token: {}\n    ca_pin: {pin}", token["token"].as_str().unwrap());
+    let node = place.node("fips", &join);
+    wait_for("the node's description, which is refused without the word", || {
+        let status = ok(place.admin(&["status", "--format", "json"]));
+        let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+        (status["nodes_online"] == 1).then_some(())
+    });
+    drop(node);
+    let node = place.node("preset", "");
+    wait_for("the authority's word to a node without it", || {
+        let said = std::fs::read_to_string(&node.log).unwrap();
+        said.contains("this cluster requires FIPS mode").then_some(())
+    });
+    drop(node);
+
     let mut login = Command::new(PROGRAM);
     login.arg("--home").arg(place.path("other")).args(["--proxy", &place.listen, "login", "--user", "alice"]);
     std::fs::write(place.path("password"), "a password\n").unwrap();
