@@ -14,7 +14,6 @@ use crate::support::{
     target, wait_for,
 };
 use sallyport_ca::CaKind;
-use sallyport_lab::Talk;
 use sallyport_lab::rig::{Extras, Rig};
 use sallyport_lab::wan::{Settings, Wan, sites};
 
@@ -281,7 +280,7 @@ impl Far {
     fn new() -> Self {
         let alone = FAR.lock().unwrap_or_else(PoisonError::into_inner);
         let (wan, sites) = sites::up(&Settings::default(), 1).unwrap();
-        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &Talk::silent()).unwrap();
+        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
         Self { rig, wan, _alone: alone }
     }
 

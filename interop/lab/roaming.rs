@@ -6,7 +6,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{PROGRAM, is_root, stderr, stdout, wait_for};
-use sallyport_lab::Talk;
 use sallyport_lab::rig::{Extras, Rig, Way};
 use sallyport_lab::wan::{Matrix, Settings, Wan, sites};
 
@@ -26,7 +25,7 @@ fn between(loss: &str) -> Settings {
 impl Far {
     fn new() -> Self {
         let (wan, sites) = sites::up(&between("0"), 1).unwrap();
-        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &Talk::silent()).unwrap();
+        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
         Self { rig, wan }
     }
 

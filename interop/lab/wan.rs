@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use crate::LAB;
 use crate::support::{PROGRAM, is_root, ok, stderr, stdout, wait_for};
-use sallyport_lab::Talk;
 use sallyport_lab::rig::{Extras, Rig};
 use sallyport_lab::wan::{Host, Plan, Settings, Wan, sites};
 
@@ -335,7 +334,7 @@ fn a_policy_that_wants_the_client_to_answer_first_costs_a_flight_and_counts_at_o
     let figures = ["a-b=40", "b-c=40", "a-c=80"].map(|text| text.parse().unwrap());
     let settings = Settings { round_trips: figures.to_vec(), ..Settings::default() };
     let (wan, sites) = sites::up(&settings, 1).unwrap();
-    let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &Talk::silent()).unwrap();
+    let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
     let ran = || (0..5).map(|_| warm(&rig, &wan)).collect::<Vec<_>>();
     let admin = |arguments: &[&str]| ok(rig.cluster.admin(arguments).output().unwrap());
     // The first commands bring no tickets.

@@ -46,6 +46,7 @@ const LAYERS: &[Layer] = &[
         may_use: &["sal", "access", "ca", "audit"],
         reason: "messages and handshakes are pure; who may connect where is decided elsewhere",
     },
+    Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
     Layer {
         name: "rig",
         may_use: &["sal", "ca"],
@@ -53,7 +54,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "lab",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "rig", "cli"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "bench", "rig", "cli"],
         reason: "what is measured runs in processes of its own, as users run it",
     },
     Layer {

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cost::{children_time, forget_peak, memory, processor_time, resident, unlinked_bytes};
-use crate::machine::Watch;
-use crate::report::{Aim, Csv, Report, Row};
+use sallyport_bench::cost::{children_time, forget_peak, memory, processor_time, resident, unlinked_bytes};
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Aim, Csv, Report, Row};
+use sallyport_bench::statistics::Samples;
+use sallyport_bench::{AtFile, Talk};
+
+use crate::LabError;
 use crate::rig::{Extras, NODE, Rig, Way};
-use crate::statistics::Samples;
 use crate::wan::{self, sites};
-use crate::{AtFile, LabError, Talk};
 
 /// How often memory is looked at.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -152,7 +154,7 @@ struct Lane {
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let up = settings.far.as_ref().map(|far| sites::up(&far.figures, far.seed)).transpose()?;
     let sites = up.as_ref().map(|(_, sites)| sites.clone()).unwrap_or_default();
-    let rig = Rig::start_at(program, &sites, Extras::default(), talk)?;
+    let rig = Rig::start_at(program, &sites, Extras::default(), &|line| talk.say(line))?;
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "kind,way,round,seconds,mib_per_second,proxy_cpu_s,node_cpu_s,authority_cpu_s,sshd_cpu_s,proxy_rss,node_rss,unlinked",
@@ -258,7 +260,7 @@ pub(crate) fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
         left -= take as u64;
         number += 1;
     }
-    out.flush().at("write", path)
+    Ok(out.flush().at("write", path)?)
 }
 
 fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::cost::{children_time, processor_time};
-use crate::machine::Watch;
-use crate::report::{Aim, Csv, Report, Row};
+use sallyport_bench::Talk;
+use sallyport_bench::cost::{children_time, processor_time};
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Aim, Csv, Report, Row};
+use sallyport_bench::statistics::Samples;
+
+use crate::LabError;
 use crate::rig::{Rig, Way};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
 
 /// How long services have to finish what a connection left them to do: events on their way, recordings to send.
 const SETTLE: Duration = Duration::from_millis(1500);
@@ -63,7 +65,7 @@ struct Scenario {
 /// # Errors
 /// When something cannot be started, or a connection fails.
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
-    let rig = Rig::start(program, talk)?;
+    let rig = Rig::start(program, &|line| talk.say(line))?;
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,way,round,milliseconds")?;
     let mut scenarios = scenarios();
     for scenario in &scenarios {

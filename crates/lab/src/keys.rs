@@ -9,6 +9,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::plot::{Bar, Bars};
+use sallyport_bench::report::{Csv, Picture, Report, Row};
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::algorithm::{KeyAlgorithm, KeyKind};
 use sallyport_sal::measure::danger::plain_rsa::PLAIN_RSA;
 use sallyport_sal::measure::instructions::Instructions;
@@ -17,11 +22,7 @@ pub use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::provider::Provider;
 use sallyport_sal::{Primitive, Selection, selection};
 
-use crate::machine::Watch;
-use crate::plot::{Bar, Bars};
-use crate::report::{Csv, Picture, Report, Row};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// What ratios are to.
 const BASE: KeyAlgorithm = KeyAlgorithm::Rsa2048;

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
 use sallyport_ssh::capabilities::{Reader, SshOffer};
 use serde::Serialize;
 
+use crate::LabError;
 use crate::rig::Rig;
-use crate::{LabError, Talk};
 
 /// How long a server may take to say what it offers, all of it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -248,7 +249,7 @@ pub(crate) fn read_offer(face: &str, stream: &mut impl Read) -> Result<SshOffer,
 /// # Errors
 /// When it does not start or answer.
 pub fn ours(program: &Path, talk: &Talk) -> Result<Vec<Finding>, LabError> {
-    let rig = Rig::start(program, talk)?;
+    let rig = Rig::start(program, &|line| talk.say(line))?;
     let proxy = ask_address(&format!("127.0.0.1:{}", rig.cluster.port))?;
     let mut findings = judge("proxy", &proxy);
     findings.extend(judge("node", &ask_node(&rig)?));

@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use sallyport_bench::Talk;
+use sallyport_bench::cost::memory;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Aim, Csv, Report, Row};
+use sallyport_bench::statistics::Samples;
 use sallyport_ssh::client::{Connection, Output, Program, Session, SessionRequest, Terminal, WindowSize};
 
-use crate::cost::memory;
-use crate::machine::Watch;
-use crate::report::{Aim, Csv, Report, Row};
+use crate::LabError;
 use crate::rig::{Rig, Way};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
 
 /// Connections that are being made at a time.
 const AT_ONCE: usize = 32;
@@ -97,7 +98,7 @@ pub fn run(
     let needed = settings.counts.iter().map(|count| descriptors(*count)).max().unwrap_or_default();
     let possible =
         raise_descriptors(needed.max(settings.active as u64 * DESCRIPTORS_EACH + DESCRIPTORS_ELSE));
-    let rig = Rig::start(program, talk)?;
+    let rig = Rig::start(program, &|line| talk.say(line))?;
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,what,number,value")?;
     let dial = dial(Login {
         home: rig.cluster.home(),

@@ -5,16 +5,17 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::plot::Lines;
+use sallyport_bench::report::{Picture, Report, Row};
 use sallyport_sal::strength::{
     Curve, NIST_ROWS, Problem, RSA_BITS, Strength, Verdict, guidance_bits, nist_of_modulus, sieve_bits,
 };
 use serde::Serialize;
 
+use crate::LabError;
 use crate::inspect::{self, Contents, Found, Key, Signature};
-use crate::machine::Watch;
-use crate::plot::Lines;
-use crate::report::{Picture, Report, Row};
-use crate::{LabError, Talk};
 
 /// Sizes of RSA in the table.
 const SIZES: &[u32] = &[512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 7680, 8192, 12_288, 15_360, 16_384];

@@ -11,7 +11,6 @@ mod process;
 mod programs;
 mod site;
 mod sshd;
-mod talk;
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -30,7 +29,6 @@ pub use process::Process;
 pub use programs::{missing, output, with_input, write_private};
 pub use site::{Site, Sites};
 pub use sshd::{CIPHER, KEY_EXCHANGE, Sshd};
-pub use talk::Talk;
 
 /// The name that the stock server has in the configuration of `ssh`.
 pub const DIRECT: &str = "direct.lab.invalid";
@@ -95,12 +93,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts everything. `program` is the `sallyport` that is measured.
+    /// Starts everything. `program` is the `sallyport` that is measured; `say` gets a line for each step.
     ///
     /// # Errors
     /// [`RigError`]: what is missing, or did not start, and its last words.
-    pub fn start(program: &Path, talk: &Talk) -> Result<Self, RigError> {
-        Self::start_at(program, &Sites::default(), Extras::default(), talk)
+    pub fn start(program: &Path, say: &dyn Fn(&str)) -> Result<Self, RigError> {
+        Self::start_at(program, &Sites::default(), Extras::default(), say)
     }
 
     /// The same, somewhere, with more.
@@ -111,20 +109,20 @@ impl Rig {
         program: &Path,
         sites: &Sites,
         extras: Extras<'_>,
-        talk: &Talk,
+        say: &dyn Fn(&str),
     ) -> Result<Self, RigError> {
         let directory = tempfile::Builder::new()
             .prefix("sallyport-lab-")
             .tempdir()
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, shell) = account()?;
-        talk.say(format!("starting an authority, a proxy and a node in {}", directory.path().display()));
+        say(&format!("starting an authority, a proxy and a node in {}", directory.path().display()));
         let mut shape = Shape { sites: sites.clone(), ..Shape::default() };
         if let Some(postgres) = extras.postgres {
             shape = postgres.behind(shape);
         }
         let cluster = Cluster::start(program, directory.path(), &login, &shape)?;
-        talk.say("starting a stock sshd that trusts the same user CA");
+        say("starting a stock sshd that trusts the same user CA");
         let member = extras.registered.then_some(REGISTERED);
         let sshd = Sshd::start(directory.path(), &cluster, DIRECT, member, &sites.host)?;
         if let Some(postgres) = extras.postgres {

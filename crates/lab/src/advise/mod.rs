@@ -349,8 +349,8 @@ fn explain(
         "{}: {} bits, {} cores for {} handshakes a second",
         chosen.key,
         chosen.bits,
-        crate::plot::number(chosen.cores.value),
-        crate::plot::number(question.rate)
+        sallyport_bench::plot::number(chosen.cores.value),
+        sallyport_bench::plot::number(question.rate)
     );
     if let Some(beside) = beside {
         let cannot = who.iter().filter(|one| missing(one, chosen.key, question.what));
@@ -364,7 +364,7 @@ fn explain(
                 "{} would cost the server {:.1} times as much, {} cores",
                 other.key,
                 other.cores.value / chosen.cores.value,
-                crate::plot::number(other.cores.value)
+                sallyport_bench::plot::number(other.cores.value)
             ));
         }
     }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::plot::{Bar, Bars};
+use sallyport_bench::report::{Csv, Picture, Report, Row};
+
 use super::{Advice, Choice, Cost, Measured, Question, Use, advise};
+use crate::LabError;
 use crate::handshake::{self, KeyExchange, Spread};
-use crate::machine::Watch;
-use crate::plot::{Bar, Bars};
-use crate::report::{Csv, Picture, Report, Row};
-use crate::{LabError, Talk};
 
 /// Measures handshakes with every key and group that comes into question, which takes some seconds, and weighs them.
 ///
@@ -97,7 +99,10 @@ fn report(question: &Question, advice: &Advice, watch: &Watch, talk: &Talk) -> R
         }
     }
     let first = question.what.exchange(advice.group);
-    let title = format!("Cores for {} handshakes a second with {first}", crate::plot::number(question.rate));
+    let title = format!(
+        "Cores for {} handshakes a second with {first}",
+        sallyport_bench::plot::number(question.rate)
+    );
     let svg = Bars::new(title.clone(), "cores of this machine").logarithmic().group("", bars).svg();
     Report {
         conditions: match question.what {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use sallyport_bench::AtFile;
 use tempfile::TempDir;
 
-use crate::{AtFile, LabError};
+use crate::LabError;
 
 /// What it is called, by the first that is there.
 const NAMES: &[&str] = &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
@@ -96,9 +97,10 @@ impl Browser {
 
     /// Starts it with a fresh profile, at this address.
     pub(super) fn start(&self, trust: &Trust, address: &str) -> Result<Run, LabError> {
-        let home = tempfile::Builder::new().prefix("sallyport-browser-").tempdir().map_err(|source| {
-            LabError::File { doing: "make a directory in", path: std::env::temp_dir(), source }
-        })?;
+        let home = tempfile::Builder::new()
+            .prefix("sallyport-browser-")
+            .tempdir()
+            .at("make a directory in", &std::env::temp_dir())?;
         let profile = home.path().join("profile");
         let preferences = profile.join("Default/Preferences");
         std::fs::create_dir_all(profile.join("Default")).at("make", &profile)?;

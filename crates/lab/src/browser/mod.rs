@@ -13,17 +13,18 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::machine::Watch;
+use sallyport_bench::plot::{Bar, Bars};
+use sallyport_bench::report::{Csv, Picture, Report, Row};
+use sallyport_bench::statistics::Samples;
+use sallyport_bench::{AtFile, Talk};
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::algorithm::KexGroup;
 
 use self::chromium::{Browser, Trust};
 use self::server::{Agreed, Authority, Event, Server};
 use self::timing::Seen;
-use crate::machine::Watch;
-use crate::plot::{Bar, Bars};
-use crate::report::{Csv, Picture, Report, Row};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// How long one browser may take, from start to timing.
 const RUN: Duration = Duration::from_secs(20);
@@ -109,11 +110,7 @@ fn cases() -> Vec<Case> {
 pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let browser = Browser::find(settings.browser.as_deref())?;
     let limited = talk.within(settings.budget);
-    let directory = tempfile::tempdir().map_err(|source| LabError::File {
-        doing: "make a directory in",
-        path: std::env::temp_dir(),
-        source,
-    })?;
+    let directory = tempfile::tempdir().at("make a directory in", &std::env::temp_dir())?;
     let mut csv =
         Csv::create(settings.csv.as_deref(), "page,row,round,handshake_ms,connect_ms,first_byte_ms")?;
     let authority = Authority::new()?;

@@ -1,6 +1,5 @@
 //! The server that the browser opens: HTTP/1.1 over TLS 1.3 on loopback, with one page that says what it took.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,8 @@ use crate::LabError;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest head of a request, in bytes.
 const MAX_HEAD_BYTES: u64 = 16 << 10;
+/// The most fields of a head.
+const MAX_HEADERS: usize = 64;
 /// Requests on one connection at most.
 const MAX_REQUESTS: usize = 32;
 
@@ -266,32 +267,26 @@ struct Request {
 fn request(stream: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     let odd = |why: &str| std::io::Error::other(format!("a request that {why}"));
     let mut head = Vec::new();
-    let mut lines = stream.by_ref().take(MAX_HEAD_BYTES);
-    let mut first = String::new();
-    let mut headers = BTreeMap::new();
-    loop {
-        head.clear();
-        if lines.read_until(b'\n', &mut head)? == 0 {
-            return if first.is_empty() { Ok(None) } else { Err(odd("is cut short, or too long")) };
-        }
-        let line = String::from_utf8_lossy(head.trim_ascii_end()).into_owned();
-        if first.is_empty() {
-            first = line;
-        } else if line.is_empty() {
-            break;
-        } else if let Some((name, value)) = line.split_once(':') {
-            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    let mut limited = stream.by_ref().take(MAX_HEAD_BYTES);
+    while !head.ends_with(b"\r\n\r\n") {
+        if limited.read_until(b'\n', &mut head)? == 0 {
+            return if head.is_empty() { Ok(None) } else { Err(odd("is cut short, or too long")) };
         }
     }
-    let mut words = first.split(' ').map(str::to_owned);
-    let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(odd("has no path")) };
-    let length = match headers.get("content-length") {
-        Some(length) => length.parse().map_err(|_| odd("has no length"))?,
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    parsed.parse(&head).map_err(std::io::Error::other)?;
+    let (Some(method), Some(path)) = (parsed.method, parsed.path) else { return Err(odd("has no path")) };
+    let length = parsed.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+    let length: usize = match length.map(|header| std::str::from_utf8(header.value)) {
+        Some(Ok(length)) => length.parse().map_err(|_| odd("has no length"))?,
+        Some(Err(_)) => return Err(odd("has no length")),
         None => 0,
     };
     if length > MAX_MESSAGE_BYTES {
         return Err(odd("is too long"));
     }
+    let (method, path) = (method.to_owned(), path.to_owned());
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok(Some(Request { method, path, body }))

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sallyport_lab::compare::{self, Change};
-use sallyport_lab::plot::number;
-
+use sallyport_bench::compare::{self, Change};
+use sallyport_bench::plot::number;
 use sallyport_cli::error::{CliError, CliResult};
 use sallyport_cli::ui::{self, Format};
 

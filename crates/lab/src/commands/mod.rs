@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sallyport_lab::report::Report;
-use sallyport_lab::{LabError, Talk, bulk, connect, databases, offers, page, sessions};
+use sallyport_bench::report::Report;
+use sallyport_bench::{Talk, page};
+use sallyport_lab::{LabError, bulk, connect, databases, offers, sessions};
 use sallyport_sal::Suite;
 use tokio::signal::unix::{SignalKind, signal};
 

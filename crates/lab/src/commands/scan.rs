@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use sallyport_bench::Talk;
 use sallyport_lab::scan::{self, Order, Scan, Settings, StartTls};
-use sallyport_lab::{LabError, Talk, offers::Level};
+use sallyport_lab::{LabError, offers::Level};
 
 use sallyport_cli::error::{CliError, CliResult, Context};
 use sallyport_cli::ui::{self, Format};

@@ -5,8 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use sallyport_bench::Talk;
 use sallyport_lab::wan::{self, Change, Host, Placed, Plan, Setting, Settings, Wan, table};
-use sallyport_lab::{LabError, Talk, bulk};
+use sallyport_lab::{LabError, bulk};
 
 use super::{Common, DataArg, at_least_one, measure, until_told};
 use sallyport_cli::error::{CliError, CliResult};
@@ -332,7 +333,7 @@ fn show(wan: &Wan, format: Format) -> CliResult {
     Ok(())
 }
 
-fn show_flights(rows: &[sallyport_lab::report::Row], format: Format) -> CliResult {
+fn show_flights(rows: &[sallyport_bench::report::Row], format: Format) -> CliResult {
     if format == Format::Json {
         return ui::json(&rows);
     }

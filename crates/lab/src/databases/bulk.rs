@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+use sallyport_bench::Talk;
+use sallyport_bench::report::Csv;
 use sallyport_sal::Suite;
 
 use super::client::{Client, Route};
 use super::outcome::Outcome;
 use super::ways::{Kind, Link, Service, Way};
 use super::{Settings, is_own};
-use crate::report::Csv;
+use crate::LabError;
 use crate::rig::postgres::{HOST, Postgres, USER};
-use crate::{LabError, Talk};
 
 /// Bytes of a row that is copied, with its end of line.
 const ROW: usize = 1024;

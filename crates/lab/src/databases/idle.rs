@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use sallyport_bench::Talk;
+use sallyport_bench::cost::memory;
+use sallyport_bench::report::Csv;
+
 use super::client::Client;
 use super::outcome::Outcome;
 use super::ways::{Kind, Service, Way};
-use crate::cost::memory;
-use crate::report::Csv;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// Memory comes and goes for a while after sessions were opened.
 const SETTLE: Duration = Duration::from_secs(3);

@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+use sallyport_bench::statistics::Samples;
+
 use super::client::{Client, Route};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// What each connection asks.
 pub(super) const QUERY: &str = "SELECT 1";

@@ -14,13 +14,14 @@ mod ways;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Csv, Report};
+use sallyport_bench::{AtFile, Talk};
 use sallyport_sal::Suite;
 
-use crate::machine::Watch;
-use crate::report::{Csv, Report};
+use crate::LabError;
 use crate::rig::floors::{self, Floor};
 use crate::rig::postgres::Postgres;
-use crate::{AtFile, LabError, Talk};
 use load::{Pressure, press};
 use outcome::{Outcome, Run};
 use ways::{Kind, Served, Way};
@@ -178,7 +179,7 @@ fn one(way: &Way, pressure: Pressure, talk: &Talk) -> Result<Run, LabError> {
     Ok(Run::new(pressed, &before, &way.spent()))
 }
 
-fn on(way: &Way, error: &LabError) -> LabError {
+fn on(way: &Way, error: &dyn std::fmt::Display) -> LabError {
     LabError::Failed { what: way.name.clone(), said: error.to_string() }
 }
 

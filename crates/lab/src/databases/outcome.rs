@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use sallyport_bench::report::{Aim, Csv, Row};
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::Suite;
 
 use super::load::Pressed;
 use super::ways::{Kind, Service, Spent, Way};
 use crate::LabError;
-use crate::report::{Aim, Csv, Row};
-use crate::statistics::Samples;
 
 /// One way, pressed once.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Run {
         }
         lines.push(format!("{pressure}_keys,{name},{round},0,{:.4}", self.keys.0));
         lines.push(format!("{pressure}_key_cpu,{name},{round},0,{:.4}", self.keys.1));
-        csv.line(&lines.join("\n"))
+        Ok(csv.line(&lines.join("\n"))?)
     }
 }
 

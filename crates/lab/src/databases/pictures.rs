@@ -1,9 +1,10 @@
 //! The figures as pictures: a group of bars for each of them.
 
+use sallyport_bench::plot::{Bar, Bars};
+use sallyport_bench::report::Picture;
+
 use super::outcome::Outcome;
 use super::ways::{Kind, Service};
-use crate::plot::{Bar, Bars};
-use crate::report::Picture;
 
 /// What the colours mean.
 const KINDS: &[(Kind, &str)] = &[

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_access::{ClusterName, HostRole};
+use sallyport_bench::AtFile;
+use sallyport_bench::cost::{children_time, processor_time};
 use sallyport_ca::{Trust, TrustBundle, server_name, tls};
 use sallyport_sal::tls::rustls::client::Resumption;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
@@ -15,11 +17,10 @@ use sallyport_sal::tls::rustls::{ClientConfig, RootCertStore, version};
 use sallyport_sal::{Suite, tls::provider};
 
 use super::client::{Route, Tls};
-use crate::cost::{children_time, processor_time};
+use crate::LabError;
 use crate::rig::floors::Floor;
 use crate::rig::postgres::{DATABASE, HOST, Postgres, USER};
 use crate::rig::{CLUSTER, Cluster, Process, Shape};
-use crate::{AtFile, LabError};
 
 /// What stands between the client and the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -307,7 +308,7 @@ fn straight(postgres: &Postgres, ask: bool) -> Result<Tls, LabError> {
 
 fn of_profile(cluster: &Cluster, name: &str) -> Result<String, LabError> {
     let path = cluster.profile().join(name);
-    fs::read_to_string(&path).at("read", &path)
+    Ok(fs::read_to_string(&path).at("read", &path)?)
 }
 
 /// TLS to the proxy, with the user's certificate.

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+
+use crate::LabError;
 use crate::bulk::{self, Data};
 use crate::rig::postgres::Postgres;
 use crate::rig::{Rig, Way};
-use crate::{LabError, Talk};
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 pub use load::{LOADS, Load};
 use perf::Perf;
+use sallyport_bench::cost::{children_time, processor_time};
+use sallyport_bench::machine::Watch;
+use sallyport_bench::plot::{Flame, first};
+use sallyport_bench::report::{Picture, Report, Row};
+use sallyport_bench::{AtFile, Talk};
 use stacks::{CUT, Share, Stacks, owner};
 
 use self::load::Bench;
-use crate::cost::{children_time, processor_time};
-use crate::machine::Watch;
-use crate::plot::{Flame, first};
-use crate::report::{Picture, Report, Row};
+use crate::LabError;
 use crate::rig::postgres::Postgres;
 use crate::rig::{Extras, Rig, Sites};
-use crate::{AtFile, LabError, Talk};
 
 /// Groups and functions of one process that stand in the table.
 const SHOWN: usize = 8;
@@ -124,7 +125,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let database = settings.loads.iter().any(|load| load.needs_database());
     let postgres = database.then(Postgres::start).transpose()?;
     let extras = Extras { postgres: postgres.as_ref(), ..Extras::default() };
-    let rig = Rig::start_at(program, &Sites::default(), extras, talk)?;
+    let rig = Rig::start_at(program, &Sites::default(), extras, &|line| talk.say(line))?;
     let bench = Bench::prepare(&rig, postgres.as_ref(), settings.size.max(1), settings.workers)?;
     let watch = Watch::begin();
     let mut seen = Vec::new();

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::{AtFile, LabError};
+use sallyport_bench::AtFile;
+
+use crate::LabError;
 
 /// `SHT_SYMTAB`: the section with the names, which `strip` removes. Those for dynamic linking are another one.
 const SYMBOLS: u32 = 2;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sallyport_bench::AtFile;
 
 use super::stacks::Stacks;
-use crate::{AtFile, LabError};
+use crate::LabError;
 
 /// What is kept of a stack for unwinding it: all that perf takes. Connections that are polled from within each other have
 /// deep ones, and what is not kept is not known.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use sallyport_bench::Talk;
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::algorithm::{KexGroup, KeyAlgorithm};
 use sallyport_sal::measure::handshake::Shape;
 
 use super::tls::{Bench, Cell};
 use super::{CHAIN, Effort, KeyExchange, Protocol, Transport, ssh};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// A few seconds for six keys and three groups: short samples, and enough of them for an interval.
 const EFFORT: Effort = Effort { rounds: 15, batch: Duration::from_millis(4) };

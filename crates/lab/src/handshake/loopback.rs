@@ -6,11 +6,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::economy::thread_cpu;
 use sallyport_sal::measure::handshake::Pair;
 
 use crate::LabError;
-use crate::statistics::Samples;
 
 /// How long a side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(20);

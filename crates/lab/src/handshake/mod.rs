@@ -20,14 +20,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use costs::{Cost, Spread, costs, ssh_costs};
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Csv, Report};
 use sallyport_sal::algorithm::{KexGroup, KeyAlgorithm};
 pub use sallyport_sal::measure::handshake::Version;
 pub use sallyport_ssh::measure::KeyExchange;
 use serde::Serialize;
 
-use crate::machine::Watch;
-use crate::report::{Csv, Report};
-use crate::{LabError, Talk};
+use crate::LabError;
 use tls::{Bench, Sample};
 
 /// Certificates that a server sends unless it is said otherwise: its own and that of the authority which issued it, as
@@ -193,9 +194,9 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     for round in 0..effort.rounds {
         measuring.progress(round, effort.rounds, "handshakes, round by round");
         let talk = if round == 0 { talk } else { &limited };
-        let going = tls.round(talk, |sample| csv.line(&line(round, sample)))?
+        let going = tls.round(talk, |sample| Ok(csv.line(&line(round, sample))?))?
             && ssh.round(talk, |cell, count, times, wall| {
-                csv.line(&ssh_line(round, cell, count, times, wall))
+                Ok(csv.line(&ssh_line(round, cell, count, times, wall))?)
             })?;
         if !going {
             break;

@@ -1,14 +1,14 @@
 //! What handshakes cost, as pictures.
 
+use sallyport_bench::plot::{Bar, Bars};
+use sallyport_bench::report::Picture;
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::measure::handshake::Shape;
 use sallyport_ssh::measure::Shape as SshShape;
 
 use super::report::find;
 use super::tls::{Bench, Measured};
 use super::{Transport, ssh};
-use crate::plot::{Bar, Bars};
-use crate::report::Picture;
-use crate::statistics::Samples;
 
 const UNIT: &str = "microseconds of processor time";
 

@@ -1,15 +1,15 @@
 //! What handshakes cost, as a report.
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Report, Row};
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::measure::handshake::Shape;
 use sallyport_sal::measure::instructions::Instructions;
 
 use super::matrix::describe;
 use super::tls::{Bench, Measured};
 use super::{Effort, Transport, pictures, ssh};
-use crate::Talk;
-use crate::machine::Watch;
-use crate::report::{Report, Row};
-use crate::statistics::Samples;
 
 pub(super) fn report(bench: &Bench, ssh: &ssh::Bench, effort: Effort, watch: &Watch, talk: &Talk) -> Report {
     let rows = bench.cells.iter().filter(|measured| !measured.server.is_empty());

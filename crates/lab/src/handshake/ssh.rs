@@ -5,6 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::algorithm::{KeyAlgorithm, Standing};
 use sallyport_sal::economy::thread_cpu;
 use sallyport_ssh::measure::{KeyExchange, Pair, Shape};
@@ -14,8 +16,7 @@ use tokio::runtime::Runtime;
 use super::pipe::{Pipe, pipe};
 use super::tls::repetitions;
 use super::{Effort, Settings, Transport};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// How long the client waits for the server's figures.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sallyport_bench::Talk;
+use sallyport_bench::statistics::Samples;
 use sallyport_sal::algorithm::{KexGroup, KeyAlgorithm};
 use sallyport_sal::measure::handshake::{Credentials, Operations, Pair, Shape, Sides};
 use sallyport_sal::measure::instructions::Instructions;
@@ -10,8 +12,7 @@ use sallyport_sal::selection;
 
 use super::loopback::Loopback;
 use super::{Effort, Transport};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// Most handshakes in one sample.
 const MOST: u32 = 500;

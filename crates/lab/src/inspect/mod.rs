@@ -106,7 +106,7 @@ pub struct Contents {
 /// [`LabError::File`] when there is no such file, [`LabError::Input`] when it is a directory, a device or a pipe that gives
 /// nothing in time, too long, or holds no key.
 pub fn file(path: &Path) -> Result<Contents, LabError> {
-    use crate::AtFile as _;
+    use sallyport_bench::AtFile as _;
     // Asked before it is opened: a pipe that nobody writes into would not open.
     let kind = std::fs::metadata(path).at("read", path)?.file_type();
     let refused = |what: &str| Err(LabError::Input(format!("{} is {what}", path.display())));
@@ -131,11 +131,11 @@ const PIPE: Duration = Duration::from_secs(20);
 
 /// In a thread of its own, which stays behind when nobody writes: opening and reading both wait for that.
 fn pipe(path: &Path, within: Duration) -> Result<Contents, LabError> {
-    use crate::AtFile as _;
+    use sallyport_bench::AtFile as _;
     let (answer, answered) = std::sync::mpsc::channel();
     let named = path.to_owned();
     std::thread::spawn(move || {
-        let opened = std::fs::File::open(&named).at("read", &named);
+        let opened = std::fs::File::open(&named).at("read", &named).map_err(LabError::from);
         let _ = answer.send(opened.and_then(|opened| stream(opened, &named.display().to_string())));
     });
     answered.recv_timeout(within).unwrap_or_else(|_| {

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Aim, Csv, Report, Row};
+
 pub use pieces::{PIECES, Piece};
 
 use self::saved::Saved;
-use crate::machine::Watch;
-use crate::report::{Aim, Csv, Report, Row};
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// A piece that costs more than this share above what was saved has become worse.
 const TOLERANCE: f64 = 0.02;

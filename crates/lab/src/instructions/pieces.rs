@@ -202,7 +202,7 @@ impl Piece {
                             }
                             here.send(Bytes::from_static(ANSWERED)).await.map_err(broken)?;
                             here.finish();
-                            Ok(received)
+                            Ok::<_, LabError>(received)
                         };
                         let (answer, received) = tokio::join!(sends, receives);
                         let expected = chunk.len() * chunks;

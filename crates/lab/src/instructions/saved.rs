@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use sallyport_bench::AtFile;
+
 use super::Counted;
-use crate::{AtFile, LabError};
+use crate::LabError;
 
 /// What the first line says.
 const COLUMNS: &str = "piece,instructions,unit";

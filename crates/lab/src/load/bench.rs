@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+use sallyport_bench::report::Csv;
+
 use super::address::{self, Url};
 use super::client::{self, Connection, READ_BYTES};
 use super::cores::Cores;
@@ -12,8 +15,7 @@ use super::outcome::{Mode, Outcome, Phase, Run};
 use super::own::Own;
 use super::press::{Ceiling, Pressed, Pressure, press};
 use super::{Case, PACED_WORKERS, PLAIN, Server, Settings, Started, knee, target};
-use crate::report::Csv;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// Shares of the budget at which the ramp and the rounds at the knee give way to what comes after.
 const RAMP_SHARE: f64 = 0.5;

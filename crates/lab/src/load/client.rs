@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
+use sallyport_bench::Talk;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_sal::tls::rustls::{self, ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 
 use super::http::{BadResponse, Reader, Response};
-use crate::Talk;
 
 /// How often a connection that waits looks whether it shall go on waiting.
 const GLANCE: Duration = Duration::from_millis(250);

@@ -22,14 +22,15 @@ mod target;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::report::{Csv, Report};
 use sallyport_sal::{KeyAlgorithm, Suite};
 
 pub use address::Consent;
 pub use client::Problem;
 
-use crate::machine::Watch;
-use crate::report::{Csv, Report};
-use crate::{LabError, Talk};
+use crate::LabError;
 use bench::Bench;
 use client::Target;
 use cores::Cores;

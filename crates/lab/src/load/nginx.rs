@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use sallyport_bench::AtFile;
 use sallyport_sal::measure::certificate::{self, Role};
 use sallyport_sal::tls::rustls::RootCertStore;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
@@ -14,9 +15,9 @@ use tempfile::TempDir;
 use super::client::{Target, Tls};
 use super::cores::Cores;
 use super::target::trusting;
+use crate::LabError;
 use crate::rig::account::Account;
 use crate::rig::{Process, free_port, write_private};
-use crate::{AtFile, LabError};
 
 const HINT: &str = "the lab measures nginx: install nginx-light (Debian, Ubuntu) or put nginx on PATH";
 
@@ -143,7 +144,7 @@ impl Nginx {
                 .arg(root.join("error.log"))
                 .arg("-c")
                 .arg(root.join("nginx.conf"));
-            Process::start("nginx", command.current_dir("/"), root)
+            Ok(Process::start("nginx", command.current_dir("/"), root)?)
         })?;
         for door in &doors {
             process.wait_until("nginx", || std::net::TcpStream::connect(door.address).ok())?;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use sallyport_bench::report::{Csv, Row};
+use sallyport_bench::statistics::Samples;
+
 use super::client::Problem;
 use super::knee::{self, Step};
 use super::press::Pressed;
 use crate::LabError;
-use crate::report::{Csv, Row};
-use crate::statistics::Samples;
 
 /// Share of its processors past which a side is busy.
 const BUSY: f64 = 0.9;
@@ -97,7 +98,7 @@ impl Run {
             .into_iter()
             .map(|(name, value)| format!("{phase},{case},{at},{round},{name},{value:.5}"))
             .collect();
-        csv.line(&lines.join("\n"))
+        Ok(csv.line(&lines.join("\n"))?)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sallyport_access::{ClusterName, HostRole};
+use sallyport_bench::AtFile;
 use sallyport_ca::server_name;
 use sallyport_sal::tls::rustls::RootCertStore;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
@@ -14,8 +15,8 @@ use tempfile::TempDir;
 use super::client::{Target, Tls};
 use super::cores::Cores;
 use super::target::{authorities, trusting};
+use crate::LabError;
 use crate::rig::{CLUSTER, Cluster, Shape};
-use crate::{AtFile, LabError};
 
 /// A running cluster.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Own {
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, _) = crate::rig::account()?;
         let shape = Shape { suite: Some(suite), ..Shape::default() };
-        let cluster = cores.on_server(|| Cluster::start(program, directory.path(), &login, &shape))?;
+        let cluster = cores.on_server(|| Ok(Cluster::start(program, directory.path(), &login, &shape)?))?;
         let export = &mut cluster.admin(&["ca", "export", "--kind", "host", "--format", "tls"]);
         let pem = crate::rig::output("exporting the host CA", export)?;
         let roots = authorities(&pem, "the host CA of the cluster")?;

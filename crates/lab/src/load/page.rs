@@ -1,10 +1,11 @@
 //! What is concluded, in words and in pictures.
 
+use sallyport_bench::plot::{Bar, Bars, Lines};
+use sallyport_bench::report::Picture;
+
 use super::client::Problem;
 use super::outcome::Mode;
 use super::{Case, PLAIN};
-use crate::plot::{Bar, Bars, Lines};
-use crate::report::Picture;
 
 /// The published case: requests a second of nginx on eight cores, all busy, by a remote service of load, in 2015.
 const PUBLISHED: [(&str, f64); 3] = [(PLAIN, 1380.0), ("rsa-2048", 730.0), ("rsa-4096", 200.0)];

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+use sallyport_bench::cost::processor_time;
+use sallyport_bench::statistics::Samples;
+
 use super::client::{Connection, Failure, Problem, READ_BYTES, Target};
 use super::cores::Cores;
-use crate::cost::processor_time;
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
+use crate::LabError;
 
 /// Stack of a worker: enough for post-quantum key exchange in an unoptimised build.
 const STACK_BYTES: usize = 1 << 20;

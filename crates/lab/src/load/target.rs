@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sallyport_bench::AtFile;
 use sallyport_sal::tls::rustls::client::Resumption;
 use sallyport_sal::tls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
@@ -13,7 +14,7 @@ use sallyport_sal::tls::rustls::{ClientConfig, NamedGroup, RootCertStore};
 use super::address::{Url, is_loopback};
 use super::client::{Target, Tls};
 use super::danger::AnyCertificate;
-use crate::{AtFile, LabError};
+use crate::LabError;
 
 /// Where systems keep the authorities that they trust.
 const SYSTEM: [&str; 3] =

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 pub use chain::Certificate;
 pub use costs::{Cost, time};
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Facts;
 use sallyport_sal::compatibility::{group_name, scheme_name, version_name};
 use sallyport_sal::strength::Problem;
 use sallyport_wire::tls_probe::{TLS_1_2, TLS_1_3};
@@ -28,9 +30,8 @@ pub use ssh::{Key, Ssh};
 use time::OffsetDateTime;
 pub use tls::{FirstHello, Order, Version};
 
-use crate::machine::Facts;
+use crate::LabError;
 use crate::offers::Level;
-use crate::{LabError, Talk};
 use change::Server;
 use costs::Prices;
 use line::{Bounds, Caller, Trouble, is_late};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sallyport_bench::Talk;
 use sallyport_ca::Described;
 use sallyport_sal::compatibility::{group_name, scheme_name, version_name};
 use sallyport_sal::tls::rustls::crypto::{SupportedKxGroup, aws_lc_rs::kx_group};
@@ -12,7 +13,6 @@ use serde::Serialize;
 
 use super::handshake::{self, Client, Offer, Shaken};
 use super::line::{Caller, Trouble};
-use crate::Talk;
 
 /// Cipher suites of one version that a quick scan looks for.
 const QUICK_SUITES: usize = 4;

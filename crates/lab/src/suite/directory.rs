@@ -4,16 +4,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use sallyport_bench::AtFile;
+use sallyport_bench::compare::REPORT;
+use sallyport_bench::machine::{Facts, Second};
+use sallyport_bench::page::{self, Section, escape};
+use sallyport_bench::plot::Lines;
 use serde_json::json;
 
-use super::{Part, Settings, Summary, published};
-use crate::machine::{self, Facts, Second};
-use crate::page::{self, Section, escape};
-use crate::plot::Lines;
-use crate::{AtFile, LabError};
-
-/// The file by which a directory is known to hold a report.
-pub(crate) const REPORT: &str = "report.json";
+use super::{Part, Settings, Summary, published, versions};
+use crate::LabError;
 
 /// Where a report goes.
 pub(super) struct Directory {
@@ -42,7 +41,7 @@ impl Directory {
             "memory_bytes": facts.memory,
             "kernel": facts.kernel,
             "optimised_build": facts.optimised,
-            "versions": machine::versions(),
+            "versions": versions::versions(),
         });
         let directory = Self { path: path.to_owned(), machine };
         directory.forget_earlier();
@@ -74,7 +73,7 @@ impl Directory {
     fn put(&self, name: &str, text: &str) -> Result<(), LabError> {
         let (path, new) = (self.file(name), self.file(&format!(".{name}.new")));
         fs::write(&new, text).at("write", &new)?;
-        fs::rename(&new, &path).at("write", &path)
+        Ok(fs::rename(&new, &path).at("write", &path)?)
     }
 
     /// Writes everything that is not raw data.

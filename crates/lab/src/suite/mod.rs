@@ -4,17 +4,18 @@
 
 mod directory;
 pub mod published;
+mod versions;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use directory::Directory;
-pub(crate) use directory::REPORT;
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Sampler;
+use sallyport_bench::report::Report;
 
-use crate::machine::Sampler;
-use crate::report::Report;
-use crate::{LabError, Talk, browser, handshake, keys, load, sessions};
+use crate::{LabError, browser, handshake, keys, load, sessions};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -1,7 +1,7 @@
 //! What others published, next to what was measured here.
 
-use crate::page::{self, Section};
-use crate::report::Report;
+use sallyport_bench::page::{self, Section};
+use sallyport_bench::report::Report;
 
 /// Where figures stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,7 @@ fn ours(reports: &[Report], figure: &Figure) -> Option<f64> {
     let (measurement, what, name) = figure.ours;
     let report = reports.iter().find(|report| report.measurement == measurement)?;
     // Behind its name a row may say more in parentheses: by which source, or with which reserve.
-    let is = |row: &&crate::report::Row| {
+    let is = |row: &&sallyport_bench::report::Row| {
         row.what.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
     };
     let figure = report.rows.iter().find(is)?.figures.iter().find(|figure| figure.name == name)?;
@@ -224,7 +224,7 @@ pub fn section(reports: &[Report]) -> Option<Section> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::Talk;
+    use sallyport_bench::Talk;
 
     #[test]
     fn strength_is_as_it_was_published() {

@@ -284,11 +284,11 @@ impl Drop for Emulator {
 /// A device inside a namespace, which is up.
 fn device(runtime: &Runtime, namespace: &Namespace) -> Result<Result<Tun, tokio_tun::Error>, LabError> {
     let handle = runtime.handle();
-    namespace.inside(|| {
+    Ok(namespace.inside(|| {
         let _context = handle.enter();
         let made = Tun::builder().name(DEVICE).mtu(i32::from(MTU)).up().build()?;
         made.into_iter().next().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound).into())
-    })
+    })?)
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use sallyport_bench::plot;
+
 use super::capture::{Capture, Seen};
 use super::flights::{Cause, Journey, Trip};
 use super::packet::{Carries, Packet};
-use crate::plot;
 
 /// Most packets in a picture: more are a wall of ink. The first ones are drawn.
 const DRAWN_MOST: usize = 2_000;

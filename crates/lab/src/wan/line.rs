@@ -1,5 +1,8 @@
 //! One direction between two hosts: when a packet arrives, or why it does not. Pure: time comes in, a fate comes out.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
 use super::plan::Conditions;
 
 /// Bytes under way on one line, past which packets are dropped: a second of a Gbit/s. It bounds the memory.
@@ -96,21 +99,17 @@ fn transmission(bytes: u64, rate: u64) -> u64 {
     u64::try_from(nanoseconds).unwrap_or(u64::MAX)
 }
 
-/// Steele, Lea and Flood's SplitMix64: the same numbers for the same seed, and good ones for seeds that are alike.
+/// Numbers from a seed: the same ones for the same seed (SplitMix64), and good ones for seeds that are alike.
 #[derive(Debug, Clone)]
-pub(super) struct Numbers(u64);
+pub(super) struct Numbers(SplitMix64);
 
 impl Numbers {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// From 0 up to but not including 1.
@@ -172,6 +171,14 @@ mod tests {
         assert!((900..1100).contains(&lost), "{lost} of 20000");
         assert_eq!(fates(7), fates(7));
         assert_ne!(fates(7), fates(8));
+    }
+
+    #[test]
+    fn a_seed_gives_the_published_numbers() {
+        // The first ones of Vigna's splitmix64.c from the seed 1234567.
+        let mut numbers = Numbers::new(1_234_567);
+        let first: Vec<u64> = (0..3).map(|_| numbers.next()).collect();
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     proptest! {

@@ -1,11 +1,11 @@
 //! What is read of a packet: whence and whither, and what of TCP or UDP tells flights apart.
 //!
-//! Bytes come from whoever runs in the WAN. Nothing here reads past them, and what is not understood is none.
+//! Bytes come from programs that run in the WAN. What is not understood of them is nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+use etherparse::{IpNumber, Ipv6ExtensionSlice, LaxIpSlice, TcpSlice, UdpSlice};
+
 /// A packet of QUIC with a short header (RFC 9000 §17.3.1): the first byte, an identifier of 8 bytes, a number and 16 bytes of
 /// tag. An acknowledgement of one range fits beside them; the shortest data of HTTP/2, a frame's header in a stream's frame,
 /// does not.
@@ -83,14 +83,19 @@ impl Segment {
 }
 
 impl Packet {
-    /// Reads a packet as a TUN device gives it: it begins with the header of IP. None when that is not whole.
+    /// Reads a packet as a TUN device gives it: it begins with the header of IP. None when that is not whole. A packet that
+    /// was cut off is as long as what is there of it.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        match bytes.first()? >> 4 {
-            4 => v4(bytes),
-            6 => v6(bytes),
-            _ => None,
-        }
+        let (ip, _) = LaxIpSlice::from_slice(bytes).ok()?;
+        let rest = ip.payload();
+        let protocol = rest.ip_number;
+        // Only the first fragment has the ports.
+        let other = later_fragment(&ip).map(|protocol| Carries::Other { protocol: protocol.0 });
+        let carries = other
+            .or_else(|| carried(protocol, rest.payload))
+            .unwrap_or(Carries::Other { protocol: protocol.0 });
+        Some(Self { source: ip.source_addr(), destination: ip.destination_addr(), carries })
     }
 
     /// Both ends, where it has ports.
@@ -121,99 +126,45 @@ impl Packet {
     }
 }
 
-fn byte(bytes: &[u8], at: usize) -> Option<u8> {
-    bytes.get(at).copied()
-}
-
-fn short(bytes: &[u8], at: usize) -> Option<u16> {
-    let two = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_be_bytes(two.try_into().ok()?))
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_be_bytes(four.try_into().ok()?))
-}
-
-/// RFC 791 §3.1.
-fn v4(bytes: &[u8]) -> Option<Packet> {
-    let header = usize::from(byte(bytes, 0)? & 0x0f) * 4;
-    let total = usize::from(short(bytes, 2)?);
-    let offset = short(bytes, 6)? & 0x1fff;
-    let protocol = byte(bytes, 9)?;
-    let address = |at: usize| long(bytes, at).map(|address| IpAddr::V4(Ipv4Addr::from(address)));
-    let (source, destination) = (address(12)?, address(16)?);
-    if header < 20 || total < header || bytes.len() < header {
-        return None;
+/// What a fragment behind the first one is of: the protocol of IPv4's header, or IPv6's fragment header itself.
+fn later_fragment(ip: &LaxIpSlice<'_>) -> Option<IpNumber> {
+    match ip {
+        LaxIpSlice::Ipv4(v4) => {
+            (v4.header().fragments_offset().value() > 0).then_some(v4.payload().ip_number)
+        }
+        LaxIpSlice::Ipv6(v6) => {
+            let is_later = |header| matches!(header, Ipv6ExtensionSlice::Fragment(fragment) if fragment.fragment_offset().value() > 0);
+            let mut headers = v6.extensions().clone().into_iter();
+            headers.any(is_later).then_some(IpNumber::IPV6_FRAGMENTATION_HEADER)
+        }
     }
-    // The device may pad; a length past what is there is a packet that was cut off.
-    let whole = bytes.get(..total.min(bytes.len()))?;
-    let carries = if offset == 0 { carried(protocol, whole.get(header..)?) } else { None };
-    Some(Packet { source, destination, carries: carries.unwrap_or(Carries::Other { protocol }) })
 }
 
-/// RFC 8200 §3 and §4.
-fn v6(bytes: &[u8]) -> Option<Packet> {
-    const HEADER: usize = 40;
-    let address = |at: usize| {
-        let sixteen: [u8; 16] = bytes.get(at..at.checked_add(16)?)?.try_into().ok()?;
-        Some(IpAddr::V6(Ipv6Addr::from(sixteen)))
-    };
-    let (source, destination) = (address(8)?, address(24)?);
-    let total = HEADER + usize::from(short(bytes, 4)?);
-    let whole = bytes.get(..total.min(bytes.len()))?;
-    let mut protocol = byte(bytes, 6)?;
-    let mut rest = whole.get(HEADER..)?;
-    let other = |protocol| Some(Packet { source, destination, carries: Carries::Other { protocol } });
-    loop {
-        let length = match protocol {
-            // Hop-by-hop, routing and destination options: §4.3, §4.4, §4.6.
-            0 | 43 | 60 => match byte(rest, 1) {
-                Some(units) => (usize::from(units) + 1) * 8,
-                None => return other(protocol),
-            },
-            // A fragment (§4.5): the first one has the ports.
-            44 => match short(rest, 2) {
-                Some(offset) if offset >> 3 == 0 => 8,
-                _ => return other(protocol),
-            },
-            _ => break,
-        };
-        let (Some(next), Some(behind)) = (byte(rest, 0), rest.get(length..)) else { return other(protocol) };
-        (protocol, rest) = (next, behind);
-    }
-    let carries = carried(protocol, rest).unwrap_or(Carries::Other { protocol });
-    Some(Packet { source, destination, carries })
-}
-
-fn carried(protocol: u8, bytes: &[u8]) -> Option<Carries> {
+fn carried(protocol: IpNumber, bytes: &[u8]) -> Option<Carries> {
     match protocol {
-        TCP => {
-            let header = usize::from(byte(bytes, 12)? >> 4) * 4;
-            let flags = byte(bytes, 13)?;
-            if header < 20 {
-                return None;
-            }
+        IpNumber::TCP => {
+            let segment = TcpSlice::from_slice(bytes).ok()?;
             Some(Carries::Tcp(Segment {
-                source_port: short(bytes, 0)?,
-                destination_port: short(bytes, 2)?,
-                sequence: long(bytes, 4)?,
-                acknowledged: if flags & 0x10 != 0 { Some(long(bytes, 8)?) } else { None },
-                syn: flags & 0x02 != 0,
-                fin: flags & 0x01 != 0,
-                reset: flags & 0x04 != 0,
-                payload: bytes.len().checked_sub(header)?,
+                source_port: segment.source_port(),
+                destination_port: segment.destination_port(),
+                sequence: segment.sequence_number(),
+                acknowledged: segment.ack().then(|| segment.acknowledgment_number()),
+                syn: segment.syn(),
+                fin: segment.fin(),
+                reset: segment.rst(),
+                payload: segment.payload().len(),
             }))
         }
-        UDP => {
-            let payload = usize::from(short(bytes, 4)?).checked_sub(8)?.min(bytes.len().checked_sub(8)?);
+        IpNumber::UDP => {
+            let datagram = UdpSlice::from_slice_lax(bytes).ok()?;
+            let payload = datagram.payload();
             // The form of the header, and the bit that is always set.
-            let is_short = byte(bytes, 8).is_some_and(|first| first & 0xc0 == 0x40);
+            let is_short = payload.first().is_some_and(|first| first & 0xc0 == 0x40);
             Some(Carries::Udp {
-                source_port: short(bytes, 0)?,
-                destination_port: short(bytes, 2)?,
-                payload,
-                bare: is_short && (25..=QUIC_BARE_BYTES).contains(&payload),
+                source_port: datagram.source_port(),
+                destination_port: datagram.destination_port(),
+                payload: payload.len(),
+                bare: is_short && (25..=QUIC_BARE_BYTES).contains(&payload.len()),
             })
         }
         _ => None,
@@ -225,6 +176,9 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const TCP: u8 = IpNumber::TCP.0;
+    const UDP: u8 = IpNumber::UDP.0;
 
     /// A packet of TCP over IPv4, as a kernel would send it, checksums aside.
     pub(in crate::wan) fn tcp(

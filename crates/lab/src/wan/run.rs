@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sallyport_bench::Talk;
+use sallyport_bench::report::Row;
 
 use super::{Capture, Flow, Host, Wan};
-use crate::report::Row;
+use crate::LabError;
 use crate::rig::missing;
-use crate::{LabError, Talk};
 
 /// How often to look whether a command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -41,7 +41,7 @@ impl From<&Host> for Site {
 }
 
 fn regions() -> Result<Vec<Name>, LabError> {
-    REGIONS.iter().map(|region| region.parse()).collect()
+    REGIONS.iter().map(|region| Ok(region.parse()?)).collect()
 }
 
 /// What lies between the regions with these figures.

@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use sallyport_bench::Talk;
+use sallyport_bench::machine::Watch;
+use sallyport_bench::plot::{Bar, Bars};
+use sallyport_bench::report::{Aim, Csv, Picture, Report, Row};
+use sallyport_bench::statistics::Samples;
+
 use super::capture::Capture;
 use super::flights::Journey;
 use super::plan::Settings as Figures;
 use super::sites::{self, HOSTS};
 use super::{Wan, ladder};
-use crate::machine::Watch;
-use crate::plot::{Bar, Bars};
-use crate::report::{Aim, Csv, Picture, Report, Row};
+use crate::LabError;
 use crate::rig::postgres::Postgres;
 use crate::rig::{Extras, NODE, REGISTERED, Rig, Way};
-use crate::statistics::Samples;
-use crate::{LabError, Talk};
 
 /// Below it programs take longer than packets: chains of packets are then those of chance, and time tells nothing.
 const FAR: Duration = Duration::from_millis(5);
@@ -168,7 +170,7 @@ fn scenarios() -> Vec<Scenario> {
             ..database(ssh(
                 "psql direct",
                 "psql-direct",
-                |parts| parts.postgres.psql(parts.rig.directory(), &READY),
+                |parts| Ok(parts.postgres.psql(parts.rig.directory(), &READY)?),
                 None,
             ))
         },
@@ -208,7 +210,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     talk.say("starting PostgreSQL");
     let postgres = Postgres::start_at(&sites.host)?;
     let extras = Extras { bastion: true, registered: true, postgres: Some(&postgres) };
-    let rig = Rig::start_at(program, &sites, extras, talk)?;
+    let rig = Rig::start_at(program, &sites, extras, &|line| talk.say(line))?;
     let parts = Parts { rig, postgres };
     let mut csv = Csv::create(
         settings.csv.as_deref(),
@@ -240,7 +242,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
                 // The first one makes what is kept: trust, a resident helper.
                 if round > 0 {
                     samples.take(&wan, sample, |figures| {
-                        csv.line(&format!("{},{},{round},{figures}", placement.label, scenario.file))
+                        Ok(csv.line(&format!("{},{},{round},{figures}", placement.label, scenario.file))?)
                     })?;
                 }
             }

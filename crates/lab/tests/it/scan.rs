@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sallyport_lab::Talk;
+use sallyport_bench::Talk;
 use sallyport_lab::offers::Level;
 use sallyport_lab::scan::{self, Scan, Settings, StartTls};
 

@@ -1,6 +1,5 @@
 //! The machine: what it is, and whether it was quiet.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -186,33 +185,6 @@ fn governor() -> String {
     if said.trim().is_empty() { "none".to_owned() } else { said.trim().to_owned() }
 }
 
-/// The versions of programs that take part in measurements, as they say them, by name; those that are not there are left
-/// out.
-#[must_use]
-pub fn versions() -> BTreeMap<&'static str, String> {
-    const PROGRAMS: &[(&str, &str, &str)] = &[
-        ("chromium", "chromium", "--version"),
-        ("haproxy", "haproxy", "-v"),
-        ("nginx", "nginx", "-v"),
-        ("openssl", "openssl", "version"),
-        ("pgbouncer", "pgbouncer", "--version"),
-        ("ssh", "ssh", "-V"),
-    ];
-    let mut versions = BTreeMap::from([("sallyport", env!("CARGO_PKG_VERSION").to_owned())]);
-    for (name, program, argument) in PROGRAMS {
-        let Ok(output) = std::process::Command::new(program).arg(argument).output() else { continue };
-        let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-        let said = String::from_utf8_lossy(&said);
-        if let Some(line) = said.lines().map(str::trim).find(|line| !line.is_empty()) {
-            versions.insert(name, line.to_owned());
-        }
-    }
-    for provider in sallyport_sal::provider::ALL {
-        versions.insert(provider.name(), provider.credit().to_owned());
-    }
-    versions
-}
-
 /// One second of the machine while something was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Second {
@@ -307,7 +279,6 @@ mod tests {
         let x86 = "processor\t: 0\nflags\t\t: fpu aes avx2 sha_ni pclmulqdq\n";
         assert_eq!(flags(x86), ["aes", "pclmulqdq", "sha_ni", "avx2"]);
         assert_eq!(flags("Features\t: fp asimd aes pmull sha2"), ["aes", "pmull", "sha2", "asimd"]);
-        assert_eq!(versions().get("sallyport").map(String::as_str), Some(env!("CARGO_PKG_VERSION")));
         let sampler = Sampler::begin();
         let seen = sampler.finish();
         assert!(seen.iter().all(|second| second.busy <= 1.0 && second.seconds >= 0.0), "{seen:?}");

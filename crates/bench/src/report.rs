@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::machine::{Facts, Noise, Watch};
 use crate::statistics::Samples;
-use crate::{AtFile, LabError, Talk};
+use crate::{AtFile, BenchError, Talk};
 
 /// One measurement, done or broken off.
 #[derive(Debug, Clone, Serialize)]
@@ -224,7 +224,7 @@ impl Csv {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn create(path: Option<&Path>, columns: &str) -> Result<Self, LabError> {
+    pub fn create(path: Option<&Path>, columns: &str) -> Result<Self, BenchError> {
         let Some(path) = path else { return Ok(Self { path: PathBuf::new(), file: None }) };
         let file = File::create(path).at("write", path)?;
         let mut csv = Self { path: path.to_owned(), file: Some(BufWriter::new(file)) };
@@ -236,7 +236,7 @@ impl Csv {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn line(&mut self, line: &str) -> Result<(), LabError> {
+    pub fn line(&mut self, line: &str) -> Result<(), BenchError> {
         if let Some(file) = &mut self.file {
             writeln!(file, "{line}").and_then(|()| file.flush()).at("write", &self.path)?;
         }

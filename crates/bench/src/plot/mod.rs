@@ -9,8 +9,7 @@ mod flame;
 mod lines;
 
 pub use bars::{Bar, Bars};
-pub use flame::Flame;
-pub(crate) use flame::first;
+pub use flame::{Flame, first};
 pub use lines::Lines;
 
 /// How many colours there are; a ninth series looks like the first.
@@ -29,7 +28,8 @@ const STYLE: &str = "\
 .lab .s1{fill:#f0803c}.lab .l1{stroke:#f0803c}.lab .s2{fill:#2fc79b}.lab .l2{stroke:#2fc79b}}";
 
 /// The whole picture around what was drawn.
-pub(crate) fn document(title: &str, (width, height): (f64, f64), body: &str) -> String {
+#[must_use]
+pub fn document(title: &str, (width, height): (f64, f64), body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lab\" role=\"img\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"system-ui,sans-serif\" font-size=\"12\">\n\

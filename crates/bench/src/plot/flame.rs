@@ -142,7 +142,8 @@ fn place<'f>(name: &'f str, frame: &'f Frame, depth: usize, x: f64, scale: f64, 
 }
 
 /// At most so many letters, with an ellipsis where some are missing.
-pub(crate) fn first(text: &str, most: usize) -> String {
+#[must_use]
+pub fn first(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }

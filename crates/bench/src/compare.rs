@@ -1,13 +1,14 @@
-//! `lab compare`: what changed between two reports.
+//! What changed between two reports.
 
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::suite::REPORT;
-use crate::{AtFile, LabError};
+use crate::{AtFile, BenchError};
 
+/// The file of a report that programs read, by which a directory is known to hold one.
+pub const REPORT: &str = "report.json";
 /// The most that is read of a report, in bytes.
 const MOST: u64 = 64 << 20;
 /// A difference of the medians that is not worth a word, where the intervals are narrower than that.
@@ -86,21 +87,23 @@ struct Figure {
     interval: Option<[f64; 2]>,
 }
 
-/// Reads the report in a directory.
+/// Reads the report in a directory, or the file of one.
 ///
 /// # Errors
-/// [`LabError::Input`] when there is none, or it is not one.
-pub fn read(directory: &Path) -> Result<Written, LabError> {
+/// [`BenchError`] when there is none, or it is not one.
+pub fn read(directory: &Path) -> Result<Written, BenchError> {
     let path = if directory.is_dir() { directory.join(REPORT) } else { directory.to_owned() };
-    let said = |why: String| LabError::Input(format!("{} is not a report: {why}", path.display()));
     let metadata = fs::metadata(&path).at("read", &path)?;
     if !metadata.is_file() || metadata.len() > MOST {
-        return Err(said(format!("it is not a file of less than {} MiB", MOST >> 20)));
+        return Err(BenchError::NotAFile { path, most_mib: MOST >> 20 });
     }
     let text = fs::read_to_string(&path).at("read", &path)?;
-    let written: Written = serde_json::from_str(&text).map_err(|error| said(error.to_string()))?;
+    let written: Written = match serde_json::from_str(&text) {
+        Ok(written) => written,
+        Err(source) => return Err(BenchError::Malformed { path, source }),
+    };
     if written.measurements.is_empty() {
-        return Err(said("it has no measurements".to_owned()));
+        return Err(BenchError::Empty { path });
     }
     Ok(written)
 }

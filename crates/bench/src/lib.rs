@@ -1,0 +1,17 @@
+//! What any measurement needs, whatever it measures: samples and what is said about them, a report of figures, its page
+//! and its pictures, the comparison of two reports, what the machine was, and what processes cost.
+//!
+//! It knows nothing of Sallyport.
+
+pub mod compare;
+pub mod cost;
+mod error;
+pub mod machine;
+pub mod page;
+pub mod plot;
+pub mod report;
+pub mod statistics;
+mod talk;
+
+pub use error::{AtFile, BenchError, FileError};
+pub use talk::Talk;
