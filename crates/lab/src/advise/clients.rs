@@ -4,7 +4,7 @@ use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::algorithm::KeyKind;
 use sallyport_sal::compatibility::{Ability, FACTS, Has, Product, Software, Version, known};
 
-use super::Use;
+use super::purpose::Use;
 use crate::LabError;
 
 /// Whom a use has to do with unless somebody says otherwise: what is widely in use today.

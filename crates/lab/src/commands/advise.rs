@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use sallyport_lab::advise::{self, Question, Use};
 use serde_json::json;
 
-use super::{Common, beside_a_watch, print, write_files};
+use super::measuring::beside_a_watch;
+use super::output::{Common, print, write_files};
 use sallyport_cli::error::{CliError, CliResult};
 use sallyport_cli::ui::{self, Format};
 

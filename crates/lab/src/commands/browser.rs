@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sallyport_lab::browser::{self, Settings};
 
-use super::{Common, at_least_one, budget};
+use super::measuring::{at_least_one, budget};
+use super::output::Common;
 use sallyport_cli::error::CliResult;
 
 #[derive(Debug, clap::Args)]
@@ -36,5 +37,5 @@ pub(crate) async fn run(args: Args) -> CliResult<ExitCode> {
         budget: budget(args.budget, args.rounds, default.budget)?,
         csv: args.common.csv.clone(),
     };
-    super::measure(&args.common, move |_, talk| browser::run(&settings, talk)).await
+    super::measuring::measure(&args.common, move |_, talk| browser::run(&settings, talk)).await
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use sallyport_lab::flame::{self, LOADS, SERVICES};
 
-use super::{Common, at_least_one, measure};
+use super::measuring::{at_least_one, measure};
+use super::output::Common;
 use sallyport_cli::error::{CliError, CliResult, Exit};
 use sallyport_cli::ui;
 

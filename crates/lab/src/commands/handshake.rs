@@ -9,7 +9,8 @@ use sallyport_lab::handshake::{self, Transport};
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::algorithm::KexGroup;
 
-use super::{Common, at_least_one, budget, measure};
+use super::measuring::{at_least_one, budget, measure};
+use super::output::Common;
 use sallyport_cli::error::{CliError, CliResult};
 
 /// In place of a list: nothing of it.

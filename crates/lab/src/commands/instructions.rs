@@ -7,7 +7,8 @@ use clap::builder::PossibleValuesParser;
 use sallyport_lab::instructions::saved::Saved;
 use sallyport_lab::instructions::{self, PIECES, Piece};
 
-use super::{Common, beside_a_watch, exit_code, show};
+use super::measuring::beside_a_watch;
+use super::output::{Common, exit_code, show};
 use sallyport_cli::error::{CliError, CliResult, Context};
 use sallyport_cli::ui;
 

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use sallyport_lab::keys;
 use sallyport_sal::KeyAlgorithm;
 
-use super::{Common, at_least_one, budget, measure};
+use super::measuring::{at_least_one, budget, measure};
+use super::output::Common;
 use sallyport_cli::error::CliResult;
 
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use sallyport_lab::load::{self, Consent, Server, Settings};
 use sallyport_sal::{KeyAlgorithm, Suite};
 
-use super::{Common, at_least_one, measure};
+use super::measuring::{at_least_one, measure};
+use super::output::Common;
 use sallyport_cli::error::{CliError, CliResult, Context, Exit};
 
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,9 @@ use sallyport_lab::suite::{self, Effort, Settings};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{INTERRUPTED, beside_a_watch, dialler};
+use super::measuring::beside_a_watch;
+use super::output::INTERRUPTED;
+use super::sessions::dialler;
 use sallyport_cli::error::{CliError, CliResult};
 use sallyport_cli::ui::{self, Format};
 

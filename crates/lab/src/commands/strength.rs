@@ -28,9 +28,9 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> CliResult<ExitCode> {
     let keys = args.keys.clone();
-    let answer = super::beside_a_watch(move |_, talk| Ok(strength::look(&keys, talk))).await?;
+    let answer = super::measuring::beside_a_watch(move |_, talk| Ok(strength::look(&keys, talk))).await?;
     if let Some(directory) = &args.svg {
-        super::write_pictures(&answer.sizes, directory)?;
+        super::output::write_pictures(&answer.sizes, directory)?;
     }
     if args.format == Format::Json {
         ui::json(&answer)?;

@@ -9,7 +9,9 @@ use sallyport_bench::Talk;
 use sallyport_lab::wan::{self, Change, Host, Placed, Plan, Setting, Settings, Wan, table};
 use sallyport_lab::{LabError, bulk};
 
-use super::{Common, DataArg, at_least_one, measure, until_told};
+use super::bulk::DataArg;
+use super::measuring::{at_least_one, measure, until_told};
+use super::output::Common;
 use sallyport_cli::error::{CliError, CliResult};
 use sallyport_cli::ui::{self, Format};
 

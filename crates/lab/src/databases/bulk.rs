@@ -10,8 +10,8 @@ use sallyport_sal::Suite;
 
 use super::client::{Client, Route};
 use super::outcome::Outcome;
+use super::settings::{SETTLE, Settings};
 use super::ways::{Kind, Link, Service, Way};
-use super::{Settings, is_own};
 use crate::LabError;
 use crate::rig::postgres::{HOST, Postgres, USER};
 
@@ -57,7 +57,7 @@ pub(super) fn copy(
             let mut bytes = 0;
             for (index, direction) in ["out", "in"].into_iter().enumerate() {
                 let (copied, seconds) =
-                    timed(&way.route, index == 0, &chunk, chunks).map_err(|error| super::on(way, &error))?;
+                    timed(&way.route, index == 0, &chunk, chunks).map_err(|error| way.failed(&error))?;
                 bytes += copied;
                 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
                 let rate = copied as f64 / f64::from(1 << 20) / seconds;
@@ -67,7 +67,7 @@ pub(super) fn copy(
                 }
                 postgres.sql(USER, "TRUNCATE bulk_in")?;
             }
-            std::thread::sleep(super::SETTLE);
+            std::thread::sleep(SETTLE);
             let after = way.spent();
             let took = [Service::Proxy, Service::Agent, Service::Terminator]
                 .into_iter()
@@ -117,14 +117,14 @@ pub(super) fn pgbench(
         for (way, outcome) in ways.iter().zip(outcomes.iter_mut()) {
             // One suite is enough, and libpq cannot be a client of pq-v1.
             let wanted =
-                way.kind == Kind::Direct || (is_own(way.kind) && way.suite == Some(Suite::BalancedV1));
+                way.kind == Kind::Direct || (way.kind.is_own() && way.suite == Some(Suite::BalancedV1));
             if !wanted || talk.stopping() {
                 continue;
             }
             talk.say(format!("pgbench, round {} of {}: {}", round + 1, settings.rounds, way.name));
             let mut bench = libpq(postgres, way)?;
             bench.args(["-S", "-n", "-c", "10", "-j", "1", "-T", &settings.pgbench.to_string(), USER]);
-            let said = crate::rig::output("pgbench", &mut bench).map_err(|error| super::on(way, &error))?;
+            let said = crate::rig::output("pgbench", &mut bench).map_err(|error| way.failed(&error))?;
             let rate = transactions(&said).ok_or_else(|| LabError::Failed {
                 what: "reading what pgbench says".to_owned(),
                 said: said.clone(),

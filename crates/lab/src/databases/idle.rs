@@ -37,7 +37,7 @@ pub(super) fn measure(
                 Ok(client)
             })
             .collect::<Result<Vec<_>, LabError>>()
-            .map_err(|error| super::on(way, &error))?;
+            .map_err(|error| way.failed(&error))?;
         std::thread::sleep(SETTLE);
         let after = now();
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]

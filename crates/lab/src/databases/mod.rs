@@ -9,87 +9,26 @@ mod idle;
 mod load;
 mod outcome;
 mod pictures;
+mod settings;
 mod ways;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Csv, Report};
 use sallyport_bench::{AtFile, Talk};
-use sallyport_sal::Suite;
+pub use settings::Settings;
 
 use crate::LabError;
 use crate::rig::floors::{self, Floor};
 use crate::rig::postgres::Postgres;
 use load::{Pressure, press};
 use outcome::{Outcome, Run};
-use ways::{Kind, Served, Way};
+use settings::SETTLE;
+use ways::{Served, Way};
 
-/// How long services have to finish what connections left them to do: events and recordings on their way, backends to
-/// be reaped.
-const SETTLE: Duration = Duration::from_millis(1500);
 /// Connections before a way is measured: what is made once is made.
 const FIRST: usize = 10;
-
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Rounds; each presses once every way.
-    pub rounds: usize,
-    /// How long one way is pressed in one round.
-    pub seconds: f64,
-    /// Connections at a time.
-    pub workers: usize,
-    /// Connections a second for latencies without a queue, all workers together; 0 leaves that out.
-    pub rate: f64,
-    /// Suites of the clusters.
-    pub suites: Vec<Suite>,
-    /// Suites in which the published architecture is measured.
-    pub published: Vec<Suite>,
-    /// Sessions that stand idle, for memory; 0 leaves that out.
-    pub idle: usize,
-    /// MiB of a COPY; 0 leaves that out.
-    pub copy: u64,
-    /// Seconds of a run of pgbench; 0 leaves that out.
-    pub pgbench: u64,
-    /// Where every sample goes.
-    pub csv: Option<PathBuf>,
-}
-
-impl Settings {
-    /// A glance, or enough to rely on.
-    #[must_use]
-    pub fn of(quick: bool) -> Self {
-        let all = Self {
-            rounds: 3,
-            seconds: 10.0,
-            workers: 10,
-            rate: 40.0,
-            suites: vec![Suite::Legacy, Suite::BalancedV1, Suite::FipsV1, Suite::PqV1],
-            published: vec![Suite::Legacy, Suite::BalancedV1],
-            idle: 500,
-            copy: 512,
-            pgbench: 10,
-            csv: None,
-        };
-        let one = vec![Suite::BalancedV1];
-        if quick {
-            Self {
-                rounds: 1,
-                seconds: 1.0,
-                suites: one.clone(),
-                published: one,
-                idle: 20,
-                copy: 16,
-                pgbench: 1,
-                ..all
-            }
-        } else {
-            all
-        }
-    }
-}
 
 /// Measures.
 ///
@@ -125,7 +64,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     }
     for way in &ways {
         talk.say(format!("first connections: {}", way.name));
-        (0..FIRST).try_for_each(|_| load::once(&way.route).map(drop)).map_err(|error| on(way, &error))?;
+        (0..FIRST).try_for_each(|_| load::once(&way.route).map(drop)).map_err(|error| way.failed(&error))?;
     }
     let watch = Watch::begin();
     let mut outcomes: Vec<Outcome> = ways.iter().map(Outcome::new).collect();
@@ -174,13 +113,9 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
 fn one(way: &Way, pressure: Pressure, talk: &Talk) -> Result<Run, LabError> {
     std::thread::sleep(SETTLE);
     let before = way.spent();
-    let pressed = press(&way.route, pressure, talk).map_err(|error| on(way, &error))?;
+    let pressed = press(&way.route, pressure, talk).map_err(|error| way.failed(&error))?;
     std::thread::sleep(SETTLE);
     Ok(Run::new(pressed, &before, &way.spent()))
-}
-
-fn on(way: &Way, error: &dyn std::fmt::Display) -> LabError {
-    LabError::Failed { what: way.name.clone(), said: error.to_string() }
 }
 
 fn conditions(postgres: &Postgres, settings: &Settings) -> Vec<String> {
@@ -221,9 +156,4 @@ fn conditions(postgres: &Postgres, settings: &Settings) -> Vec<String> {
         ));
     }
     conditions
-}
-
-/// Whether a way is one of ours as it is.
-fn is_own(kind: Kind) -> bool {
-    matches!(kind, Kind::Native | Kind::Warm)
 }

@@ -221,7 +221,7 @@ pub(super) fn aims(outcomes: &[Outcome]) -> Vec<Aim> {
             ));
         }
     }
-    for outcome in outcomes.iter().filter(|outcome| super::is_own(outcome.kind)) {
+    for outcome in outcomes.iter().filter(|outcome| outcome.kind.is_own()) {
         let name = &outcome.name;
         if let Some(rate) = outcome.rate() {
             aims.push(Aim::at_least(&format!("{name}: recorded connections"), rate, 400.0, "a second"));

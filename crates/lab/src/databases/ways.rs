@@ -38,6 +38,13 @@ pub(super) enum Kind {
     Warm,
 }
 
+impl Kind {
+    /// Whether it is one of ours as it is.
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, Self::Native | Self::Warm)
+    }
+}
+
 /// A process that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Service {
@@ -125,6 +132,11 @@ impl Spent {
 }
 
 impl Way {
+    /// That it failed, and why.
+    pub(super) fn failed(&self, error: &dyn std::fmt::Display) -> LabError {
+        LabError::Failed { what: self.name.clone(), said: error.to_string() }
+    }
+
     /// What everybody spent so far.
     pub(super) fn spent(&self) -> Spent {
         let whole = |pid| processor_time(pid) + children_time(pid);

@@ -3,8 +3,8 @@
 use sallyport_sal::algorithm::{KexGroup, KeyAlgorithm};
 use sallyport_sal::measure::handshake::{Shape, Version};
 
+use super::settings::{CHAIN, Settings, Transport};
 use super::tls::Cell;
-use super::{CHAIN, Settings, Transport};
 
 /// Keys for which resumption and loopback are measured too when one thing varies at a time.
 const WEB: [KeyAlgorithm; 3] = [KeyAlgorithm::EcdsaP256, KeyAlgorithm::Rsa2048, KeyAlgorithm::Rsa4096];

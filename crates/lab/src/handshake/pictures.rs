@@ -6,9 +6,9 @@ use sallyport_bench::statistics::Samples;
 use sallyport_sal::measure::handshake::Shape;
 use sallyport_ssh::measure::Shape as SshShape;
 
-use super::report::find;
+use super::settings::Transport;
+use super::ssh;
 use super::tls::{Bench, Measured};
-use super::{Transport, ssh};
 
 const UNIT: &str = "microseconds of processor time";
 
@@ -116,7 +116,7 @@ fn resumed(bench: &Bench) -> Option<Picture> {
     let mut bars = Bars::new(title, "microseconds of the server").logarithmic().legend(["full", "resumed"]);
     for one in &resumed {
         let shape = one.cell.shape;
-        let full = find(bench, Shape { resumed: false, ..shape }, Transport::Memory);
+        let full = bench.measured(Shape { resumed: false, ..shape }, Transport::Memory);
         let group = full.map(|full| bar("full", &full.server));
         let group = group.into_iter().chain([bar("resumed", &one.server).series(1)]).collect();
         bars = bars.group(format!("TLS {} {}", shape.version, shape.key), group);

@@ -8,8 +8,9 @@ use sallyport_sal::measure::handshake::Shape;
 use sallyport_sal::measure::instructions::Instructions;
 
 use super::matrix::describe;
+use super::settings::{Effort, Transport};
 use super::tls::{Bench, Measured};
-use super::{Effort, Transport, pictures, ssh};
+use super::{pictures, ssh};
 
 pub(super) fn report(bench: &Bench, ssh: &ssh::Bench, effort: Effort, watch: &Watch, talk: &Talk) -> Report {
     let rows = bench.cells.iter().filter(|measured| !measured.server.is_empty());
@@ -120,18 +121,12 @@ fn conditions(effort: Effort) -> Vec<String> {
     ]
 }
 
-pub(super) fn find(bench: &Bench, shape: Shape, transport: Transport) -> Option<&Measured> {
-    let measured =
-        bench.cells.iter().find(|one| one.cell.shape == shape && one.cell.transport == transport)?;
-    (!measured.server.is_empty()).then_some(measured)
-}
-
 fn notes(bench: &Bench) -> Vec<String> {
     let mut notes = Vec::new();
     for retried in bench.cells.iter().filter(|one| !one.server.is_empty()) {
         let shape = retried.cell.shape;
         let Some(guessed) = shape.guessed else { continue };
-        let straight = find(bench, Shape { guessed: None, ..shape }, retried.cell.transport);
+        let straight = bench.measured(Shape { guessed: None, ..shape }, retried.cell.transport);
         let Some(straight) = straight else { continue };
         let more = |slow: &Samples, quick: &Samples| {
             slow.iter().zip(quick.iter()).map(|(slow, quick)| slow - quick).collect::<Samples>().median()
@@ -151,7 +146,7 @@ fn notes(bench: &Bench) -> Vec<String> {
         let full = Shape { resumed: false, ..resumed.cell.shape };
         if resumed.cell.transport == Transport::Memory
             && let Some(ratio) =
-                find(bench, full, Transport::Memory).and_then(|full| full.server.ratio_to(&resumed.server))
+                bench.measured(full, Transport::Memory).and_then(|full| full.server.ratio_to(&resumed.server))
         {
             notes.push(format!(
                 "{}: a full handshake costs the server {ratio:.1} times as much",

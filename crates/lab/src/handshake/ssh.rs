@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
 use super::pipe::{Pipe, pipe};
+use super::settings::{Effort, Settings, Transport};
 use super::tls::repetitions;
-use super::{Effort, Settings, Transport};
 use crate::LabError;
 
 /// How long the client waits for the server's figures.

@@ -11,7 +11,7 @@ use sallyport_sal::measure::timing::Batch;
 use sallyport_sal::selection;
 
 use super::loopback::Loopback;
-use super::{Effort, Transport};
+use super::settings::{Effort, Transport};
 use crate::LabError;
 
 /// Most handshakes in one sample.
@@ -181,6 +181,12 @@ impl Bench {
     /// Takes one sample of everything, and hands each to `heard`. False when it was told to stop in the middle.
     ///
     /// # Errors
+    /// A handshake of this shape, where there are samples of it.
+    pub(super) fn measured(&self, shape: Shape, transport: Transport) -> Option<&Measured> {
+        let same = |one: &&Measured| one.cell.shape == shape && one.cell.transport == transport;
+        self.cells.iter().find(same).filter(|measured| !measured.server.is_empty())
+    }
+
     /// When a handshake fails that went well before.
     pub(super) fn round(
         &mut self,

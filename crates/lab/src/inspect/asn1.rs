@@ -3,7 +3,7 @@
 use sallyport_sal::strength::{Curve, Digest, Lattice, Problem};
 
 use super::der::{self, BIT_STRING, Der, INTEGER, OCTET_STRING, OID, SEQUENCE, SET};
-use super::{Found, Key, Signature, printable};
+use super::found::{Found, Key, Signature, printable};
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a];

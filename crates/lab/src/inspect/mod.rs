@@ -6,6 +6,7 @@
 
 mod asn1;
 mod der;
+mod found;
 pub mod live;
 mod ssh;
 
@@ -15,90 +16,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use sallyport_sal::formats::{self, PemBlock};
-use sallyport_sal::strength::{Digest, Problem, Verdict};
-use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::LabError;
 
 pub(crate) use asn1::certificate;
+pub(crate) use found::own_signature;
+use found::printable;
+pub use found::{Contents, Found, Key, Signature};
 pub(crate) use ssh::blob;
 
 /// The longest file that is looked at, in bytes: `known_hosts` with 20,000 lines. One that is longer is no key.
 pub const MAX_FILE_BYTES: u64 = 8 << 20;
-
-/// A key, as far as it is known here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Key {
-    /// One whose strength can be said.
-    Known(Problem),
-    /// Another one, in words.
-    Unknown(String),
-}
-
-impl Key {
-    fn rsa(bits: u32) -> Self {
-        Problem::rsa(bits).map_or_else(|error| Self::Unknown(error.to_string()), Self::Known)
-    }
-}
-
-/// A signature on a certificate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Signature {
-    /// How it was made, such as `ECDSA with SHA-256`.
-    pub name: String,
-    /// The hash that it is over; none when that is not known.
-    pub digest: Option<Digest>,
-    /// Whether anything rests upon it: nobody believes a root because of its own signature.
-    pub matters: bool,
-    /// Whether the certificate that it is on is self-signed.
-    pub own: bool,
-}
-
-impl Signature {
-    /// What is to be said of a broken hash that does not count, because the certificate is self-signed.
-    #[must_use]
-    pub fn note(&self) -> Option<String> {
-        let broken = self.digest.is_some_and(|digest| digest.verdict() <= Verdict::Weak);
-        (self.own && broken).then(|| own_signature(&self.name))
-    }
-}
-
-/// The same for everybody who looks at a self-signed certificate with a broken hash.
-pub(crate) fn own_signature(name: &str) -> String {
-    format!(
-        "its own signature ({name}) protects nothing: whoever believes a self-signed certificate was told to, so the \
-         broken hash does not count"
-    )
-}
-
-/// A key that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Where in the file or the answer: `line 3`, `block 2`; empty when there is only one place.
-    pub place: String,
-    /// What holds it.
-    pub what: String,
-    /// The key.
-    pub key: Key,
-    /// The signature on what holds it.
-    pub signature: Option<Signature>,
-}
-
-impl Found {
-    fn new(what: impl Into<String>, key: Key) -> Self {
-        Self { place: String::new(), what: what.into(), key, signature: None }
-    }
-}
-
-/// What is in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Contents {
-    /// The keys, in their order.
-    pub found: Vec<Found>,
-    /// What was left out, in words.
-    pub notes: Vec<String>,
-}
 
 /// Reads a file, or what it is in a pipe.
 ///
@@ -306,22 +235,6 @@ fn web_key(key: &serde_json::Value) -> Option<Found> {
         (other, ..) => Key::Unknown(format!("a key of type {:?}", printable(other.as_bytes()))),
     };
     Some(Found::new(if private { "private JSON Web Key" } else { "JSON Web Key" }, known))
-}
-
-/// What somebody else wrote, fit for a terminal: without control characters, and no longer than a line.
-fn printable(bytes: &[u8]) -> String {
-    const LONGEST: usize = 64;
-    let text = String::from_utf8_lossy(bytes);
-    // Also what turns the direction of writing around.
-    let fit = |letter: &char| {
-        !letter.is_control()
-            && !matches!(*letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-    };
-    let mut short: String = text.chars().filter(fit).take(LONGEST).collect();
-    if text.chars().count() > LONGEST {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 use data_encoding::BASE64;
 use sallyport_sal::strength::{Curve, Digest, Problem};
 
-use super::{Found, Key, Signature, der, printable};
+use super::der;
+use super::found::{Found, Key, Signature, printable};
 
 /// Fields of RFC 4251 §5, bounded by what there is.
 #[derive(Debug, Clone, Copy)]

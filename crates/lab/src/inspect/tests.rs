@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sallyport_sal::formats::{Format, PublicFormat, write_private, write_public};
 use sallyport_sal::measure::certificate::{Role, issue};
-use sallyport_sal::strength::Curve;
+use sallyport_sal::strength::{Curve, Problem};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer as _};
 
 use super::*;

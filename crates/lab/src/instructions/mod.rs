@@ -16,6 +16,7 @@ use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Aim, Csv, Report, Row};
 
 pub use pieces::{PIECES, Piece};
+pub use saved::Counted;
 
 use self::saved::Saved;
 use crate::LabError;
@@ -39,15 +40,6 @@ pub struct Settings {
     pub divisor: u64,
     /// Where every count goes.
     pub csv: Option<PathBuf>,
-}
-
-/// What was counted of one piece.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Counted {
-    /// The piece.
-    pub piece: Piece,
-    /// Instructions of one unit.
-    pub each: f64,
 }
 
 /// Counts. `arguments` are those with which `program` does a piece, up to its name and number.

@@ -4,11 +4,20 @@ use std::path::Path;
 
 use sallyport_bench::AtFile;
 
-use super::Counted;
+use super::pieces::Piece;
 use crate::LabError;
 
 /// What the first line says.
 const COLUMNS: &str = "piece,instructions,unit";
+
+/// What was counted of one piece.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counted {
+    /// The piece.
+    pub piece: Piece,
+    /// Instructions of one unit.
+    pub each: f64,
+}
 
 /// Figures of pieces by their names.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -8,15 +8,19 @@ use sallyport_bench::Talk;
 use sallyport_bench::report::Csv;
 
 use super::address::{self, Url};
+use super::case::{Case, PLAIN};
 use super::client::{self, Connection, READ_BYTES};
 use super::cores::Cores;
 use super::nginx::Nginx;
 use super::outcome::{Mode, Outcome, Phase, Run};
 use super::own::Own;
 use super::press::{Ceiling, Pressed, Pressure, press};
-use super::{Case, PACED_WORKERS, PLAIN, Server, Settings, Started, knee, target};
+use super::settings::{Server, Settings};
+use super::{knee, target};
 use crate::LabError;
 
+/// Workers of the paced load for each request at a time at the knee: enough that a request which is due finds one.
+pub(super) const PACED_WORKERS: usize = 4;
 /// Shares of the budget at which the ramp and the rounds at the knee give way to what comes after.
 const RAMP_SHARE: f64 = 0.5;
 const KNEE_SHARE: f64 = 0.85;
@@ -28,6 +32,13 @@ const ANSWERS: u32 = 4;
 const DUE: u32 = 8;
 /// Steps that a ramp commonly has.
 const STEPS: usize = 5;
+
+/// What has been started; ends with this value.
+#[derive(Default)]
+pub(super) struct Started {
+    pub(super) nginx: Option<Nginx>,
+    pub(super) own: Vec<Own>,
+}
 
 /// What every phase uses.
 pub(super) struct Bench<'a> {

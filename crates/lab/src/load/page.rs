@@ -3,9 +3,9 @@
 use sallyport_bench::plot::{Bar, Bars, Lines};
 use sallyport_bench::report::Picture;
 
+use super::case::{Case, PLAIN};
 use super::client::Problem;
 use super::outcome::Mode;
-use super::{Case, PLAIN};
 
 /// The published case: requests a second of nginx on eight cores, all busy, by a remote service of load, in 2015.
 const PUBLISHED: [(&str, f64); 3] = [(PLAIN, 1380.0), ("rsa-2048", 730.0), ("rsa-4096", 200.0)];

@@ -6,9 +6,9 @@ use sallyport_sal::compatibility::{Ability, Has, LIFETIMES, Product, Software, V
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
-use super::Finding;
 use super::change::Server;
 use super::costs::{Prices, time};
+use super::finding::{Finding, short_rsa};
 use super::tls::Chain;
 use crate::inspect::own_signature;
 use crate::offers::Level;
@@ -128,7 +128,7 @@ fn key(leaf: &Described, about: &Circumstances<'_>, what: &str, findings: &mut V
         let change = (!about.has_p256).then(|| about.server.p256());
         match bits {
             ..2048 => {
-                add(Level::Failure, super::short_rsa(bits), Some(about.server.p256()));
+                add(Level::Failure, short_rsa(bits), Some(about.server.p256()));
             }
             2048..4096 => add(Level::Info, format!("sound, and slow{gain}"), change),
             _ => add(

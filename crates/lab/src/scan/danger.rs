@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use sallyport_sal::tls::rustls;
 
-use super::handshake::Shaken;
+use super::shaken::Shaken;
 
 /// Remembers what a server shows, and finds nothing wrong with it: takes every chain and every signature, and has no
 /// certificate of its own.

@@ -5,12 +5,27 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use sallyport_wire::tls_probe::{Answer, Hello, Reader, SSL_REQUEST, Unreadable};
+use serde::Serialize;
 
-use super::StartTls;
 use crate::{LabError, reach};
 
 /// Longest line that a server of mail may greet with (RFC 5321 §4.5.3.1.5, and room for its extensions).
 const LONGEST_GREETING: usize = 4096;
+
+/// How TLS begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StartTls {
+    /// At once.
+    #[default]
+    None,
+    /// After PostgreSQL's SSLRequest.
+    Postgres,
+    /// After SMTP's STARTTLS (RFC 3207).
+    Smtp,
+    /// After IMAP's STARTTLS (RFC 9051 §6.2.1).
+    Imap,
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -197,6 +212,14 @@ impl Caller {
         let answer = reader.into_answer();
         if answer.hello.is_none() && answer.alert.is_none() { Err(Trouble::Ended) } else { Ok(answer) }
     }
+}
+
+/// One connection, all of which is over within `patience`.
+pub(crate) fn dial(address: &str, patience: Duration) -> Result<Line, LabError> {
+    let bounds = Bounds { deadline: patience, patience, pause: Duration::ZERO, connections: 1 };
+    Caller::new(address, StartTls::None, bounds)?
+        .dial()
+        .map_err(|trouble| LabError::Connection(format!("{address}: {trouble}")))
 }
 
 /// The first line of what somebody said, for a terminal.

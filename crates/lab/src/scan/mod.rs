@@ -8,9 +8,11 @@ mod chain;
 mod change;
 mod costs;
 mod danger;
+mod finding;
 mod handshake;
 pub mod host_key;
 mod line;
+mod shaken;
 mod ssh;
 mod tls;
 mod verdict;
@@ -20,10 +22,12 @@ use std::time::Duration;
 
 pub use chain::Certificate;
 pub use costs::{Cost, time};
+pub use finding::Finding;
+pub use line::StartTls;
+pub(crate) use line::dial;
 use sallyport_bench::Talk;
 use sallyport_bench::machine::Facts;
 use sallyport_sal::compatibility::{group_name, scheme_name, version_name};
-use sallyport_sal::strength::Problem;
 use sallyport_wire::tls_probe::{TLS_1_2, TLS_1_3};
 use serde::Serialize;
 pub use ssh::{Key, Ssh};
@@ -40,21 +44,6 @@ use line::{Bounds, Caller, Trouble, is_late};
 const WEB_PORTS: &[u16] = &[443, 8443, 4443, 9443];
 /// The port of SSH, on which a server may take longer to speak.
 const SSH_PORT: u16 = 22;
-
-/// How TLS begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StartTls {
-    /// At once.
-    #[default]
-    None,
-    /// After PostgreSQL's SSLRequest.
-    Postgres,
-    /// After SMTP's STARTTLS (RFC 3207).
-    Smtp,
-    /// After IMAP's STARTTLS (RFC 9051 §6.2.1).
-    Imap,
-}
 
 /// What is asked, and within which bounds.
 #[derive(Debug, Clone)]
@@ -100,30 +89,6 @@ impl Settings {
     #[must_use]
     pub fn quick() -> Self {
         Self { deadline: Duration::from_secs(30), connections: 60, quick: true, ..Self::full() }
-    }
-}
-
-/// Something to know, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// How bad.
-    pub level: Level,
-    /// What it is about: `TLS 1.0`, `certificate, rsa-1024`.
-    pub what: String,
-    /// Why.
-    pub reason: String,
-    /// What to do.
-    pub change: Option<String>,
-}
-
-impl Finding {
-    fn new(level: Level, what: &str, reason: String) -> Self {
-        Self { level, what: what.to_owned(), reason, change: None }
-    }
-
-    fn change(mut self, change: String) -> Self {
-        self.change = Some(change);
-        self
     }
 }
 
@@ -253,14 +218,6 @@ pub fn certificates(
     let bounds = Bounds { deadline: patience * 2, patience, pause: Duration::ZERO, connections: 4 };
     let mut caller = Caller::new(address, starttls, bounds)?;
     tls::certificates(&mut caller, name.map(str::to_owned))
-        .map_err(|trouble| LabError::Connection(format!("{address}: {trouble}")))
-}
-
-/// One connection, all of which is over within `patience`.
-pub(crate) fn dial(address: &str, patience: Duration) -> Result<line::Line, LabError> {
-    let bounds = Bounds { deadline: patience, patience, pause: Duration::ZERO, connections: 1 };
-    Caller::new(address, StartTls::None, bounds)?
-        .dial()
         .map_err(|trouble| LabError::Connection(format!("{address}: {trouble}")))
 }
 
@@ -414,19 +371,6 @@ fn ssh(mut caller: Caller, line: line::Line, first: &[u8], settings: &Settings) 
         machine: Facts::here(),
         notes,
     }))
-}
-
-/// What is wrong with an RSA key below 2048 bits, in the words of `lab strength`.
-fn short_rsa(bits: usize) -> String {
-    match u32::try_from(bits).map(Problem::rsa) {
-        Ok(Ok(problem)) => {
-            let strength = problem.assess();
-            let word = strength.verdict.name();
-            let said = strength.reason.strip_prefix(word).unwrap_or(&strength.reason).trim_start();
-            format!("RSA with {bits} bits is {word}: {said}")
-        }
-        _ => format!("RSA with {bits} bits is broken: anyone factors it at home"),
-    }
 }
 
 fn finish(mut scan: Scan) -> Scan {

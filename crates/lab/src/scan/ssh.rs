@@ -9,9 +9,9 @@ use sallyport_sal::tls::rustls::crypto::{SupportedKxGroup, aws_lc_rs::kx_group};
 use sallyport_ssh::capabilities::SshOffer;
 use serde::Serialize;
 
-use super::Finding;
 use super::change::Server;
 use super::costs::{Prices, time};
+use super::finding::{Finding, short_rsa};
 use super::host_key::{self, HostKey, Reader, Reply};
 use super::line::{Caller, Line, Trouble, is_late};
 use crate::offers::{self, Level};
@@ -290,7 +290,7 @@ fn judge_key(key: &Key, server: Server, prices: &Prices) -> Option<Finding> {
             &what,
             format!(
                 "{}; OpenSSH from 9.1 refuses less than 1024, hardened clients less than 3072",
-                super::short_rsa(bits)
+                short_rsa(bits)
             ),
         )
         .change("ssh-keygen -t rsa -b 3072, or ed25519 alone".to_owned()),

@@ -11,8 +11,9 @@ use sallyport_wire::tls_probe::{
 };
 use serde::Serialize;
 
-use super::handshake::{self, Client, Offer, Shaken};
+use super::handshake::{self, Client, Offer};
 use super::line::{Caller, Trouble};
+use super::shaken::Shaken;
 
 /// Cipher suites of one version that a quick scan looks for.
 const QUICK_SUITES: usize = 4;

@@ -3,9 +3,9 @@
 use sallyport_sal::compatibility::{Ability, Has, Product, Software, Version, known};
 use sallyport_wire::tls_probe::{Agreement, Proof, Suite, TLS_1_2, TLS_1_3};
 
-use super::Finding;
 use super::change::Server;
 use super::costs::{Prices, time};
+use super::finding::Finding;
 use super::tls::{Order, Survey};
 use crate::offers::Level;
 

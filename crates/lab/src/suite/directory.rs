@@ -11,7 +11,9 @@ use sallyport_bench::page::{self, Section, escape};
 use sallyport_bench::plot::Lines;
 use serde_json::json;
 
-use super::{Part, Settings, Summary, published, versions};
+use super::parts::Part;
+use super::summary::{Effort, Settings, Summary};
+use super::{published, versions};
 use crate::LabError;
 
 /// Where a report goes.
@@ -183,7 +185,7 @@ impl Directory {
 
 /// What to type for the same figures: the whole, and each part alone.
 fn commands(settings: &Settings, parts: &[&Part]) -> String {
-    let quick = if settings.effort == super::Effort::Quick { " --quick" } else { "" };
+    let quick = if settings.effort == Effort::Quick { " --quick" } else { "" };
     let mut text = format!("{}\n\n# or one by one\n", settings.command);
     for part in parts {
         let name = part.name;

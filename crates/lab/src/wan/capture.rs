@@ -4,28 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::flights::{self, Journey};
+use super::captured::CapturedPacket;
 use super::packet::{Carries, Packet};
+use super::round_trips::{self, Journey};
 
 /// Most packets that are kept: past so many they are only counted. About 100 bytes each.
 pub const PACKETS_MOST: usize = 1_000_000;
-
-/// A packet that was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// The number of the host that sent it.
-    pub from: usize,
-    /// The number of the host that it is for.
-    pub to: usize,
-    /// When it was sent, since the capture began.
-    pub sent: Duration,
-    /// When it arrived; none for one that was lost, or was under way when the capture ended.
-    pub arrived: Option<Duration>,
-    /// Whether it was lost on the way, or dropped before a full queue.
-    pub lost: bool,
-    /// What it is.
-    pub packet: Packet,
-}
 
 /// What was seen in a while.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +17,7 @@ pub struct Capture {
     /// The hosts, by number.
     pub hosts: Vec<String>,
     /// Every packet, in the order of sending.
-    pub packets: Vec<Seen>,
+    pub packets: Vec<CapturedPacket>,
     /// Packets past [`PACKETS_MOST`], which are not among them.
     pub missed: usize,
 }
@@ -102,7 +86,7 @@ impl Capture {
     /// The longest chain of packets from what this host sent first to the last payload that it got by then.
     #[must_use]
     pub fn journey(&self, client: usize, until: Duration) -> Option<Journey> {
-        flights::journey(&self.packets.iter().collect::<Vec<_>>(), client, until)
+        round_trips::journey(&self.packets.iter().collect::<Vec<_>>(), client, until)
     }
 
     /// What was seen between these hosts, and nobody else.
@@ -115,7 +99,7 @@ impl Capture {
     /// Every connection, in the order in which they began.
     #[must_use]
     pub fn flows(&self) -> Vec<Flow> {
-        let mut by_key: BTreeMap<Key, Vec<&Seen>> = BTreeMap::new();
+        let mut by_key: BTreeMap<Key, Vec<&CapturedPacket>> = BTreeMap::new();
         for seen in &self.packets {
             if let Some(key) = key(&seen.packet) {
                 by_key.entry(key).or_default().push(seen);
@@ -128,7 +112,7 @@ impl Capture {
     }
 }
 
-fn flow(protocol: &'static str, packets: &[&Seen]) -> Option<(Duration, Flow)> {
+fn flow(protocol: &'static str, packets: &[&CapturedPacket]) -> Option<(Duration, Flow)> {
     let first = packets.first()?;
     let (client, server) = first.packet.ends()?;
     let (mut up, mut down) = (Direction::default(), Direction::default());
@@ -154,8 +138,8 @@ fn flow(protocol: &'static str, packets: &[&Seen]) -> Option<(Duration, Flow)> {
         up,
         down,
         took: last.unwrap_or(first.sent).saturating_sub(first.sent),
-        journey: flights::journey(packets, first.from, Duration::MAX)
-            .or_else(|| flights::one_way(packets, first.from)),
+        journey: round_trips::journey(packets, first.from, Duration::MAX)
+            .or_else(|| round_trips::one_way(packets, first.from)),
     };
     Some((first.sent, flow))
 }

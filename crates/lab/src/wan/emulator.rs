@@ -16,8 +16,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio_tun::Tun;
 
-use super::HostFacts;
-use super::capture::{Capture, PACKETS_MOST, Seen};
+use super::capture::{Capture, PACKETS_MOST};
+use super::captured::CapturedPacket;
+use super::host::Host;
 use super::line::{Fate, Line, Numbers};
 use super::packet::Packet;
 use super::plan::Conditions;
@@ -142,7 +143,7 @@ impl Emulator {
     /// Makes a device in each host's namespace, and carries packets between them. Conditions are those of all lines: from
     /// the first host to the first, the second and so on, then from the second.
     pub(super) fn start(
-        hosts: &[HostFacts],
+        hosts: &[Host],
         conditions: &[Conditions],
         changes: VecDeque<(Duration, Vec<Conditions>)>,
         seed: u64,
@@ -206,7 +207,7 @@ impl Emulator {
 
     /// Finds out how long packets wait until they are taken, so that they arrive so much earlier. The host must have its
     /// address by now.
-    pub(super) fn calibrate(&self, host: &HostFacts) -> Result<(), LabError> {
+    pub(super) fn calibrate(&self, host: &Host) -> Result<(), LabError> {
         let socket = host.namespace.inside(|| UdpSocket::bind((host.v4, 0)))?;
         // Without it packets arrive a little later, and nothing else is wrong.
         let Ok(socket) = socket else { return Ok(()) };
@@ -491,7 +492,7 @@ impl Recorder {
             return None;
         }
         let sent = Duration::from_nanos(now.saturating_sub(self.began));
-        self.capture.packets.push(Seen { from, to, sent, arrived: None, lost, packet });
+        self.capture.packets.push(CapturedPacket { from, to, sent, arrived: None, lost, packet });
         Some((self.number, index))
     }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use sallyport_bench::plot;
 
-use super::capture::{Capture, Seen};
-use super::flights::{Cause, Journey, Trip};
+use super::capture::Capture;
+use super::captured::CapturedPacket;
 use super::packet::{Carries, Packet};
+use super::round_trips::{Cause, Journey, Trip};
 
 /// Most packets in a picture: more are a wall of ink. The first ones are drawn.
 const DRAWN_MOST: usize = 2_000;
@@ -104,7 +105,7 @@ pub fn svg(title: &str, capture: &Capture, journey: &Journey) -> String {
         );
     }
     let end = began + journey.took();
-    let during = |seen: &&Seen| seen.sent >= began && seen.arrived.is_some_and(|at| at <= end);
+    let during = |seen: &&CapturedPacket| seen.sent >= began && seen.arrived.is_some_and(|at| at <= end);
     for seen in capture.packets.iter().filter(during).take(DRAWN_MOST) {
         let Some(arrived) = seen.arrived else { continue };
         let _ = writeln!(
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     fn capture() -> Capture {
-        let seen = |from, to, sent: u64, ends: (&str, &str), flags, payload| Seen {
+        let seen = |from, to, sent: u64, ends: (&str, &str), flags, payload| CapturedPacket {
             from,
             to,
             sent: Duration::from_millis(sent),

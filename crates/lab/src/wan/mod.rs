@@ -5,12 +5,14 @@
 //! module of the kernel's for that, and sees every packet: [`Capture`] counts the flights of a protocol.
 
 mod capture;
+mod captured;
 mod emulator;
-mod flights;
+mod host;
 pub mod ladder;
 mod line;
 mod packet;
 mod plan;
+mod round_trips;
 mod run;
 pub mod sites;
 pub mod table;
@@ -19,12 +21,14 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-pub use capture::{Capture, Direction, Flow, PACKETS_MOST, Seen};
+pub use capture::{Capture, Direction, Flow, PACKETS_MOST};
+pub use captured::CapturedPacket;
 pub use emulator::Counts;
-pub use flights::{Cause, Journey, Trip};
+pub use host::Host;
 pub use line::{Fate, Line};
 pub use packet::{Carries, Packet, Segment};
 pub use plan::{Change, Conditions, HOSTS_MOST, Matrix, Name, Placed, Plan, Setting, Settings};
+pub use round_trips::{Cause, Journey, Trip};
 pub use run::{Ended, flows, run};
 pub use sallyport_rig::namespace::{Namespace, clean};
 
@@ -34,23 +38,6 @@ use sallyport_rig::namespace::Claim;
 
 /// What a host's second address has other than the first; more than there are hosts.
 const SECOND_ADDRESS: u8 = 0x80;
-
-/// A host of a WAN that is up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// Its name, by which the others know it.
-    pub name: Name,
-    /// Where it stands.
-    pub region: Name,
-    /// Its namespace.
-    pub namespace: Namespace,
-    /// Its address.
-    pub v4: Ipv4Addr,
-    /// Its address of the newer kind.
-    pub v6: Ipv6Addr,
-}
-
-use Host as HostFacts;
 
 /// A WAN that is up. Dropping it takes it down, and leaves nothing behind.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use sallyport_bench::report::{Aim, Csv, Picture, Report, Row};
 use sallyport_bench::statistics::Samples;
 
 use super::capture::Capture;
-use super::flights::Journey;
 use super::plan::Settings as Figures;
+use super::round_trips::Journey;
 use super::sites::{self, HOSTS};
 use super::{Wan, ladder};
 use crate::LabError;

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use sallyport_sal::random;
 use sallyport_wire::tls_probe::{Hello, Reader, SUITES, TLS_1_2};
 
-use super::{Bounded, Server};
+use super::bounded::{Bounded, Server};
 
 /// X25519, P-256, P-384 and P-521.
 const GROUPS: &[u16] = &[0x001d, 0x0017, 0x0018, 0x0019];

@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 
 use sallyport_ssh::capabilities::{Reader, SshOffer};
 
-use super::{Bounded, Contents, Found, Server, is_late};
+use super::bounded::{Bounded, Server, is_late};
 use crate::LabError;
+use crate::inspect::found::{Contents, Found};
 
 /// Who we say we are.
 const GREETING: &[u8] = b"SSH-2.0-SallyportLab\r\n";

@@ -13,9 +13,10 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, SignatureScheme};
 use sallyport_sal::tls::rustls;
 
+use super::bounded::{ANSWER, Bounded, Server, is_late};
 use super::danger::{Capture, Chain};
-use super::{ANSWER, Bounded, Contents, Found, Server, is_late};
 use crate::LabError;
+use crate::inspect::found::{Contents, Found};
 
 /// Why there are no certificates.
 pub(super) enum Refused {

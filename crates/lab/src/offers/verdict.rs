@@ -1,21 +1,7 @@
-//! What an SSH server offers, item by item: what is wrong with it, and why.
+//! What an SSH server offers, judged item by item: what is wrong with it, and why.
 
-use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
-
-use sallyport_bench::Talk;
-use sallyport_ssh::capabilities::{Reader, SshOffer};
+use sallyport_ssh::capabilities::SshOffer;
 use serde::Serialize;
-
-use crate::LabError;
-use crate::rig::Rig;
-
-/// How long a server may take to say what it offers, all of it.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Who we say we are.
-pub(crate) const GREETING: &[u8] = b"SSH-2.0-SallyportLab\r\n";
 
 /// How bad an item is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -195,88 +181,6 @@ fn compression(name: &str) -> (Level, &'static str) {
         "zlib" => (Level::Warning, "a decompressor before the login"),
         _ => (Level::Warning, "unknown here"),
     }
-}
-
-/// What a server at `host:port` offers.
-///
-/// # Errors
-/// When it does not answer, or not in SSH.
-pub fn ask_address(address: &str) -> Result<SshOffer, LabError> {
-    let mut line = crate::scan::dial(address, PATIENCE)?;
-    greet(address, &mut line)?;
-    read_offer(address, &mut line)
-}
-
-/// Says who we are.
-pub(crate) fn greet(face: &str, stream: &mut impl Write) -> Result<(), LabError> {
-    stream
-        .write_all(GREETING)
-        .map_err(|error| LabError::Connection(format!("{face}: it does not take our greeting: {error}")))
-}
-
-pub(crate) fn read_offer(face: &str, stream: &mut impl Read) -> Result<SshOffer, LabError> {
-    let mut reader = Reader::default();
-    let mut buffer = [0; 4096];
-    let (began, mut bytes) = (Instant::now(), 0);
-    loop {
-        // What a socket calls WouldBlock or TimedOut is nothing to tell a person.
-        let lost = |error: std::io::Error| {
-            let late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-            LabError::Connection(if late {
-                let seconds = began.elapsed().as_secs_f64();
-                format!(
-                    "{face} speaks SSH and did not say what it offers within {seconds:.1} s ({bytes} bytes)"
-                )
-            } else {
-                format!("{face}: the connection was lost before its algorithms: {error}")
-            })
-        };
-        let read = stream.read(&mut buffer).map_err(lost)?;
-        bytes += read;
-        if read == 0 {
-            return Err(LabError::Connection(format!(
-                "{face} ended the connection before it offered anything"
-            )));
-        }
-        if let Some(offer) = reader.read(buffer.get(..read).unwrap_or_default()) {
-            return offer.map_err(|error| LabError::Connection(format!("{face}: {error}")));
-        }
-    }
-}
-
-/// Starts a cluster and judges both of its SSH faces: the proxy's, for `ssh -J`, and the node's, behind the proxy.
-///
-/// # Errors
-/// When it does not start or answer.
-pub fn ours(program: &Path, talk: &Talk) -> Result<Vec<Finding>, LabError> {
-    let rig = Rig::start(program, &|line| talk.say(line))?;
-    let proxy = ask_address(&format!("127.0.0.1:{}", rig.cluster.port))?;
-    let mut findings = judge("proxy", &proxy);
-    findings.extend(judge("node", &ask_node(&rig)?));
-    Ok(findings)
-}
-
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The node has no port of its own: it is asked as `ssh` would ask it.
-fn ask_node(rig: &Rig) -> Result<SshOffer, LabError> {
-    let target = format!("{}@{}:22", rig.login, crate::rig::NODE);
-    let mut command = rig.cluster.client(&["proxy", "ssh", &target]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
-    let mut child = Reaped(child);
-    let gone = || LabError::Connection("sallyport proxy ssh has no pipes".to_owned());
-    let mut input = child.0.stdin.take().ok_or_else(gone)?;
-    let mut output = child.0.stdout.take().ok_or_else(gone)?;
-    greet("node", &mut input)?;
-    read_offer("node", &mut output)
 }
 
 #[cfg(test)]

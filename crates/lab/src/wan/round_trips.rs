@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::capture::Seen;
+use super::captured::CapturedPacket;
 use super::packet::{Carries, Packet, Segment};
 
 /// How soon after an acknowledgement the kernel sends what waited for it, at most. A busy machine takes a while.
@@ -95,26 +95,26 @@ impl Journey {
 }
 
 /// The chain that ends with a payload for the client.
-pub(super) fn journey(packets: &[&Seen], client: usize, until: Duration) -> Option<Journey> {
+pub(super) fn journey(packets: &[&CapturedPacket], client: usize, until: Duration) -> Option<Journey> {
     let packets = without_probes(packets);
     let sweep = Sweep::over(&packets, client, until);
-    let in_time = |seen: &Seen| seen.arrived.is_some_and(|at| at <= until);
-    let got = |seen: &Seen| seen.to == client && seen.packet.says_something() && in_time(seen);
+    let in_time = |seen: &CapturedPacket| seen.arrived.is_some_and(|at| at <= until);
+    let got = |seen: &CapturedPacket| seen.to == client && seen.packet.says_something() && in_time(seen);
     sweep.chain(sweep.longest(got)?)
 }
 
 /// The chain that ends anywhere, for a client that gets nothing back.
-pub(super) fn one_way(packets: &[&Seen], client: usize) -> Option<Journey> {
+pub(super) fn one_way(packets: &[&CapturedPacket], client: usize) -> Option<Journey> {
     let packets = without_probes(packets);
     let sweep = Sweep::over(&packets, client, Duration::MAX);
     sweep.chain(sweep.longest(|seen| seen.packet.says_something())?)
 }
 
 /// All but those by which QUIC finds out how long a packet may be, of connections whose beginning is there.
-fn without_probes<'a>(packets: &[&'a Seen]) -> Vec<&'a Seen> {
+fn without_probes<'a>(packets: &[&'a CapturedPacket]) -> Vec<&'a CapturedPacket> {
     // By direction, the longest so far; none where the beginning was not seen.
     let mut longest: BTreeMap<Way, Option<usize>> = BTreeMap::new();
-    let mut is_probe = |seen: &Seen| {
+    let mut is_probe = |seen: &CapturedPacket| {
         let (Carries::Udp { payload, .. }, Some(way)) = (seen.packet.carries, seen.packet.ends()) else {
             return false;
         };
@@ -160,7 +160,7 @@ type Way = (SocketAddr, SocketAddr);
 
 /// All packets in the order of time: when one is sent, what may have caused it is what has arrived by then.
 struct Sweep<'a> {
-    packets: &'a [&'a Seen],
+    packets: &'a [&'a CapturedPacket],
     /// By packet.
     reached: Vec<Option<Reached>>,
 }
@@ -180,7 +180,7 @@ struct State {
 }
 
 impl<'a> Sweep<'a> {
-    fn over(packets: &'a [&'a Seen], client: usize, until: Duration) -> Self {
+    fn over(packets: &'a [&'a CapturedPacket], client: usize, until: Duration) -> Self {
         let mut sweep = Self { packets, reached: vec![None; packets.len()] };
         let mut events: Vec<(Duration, bool, usize)> = Vec::with_capacity(packets.len() * 2);
         for (index, seen) in packets.iter().enumerate() {
@@ -233,7 +233,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The longest chain to a packet that is being sent.
-    fn sent(&self, seen: &Seen, client: usize, state: &State) -> Option<Reached> {
+    fn sent(&self, seen: &CapturedPacket, client: usize, state: &State) -> Option<Reached> {
         let data = state.best.get(&seen.from).map(|best| (*best, Cause::Data));
         let released = state.released(&seen.packet, seen.sent).map(|by| (by, Cause::Acknowledgement));
         let before = [data, released]
@@ -255,7 +255,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The packet at the end of the longest chain, among those that arrived and are meant.
-    fn longest(&self, meant: impl Fn(&Seen) -> bool) -> Option<usize> {
+    fn longest(&self, meant: impl Fn(&CapturedPacket) -> bool) -> Option<usize> {
         let indices = self.packets.iter().enumerate();
         let arrived = indices.filter(|(_, seen)| seen.arrived.is_some() && meant(seen));
         arrived.filter_map(|(index, _)| Some((self.cost(index)?, index))).max().map(|(_, index)| index)
@@ -342,7 +342,7 @@ mod tests {
 
     /// A conversation over links of 50 ms each way, written down as its packets.
     #[derive(Default)]
-    struct Story(Vec<Seen>);
+    struct Story(Vec<CapturedPacket>);
 
     impl Story {
         /// The host that an address belongs to is its last number less one.
@@ -355,7 +355,14 @@ mod tests {
             };
             let sent = Duration::from_secs_f64(at / 1e3);
             let arrived = Some(sent + Duration::from_millis(50));
-            self.0.push(Seen { from: host(from), to: host(to), sent, arrived, lost: false, packet });
+            self.0.push(CapturedPacket {
+                from: host(from),
+                to: host(to),
+                sent,
+                arrived,
+                lost: false,
+                packet,
+            });
         }
 
         fn up(&mut self, at: f64, flags: u8, numbers: (u32, u32), payload: usize) {
@@ -396,13 +403,13 @@ mod tests {
             let carries = Carries::Udp { source_port, destination_port, payload, bare: payload < 40 };
             let packet = Packet { source: source.ip(), destination: destination.ip(), carries };
             let (sent, arrived) = (Duration::from_millis(at), Some(Duration::from_millis(at + 50)));
-            Seen { from, to: 1 - from, sent, arrived, lost: false, packet }
+            CapturedPacket { from, to: 1 - from, sent, arrived, lost: false, packet }
         };
         // A handshake, a question and its answer, which takes its time; meanwhile both sides try longer packets.
         let mut all = vec![says(0, 0, 1_200), says(51, 1, 1_200), says(102, 0, 300)];
         all.extend([says(102, 1, 1_326), says(153, 0, 1_326), says(204, 1, 1_389), says(255, 0, 1_389)]);
         all.extend([says(306, 1, 1_420), says(357, 0, 35), says(400, 1, 700)]);
-        let trips = |all: &[Seen]| {
+        let trips = |all: &[CapturedPacket]| {
             journey(&all.iter().collect::<Vec<_>>(), 0, Duration::from_secs(1)).unwrap().trips.len()
         };
         assert_eq!(trips(&all), 4);
