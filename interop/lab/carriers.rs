@@ -369,7 +369,7 @@ impl Far {
 
     /// Goes by the helper. How many ways there and back the client and the proxy had to wait for, and whether the helper began
     /// with a ticket.
-    fn flights(&self, carrier: &str) -> (usize, bool) {
+    fn round_trips(&self, carrier: &str) -> (usize, bool) {
         let recording = self.wan.record();
         let (took, output) = self.run(self.ssh(carrier, "on", "true"));
         let ended = recording.elapsed();
@@ -400,16 +400,16 @@ fn a_helper_that_slept_comes_back_a_round_trip_sooner() {
         far.drop_udp();
         std::thread::sleep(SLEEP);
         far.let_udp_through();
-        let (flights, early) = far.flights("quic");
+        let (round_trips, early) = far.round_trips("quic");
         assert!(early, "the helper has a ticket");
-        flights
+        round_trips
     });
-    assert!(slept.any(|flights| flights == with_ticket), "never in {with_ticket} flights");
+    assert!(slept.any(|round_trips| round_trips == with_ticket), "never in {with_ticket} one-way trips");
     // Where QUIC has failed it does not say anything early, and comes in full; a ticket of the node's went with what failed.
     far.drop_udp();
     assert_eq!(far.run(far.ssh("quic", "on", "true")).1.status.code(), Some(255));
     far.let_udp_through();
-    let (in_full, early) = far.flights("quic");
+    let (in_full, early) = far.round_trips("quic");
     assert!(!early);
     // There and back once more for the handshake with the proxy, and for the node's where no ticket was left.
     assert!(in_full >= with_ticket + 2, "{in_full}");

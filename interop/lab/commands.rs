@@ -460,8 +460,8 @@ fn instructions_of_a_piece_do_not_depend_on_how_often_it_is_done() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (saved, csv) = (path("saved.csv"), path("counts.csv"));
-    let pieces = ["--piece", "postgres-statement,tunnel-stream", "--format", "json"];
-    let count = |more: &[&str]| json(&ok(lab(&[&["instructions"], &pieces[..], more].concat())));
+    let workloads = ["--workload", "postgres-statement,tunnel-stream", "--format", "json"];
+    let count = |more: &[&str]| json(&ok(lab(&[&["instructions"], &workloads[..], more].concat())));
     // A quarter of the work for each count, and then all of it.
     count(&["--quick", "--save", &saved]);
     let report = count(&["--baseline", &saved, "--csv", &csv]);

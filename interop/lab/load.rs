@@ -29,9 +29,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A directory for temporary files, in which nothing may be left, and no process that was started with it.
-struct Room(tempfile::TempDir);
+struct Scratch(tempfile::TempDir);
 
-impl Room {
+impl Scratch {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         // nginx runs as somebody else where we are root.
@@ -57,9 +57,9 @@ impl Room {
 }
 
 fn load(arguments: &[&str]) -> Output {
-    let room = Room::new();
-    let output = room.command(arguments).output().unwrap();
-    room.is_clean();
+    let scratch = Scratch::new();
+    let output = scratch.command(arguments).output().unwrap();
+    scratch.is_clean();
     output
 }
 
@@ -410,8 +410,8 @@ fn a_ceiling_holds_and_a_server_that_dies_is_told() {
 #[test]
 fn an_interrupted_measurement_shows_what_it_has() {
     let _alone = alone();
-    let room = Room::new();
-    let mut command = room.command(&[
+    let scratch = Scratch::new();
+    let mut command = scratch.command(&[
         "--quick",
         "--key",
         "ecdsa-p256",
@@ -438,7 +438,7 @@ fn an_interrupted_measurement_shows_what_it_has() {
     let began = Instant::now();
     let output = child.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(30));
-    room.is_clean();
+    scratch.is_clean();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let report = json(&output);
     assert_eq!(report["interrupted"], true, "{report:#}");

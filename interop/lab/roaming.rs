@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{PROGRAM, is_root, stderr, stdout, wait_for};
-use sallyport_lab::rig::{Extras, Rig, Way};
+use sallyport_lab::rig::{Extras, Rig, SshRoute};
 use sallyport_lab::wan::{Matrix, Settings, Wan, sites};
 
 /// Three regions, 20 ms apart, with a cluster.
@@ -30,33 +30,33 @@ impl Far {
     }
 
     /// Every way there is, with a name.
-    fn ways(&self, remote: &str) -> Vec<(&'static str, Command)> {
+    fn routes(&self, remote: &str) -> Vec<(&'static str, Command)> {
         // Stock ssh looks whether anybody is still there only when it is told to.
-        let stock = |way| {
-            let mut command = self.rig.openssh("ssh", way);
+        let stock = |route| {
+            let mut command = self.rig.openssh("ssh", route);
             command
                 .args(["-o", "ServerAliveInterval=10", "-o", "LogLevel=INFO"])
-                .arg(self.rig.destination(way));
+                .arg(self.rig.destination(route));
             command
         };
-        let mut ways = vec![
+        let mut routes = vec![
             ("sallyport ssh, helper", self.rig.own_ssh(true)),
             ("sallyport ssh, alone", self.rig.own_ssh(false)),
-            ("ssh, helper", stock(Way::Helper)),
-            ("ssh -J", stock(Way::Jump)),
+            ("ssh, helper", stock(SshRoute::Helper)),
+            ("ssh -J", stock(SshRoute::Jump)),
         ];
-        for (_, command) in &mut ways {
+        for (_, command) in &mut routes {
             command.arg(remote);
             *command = with_usual_signals(command);
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        ways
+        routes
     }
 
     /// A command that goes on, every way.
     fn lasting(&self, remote: &str) -> Vec<(&'static str, Child)> {
         let children: Vec<_> =
-            self.ways(remote).into_iter().map(|(name, command)| (name, self.start(command))).collect();
+            self.routes(remote).into_iter().map(|(name, command)| (name, self.start(command))).collect();
         wait_for("the commands", || (processes(remote) == children.len()).then_some(()));
         children
     }
@@ -131,7 +131,7 @@ fn a_gap_is_lived_through_and_a_dead_way_ends_the_session() {
     let mut far = Far::new();
     // A tunnel under a hill: six seconds without a packet, in the middle of what a command says.
     let children: Vec<_> =
-        far.ways(COUNTS).into_iter().map(|(name, command)| (name, far.start(command))).collect();
+        far.routes(COUNTS).into_iter().map(|(name, command)| (name, far.start(command))).collect();
     std::thread::sleep(Duration::from_secs(4));
     far.now("100");
     std::thread::sleep(Duration::from_secs(6));
@@ -150,11 +150,11 @@ fn a_gap_is_lived_through_and_a_dead_way_ends_the_session() {
     // It is opened again: the node comes back by itself, and everything goes as before.
     far.now("0");
     wait_for("the node to be back", || {
-        let (_, command) = far.ways("echo back").swap_remove(0);
+        let (_, command) = far.routes("echo back").swap_remove(0);
         let output = ended(far.start(command));
         (stdout(&output) == "back\n").then_some(())
     });
-    for (name, command) in far.ways("echo back") {
+    for (name, command) in far.routes("echo back") {
         let output = ended(far.start(command));
         assert_eq!(stdout(&output), "back\n", "{name}: {}", stderr(&output));
     }
@@ -172,7 +172,7 @@ fn with_another_address_old_sessions_end_and_new_ones_begin_at_once() {
     far.wan.readdress("client").unwrap();
     let moved = Instant::now();
     // The resident helper has a connection that looks as if it were good.
-    for (name, command) in far.ways("echo back") {
+    for (name, command) in far.routes("echo back") {
         let began = Instant::now();
         let output = ended(far.start(command));
         assert_eq!(stdout(&output), "back\n", "{name}: {}", stderr(&output));

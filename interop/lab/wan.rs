@@ -389,18 +389,18 @@ fn the_table_counts_every_way() {
     let directory = tempfile::tempdir().unwrap();
     let csv = directory.path().join("samples.csv");
     let svg = directory.path().join("svg");
-    let room = directory.path().join("tmp");
-    std::fs::create_dir(&room).unwrap();
+    let scratch = directory.path().join("tmp");
+    std::fs::create_dir(&scratch).unwrap();
     let output = wan(&["table", "--rounds", "3", "--placement", "a/b/c", "--format", "json", "--waterfalls"])
         .arg("--csv")
         .arg(&csv)
         .arg("--svg")
         .arg(&svg)
-        .env("TMPDIR", &room)
+        .env("TMPDIR", &scratch)
         .output()
         .unwrap();
     let output = ok(output);
-    assert_eq!(std::fs::read_dir(&room).unwrap().count(), 0, "nothing is left");
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing is left");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let figure = |way: &str, name: &str| {
         let rows = report["rows"].as_array().unwrap();

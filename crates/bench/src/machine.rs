@@ -201,7 +201,7 @@ pub struct Second {
 /// Looks at the machine every second, until it is asked what it saw.
 #[derive(Debug)]
 pub struct Sampler {
-    seen: Arc<Mutex<Vec<Second>>>,
+    seconds: Arc<Mutex<Vec<Second>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -213,8 +213,8 @@ impl Sampler {
     /// Begins.
     #[must_use]
     pub fn begin() -> Self {
-        let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (into, until) = (Arc::clone(&seen), Arc::clone(&stop));
+        let (seconds, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (into, until) = (Arc::clone(&seconds), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let began = Instant::now();
             let mut watch = Watch::begin();
@@ -222,20 +222,20 @@ impl Sampler {
                 std::thread::park_timeout(Duration::from_secs(1));
                 let Noise { busy, stolen, load_after: load, .. } = watch.noise();
                 watch = Watch::begin();
-                let Ok(mut seen) = into.lock() else { return };
-                if seen.len() < Self::MOST {
-                    seen.push(Second { seconds: began.elapsed().as_secs_f64(), busy, stolen, load });
+                let Ok(mut seconds) = into.lock() else { return };
+                if seconds.len() < Self::MOST {
+                    seconds.push(Second { seconds: began.elapsed().as_secs_f64(), busy, stolen, load });
                 }
             }
         });
-        Self { seen, stop, thread: Some(thread) }
+        Self { seconds, stop, thread: Some(thread) }
     }
 
     /// Ends, and gives what was seen.
     #[must_use]
     pub fn finish(mut self) -> Vec<Second> {
         self.end();
-        self.seen.lock().map(|seen| seen.clone()).unwrap_or_default()
+        self.seconds.lock().map(|seconds| seconds.clone()).unwrap_or_default()
     }
 
     fn end(&mut self) {
@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(flags(x86), ["aes", "pclmulqdq", "sha_ni", "avx2"]);
         assert_eq!(flags("Features\t: fp asimd aes pmull sha2"), ["aes", "pmull", "sha2", "asimd"]);
         let sampler = Sampler::begin();
-        let seen = sampler.finish();
-        assert!(seen.iter().all(|second| second.busy <= 1.0 && second.seconds >= 0.0), "{seen:?}");
+        let seconds = sampler.finish();
+        assert!(seconds.iter().all(|second| second.busy <= 1.0 && second.seconds >= 0.0), "{seconds:?}");
         let quiet = Noise { seconds: 1.0, load_before: 0.1, load_after: 2.0, stolen: 0.0, busy: 0.9 };
         assert_eq!(quiet.warning(), None);
         let loud = Noise { load_before: 4.0, stolen: 0.2, ..quiet };

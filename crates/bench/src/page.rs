@@ -1,5 +1,5 @@
-//! Reports as a page that loads nothing: no script, no font, no picture from elsewhere. It is light or dark as whoever
-//! reads it prefers, and prints.
+//! Reports as a page that loads nothing: no script, no font, no picture from elsewhere. It is light or dark as its reader
+//! prefers, and prints.
 
 use std::fmt::Write as _;
 

@@ -30,7 +30,7 @@ pub struct Report {
     /// The figures as pictures.
     #[serde(skip)]
     pub pictures: Vec<Picture>,
-    /// Whether somebody broke it off: then there are fewer samples.
+    /// Whether it was interrupted: then there are fewer samples.
     pub interrupted: bool,
 }
 

@@ -69,13 +69,13 @@ impl Talk {
         (self.progress)(self.part.0 + (self.part.1 - self.part.0) * share, what.as_ref());
     }
 
-    /// Whether to stop: somebody said so, or the time is over.
+    /// Whether to stop: it was told to, or the time is over.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.interrupted() || self.late()
     }
 
-    /// Whether somebody said so.
+    /// Whether it was told to stop.
     #[must_use]
     pub fn interrupted(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -15,14 +15,14 @@ use sallyport_bench::statistics::Samples;
 use sallyport_bench::{AtFile, Talk};
 
 use crate::LabError;
-use crate::rig::{Extras, NODE, Rig, Way};
+use crate::rig::{Extras, NODE, Rig, SshRoute};
 use crate::wan::{self, sites};
 
 /// How often memory is looked at.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Between transfers: events and recordings find their way.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// A command that reads nothing, for longer than anybody looks.
+/// A command that reads nothing, for longer than it is looked at.
 const READS_NOTHING: &str = "sleep 600";
 
 /// What the data is like.
@@ -264,9 +264,9 @@ pub(crate) fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
 }
 
 fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
-    let way = if lane.client == Client::Direct { Way::Direct } else { Way::Helper };
+    let route = if lane.client == Client::Direct { SshRoute::Direct } else { SshRoute::Helper };
     let session = |remote: &str| {
-        let mut command = if lane.client == Client::Own { rig.own_ssh(true) } else { rig.ssh(way) };
+        let mut command = if lane.client == Client::Own { rig.own_ssh(true) } else { rig.ssh(route) };
         command.arg(remote);
         command
     };
@@ -278,14 +278,14 @@ fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
             let mut command = if lane.client == Client::Own {
                 rig.cluster.client(&["scp", "-q"])
             } else {
-                let mut command = rig.openssh("scp", way);
+                let mut command = rig.openssh("scp", route);
                 command.arg("-q");
                 command
             };
             let host = if lane.client == Client::Own {
                 format!("{}@{NODE}", rig.login)
             } else {
-                rig.destination(way)
+                rig.destination(route)
             };
             if lane.what == Move::CopyDown {
                 command.arg(format!("{host}:{shown}")).arg(copy);
@@ -480,7 +480,7 @@ fn stalled(
     talk.say(format!("{name}: watching memory for {} s", long.as_secs()));
     let (proxy, node) = (rig.cluster.proxy.id(), rig.cluster.node.id());
     let before = [resident(proxy), resident(node)];
-    let mut command = rig.ssh(Way::ProxyCommand);
+    let mut command = rig.ssh(SshRoute::ProxyCommand);
     if up {
         command.arg(READS_NOTHING);
         let zeros = Path::new("/dev/zero");

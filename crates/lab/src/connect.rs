@@ -11,7 +11,7 @@ use sallyport_bench::report::{Aim, Csv, Report, Row};
 use sallyport_bench::statistics::Samples;
 
 use crate::LabError;
-use crate::rig::{Rig, Way};
+use crate::rig::{Rig, SshRoute};
 
 /// How long services have to finish what a connection left them to do: events on their way, recordings to send.
 const SETTLE: Duration = Duration::from_millis(1500);
@@ -84,7 +84,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         }
         let count = scenarios.len();
         for turn in 0..count {
-            // Nobody always goes behind the same neighbour.
+            // None always goes behind the same neighbour.
             if let Some(scenario) = scenarios.get_mut((turn + round) % count) {
                 let took = once(&rig, scenario)?.as_secs_f64() * 1e3;
                 scenario.times.push(took);
@@ -107,10 +107,10 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
 }
 
 fn scenarios() -> Vec<Scenario> {
-    let stock = |name, way, side| Scenario {
+    let stock = |name, route, side| Scenario {
         name,
         command: Box::new(move |rig: &Rig| {
-            let mut command = rig.ssh(way);
+            let mut command = rig.ssh(route);
             command.arg("true");
             command
         }),
@@ -130,12 +130,12 @@ fn scenarios() -> Vec<Scenario> {
         cost: None,
     };
     vec![
-        stock("direct", Way::Direct, Side::Direct),
+        stock("direct", SshRoute::Direct, Side::Direct),
         own("sallyport ssh", true),
         own("sallyport ssh, no helper", false),
-        stock("ssh, helper", Way::Helper, Side::Cluster),
-        stock("ssh, no helper", Way::ProxyCommand, Side::Cluster),
-        stock("ssh -J", Way::Jump, Side::Cluster),
+        stock("ssh, helper", SshRoute::Helper, Side::Cluster),
+        stock("ssh, no helper", SshRoute::ProxyCommand, Side::Cluster),
+        stock("ssh -J", SshRoute::Jump, Side::Cluster),
         Scenario {
             name: "shell alone",
             command: Box::new(|rig: &Rig| {

@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// A listener whose queue is full, so that the system drops whoever knocks; it is so for as long as these live.
+    /// A listener whose queue is full, so that the system drops new connections; it is so for as long as these live.
     fn full() -> (TcpListener, Vec<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

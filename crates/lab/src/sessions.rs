@@ -17,7 +17,7 @@ use sallyport_bench::statistics::Samples;
 use sallyport_ssh::client::{Connection, Output, Program, Session, SessionRequest, Terminal, WindowSize};
 
 use crate::LabError;
-use crate::rig::{Rig, Way};
+use crate::rig::{Rig, SshRoute};
 
 /// Connections that are being made at a time.
 const AT_ONCE: usize = 32;
@@ -63,7 +63,7 @@ pub struct Settings {
     pub counts: Vec<usize>,
     /// Past so many, a session has no program: it is a connection that is logged in and has a channel open.
     pub programs_up_to: usize,
-    /// Sessions in which somebody types while echoes are measured; 0 leaves that out.
+    /// Sessions in which a user types while echoes are measured; 0 leaves that out.
     pub active: usize,
     /// Keys to measure, each way.
     pub keys: usize,
@@ -81,7 +81,7 @@ impl Settings {
     }
 }
 
-/// Measures. `dial` makes connections for whoever is logged in.
+/// Measures. `dial` makes connections as the user who is logged in.
 ///
 /// # Errors
 /// When something cannot be started, or a connection fails.
@@ -299,7 +299,7 @@ fn terminal() -> SessionRequest {
     SessionRequest { terminal: Some(terminal), ..SessionRequest::new(Program::Exec(b"exec cat".to_vec())) }
 }
 
-/// Somebody who types for as long as the session lives; counts what comes back.
+/// A user who types for as long as the session lives; counts what comes back.
 async fn typing(session: Session, at: Duration, echoed: Arc<AtomicUsize>) {
     let (input, mut output) = session.split();
     tokio::time::sleep(at).await;
@@ -345,7 +345,7 @@ async fn echo(
     let before = echoed.load(Ordering::Relaxed);
     let began = Instant::now();
     let echoes = {
-        let mut probes = [Probe::start(rig, Way::Direct)?, Probe::start(rig, Way::ProxyCommand)?];
+        let mut probes = [Probe::start(rig, SshRoute::Direct)?, Probe::start(rig, SshRoute::ProxyCommand)?];
         let mut echoes = Echoes { direct: Samples::default(), ours: Samples::default() };
         for number in 0..settings.keys {
             if talk.stopping() {
@@ -381,9 +381,9 @@ struct Probe {
 }
 
 impl Probe {
-    fn start(rig: &Rig, way: Way) -> Result<Self, LabError> {
-        let mut command = rig.openssh("ssh", way);
-        command.arg("-tt").arg(rig.destination(way)).arg("exec cat");
+    fn start(rig: &Rig, route: SshRoute) -> Result<Self, LabError> {
+        let mut command = rig.openssh("ssh", route);
+        command.arg("-tt").arg(rig.destination(route)).arg("exec cat");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
         let failed = || LabError::Connection("a probe has no pipes".to_owned());

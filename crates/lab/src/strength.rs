@@ -122,7 +122,7 @@ fn one(argument: &str) -> Result<Contents, LabError> {
         Some((host, port)) if !host.contains('/') && port.bytes().all(|byte| byte.is_ascii_digit()) => {
             inspect::live::server(argument)
         }
-        // Whoever wrote a path meant a file.
+        // A path means a file.
         _ if argument.contains('/') => inspect::file(path),
         _ if argument.contains('.') && !argument.contains(':') => Err(LabError::Input(format!(
             "there is no file {argument}; if it is a server, name its port: {argument}:443 for TLS, {argument}:22 for SSH"

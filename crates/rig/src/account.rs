@@ -13,7 +13,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Somebody without rights, the first of these whom the system knows, where we are root; nobody else otherwise.
+    /// An account without rights, the first of these that the system knows, where we are root; our own otherwise.
     pub fn unprivileged(program: &str, names: &[&str]) -> Result<Option<Self>, RigError> {
         if !nix::unistd::geteuid().is_root() {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Account {
     }
 }
 
-/// Whether others may pass through a directory: whoever runs the server has to.
+/// Whether others may pass through a directory: the account that runs the server has to.
 fn passable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.ancestors()

@@ -262,7 +262,7 @@ impl Cluster {
         )?;
         let link = json(&said).pointer("/link").and_then(|link| link.as_str().map(str::to_owned));
         let link = link.ok_or_else(|| failed("inviting a user", &said))?;
-        // It lives as long as the directory, on loopback, and is nobody's.
+        // It lives as long as the directory, on loopback, and belongs to no user.
         let password = format!("lab-{}-{}\n", std::process::id(), link.len());
         let here = &self.sites.client;
         let mut signup = self.client(&["signup", &link, "--no-second-factor", "--password-stdin"]);

@@ -8,7 +8,7 @@ use super::postgres::{HOST, Postgres, USER};
 use super::{Process, free_port};
 use crate::RigError;
 
-/// Where daemons are that need not be on the `PATH` of everybody.
+/// Where daemons are that need not be on a user's `PATH`.
 const PLACES: [&str; 4] = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"];
 
 /// One of them.

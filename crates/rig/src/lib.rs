@@ -46,9 +46,9 @@ const FIRST_PORT: u16 = 10_000;
 const PORTS: u64 = 22_000;
 const TRIES: u64 = 1000;
 
-/// How stock `ssh` goes.
+/// How stock `ssh` reaches its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum SshRoute {
     /// Straight to the stock server.
     Direct,
     /// To the stock server, through another one that stands where the proxy does: only where there is one.
@@ -160,27 +160,27 @@ impl Rig {
 
     /// Stock `ssh`, one way or the other, up to and including the destination.
     #[must_use]
-    pub fn ssh(&self, way: Way) -> Command {
-        let mut command = self.openssh("ssh", way);
-        command.arg(self.destination(way));
+    pub fn ssh(&self, route: SshRoute) -> Command {
+        let mut command = self.openssh("ssh", route);
+        command.arg(self.destination(route));
         command
     }
 
     /// Stock `ssh` or `scp` with the configuration for one way.
     #[must_use]
-    pub fn openssh(&self, program: &str, way: Way) -> Command {
+    pub fn openssh(&self, program: &str, route: SshRoute) -> Command {
         let mut command = Command::new(program);
         command
             .arg("-F")
-            .arg(match way {
-                Way::Jump => &self.jump_config,
-                Way::Bastion => &self.bastion_config,
-                Way::Direct | Way::Helper | Way::ProxyCommand => &self.config,
+            .arg(match route {
+                SshRoute::Jump => &self.jump_config,
+                SshRoute::Bastion => &self.bastion_config,
+                SshRoute::Direct | SshRoute::Helper | SshRoute::ProxyCommand => &self.config,
             })
             .args(["-o", "BatchMode=yes"])
             .env_remove("SSH_AUTH_SOCK")
             .stdin(Stdio::null());
-        if way != Way::Helper {
+        if route != SshRoute::Helper {
             command.env(HELPER, "off");
         }
         command
@@ -188,10 +188,12 @@ impl Rig {
 
     /// `LOGIN@HOST`.
     #[must_use]
-    pub fn destination(&self, way: Way) -> String {
-        match way {
-            Way::Direct | Way::Bastion => format!("{}@{DIRECT}", self.login),
-            Way::Helper | Way::ProxyCommand | Way::Jump => format!("{}@{NODE}.{CLUSTER}", self.login),
+    pub fn destination(&self, route: SshRoute) -> String {
+        match route {
+            SshRoute::Direct | SshRoute::Bastion => format!("{}@{DIRECT}", self.login),
+            SshRoute::Helper | SshRoute::ProxyCommand | SshRoute::Jump => {
+                format!("{}@{NODE}.{CLUSTER}", self.login)
+            }
         }
     }
 
@@ -256,7 +258,7 @@ pub fn account() -> Result<(String, PathBuf), RigError> {
     Ok((user.name, user.shell))
 }
 
-/// A port of TCP that nobody has, below those that the kernel gives to connections by itself (`ip_local_port_range`): one of
+/// A free port of TCP, below those that the kernel gives to connections by itself (`ip_local_port_range`): one of
 /// those is some connection's by the time that a service listens.
 ///
 /// # Errors

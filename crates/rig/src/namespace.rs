@@ -1,7 +1,7 @@
 //! Network namespaces of a WAN: their names, who they belong to, and how they go away again.
 //!
 //! A WAN has a number. Its claim is a file with that number in `CLAIMS`, locked for as long as the WAN is up, with the
-//! names of its namespaces in it: what belongs to a file that nobody locks was left behind, and may be removed by whoever
+//! names of its namespaces in it: what belongs to a file without a lock was left behind, and may be removed by the one who
 //! comes next.
 
 use std::fs::{self, File, OpenOptions};
@@ -86,14 +86,14 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         remove(&self.names);
-        // While it is locked: nobody else can have taken it.
+        // While it is locked: no other process can have taken it.
         let _ = fs::remove_file(&self.path);
         let _ = self.file.unlock();
         let _ = fs::remove_dir(CLAIMS);
     }
 }
 
-/// Removes what WANs left behind that nobody runs any more, and says what it was.
+/// Removes what WANs left behind that no process runs any more, and says what it was.
 ///
 /// # Errors
 /// When we may not.
@@ -118,7 +118,7 @@ pub fn clean() -> Result<Vec<String>, RigError> {
     Ok(removed)
 }
 
-/// Locks a claim, unless somebody has it or has just removed it.
+/// Locks a claim, unless another process has it or has just removed it.
 fn is_mine(file: &File, path: &Path) -> bool {
     let same = || Some(file.metadata().ok()?.ino() == fs::metadata(path).ok()?.ino());
     file.try_lock().is_ok() && same() == Some(true)
@@ -188,7 +188,7 @@ impl Namespace {
         let path = Path::new(NAMESPACES).join(&self.name);
         let file = File::open(&path).at("enter", &path)?;
         let done = std::thread::scope(|scope| {
-            // A thread of its own, which nobody else goes on with: a thread is in one namespace.
+            // A thread of its own, which runs nothing else afterwards: a thread is in one namespace.
             let thread = scope.spawn(|| {
                 move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
                 Ok::<T, rustix::io::Errno>(work())

@@ -227,7 +227,7 @@ impl Postgres {
         Command::new(self.programs.join(name))
     }
 
-    /// A program that must not be run by root, as whoever runs the server.
+    /// A program that must not be run by root, as the account that runs the server.
     #[must_use]
     pub fn beside(&self, program: &Path) -> Command {
         Account::runs(self.account, Command::new(program))
@@ -239,7 +239,7 @@ impl Postgres {
         self.directory.path()
     }
 
-    /// Writes a file that only whoever runs the server can read.
+    /// Writes a file that only the account that runs the server can read.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,4 +1,4 @@
-//! A process that ends with whoever started it.
+//! A process that ends with the one that started it.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -42,7 +42,7 @@ impl Site {
         }
     }
 
-    /// A port of TCP that nobody has.
+    /// A free port of TCP.
     pub fn free_port(&self) -> Result<u16, RigError> {
         let port = self.inside(|| TcpListener::bind((self.address, 0))?.local_addr())?;
         port.map(|address| address.port()).map_err(|error| RigError::Failed {
@@ -51,7 +51,7 @@ impl Site {
         })
     }
 
-    /// Whether somebody listens there by now.
+    /// Whether a program listens there by now.
     pub fn answers(&self, port: u16) -> bool {
         let address = SocketAddr::new(self.address, port);
         self.inside(|| TcpStream::connect(address).is_ok()).unwrap_or_default()
@@ -61,7 +61,7 @@ impl Site {
 /// Where everything stands.
 #[derive(Debug, Clone, Default)]
 pub struct Sites {
-    /// Whoever connects.
+    /// The client.
     pub client: Site,
     /// The proxy, and the authority beside it.
     pub proxy: Site,

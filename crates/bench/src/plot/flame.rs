@@ -12,7 +12,7 @@ const ROW: f64 = 17.0;
 const HEAD: f64 = 78.0;
 /// Width of a letter at the size of the labels, about.
 const LETTER: f64 = 6.0;
-/// Boxes narrower than this are not drawn: nobody could point at them.
+/// Boxes narrower than this are not drawn: they are too small to point at.
 const NARROWEST: f64 = 2.0;
 /// The longest name that is shown by pointing at a box; generic ones go on for lines.
 const LONGEST_NAME: usize = 160;

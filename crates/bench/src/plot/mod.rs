@@ -1,6 +1,6 @@
 //! Pictures of figures, as SVG: one look for all of them.
 //!
-//! A picture stands alone or inside a page, and is light or dark as whoever looks at it prefers (`prefers-color-scheme`).
+//! A picture stands alone or inside a page, and is light or dark as its reader prefers (`prefers-color-scheme`).
 //! Its colours are told apart by people who do not see all of them (Okabe and Ito's palette), and nothing is said by colour
 //! alone: every bar has its label and its number, every line its name.
 

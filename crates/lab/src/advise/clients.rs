@@ -1,4 +1,4 @@
-//! Who has to be able to follow, and whether they are.
+//! Which clients have to be able to connect, and whether they are.
 
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::algorithm::KeyKind;
@@ -7,7 +7,7 @@ use sallyport_sal::compatibility::{Ability, FACTS, Has, Product, Software, Versi
 use super::purpose::Use;
 use crate::LabError;
 
-/// Whom a use has to do with unless somebody says otherwise: what is widely in use today.
+/// The clients of a use where none are named: what is widely in use today.
 pub(super) const fn usual(what: Use) -> &'static [(Product, Version)] {
     match what {
         Use::Web => &[
@@ -123,7 +123,7 @@ pub(super) fn takes(software: &Software, key: KeyAlgorithm, what: Use) -> Follow
         (_, KeyKind::Ecdsa) => Ability::EcdsaTls,
         (_, KeyKind::MlDsa) => Ability::MlDsaTls,
         (_, KeyKind::Rsa) => {
-            // Everybody takes RSA; where a product has a limit, it is known.
+            // Every client takes RSA; where a product has a limit, it is known.
             let large = key.modulus_bits().is_some_and(|bits| bits > 2048);
             let limit = known(software, Ability::LargeRsaTls).filter(|_| large);
             return limit.map_or(Follows::Yes, |(has, _)| follows(Some(has)));

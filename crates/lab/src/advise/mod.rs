@@ -1,6 +1,6 @@
 //! `lab advise`: which key and which key exchange, for whom, at what cost.
 //!
-//! The question is what a server is for, who comes, and how often. The answer weighs three things: whether everybody can
+//! The question is what a server is for, who comes, and how often. The answer weighs three things: whether every client can
 //! follow (`sallyport_sal::compatibility`), how strong a key is ([`sallyport_sal::strength`]), and what a handshake costs
 //! on this machine, which is measured.
 
@@ -38,7 +38,7 @@ impl Question {
     /// Whether there can be an answer, before anything is measured.
     ///
     /// # Errors
-    /// [`LabError::Input`] for a rate, a share or a strength that nobody can have.
+    /// [`LabError::Input`] for a rate, a share or a strength that cannot be had.
     pub fn check(&self) -> Result<(), LabError> {
         let wrong = |what: String| Err(LabError::Input(what));
         if !self.rate.is_finite() || self.rate <= 0.0 || self.rate > MOST_RATE {
@@ -133,7 +133,7 @@ pub struct Choice {
 /// What is recommended, and what else there is.
 #[derive(Debug, Clone, Serialize)]
 pub struct Advice {
-    /// The key; none when none satisfies everybody and no second one helps.
+    /// The key; none when none serves every client and no second one helps.
     pub key: Option<KeyAlgorithm>,
     /// A second certificate or host key for those who cannot follow the first.
     pub beside: Option<KeyAlgorithm>,
@@ -165,7 +165,7 @@ pub fn advise(question: &Question, costs: &[Cost]) -> Advice {
 
     let fitting = |choice: &&Choice| choice.group == first && choice.bits >= question.least_bits;
     let key = best(choices.iter().filter(fitting).filter(|choice| choice.against.is_empty()));
-    // Nobody is satisfied by one key: the best one for most, and another beside it for the others.
+    // No key serves every client: the best one for most, and another beside it for the others.
     let lacking = |key: KeyAlgorithm| who.iter().filter(|one| missing(one, key, question.what)).count();
     let (key, beside) = match key {
         Some(key) => (Some(key), None),
@@ -190,7 +190,7 @@ fn best<'a>(choices: impl Iterator<Item = &'a Choice>) -> Option<KeyAlgorithm> {
         .map(|choice| choice.key)
 }
 
-/// Two keys that together serve everybody: the one that serves most (of those, the cheapest), and the cheapest for the rest.
+/// Two keys that together serve every client: the one that serves most (of those, the cheapest), and the cheapest for the rest.
 fn pair(
     choices: &[Choice],
     fitting: &dyn Fn(&&Choice) -> bool,
@@ -208,7 +208,7 @@ fn pair(
     (main, second.filter(|second| Some(*second) != main))
 }
 
-/// Which group costs are those of, and what to offer: hybrid first, whoever comes today, because those who have none fall
+/// Which group costs are those of, and what to offer: hybrid first, whichever clients come today, because those who have none fall
 /// back without a round trip when the server takes the group that they send a share for.
 fn groups(question: &Question, who: &[Software]) -> (KexGroup, Vec<&'static str>, Vec<String>) {
     let names = |wanted: Follows| -> Vec<String> {

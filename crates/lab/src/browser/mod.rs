@@ -23,7 +23,7 @@ use sallyport_sal::algorithm::KexGroup;
 
 use self::chromium::{Browser, Trust};
 use self::server::{Agreed, Authority, Event, Server};
-use self::timing::Seen;
+use self::timing::PageTiming;
 use crate::LabError;
 
 /// How long one browser may take, from start to timing.
@@ -135,7 +135,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
             if talk.stopping() || (round > 0 && limited.late()) {
                 break 'rounds;
             }
-            // Nobody always goes behind the same neighbour.
+            // None always goes behind the same neighbour.
             let number = (turn + round) % cases.len();
             let Some(case) = cases.get_mut(number) else { continue };
             talk.progress(round * rig.servers.len() + turn, all, case.name);
@@ -153,10 +153,10 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
                 }
             };
             failures = 0;
-            for (page, seen) in [("first", &pages.first), ("measured", &pages.measured)] {
+            for (page, timing) in [("first", &pages.first), ("measured", &pages.measured)] {
                 csv.line(&format!(
                     "{page},{:?},{round},{:.3},{:.3},{:.3}",
-                    case.name, seen.handshake, seen.connect, seen.first_byte
+                    case.name, timing.handshake, timing.connect, timing.first_byte
                 ))?;
             }
             cold.push(pages.first.handshake);
@@ -184,8 +184,8 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
 
 /// What both pages of one browser saw.
 struct Pages {
-    first: Seen,
-    measured: Seen,
+    first: PageTiming,
+    measured: PageTiming,
 }
 
 struct Rig<'a> {
@@ -198,7 +198,7 @@ struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    /// Starts a browser, has it open both pages, and ends it. None when somebody wants to stop.
+    /// Starts a browser, has it open both pages, and ends it. None when it is told to stop.
     fn sample(&self, number: usize, case: &Case, talk: &Talk) -> Result<Option<Pages>, LabError> {
         let Some(server) = self.servers.get(number) else { return Ok(None) };
         self.first.prepare(Some(&server.address()), self.settings.settle);
@@ -214,13 +214,13 @@ impl Rig<'_> {
                 return Ok(None);
             }
             match self.events.recv_timeout(Duration::from_millis(100)) {
-                Ok(Event::Timed { number: FIRST_PAGE, seen, .. }) => first = Some(seen),
-                Ok(Event::Timed { number: at, seen, agreed }) if at == number + 1 => {
+                Ok(Event::Timed { number: FIRST_PAGE, timing, .. }) => first = Some(timing),
+                Ok(Event::Timed { number: at, timing, agreed }) if at == number + 1 => {
                     check(case, &agreed)?;
                     let first = first.ok_or_else(|| {
                         LabError::Connection("the second page came before the first".to_owned())
                     })?;
-                    return Ok(Some(Pages { first, measured: seen }));
+                    return Ok(Some(Pages { first, measured: timing }));
                 }
                 Ok(Event::Timed { .. }) => {}
                 // A connection that the browser gave up is not the end: the page may come over the next one.

@@ -15,7 +15,7 @@ use sallyport_sal::measure::certificate::{self, Role};
 use sallyport_sal::tls::{self, rustls};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, random, selection};
 
-use super::timing::{self, MAX_MESSAGE_BYTES, Seen};
+use super::timing::{self, MAX_MESSAGE_BYTES, PageTiming};
 use crate::LabError;
 
 /// How long one read or write may take: a browser that is slow, or a stranger who says nothing.
@@ -41,7 +41,7 @@ pub(super) struct Agreed {
 #[derive(Debug)]
 pub(super) enum Event {
     /// A page was loaded, over a connection with this handshake.
-    Timed { number: usize, seen: Seen, agreed: Agreed },
+    Timed { number: usize, timing: PageTiming, agreed: Agreed },
     /// The browser did not get as far, or said nonsense.
     Failed { number: usize, why: String },
 }
@@ -70,7 +70,7 @@ impl Authority {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) port: u16,
-    /// Where its page is; nobody else on this machine knows.
+    /// Where its page is; no other program on this machine knows.
     pub(super) place: String,
     /// SHA-256 of the leaf's public key, as `--ignore-certificate-errors-spki-list` takes it.
     pub(super) pin: String,
@@ -226,11 +226,11 @@ impl Shared {
                 respond(stream, "200 OK", &page)
             }
             "POST" if ours => {
-                let seen = Seen::read(&request.body);
+                let timing = PageTiming::read(&request.body);
                 let agreed = self.agreed.lock().ok().and_then(|agreed| agreed.clone());
                 let number = self.number;
-                self.tell(match (seen, agreed) {
-                    (Ok(seen), Some(agreed)) => Event::Timed { number, seen, agreed },
+                self.tell(match (timing, agreed) {
+                    (Ok(timing), Some(agreed)) => Event::Timed { number, timing, agreed },
                     (Err(why), _) => Event::Failed { number, why },
                     (_, None) => Event::Failed {
                         number,
@@ -292,7 +292,7 @@ fn request(stream: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     Ok(Some(Request { method, path, body }))
 }
 
-/// Shows one certificate to everybody.
+/// Shows one certificate to every client.
 #[derive(Debug)]
 struct Fixed(Arc<CertifiedKey>);
 

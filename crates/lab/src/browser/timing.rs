@@ -22,7 +22,7 @@ struct Posted {
 
 /// One navigation, in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct PageTiming {
     /// The TLS handshake: `connectEnd - secureConnectionStart`.
     pub(super) handshake: f64,
     /// TCP and TLS: `connectEnd - connectStart`.
@@ -35,7 +35,7 @@ pub(super) struct Seen {
     pub(super) agent: String,
 }
 
-impl Seen {
+impl PageTiming {
     /// Reads what a page posted.
     ///
     /// # Errors
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn a_timing_is_read() {
-        let seen = Seen::read(message("2.5", "6").as_bytes()).unwrap();
-        assert_eq!((seen.handshake, seen.connect, seen.first_byte), (3.5, 4.0, 7.5));
-        assert_eq!((seen.isolated, seen.agent.as_str()), (true, "x[1m"));
+        let timing = PageTiming::read(message("2.5", "6").as_bytes()).unwrap();
+        assert_eq!((timing.handshake, timing.connect, timing.first_byte), (3.5, 4.0, 7.5));
+        assert_eq!((timing.isolated, timing.agent.as_str()), (true, "x[1m"));
     }
 
     #[test]
@@ -127,16 +127,16 @@ mod tests {
             ("\"2\"", "6"),
             ("2.5", "59999"),
         ] {
-            assert!(Seen::read(message(secure, end).as_bytes()).is_err(), "{secure} {end}");
+            assert!(PageTiming::read(message(secure, end).as_bytes()).is_err(), "{secure} {end}");
         }
-        assert!(Seen::read(message("0", "6").as_bytes()).unwrap_err().contains("there already"));
+        assert!(PageTiming::read(message("0", "6").as_bytes()).unwrap_err().contains("there already"));
         let extra = message("2.5", "6").replace("\"isolated\"", "\"evil\":1,\"isolated\"");
         let long = message("2.5", "6").replace("x\\u", &"x".repeat(MAX_MESSAGE_BYTES));
         let deep = "[".repeat(4000);
         for hostile in ["", "null", "[]", "{", "{}", "\u{0}", &extra, &long, &deep] {
-            assert!(Seen::read(hostile.as_bytes()).is_err(), "{hostile}");
+            assert!(PageTiming::read(hostile.as_bytes()).is_err(), "{hostile}");
         }
-        assert!(Seen::read(&[0xff; 100]).is_err());
+        assert!(PageTiming::read(&[0xff; 100]).is_err());
     }
 
     #[test]

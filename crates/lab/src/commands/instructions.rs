@@ -1,53 +1,55 @@
-//! `sallyport lab instructions`: what pieces of the access path cost, in instructions.
+//! `sallyport lab instructions`: what workloads of the access path cost, in instructions.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use sallyport_lab::instructions::saved::Saved;
-use sallyport_lab::instructions::{self, PIECES, Piece};
+use sallyport_lab::instructions::{self, WORKLOADS, Workload};
 
 use super::measuring::beside_a_watch;
 use super::output::{Common, exit_code, show};
 use sallyport_cli::error::{CliError, CliResult, Context};
 use sallyport_cli::ui;
 
-/// With which this program does one piece: what runs under valgrind.
+/// With which this program does one workload: what runs under valgrind.
 const DO: [&str; 2] = ["instructions", "--do"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Which pieces. Default: all.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
-        value_parser = PossibleValuesParser::new(PIECES.map(Piece::name)))]
-    piece: Vec<String>,
-    /// Compare with figures that were saved; with --strict the exit code is 1 when a piece has become 2 % worse.
+    /// Which workloads. Default: all.
+    #[arg(long, alias = "piece", value_name = "NAME,...", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(WORKLOADS.map(Workload::name)))]
+    workload: Vec<String>,
+    /// Compare with figures that were saved; with --strict the exit code is 1 when a workload has become 2 % worse.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// Save the figures into this file, to compare with later.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Do a piece so many times, and count nothing.
+    /// Do a workload so many times, and count nothing.
     #[arg(long = "do", hide = true, num_args = 2, value_names = ["NAME", "COUNT"])]
     once: Vec<String>,
 }
 
 pub(crate) async fn run(args: Args) -> CliResult<ExitCode> {
     if let [name, count] = args.once.as_slice() {
-        let piece = PIECES.into_iter().find(|piece| piece.name() == name);
-        let piece = piece.ok_or_else(|| CliError::new(format!("there is no piece {name:?}")))?;
+        let workload = WORKLOADS.into_iter().find(|workload| workload.name() == name);
+        let workload = workload.ok_or_else(|| CliError::new(format!("there is no workload {name:?}")))?;
         let count = count.parse().doing("understand how often")?;
         // A runtime of its own, on a thread of its own.
-        let done = tokio::task::spawn_blocking(move || piece.run(count)).await.doing("do a piece")?;
+        let done = tokio::task::spawn_blocking(move || workload.run(count)).await.doing("do a workload")?;
         return done.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::new(error.to_string()));
     }
     let common = args.common;
     common.prepare()?;
-    let chosen = |piece: &Piece| args.piece.is_empty() || args.piece.iter().any(|name| name == piece.name());
+    let chosen = |workload: &Workload| {
+        args.workload.is_empty() || args.workload.iter().any(|name| name == workload.name())
+    };
     let settings = instructions::Settings {
-        pieces: PIECES.into_iter().filter(chosen).collect(),
+        workloads: WORKLOADS.into_iter().filter(chosen).collect(),
         baseline: args
             .baseline
             .as_deref()

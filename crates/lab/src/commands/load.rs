@@ -37,16 +37,16 @@ pub(crate) struct Args {
     /// Bytes of the page that nginx serves.
     #[arg(long, value_name = "BYTES", default_value_t = 612)]
     page: usize,
-    /// Requests a second for latencies by the clock. Default: half of the rate at the knee.
+    /// Requests a second for latencies by the clock. Default: half of the rate at the saturation point.
     #[arg(long, value_name = "COUNT")]
     rate: Option<f64>,
     /// Most requests at a time.
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     most: usize,
-    /// Rounds at the knee. Default: 7, or 5 with --quick.
+    /// Rounds at the saturation point. Default: 7, or 5 with --quick.
     #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
     rounds: Option<usize>,
-    /// How long one round at the knee counts. Default: 1.5, or 0.8 with --quick.
+    /// How long one round at the saturation point counts. Default: 1.5, or 0.8 with --quick.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
     /// Longest that one request may take.

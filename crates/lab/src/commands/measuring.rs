@@ -56,7 +56,7 @@ pub(super) fn measured_program() -> CliResult<PathBuf> {
     })
 }
 
-/// Does work of the lab, which gets the path of `sallyport`, and tells it when somebody presses Ctrl-C.
+/// Does work of the lab, which gets the path of `sallyport`, and tells it when the user presses Ctrl-C.
 pub(super) async fn beside_a_watch<T: Send + 'static>(
     work: impl FnOnce(&Path, &Talk) -> Result<T, LabError> + Send + 'static,
 ) -> CliResult<T> {

@@ -66,7 +66,7 @@ pub(crate) enum Lab {
     /// Flame graphs of proxy and node while they work: where their processor time goes, by connection and by byte. Needs
     /// perf.
     Flame(flame::Args),
-    /// What pieces of the access path cost in instructions, whatever else the machine does, and what changed since figures
+    /// What workloads of the access path cost in instructions, whatever else the machine does, and what changed since figures
     /// were saved. Needs valgrind.
     Instructions(instructions::Args),
     /// A wide area network in a box: hosts in regions that are far apart, by network namespaces and an emulator of our own.

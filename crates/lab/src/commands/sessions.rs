@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// programs take more memory than the services.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     programs_up_to: usize,
-    /// Sessions in which somebody types while echoes are measured; 0 leaves that out. Default: 500, or 50 with --quick.
+    /// Sessions in which a user types while echoes are measured; 0 leaves that out. Default: 500, or 50 with --quick.
     #[arg(long, value_name = "COUNT")]
     active: Option<usize>,
     /// Keys to measure, each way. Default: 1000, or 200 with --quick.

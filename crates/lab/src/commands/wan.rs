@@ -15,7 +15,7 @@ use super::output::Common;
 use sallyport_cli::error::{CliError, CliResult};
 use sallyport_cli::ui::{self, Format};
 
-/// What is said when somebody presses Ctrl-C.
+/// What is said when the user presses Ctrl-C.
 const STOPPING: &str =
     "taking the WAN down (once more: at once; then `sallyport lab wan clean` removes what is left)";
 /// How often to look whether to go down.
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// In the command `{b}` stands for the address of host b; programs that look at /etc/hosts know it as `b`.
     #[command(after_help = "Examples:\n  \
         sallyport lab wan run --rtt a-b=100 -- ping -c3 b\n  \
-        sallyport lab wan run --rtt a-b=80 --rtt b-c=5 --loss a-b=1 --rate 100 --flights -- curl http://{c}:8000/")]
+        sallyport lab wan run --rtt a-b=80 --rtt b-c=5 --loss a-b=1 --rate 100 --round-trips -- curl http://{c}:8000/")]
     Run(Run),
     /// Open a shell on one of its hosts; it goes down when the shell ends.
     Shell(Shell),
@@ -61,7 +61,7 @@ pub(crate) struct Bulk {
     #[arg(long, value_name = "A-B=MS")]
     rtt: Vec<Setting>,
     #[command(flatten)]
-    ways: Ways,
+    line: LineArgs,
 }
 
 /// Losses and rates of a long way where none are given: the whole way from a to c loses 1 %, whichever way it goes.
@@ -70,7 +70,7 @@ const RATE: &str = "1000";
 
 impl Bulk {
     fn far(self) -> CliResult<bulk::Far> {
-        let (seed, mut figures) = (self.ways.seed, self.ways.with(self.rtt));
+        let (seed, mut figures) = (self.line.seed, self.line.with(self.rtt));
         let given =
             |texts: &[&str]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<_>, LabError>>();
         let failed = |error: LabError| CliError::new(error.to_string());
@@ -99,15 +99,15 @@ pub(crate) struct Table {
     #[arg(long, value_name = "A-B=MS")]
     rtt: Vec<Setting>,
     #[command(flatten)]
-    ways: Ways,
+    line: LineArgs,
     /// Show who waited for whom, packet by packet, each way with the proxy on the way.
     #[arg(long)]
     waterfalls: bool,
 }
 
-/// What becomes of packets on their ways.
+/// What becomes of packets between regions.
 #[derive(Debug, Clone, clap::Args)]
-struct Ways {
+struct LineArgs {
     /// By how much a packet's way may be shorter or longer, in milliseconds; of one pair, or of all.
     #[arg(long, value_name = "[A-B=]MS")]
     jitter: Vec<Setting>,
@@ -122,7 +122,7 @@ struct Ways {
     seed: u64,
 }
 
-impl Ways {
+impl LineArgs {
     fn with(self, round_trips: Vec<Setting>) -> Settings {
         Settings { round_trips, jitter: self.jitter, loss: self.loss, rates: self.rate }
     }
@@ -136,7 +136,7 @@ struct Topology {
     #[arg(long, value_name = "A-B=MS")]
     rtt: Vec<Setting>,
     #[command(flatten)]
-    ways: Ways,
+    line: LineArgs,
     /// Another figure from some second on: rtt, jitter, loss or rate. May be given more than once. `5:loss:a-b=100` cuts
     /// two regions off from each other.
     #[arg(long, value_name = "SECONDS:FIGURE:[A-B=]VALUE")]
@@ -154,9 +154,9 @@ pub(crate) struct Run {
     /// The host that it runs on. Default: the first one.
     #[arg(long, value_name = "HOST")]
     on: Option<String>,
-    /// Count the flights of every connection, and show them when it has ended.
-    #[arg(long)]
-    flights: bool,
+    /// Count the round trips of every connection, and show them when it has ended.
+    #[arg(long, alias = "flights")]
+    round_trips: bool,
     /// How they are shown; the command's own output goes where it goes.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -184,8 +184,8 @@ pub(crate) struct Up {
 
 impl Topology {
     fn plan(self) -> CliResult<Plan> {
-        let seed = self.ways.seed;
-        Plan::of(self.host, &self.ways.with(self.rtt), seed)
+        let seed = self.line.seed;
+        Plan::of(self.host, &self.line.with(self.rtt), seed)
             .and_then(|plan| plan.then(&self.then))
             .map_err(|error| CliError::new(error.to_string()))
     }
@@ -202,7 +202,7 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
             let run = Run {
                 topology: shell.topology.clone(),
                 on: shell.on,
-                flights: false,
+                round_trips: false,
                 format: Format::Text,
                 command: vec![program],
             };
@@ -228,8 +228,8 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
             let settings = table::Settings {
                 rounds: table.rounds.unwrap_or(usual.rounds),
                 placements: table.placement,
-                seed: table.ways.seed,
-                figures: table.ways.with(table.rtt),
+                seed: table.line.seed,
+                figures: table.line.with(table.rtt),
                 waterfalls: table.waterfalls,
                 csv: table.common.csv.clone(),
             };
@@ -260,7 +260,7 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
 
 /// Runs a command, and gives its exit status as ours.
 async fn in_wan(plan: Plan, run: Run) -> CliResult<ExitCode> {
-    let (flights, format) = (run.flights, run.format);
+    let (round_trips, format) = (run.round_trips, run.format);
     let (status, rows) = until_told(STOPPING, move |_, talk| {
         let wan = Wan::up(&plan)?;
         let host = on(&wan, run.on.as_deref())?;
@@ -276,8 +276,8 @@ async fn in_wan(plan: Plan, run: Run) -> CliResult<ExitCode> {
         Ok((ended.status, wan::flows(&wan, &ended.capture)))
     })
     .await?;
-    if flights {
-        show_flights(&rows, format)?;
+    if round_trips {
+        show_round_trips(&rows, format)?;
     }
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
@@ -294,7 +294,7 @@ fn on<'a>(wan: &'a Wan, name: Option<&str>) -> Result<&'a Host, LabError> {
     })
 }
 
-/// Processes outlive the WAN that they are in, without a network: somebody's shell, or a server in the background.
+/// Processes outlive the WAN that they are in, without a network: a user's shell, or a server in the background.
 fn say_who_stays(wan: &Wan, talk: &Talk) {
     for (process, namespace) in wan.processes() {
         talk.say(format!("process {process} still runs in {namespace}, and is cut off now"));
@@ -335,7 +335,7 @@ fn show(wan: &Wan, format: Format) -> CliResult {
     Ok(())
 }
 
-fn show_flights(rows: &[sallyport_bench::report::Row], format: Format) -> CliResult {
+fn show_round_trips(rows: &[sallyport_bench::report::Row], format: Format) -> CliResult {
     if format == Format::Json {
         return ui::json(&rows);
     }

@@ -8,10 +8,10 @@ use sallyport_bench::Talk;
 use sallyport_bench::report::Csv;
 use sallyport_sal::Suite;
 
+use super::candidates::{Candidate, Kind, Link, Service};
 use super::client::{Client, Route};
 use super::outcome::Outcome;
 use super::settings::{SETTLE, Settings};
-use super::ways::{Kind, Link, Service, Way};
 use crate::LabError;
 use crate::rig::postgres::{HOST, Postgres, USER};
 
@@ -22,10 +22,10 @@ const CHUNK: usize = 64 << 10;
 /// pgbench's scale: 100,000 rows each, so that all of it is in memory.
 const SCALE: &str = "5";
 
-/// Copies a table out and one in, every way in turns.
+/// Copies a table out and one in, every candidate in turns.
 pub(super) fn copy(
     postgres: &Postgres,
-    ways: &[Way],
+    candidates: &[Candidate],
     outcomes: &mut [Outcome],
     settings: &Settings,
     csv: &mut Csv,
@@ -44,20 +44,20 @@ pub(super) fn copy(
     let chunk = line.repeat(CHUNK / ROW);
     let chunks = (settings.copy << 20) / CHUNK as u64;
     for round in 0..settings.rounds {
-        for (way, outcome) in ways.iter().zip(outcomes.iter_mut()) {
+        for (candidate, outcome) in candidates.iter().zip(outcomes.iter_mut()) {
             if talk.stopping() {
                 return Ok(());
             }
-            if way.kind == Kind::Published {
+            if candidate.kind == Kind::Published {
                 continue;
             }
-            talk.say(format!("COPY, round {} of {}: {}", round + 1, settings.rounds, way.name));
-            let name = way.name.replace(',', "");
-            let before = way.spent();
+            talk.say(format!("COPY, round {} of {}: {}", round + 1, settings.rounds, candidate.name));
+            let name = candidate.name.replace(',', "");
+            let before = candidate.spent();
             let mut bytes = 0;
             for (index, direction) in ["out", "in"].into_iter().enumerate() {
-                let (copied, seconds) =
-                    timed(&way.route, index == 0, &chunk, chunks).map_err(|error| way.failed(&error))?;
+                let (copied, seconds) = timed(&candidate.route, index == 0, &chunk, chunks)
+                    .map_err(|error| candidate.failed(&error))?;
                 bytes += copied;
                 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
                 let rate = copied as f64 / f64::from(1 << 20) / seconds;
@@ -68,7 +68,7 @@ pub(super) fn copy(
                 postgres.sql(USER, "TRUNCATE bulk_in")?;
             }
             std::thread::sleep(SETTLE);
-            let after = way.spent();
+            let after = candidate.spent();
             let took = [Service::Proxy, Service::Agent, Service::Terminator]
                 .into_iter()
                 .filter_map(|service| after.since(&before, service))
@@ -77,7 +77,7 @@ pub(super) fn copy(
             let gibibytes = bytes as f64 / f64::from(1 << 30);
             let cost = took.sum::<f64>() / gibibytes.max(1e-9);
             csv.line(&format!("copy_cpu_s_per_gib,{name},{round},0,{cost:.3}"))?;
-            if way.kind != Kind::Direct {
+            if candidate.kind != Kind::Direct {
                 outcome.copy_cost = Some(cost.min(outcome.copy_cost.unwrap_or(f64::INFINITY)));
             }
         }
@@ -98,10 +98,10 @@ fn timed(route: &Route, out: bool, chunk: &[u8], chunks: u64) -> Result<(u64, f6
     Ok((copied, seconds))
 }
 
-/// pgbench's read-only transactions, ten clients that stay connected, every way that libpq can go in turns.
+/// pgbench's read-only transactions, ten clients that stay connected, every candidate that libpq can connect as, in turns.
 pub(super) fn pgbench(
     postgres: &Postgres,
-    ways: &[Way],
+    candidates: &[Candidate],
     outcomes: &mut [Outcome],
     settings: &Settings,
     csv: &mut Csv,
@@ -114,22 +114,22 @@ pub(super) fn pgbench(
         .arg(USER);
     crate::rig::output("pgbench -i", &mut fill)?;
     for round in 0..settings.rounds {
-        for (way, outcome) in ways.iter().zip(outcomes.iter_mut()) {
+        for (candidate, outcome) in candidates.iter().zip(outcomes.iter_mut()) {
             // One suite is enough, and libpq cannot be a client of pq-v1.
-            let wanted =
-                way.kind == Kind::Direct || (way.kind.is_own() && way.suite == Some(Suite::BalancedV1));
+            let wanted = candidate.kind == Kind::Direct
+                || (candidate.kind.is_own() && candidate.suite == Some(Suite::BalancedV1));
             if !wanted || talk.stopping() {
                 continue;
             }
-            talk.say(format!("pgbench, round {} of {}: {}", round + 1, settings.rounds, way.name));
-            let mut bench = libpq(postgres, way)?;
+            talk.say(format!("pgbench, round {} of {}: {}", round + 1, settings.rounds, candidate.name));
+            let mut bench = libpq(postgres, candidate)?;
             bench.args(["-S", "-n", "-c", "10", "-j", "1", "-T", &settings.pgbench.to_string(), USER]);
-            let said = crate::rig::output("pgbench", &mut bench).map_err(|error| way.failed(&error))?;
+            let said = crate::rig::output("pgbench", &mut bench).map_err(|error| candidate.failed(&error))?;
             let rate = transactions(&said).ok_or_else(|| LabError::Failed {
                 what: "reading what pgbench says".to_owned(),
                 said: said.clone(),
             })?;
-            csv.line(&format!("pgbench_tps,{},{round},0,{rate:.1}", way.name.replace(',', "")))?;
+            csv.line(&format!("pgbench_tps,{},{round},0,{rate:.1}", candidate.name.replace(',', "")))?;
             outcome.transactions.push(rate);
         }
     }
@@ -142,21 +142,21 @@ fn transactions(said: &str) -> Option<f64> {
     line.split(' ').next()?.parse().ok()
 }
 
-/// pgbench that goes this way. With a certificate it runs as the server's user, who can read the files that are written for
+/// pgbench that connects as this candidate does. With a certificate it runs as the server's user, who can read the files that are written for
 /// it; through a tunnel as this program's, because the tunnel takes no other user's programs.
-fn libpq(postgres: &Postgres, way: &Way) -> Result<Command, LabError> {
+fn libpq(postgres: &Postgres, candidate: &Candidate) -> Result<Command, LabError> {
     let program = PathBuf::from(postgres.program("pgbench").get_program());
-    let mut command = match way.kind {
+    let mut command = match candidate.kind {
         Kind::Warm => Command::new(&program),
         _ => postgres.beside(&program),
     };
     command
         .current_dir("/")
         .env("PGHOST", HOST)
-        .env("PGPORT", way.route.address.port().to_string())
+        .env("PGPORT", candidate.route.address.port().to_string())
         .env("PGUSER", USER)
         .env("PGSSLMODE", "disable");
-    let Link::Certificate { authority, chain, key, options } = &way.link else { return Ok(command) };
+    let Link::Certificate { authority, chain, key, options } = &candidate.link else { return Ok(command) };
     command
         .env("PGSSLMODE", "verify-ca")
         .env("PGSSLROOTCERT", postgres.write("libpq-root.pem", authority)?)

@@ -4,13 +4,13 @@
 //! query and goes. Ways take turns, round by round.
 
 mod bulk;
+mod candidates;
 mod client;
 mod idle;
 mod load;
 mod outcome;
 mod pictures;
 mod settings;
-mod ways;
 
 use std::path::Path;
 
@@ -22,18 +22,18 @@ pub use settings::Settings;
 use crate::LabError;
 use crate::rig::floors::{self, Floor};
 use crate::rig::postgres::Postgres;
+use candidates::{Candidate, Served};
 use load::{Pressure, press};
 use outcome::{Outcome, Run};
 use settings::SETTLE;
-use ways::{Served, Way};
 
-/// Connections before a way is measured: what is made once is made.
+/// Connections before a candidate is measured: what is made once is made.
 const FIRST: usize = 10;
 
 /// Measures.
 ///
 /// # Errors
-/// When something cannot be started, or a way does not work.
+/// When something cannot be started, or a candidate does not work.
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,way,round,number,value")?;
     let directory = tempfile::Builder::new()
@@ -55,50 +55,54 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
             served.push(Served::start(program, directory.path(), &login, &postgres, *suite, published)?);
         }
     }
-    let mut ways = vec![ways::direct(&postgres)?];
+    let mut candidates = vec![candidates::direct(&postgres)?];
     for floor in &floors {
-        ways.push(ways::floor(&postgres, floor)?);
+        candidates.push(candidates::floor(&postgres, floor)?);
     }
     for served in &served {
-        ways.extend(served.ways(&postgres)?);
+        candidates.extend(served.candidates(&postgres)?);
     }
-    for way in &ways {
-        talk.say(format!("first connections: {}", way.name));
-        (0..FIRST).try_for_each(|_| load::once(&way.route).map(drop)).map_err(|error| way.failed(&error))?;
+    for candidate in &candidates {
+        talk.say(format!("first connections: {}", candidate.name));
+        (0..FIRST)
+            .try_for_each(|_| load::once(&candidate.route).map(drop))
+            .map_err(|error| candidate.failed(&error))?;
     }
     let watch = Watch::begin();
-    let mut outcomes: Vec<Outcome> = ways.iter().map(Outcome::new).collect();
+    let mut outcomes: Vec<Outcome> = candidates.iter().map(Outcome::new).collect();
     for round in 0..settings.rounds {
-        for turn in 0..ways.len() {
-            // Nobody always goes behind the same neighbour.
-            let index = (turn + round) % ways.len();
-            let (Some(way), Some(outcome)) = (ways.get(index), outcomes.get_mut(index)) else { continue };
+        for turn in 0..candidates.len() {
+            // None always goes behind the same neighbour.
+            let index = (turn + round) % candidates.len();
+            let (Some(candidate), Some(outcome)) = (candidates.get(index), outcomes.get_mut(index)) else {
+                continue;
+            };
             if talk.stopping() {
                 break;
             }
-            talk.say(format!("round {} of {}: {}", round + 1, settings.rounds, way.name));
+            talk.say(format!("round {} of {}: {}", round + 1, settings.rounds, candidate.name));
             let full = Pressure { workers: settings.workers, seconds: settings.seconds, rate: None };
-            let run = one(way, full, talk)?;
-            run.write(&mut csv, "full", way, round)?;
+            let run = one(candidate, full, talk)?;
+            run.write(&mut csv, "full", candidate, round)?;
             let capacity = run.rate;
             outcome.full.push(run);
             // Where it would not keep up, there would be a queue after all.
             if settings.rate > 0.0 && capacity > settings.rate * 1.3 && !talk.stopping() {
                 let paced = Pressure { rate: Some(settings.rate), ..full };
-                let run = one(way, paced, talk)?;
-                run.write(&mut csv, "paced", way, round)?;
+                let run = one(candidate, paced, talk)?;
+                run.write(&mut csv, "paced", candidate, round)?;
                 outcome.paced.push(run);
             }
         }
     }
     if settings.copy > 0 && !talk.stopping() {
-        bulk::copy(&postgres, &ways, &mut outcomes, settings, &mut csv, talk)?;
+        bulk::copy(&postgres, &candidates, &mut outcomes, settings, &mut csv, talk)?;
     }
     if settings.pgbench > 0 && !talk.stopping() {
-        bulk::pgbench(&postgres, &ways, &mut outcomes, settings, &mut csv, talk)?;
+        bulk::pgbench(&postgres, &candidates, &mut outcomes, settings, &mut csv, talk)?;
     }
     if settings.idle > 0 && !talk.stopping() {
-        idle::measure(&ways, &mut outcomes, settings.idle, &mut csv, talk)?;
+        idle::measure(&candidates, &mut outcomes, settings.idle, &mut csv, talk)?;
     }
     Ok(Report {
         conditions: conditions(&postgres, settings),
@@ -109,13 +113,13 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     })
 }
 
-/// Presses one way, and gives what it cost everybody.
-fn one(way: &Way, pressure: Pressure, talk: &Talk) -> Result<Run, LabError> {
+/// Presses one candidate, and gives what it cost every process.
+fn one(candidate: &Candidate, pressure: Pressure, talk: &Talk) -> Result<Run, LabError> {
     std::thread::sleep(SETTLE);
-    let before = way.spent();
-    let pressed = press(&way.route, pressure, talk).map_err(|error| way.failed(&error))?;
+    let before = candidate.spent();
+    let pressed = press(&candidate.route, pressure, talk).map_err(|error| candidate.failed(&error))?;
     std::thread::sleep(SETTLE);
-    Ok(Run::new(pressed, &before, &way.spent()))
+    Ok(Run::new(pressed, &before, &candidate.spent()))
 }
 
 fn conditions(postgres: &Postgres, settings: &Settings) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What came of a way, put into figures, and those held against the aims.
+//! What came of a candidate, put into figures, and those held against the aims.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use sallyport_bench::report::{Aim, Csv, Row};
 use sallyport_bench::statistics::Samples;
 use sallyport_sal::Suite;
 
+use super::candidates::{Candidate, Kind, Service, Spent};
 use super::load::Pressed;
-use super::ways::{Kind, Service, Spent, Way};
 use crate::LabError;
 
-/// One way, pressed once.
+/// One candidate, pressed once.
 #[derive(Debug)]
 pub(super) struct Run {
     /// Milliseconds.
@@ -51,11 +51,11 @@ impl Run {
         &self,
         csv: &mut Csv,
         pressure: &str,
-        way: &Way,
+        candidate: &Candidate,
         round: usize,
     ) -> Result<(), LabError> {
         // Names have commas.
-        let name = way.name.replace(',', "");
+        let name = candidate.name.replace(',', "");
         let mut lines: Vec<String> = self
             .latencies
             .iter()
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-/// All of one way.
+/// All of one candidate.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub name: String,
@@ -94,11 +94,11 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(way: &Way) -> Self {
+    pub(super) fn new(candidate: &Candidate) -> Self {
         Self {
-            name: way.name.clone(),
-            kind: way.kind,
-            suite: way.suite,
+            name: candidate.name.clone(),
+            kind: candidate.kind,
+            suite: candidate.suite,
             full: Vec::new(),
             paced: Vec::new(),
             copies: Default::default(),

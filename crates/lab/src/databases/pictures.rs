@@ -3,8 +3,8 @@
 use sallyport_bench::plot::{Bar, Bars};
 use sallyport_bench::report::Picture;
 
+use super::candidates::{Kind, Service};
 use super::outcome::Outcome;
-use super::ways::{Kind, Service};
 
 /// What the colours mean.
 const KINDS: &[(Kind, &str)] = &[

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use sallyport_sal::Suite;
 
-/// How long services have to finish what connections left them to do: events and recordings on their way, backends to
+/// How long services have to finish what connections left them to do: events and recordings under way, backends to
 /// be reaped.
 pub(super) const SETTLE: Duration = Duration::from_millis(1500);
 
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Rounds; each presses once every way.
+    /// Rounds; each presses once every candidate.
     pub rounds: usize,
-    /// How long one way is pressed in one round.
+    /// How long one candidate is pressed in one round.
     pub seconds: f64,
     /// Connections at a time.
     pub workers: usize,

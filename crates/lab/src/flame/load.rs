@@ -12,7 +12,7 @@ use sallyport_bench::Talk;
 use crate::LabError;
 use crate::bulk::{self, Data};
 use crate::rig::postgres::Postgres;
-use crate::rig::{Rig, Way};
+use crate::rig::{Rig, SshRoute};
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
         Ok(match load {
             Load::Cold => with(self.rig.own_ssh(false), "true"),
             Load::Warm => with(self.rig.own_ssh(true), "true"),
-            Load::Legacy => with(self.rig.ssh(Way::Jump), "true"),
+            Load::Legacy => with(self.rig.ssh(SshRoute::Jump), "true"),
             Load::Download => with(self.rig.own_ssh(true), &cat(&self.file)),
             Load::Upload => with(self.rig.own_ssh(true), "cat > /dev/null"),
             Load::Database | Load::Copy => {

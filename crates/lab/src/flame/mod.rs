@@ -101,7 +101,7 @@ impl Service {
 }
 
 /// What was seen of one process under one work.
-struct Seen {
+struct Profile {
     service: Service,
     load: Load,
     stacks: Stacks,
@@ -128,7 +128,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let rig = Rig::start_at(program, &Sites::default(), extras, &|line| talk.say(line))?;
     let bench = Bench::prepare(&rig, postgres.as_ref(), settings.size.max(1), settings.workers)?;
     let watch = Watch::begin();
-    let mut seen = Vec::new();
+    let mut profiles = Vec::new();
     for (at, load) in settings.loads.iter().enumerate() {
         if talk.stopping() {
             break;
@@ -137,10 +137,10 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         talk.say(format!("{}, for {} s", load.name(), settings.time.as_secs()));
         // The first makes what is kept: files in memory, trust, a resident helper, tickets.
         bench.once(*load)?;
-        seen.extend(look(perf, &bench, *load, settings, talk)?);
+        profiles.extend(look(perf, &bench, *load, settings, talk)?);
     }
     let mut pictures = Vec::new();
-    for one in &seen {
+    for one in &profiles {
         if let Some(directory) = &settings.folded {
             let path = directory.join(format!("{}-{}.folded", one.service.name(), one.load.name()));
             fs::write(&path, one.stacks.folded()).at("write", &path)?;
@@ -148,9 +148,9 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         pictures.push(picture(one));
     }
     let mut report = Report::of("flame", &watch, talk);
-    report.rows = seen.iter().flat_map(|one| rows(one, settings.rate)).collect();
+    report.rows = profiles.iter().flat_map(|one| rows(one, settings.rate)).collect();
     report.pictures = pictures;
-    report.notes = seen.iter().map(|one| note(one, settings.rate)).collect();
+    report.notes = profiles.iter().map(|one| note(one, settings.rate)).collect();
     report.conditions = rig.conditions();
     report.conditions.push(format!(
         "{} at a time, transfers of {} MiB; {} samples of processor time a second{}",
@@ -169,7 +169,7 @@ fn look(
     load: Load,
     settings: &Settings,
     talk: &Talk,
-) -> Result<Vec<Seen>, LabError> {
+) -> Result<Vec<Profile>, LabError> {
     let whole = |pid| processor_time(pid) + children_time(pid);
     let mut looking = Vec::new();
     for service in &settings.services {
@@ -180,12 +180,12 @@ fn look(
     let began = Instant::now();
     let units = bench.press(load, settings.time, talk)?;
     talk.say(format!("{units} {} in {:.1} s", load.units(), began.elapsed().as_secs_f64()));
-    let mut seen = Vec::new();
+    let mut profiles = Vec::new();
     for (service, pid, looking, before) in looking {
         let spent = whole(pid).saturating_sub(before);
-        seen.push(Seen { service, load, stacks: looking.end()?, units, spent });
+        profiles.push(Profile { service, load, stacks: looking.end()?, units, spent });
     }
-    Ok(seen)
+    Ok(profiles)
 }
 
 /// Which colour a frame has.
@@ -218,9 +218,9 @@ fn colour(frame: &str) -> usize {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "numbers of samples")]
-fn note(seen: &Seen, rate: u32) -> String {
-    let samples = seen.stacks.samples();
-    let cut: u64 = seen
+fn note(profile: &Profile, rate: u32) -> String {
+    let samples = profile.stacks.samples();
+    let cut: u64 = profile
         .stacks
         .iter()
         .filter(|(stack, _)| stack.iter().any(|frame| frame == CUT))
@@ -229,31 +229,31 @@ fn note(seen: &Seen, rate: u32) -> String {
     format!(
         "{}, {}: {samples} samples ({:.1} % of their stacks cut), {} {}, {:.2} ms of processor time each ({:.2} ms by the \
          samples)",
-        seen.service.name(),
-        seen.load.name(),
+        profile.service.name(),
+        profile.load.name(),
         cut as f64 * 100.0 / samples.max(1) as f64,
-        seen.units,
-        seen.load.units(),
-        seen.spent.as_secs_f64() * 1e3 / seen.units.max(1) as f64,
-        samples as f64 * 1e3 / f64::from(rate.max(1)) / seen.units.max(1) as f64,
+        profile.units,
+        profile.load.units(),
+        profile.spent.as_secs_f64() * 1e3 / profile.units.max(1) as f64,
+        samples as f64 * 1e3 / f64::from(rate.max(1)) / profile.units.max(1) as f64,
     )
 }
 
 /// The crates that had the most of it, and our own functions with what they call.
 #[allow(clippy::cast_precision_loss, reason = "numbers of samples")]
-fn rows(seen: &Seen, rate: u32) -> Vec<Row> {
-    let samples = seen.stacks.samples().max(1) as f64;
-    let microseconds = 1e6 / f64::from(rate.max(1)) / seen.units.max(1) as f64;
+fn rows(profile: &Profile, rate: u32) -> Vec<Row> {
+    let samples = profile.stacks.samples().max(1) as f64;
+    let microseconds = 1e6 / f64::from(rate.max(1)) / profile.units.max(1) as f64;
     let row = |name: &str, share: Share| {
-        Row::new(format!("{}, {}: {name}", seen.service.name(), seen.load.name()))
+        Row::new(format!("{}, {}: {name}", profile.service.name(), profile.load.name()))
             .with("self %", 1, share.itself as f64 * 100.0 / samples)
             .with("self us", 1, share.itself as f64 * microseconds)
             .with("with callees %", 1, share.with_callees as f64 * 100.0 / samples)
             .with("with callees us", 1, share.with_callees as f64 * microseconds)
     };
-    let crates = seen.stacks.shares(|frame| Some(owner(frame)));
+    let crates = profile.stacks.shares(|frame| Some(owner(frame)));
     let ours = |frame| owner(frame).starts_with("sallyport_").then_some(frame);
-    let mut functions = seen.stacks.shares(ours);
+    let mut functions = profile.stacks.shares(ours);
     functions.retain(|(_, share)| share.with_callees as f64 >= LEAST_SHARE * samples);
     functions.sort_by_key(|(_, share)| std::cmp::Reverse(share.with_callees));
     let crates = crates.into_iter().take(SHOWN).filter(|(_, share)| share.itself > 0);
@@ -261,19 +261,23 @@ fn rows(seen: &Seen, rate: u32) -> Vec<Row> {
     crates.chain(functions).map(|(name, share)| row(&first(name, LONGEST_NAME), share)).collect()
 }
 
-fn picture(seen: &Seen) -> Picture {
-    let title = format!("{} under {}", seen.service.name(), seen.load.name());
+fn picture(profile: &Profile) -> Picture {
+    let title = format!("{} under {}", profile.service.name(), profile.load.name());
     let unit = format!(
         "{} samples over {} {}; a box is as wide as the share of samples that had it on the stack, callers below callees",
-        seen.stacks.samples(),
-        seen.units,
-        seen.load.units()
+        profile.stacks.samples(),
+        profile.units,
+        profile.load.units()
     );
     let mut flame = Flame::new(title.clone(), unit).legend(LEGEND);
-    for (stack, samples) in seen.stacks.iter() {
+    for (stack, samples) in profile.stacks.iter() {
         flame.add(stack, samples, colour);
     }
-    Picture { name: format!("flame-{}-{}", seen.service.name(), seen.load.name()), title, svg: flame.svg() }
+    Picture {
+        name: format!("flame-{}-{}", profile.service.name(), profile.load.name()),
+        title,
+        svg: flame.svg(),
+    }
 }
 
 #[cfg(test)]
@@ -288,25 +292,25 @@ mod tests {
         stacks.add(stack(&["worker", "sallyport_server::serve", "rustls::read", "aws_lc_0_1_gcm"]), 30);
         stacks.add(stack(&["worker", "sallyport_server::serve", "memcpy"]), 10);
         stacks.add(stack(&["worker", CUT, "do_syscall_64_[k]"]), 60);
-        let seen = Seen {
+        let profile = Profile {
             service: Service::Proxy,
             load: Load::Cold,
             stacks,
             units: 10,
             spent: Duration::from_millis(200),
         };
-        let rows = rows(&seen, 500);
+        let rows = rows(&profile, 500);
         let row = |name: &str| rows.iter().find(|row| row.what == format!("proxy, cold: {name}")).unwrap();
         assert_eq!(row("kernel").figure("self %"), Some(60.0));
         assert_eq!(row("aws-lc").figure("self us"), Some(6000.0));
         assert_eq!(row("sallyport_server::serve").figure("with callees %"), Some(40.0));
         assert!(!rows.iter().any(|row| row.what.ends_with(": rustls")), "it was never running itself");
         assert_eq!(
-            note(&seen, 500),
+            note(&profile, 500),
             "proxy, cold: 100 samples (60.0 % of their stacks cut), 10 connections, 20.00 ms of processor time each (20.00 \
              ms by the samples)"
         );
-        let picture = picture(&seen);
+        let picture = picture(&profile);
         assert_eq!(picture.name, "flame-proxy-cold");
         assert!(picture.svg.contains("<title>aws_lc_0_1_gcm: 30.0 %, 30 samples</title>"), "{}", picture.svg);
         assert!(picture.svg.contains(">serve<") || picture.svg.contains(">sallyport_server::serve<"));

@@ -14,7 +14,7 @@ const NOWHERE: u64 = u64::MAX;
 /// Stacks, the outermost frame first, and in how many samples each was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stacks {
-    seen: BTreeMap<Vec<String>, u64>,
+    counts: BTreeMap<Vec<String>, u64>,
 }
 
 /// How much of the samples something has.
@@ -62,19 +62,19 @@ impl Stacks {
     /// Adds a stack, the outermost frame first.
     pub fn add(&mut self, stack: Vec<String>, samples: u64) {
         if samples > 0 && !stack.is_empty() {
-            *self.seen.entry(stack).or_default() += samples;
+            *self.counts.entry(stack).or_default() += samples;
         }
     }
 
     /// Each stack, and in how many samples it was seen.
     pub fn iter(&self) -> impl Iterator<Item = (&[String], u64)> {
-        self.seen.iter().map(|(stack, samples)| (stack.as_slice(), *samples))
+        self.counts.iter().map(|(stack, samples)| (stack.as_slice(), *samples))
     }
 
     /// All samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.seen.values().sum()
+        self.counts.values().sum()
     }
 
     /// One line for each stack, as other programs that draw flame graphs take them: `outer;inner;innermost 12`.

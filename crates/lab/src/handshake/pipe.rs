@@ -1,4 +1,4 @@
-//! A stream in memory that counts bytes, and knows how many flights deep each of them is.
+//! A stream in memory that counts bytes, and knows on how many answers each of them rests.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 #[derive(Debug, Default)]
 pub(super) struct Count {
     sent: AtomicUsize,
-    /// The longest chain of flights that led to what this end has read: what it sends is one more. A clock of Lamport's.
+    /// The longest chain of messages that led to what this end has read: what it sends is one more. A clock of Lamport's.
     depth: AtomicUsize,
 }
 
@@ -101,7 +101,7 @@ mod tests {
     async fn it_counts_who_waited_for_whom() {
         let (mut near, mut far) = pipe();
         let mut two = [0; 2];
-        // Both speak at once, as in SSH: nobody waited.
+        // Both speak at once, as in SSH: neither waited.
         near.write_all(b"ab").await.unwrap();
         far.write_all(b"cd").await.unwrap();
         near.read_exact(&mut two).await.unwrap();

@@ -128,16 +128,16 @@ impl Bench {
                 }
             };
             sides.in_memory(&pair, 1)?;
-            let (run, seen) = sides.in_memory(&pair, WARM)?;
+            let (run, on_the_wire) = sides.in_memory(&pair, WARM)?;
             bench.runners.push((pair, repetitions(effort.batch, (run.client + run.server) / WARM)));
             bench.cells.push(Measured {
                 cell: *cell,
                 client: Samples::default(),
                 server: Samples::default(),
                 wall: Samples::default(),
-                client_bytes: seen.client_bytes,
-                server_bytes: seen.server_bytes,
-                round_trips: seen.round_trips,
+                client_bytes: on_the_wire.client_bytes,
+                server_bytes: on_the_wire.server_bytes,
+                round_trips: on_the_wire.round_trips,
             });
         }
         bench.sides = Some(sides);
@@ -190,7 +190,7 @@ struct Run {
 
 /// What one handshake put on the wire.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct OnTheWire {
     client_bytes: usize,
     server_bytes: usize,
     round_trips: usize,
@@ -239,30 +239,30 @@ impl Sides {
         Ok(Self { runtime, address, jobs: Some(jobs), answers, serving: Some(serving) })
     }
 
-    fn in_memory(&self, pair: &Pair, count: u32) -> Result<(Run, Seen), LabError> {
+    fn in_memory(&self, pair: &Pair, count: u32) -> Result<(Run, OnTheWire), LabError> {
         let (near, far): (Vec<Pipe>, Vec<Pipe>) = (0..count).map(|_| pipe()).unzip();
         let counts: Vec<_> = near.iter().map(Pipe::count).zip(far.iter().map(Pipe::count)).collect();
         self.send(Job::Memory(pair.clone(), far))?;
-        let mut seen: Option<Seen> = None;
+        let mut on_the_wire: Option<OnTheWire> = None;
         let began = thread_cpu();
         let shaken = self.runtime.block_on(async {
             for (stream, (near, far)) in near.into_iter().zip(&counts) {
                 let mut look = || {
-                    let now = Seen {
+                    let now = OnTheWire {
                         client_bytes: near.sent(),
                         server_bytes: far.sent(),
                         round_trips: near.round_trips(),
                     };
-                    if seen.is_none_or(|best| now.round_trips < best.round_trips) {
-                        seen = Some(now);
+                    if on_the_wire.is_none_or(|best| now.round_trips < best.round_trips) {
+                        on_the_wire = Some(now);
                     }
                 };
                 pair.connect(stream, &mut look).await?;
             }
             Ok(())
         });
-        let seen = seen.unwrap_or_default();
-        Ok((self.finish(shaken, began, 0.0)?, seen))
+        let on_the_wire = on_the_wire.unwrap_or_default();
+        Ok((self.finish(shaken, began, 0.0)?, on_the_wire))
     }
 
     fn over_loopback(&self, pair: &Pair, count: u32) -> Result<Run, LabError> {

@@ -32,7 +32,7 @@ pub(super) struct Measured {
     pub(super) server: Samples,
     /// From the client's connect to the end of its handshake; over loopback alone.
     pub(super) wall: Samples,
-    /// Bytes and flights of one handshake.
+    /// Bytes and round trips of one handshake.
     pub(super) sides: Sides,
     /// Instructions of both sides together in user space; in memory alone, and where the kernel counts them.
     pub(super) instructions: Option<u64>,

@@ -151,7 +151,7 @@ pub(super) fn dsa_private(bytes: &[u8]) -> Option<Found> {
     Some(Found::new("private key", dsa_parameters(numbers)?))
 }
 
-/// A certificate (RFC 5280 §4.1), whoever signed it and whenever it was valid. What follows it is not looked at.
+/// A certificate (RFC 5280 §4.1), with any signer and valid at any time. What follows it is not looked at.
 pub(crate) fn certificate(bytes: &[u8]) -> Option<Found> {
     let mut content = Der::new(bytes).inside(SEQUENCE)?;
     let mut body = content.inside(SEQUENCE)?;

@@ -25,7 +25,7 @@ pub struct Signature {
     pub name: String,
     /// The hash that it is over; none when that is not known.
     pub digest: Option<Digest>,
-    /// Whether anything rests upon it: nobody believes a root because of its own signature.
+    /// Whether anything rests upon it: no client believes a root because of its own signature.
     pub matters: bool,
     /// Whether the certificate that it is on is self-signed.
     pub own: bool,
@@ -40,7 +40,7 @@ impl Signature {
     }
 }
 
-/// The same for everybody who looks at a self-signed certificate with a broken hash.
+/// What is said of every self-signed certificate with a broken hash.
 pub(crate) fn own_signature(name: &str) -> String {
     format!(
         "its own signature ({name}) protects nothing: whoever believes a self-signed certificate was told to, so the \

@@ -1,7 +1,7 @@
 //! Looks for keys in files of whatever form, and at what servers show: type and size, nothing else.
 //!
 //! `sal::formats` reads keys that are going to be used, and refuses what is out of order. Here a key of 1,024 bits, an
-//! expired certificate or an encrypted private key is what somebody wants to know about; so everything is read that can
+//! expired certificate or an encrypted private key is what the user wants to know about; so everything is read that can
 //! be, within bounds, and nothing is checked but that it is there.
 
 mod asn1;
@@ -36,7 +36,7 @@ pub const MAX_FILE_BYTES: u64 = 8 << 20;
 /// nothing in time, too long, or holds no key.
 pub fn file(path: &Path) -> Result<Contents, LabError> {
     use sallyport_bench::AtFile as _;
-    // Asked before it is opened: a pipe that nobody writes into would not open.
+    // Asked before it is opened: a pipe that no program writes into would not open.
     let kind = std::fs::metadata(path).at("read", path)?.file_type();
     let refused = |what: &str| Err(LabError::Input(format!("{} is {what}", path.display())));
     if kind.is_dir() {
@@ -58,7 +58,7 @@ pub fn file(path: &Path) -> Result<Contents, LabError> {
 /// How long a pipe may take to give everything: a shell's `<(command)` is one.
 const PIPE: Duration = Duration::from_secs(20);
 
-/// In a thread of its own, which stays behind when nobody writes: opening and reading both wait for that.
+/// In a thread of its own, which stays behind when no program writes: opening and reading both wait for that.
 fn pipe(path: &Path, within: Duration) -> Result<Contents, LabError> {
     use sallyport_bench::AtFile as _;
     let (answer, answered) = std::sync::mpsc::channel();

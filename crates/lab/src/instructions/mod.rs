@@ -1,11 +1,11 @@
-//! Instructions of pieces of the access path, counted under `valgrind`: figures that do not depend on what else the machine
+//! Instructions of workloads of the access path, counted under `valgrind`: figures that do not depend on what else the machine
 //! does, nor on how fast it is.
 //!
-//! Each piece runs in a process of its own, some number of times and twice as many; the difference is what so many cost, and
+//! Each workload runs in a process of its own, some number of times and twice as many; the difference is what so many cost, and
 //! the start of the program is in neither.
 
-mod pieces;
 pub mod saved;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,13 +15,13 @@ use sallyport_bench::Talk;
 use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Aim, Csv, Report, Row};
 
-pub use pieces::{PIECES, Piece};
 pub use saved::Counted;
+pub use workloads::{WORKLOADS, Workload};
 
 use self::saved::Saved;
 use crate::LabError;
 
-/// A piece that costs more than this share above what was saved has become worse.
+/// A workload that costs more than this share above what was saved has become worse.
 const TOLERANCE: f64 = 0.02;
 /// How long a run may take; a build without optimisations takes most.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -32,8 +32,8 @@ const INSTALL: &str = "install valgrind";
 /// What to count.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The pieces.
-    pub pieces: Vec<Piece>,
+    /// The workloads.
+    pub workloads: Vec<Workload>,
     /// Figures to compare with.
     pub baseline: Option<Saved>,
     /// How much less work than usual: so many are done instead of as many as make a difference plain.
@@ -42,10 +42,10 @@ pub struct Settings {
     pub csv: Option<PathBuf>,
 }
 
-/// Counts. `arguments` are those with which `program` does a piece, up to its name and number.
+/// Counts. `arguments` are those with which `program` does a workload, up to its name and number.
 ///
 /// # Errors
-/// When there is no `valgrind`, or a piece does not work.
+/// When there is no `valgrind`, or a workload does not work.
 pub fn run(
     program: &Path,
     arguments: &[&str],
@@ -56,35 +56,35 @@ pub fn run(
     let mut csv = Csv::create(settings.csv.as_deref(), "piece,count,instructions")?;
     let watch = Watch::begin();
     let mut counted = Vec::new();
-    for (at, piece) in settings.pieces.iter().enumerate() {
-        talk.progress(at, settings.pieces.len(), piece.name());
+    for (at, workload) in settings.workloads.iter().enumerate() {
+        talk.progress(at, settings.workloads.len(), workload.name());
         if talk.stopping() {
             break;
         }
-        let count = (piece.count() / settings.divisor.max(1)).max(1);
+        let count = (workload.count() / settings.divisor.max(1)).max(1);
         let mut both = [0; 2];
         for (total, count) in both.iter_mut().zip([count, count * 2]) {
-            *total = instructions(program, arguments, *piece, count, talk)?;
-            csv.line(&format!("{},{count},{total}", piece.name()))?;
+            *total = instructions(program, arguments, *workload, count, talk)?;
+            csv.line(&format!("{},{count},{total}", workload.name()))?;
         }
         let [once, twice] = both;
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let each = twice.saturating_sub(once) as f64 / (count * piece.units()) as f64;
-        talk.say(format!("{}: {each:.0} instructions for a {}", piece.name(), piece.unit()));
-        counted.push(Counted { piece: *piece, each });
+        let each = twice.saturating_sub(once) as f64 / (count * workload.units()) as f64;
+        talk.say(format!("{}: {each:.0} instructions for a {}", workload.name(), workload.unit()));
+        counted.push(Counted { workload: *workload, each });
     }
     let mut report = Report::of("instructions", &watch, talk);
     for one in &counted {
-        let before = settings.baseline.as_ref().and_then(|saved| saved.of(one.piece.name()));
+        let before = settings.baseline.as_ref().and_then(|saved| saved.of(one.workload.name()));
         let change = before.map(|before| (one.each / before - 1.0) * 100.0);
         report.rows.push(
-            Row::new(format!("{}, {}", one.piece.name(), one.piece.unit()))
+            Row::new(format!("{}, {}", one.workload.name(), one.workload.unit()))
                 .with("instructions", 0, one.each)
                 .with("saved", 0, before)
                 .with("change %", 1, change),
         );
         if let Some(before) = before {
-            let what = format!("{}, times what was saved", one.piece.name());
+            let what = format!("{}, times what was saved", one.workload.name());
             report.aims.push(Aim::at_most(&what, one.each / before, 1.0 + TOLERANCE, "x"));
         }
     }
@@ -93,7 +93,7 @@ pub fn run(
         "valgrind shows programs a processor without AVX-512, VAES and SHA extensions: cryptography takes its paths for AVX2 \
          and AES-NI"
             .to_owned(),
-        "each piece so many times and twice as many, in processes of their own; figures are of the difference".to_owned(),
+        "each workload so many times and twice as many, in processes of their own; figures are of the difference".to_owned(),
     ];
     if cfg!(debug_assertions) {
         report.notes.push("built without optimisations: these figures mean nothing".to_owned());
@@ -112,23 +112,23 @@ fn valgrind() -> Result<String, LabError> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// All instructions of a process that does a piece so many times.
+/// All instructions of a process that does a workload so many times.
 fn instructions(
     program: &Path,
     arguments: &[&str],
-    piece: Piece,
+    workload: Workload,
     count: u64,
     talk: &Talk,
 ) -> Result<u64, LabError> {
     let failed = |said: String| LabError::Failed {
-        what: format!("counting the instructions of {}", piece.name()),
+        what: format!("counting the instructions of {}", workload.name()),
         said,
     };
     let child = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args(arguments)
-        .arg(piece.name())
+        .arg(workload.name())
         .arg(count.to_string())
         .envs(FIXED)
         .stdin(Stdio::null())
@@ -148,7 +148,7 @@ fn instructions(
     collected(&said).ok_or_else(|| failed(format!("valgrind gave no count: {}", last_lines(&said))))
 }
 
-/// Waits for a child for as long as it may take, and no longer than somebody wants.
+/// Waits for a child for as long as it may take, and no longer than until it is told to stop.
 fn wait(mut child: Child, talk: &Talk) -> Result<std::process::Output, String> {
     let began = std::time::Instant::now();
     // Its standard error is short: a count and, where it fails, a line.

@@ -4,22 +4,22 @@ use std::path::Path;
 
 use sallyport_bench::AtFile;
 
-use super::pieces::Piece;
+use super::workloads::Workload;
 use crate::LabError;
 
 /// What the first line says.
 const COLUMNS: &str = "piece,instructions,unit";
 
-/// What was counted of one piece.
+/// What was counted of one workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
-    /// The piece.
-    pub piece: Piece,
+    /// The workload.
+    pub workload: Workload,
     /// Instructions of one unit.
     pub each: f64,
 }
 
-/// Figures of pieces by their names.
+/// Figures of workloads by their names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Saved(Vec<(String, f64)>);
 
@@ -51,10 +51,10 @@ impl Saved {
         Ok(Self(lines.map(figure).collect::<Result<_, _>>()?))
     }
 
-    /// The figure of a piece.
+    /// The figure of a workload.
     #[must_use]
-    pub fn of(&self, piece: &str) -> Option<f64> {
-        self.0.iter().find(|(name, _)| name == piece).map(|(_, figure)| *figure)
+    pub fn of(&self, workload: &str) -> Option<f64> {
+        self.0.iter().find(|(name, _)| name == workload).map(|(_, figure)| *figure)
     }
 
     /// The file's text for these figures.
@@ -62,7 +62,7 @@ impl Saved {
     pub fn text(counted: &[Counted]) -> String {
         let lines = counted
             .iter()
-            .map(|one| format!("{},{:.0},\"{}\"\n", one.piece.name(), one.each, one.piece.unit()));
+            .map(|one| format!("{},{:.0},\"{}\"\n", one.workload.name(), one.each, one.workload.unit()));
         std::iter::once(format!("{COLUMNS}\n")).chain(lines).collect()
     }
 }
@@ -71,18 +71,18 @@ impl Saved {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::instructions::PIECES;
+    use crate::instructions::WORKLOADS;
 
     #[test]
     fn what_is_saved_is_read_again() {
-        let counted: Vec<Counted> = PIECES
+        let counted: Vec<Counted> = WORKLOADS
             .into_iter()
             .zip(1_u32..)
-            .map(|(piece, at)| Counted { piece, each: f64::from(at) })
+            .map(|(workload, at)| Counted { workload, each: f64::from(at) })
             .collect();
         let saved = Saved::parse(&Saved::text(&counted)).unwrap();
         for one in &counted {
-            assert_eq!(saved.of(one.piece.name()), Some(one.each));
+            assert_eq!(saved.of(one.workload.name()), Some(one.each));
         }
         assert_eq!(saved.of("another"), None);
         assert_eq!(Saved::parse("").unwrap_err(), "the first line is not piece,instructions,unit");

@@ -107,7 +107,7 @@ impl Url {
     }
 }
 
-/// Whether an address is this machine's own and is reached by nobody else: `127.0.0.0/8`, `::1`, and the first of these
+/// Whether an address is this machine's own and cannot be reached from another: `127.0.0.0/8`, `::1`, and the first of these
 /// as an IPv4-mapped address. `0.0.0.0` and `::` are not: where they lead is up to the system.
 #[must_use]
 pub fn is_loopback(address: IpAddr) -> bool {
@@ -119,7 +119,7 @@ pub fn is_loopback(address: IpAddr) -> bool {
     }
 }
 
-/// What somebody said about a server that is not on loopback.
+/// What the user said about a server that is not on loopback.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Consent {
     /// That it is theirs.

@@ -16,14 +16,14 @@ use super::outcome::{Mode, Outcome, Phase, Run};
 use super::own::Own;
 use super::press::{Ceiling, Pressed, Pressure, press};
 use super::settings::{Server, Settings};
-use super::{knee, target};
+use super::{saturation, target};
 use crate::LabError;
 
-/// Workers of the paced load for each request at a time at the knee: enough that a request which is due finds one.
+/// Workers of the paced load for each request at a time at the saturation point: enough that a request which is due finds one.
 pub(super) const PACED_WORKERS: usize = 4;
-/// Shares of the budget at which the ramp and the rounds at the knee give way to what comes after.
+/// Shares of the budget at which the ramp and the rounds at the saturation point give way to what comes after.
 const RAMP_SHARE: f64 = 0.5;
-const KNEE_SHARE: f64 = 0.85;
+const SATURATED_SHARE: f64 = 0.85;
 /// Turns of a ceiling that a run has at least.
 const TURNS: u32 = 10;
 /// Times an answer's that it has at least.
@@ -70,7 +70,7 @@ impl Bench<'_> {
         self.talk.progress(millis(self.began.elapsed()).min(all * 49 / 50), all, what);
     }
 
-    /// Whether this share of the budget is used up, or somebody said stop.
+    /// Whether this share of the budget is used up, or it was told to stop.
     pub(super) fn over(&self, share: f64) -> bool {
         self.talk.stopping() || self.began.elapsed() > self.settings.budget.mul_f64(share)
     }
@@ -135,18 +135,18 @@ impl Bench<'_> {
     fn of_nginx(&self, nginx: &Nginx) -> Result<Vec<Case>, LabError> {
         let settings = self.settings;
         let mut cases = Vec::new();
-        for door in &nginx.doors {
-            let kept = door.key.map_or(settings.kept_plain, |key| settings.kept.contains(&key));
-            for mode in self.modes(door.key.is_some(), kept) {
-                if door.tickets != (mode == Mode::Resumed) {
+        for listener in &nginx.listeners {
+            let kept = listener.key.map_or(settings.kept_plain, |key| settings.kept.contains(&key));
+            for mode in self.modes(listener.key.is_some(), kept) {
+                if listener.tickets != (mode == Mode::Resumed) {
                     continue;
                 }
                 cases.push(Case {
                     server: "nginx".to_owned(),
-                    certificate: door.key.map_or_else(|| PLAIN.to_owned(), |key| key.to_string()),
+                    certificate: listener.key.map_or_else(|| PLAIN.to_owned(), |key| key.to_string()),
                     mode,
-                    target: nginx.target(door, settings.patience)?,
-                    processes: target::listeners(door.address),
+                    target: nginx.target(listener, settings.patience)?,
+                    processes: target::listeners(listener.address),
                     ours: true,
                     ceiling: false,
                     takes: Duration::ZERO,
@@ -289,13 +289,13 @@ impl Bench<'_> {
                 }
             }
             for case in cases.iter_mut().filter(|case| !case.outcome.ramped) {
-                if let Some(end) = knee::is_over(&case.outcome.steps()) {
+                if let Some(end) = saturation::is_over(&case.outcome.steps()) {
                     case.outcome.ramped = true;
-                    if end != knee::End::Flat {
+                    if end != saturation::End::Flat {
                         case.outcome.ended = Some(match end {
-                            knee::End::Errors => format!(
+                            saturation::End::Errors => format!(
                                 "more than {:.0} % failed at {concurrency} at a time: the ramp ended there",
-                                knee::ERRORS * 100.0
+                                saturation::ERRORS * 100.0
                             ),
                             _ => format!(
                                 "the slowest took over two seconds at {concurrency} at a time: the ramp ended there"
@@ -309,31 +309,31 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Rounds at the knee, cases in turns.
-    pub(super) fn knees(&self, cases: &mut [Case], csv: &mut Csv) -> Result<(), LabError> {
+    /// Rounds at the saturation point, cases in turns.
+    pub(super) fn saturated(&self, cases: &mut [Case], csv: &mut Csv) -> Result<(), LabError> {
         for round in 0..self.settings.rounds {
             for case in in_turns(cases, round) {
-                let Some(knee) = case.outcome.knee() else { continue };
-                if self.talk.stopping() || (round > 0 && self.over(KNEE_SHARE)) {
+                let Some(point) = case.outcome.saturation_point() else { continue };
+                if self.talk.stopping() || (round > 0 && self.over(SATURATED_SHARE)) {
                     return Ok(());
                 }
                 self.progress(&format!("round {}: {}", round + 1, case.name()));
-                let (pressed, run) = self.one(case, knee.concurrency, self.settings.length, None)?;
+                let (pressed, run) = self.one(case, point.concurrency, self.settings.length, None)?;
                 if self.talk.stopping() {
                     return Ok(());
                 }
                 let name = case.name();
-                case.outcome.add(Phase::Knee, (&pressed, run), csv, &name, knee.concurrency)?;
+                case.outcome.add(Phase::Saturation, (&pressed, run), csv, &name, point.concurrency)?;
             }
         }
         Ok(())
     }
 
-    /// By the clock, at a part of the rate at the knee.
+    /// By the clock, at a part of the rate at the saturation point.
     pub(super) fn paced(&self, cases: &mut [Case], csv: &mut Csv) -> Result<(), LabError> {
         for round in 0..self.settings.paced_rounds {
             for case in in_turns(cases, round) {
-                let Some(knee) = case.outcome.knee() else { continue };
+                let Some(point) = case.outcome.saturation_point() else { continue };
                 if self.over(1.0) {
                     return Ok(());
                 }
@@ -343,7 +343,7 @@ impl Bench<'_> {
                     continue;
                 }
                 self.progress(&format!("{rate:.0} requests/s by the clock: {}", case.name()));
-                let workers = (knee.concurrency * PACED_WORKERS).clamp(1, self.settings.most.max(1));
+                let workers = (point.concurrency * PACED_WORKERS).clamp(1, self.settings.most.max(1));
                 let (pressed, run) = self.one(case, workers, self.settings.paced, Some(rate))?;
                 if self.talk.stopping() {
                     return Ok(());
@@ -379,8 +379,8 @@ impl Bench<'_> {
                 .to_owned(),
         );
         conditions.push(format!(
-            "{} ms of each run are warm-up and not counted; the ramp has {} round{} of {} ms for each step, the knee {} of \
-             {} ms, the clock {} of {} ms; cases take turns in every round; the knee is the smallest number at a time with \
+            "{} ms of each run are warm-up and not counted; the ramp has {} round{} of {} ms for each step, the saturation point {} of \
+             {} ms, the clock {} of {} ms; cases take turns in every round; the saturation point is the smallest number at a time with \
              95 % of the best rate; by the clock, a latency begins when the request was due",
             settings.warm_up.as_millis(),
             settings.ramp_rounds,
@@ -398,7 +398,7 @@ impl Bench<'_> {
     }
 }
 
-/// All of them, beginning with another one each round: nobody always goes behind the same neighbour.
+/// All of them, beginning with another one each round: none always goes behind the same neighbour.
 fn in_turns(cases: &mut [Case], round: usize) -> impl Iterator<Item = &mut Case> {
     let at = if cases.is_empty() { 0 } else { round % cases.len() };
     let (before, from) = cases.split_at_mut(at);

@@ -25,7 +25,7 @@ pub(super) const READ_BYTES: usize = 32 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Problem {
-    /// Nobody listens.
+    /// Nothing listens.
     Refused,
     /// No answer in time.
     Timeout,
@@ -200,7 +200,7 @@ impl Read for Wire {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     self.late()?
                 }
-                // Somebody who sends a byte now and then does not get more time for it.
+                // A server that sends a byte now and then does not get more time for it.
                 Ok(read) if read > 0 => return self.late().map(|()| read),
                 other => return other,
             }

@@ -15,7 +15,7 @@ pub(super) struct Cores {
 
 impl Cores {
     /// Splits those that this process may use: half for the generator, or so many, at least one for each side. Where
-    /// there is one only, or when it is not wanted, everybody uses all.
+    /// there is one only, or when it is not wanted, both sides use all.
     pub(super) fn split(apart: bool, generator: Option<usize>) -> Result<Self, LabError> {
         let allowed = sched_getaffinity(None).map_err(|error| LabError::Failed {
             what: "finding out which processors there are".to_owned(),

@@ -9,7 +9,7 @@ use sallyport_sal::tls::rustls::crypto::{CryptoProvider, verify_tls12_signature,
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sallyport_sal::tls::rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes every certificate, whoever signed it and whatever its names. That the server has the key is still verified, so
+/// Takes every certificate, with any signer and any names. That the server has the key is still verified, so
 /// that it does the same work.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(pub Arc<CryptoProvider>);

@@ -1,6 +1,6 @@
 //! Answers of HTTP/1.1 servers, read as they come: how long they are and where they end. What is in them is not kept.
 //!
-//! The server may be anybody's, so every length is bounded.
+//! The server may be anyone's, so every length is bounded.
 
 /// Longest head of an answer: what servers and clients commonly allow.
 const HEAD_BYTES: usize = 16 << 10;
@@ -283,7 +283,7 @@ impl Reader {
                 if codings.next().is_some() || !coding.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                     return Err(BadResponse::Coding);
                 }
-                // With a length besides, somebody in between may read it otherwise (RFC 9112 §6.1).
+                // With a length besides, a proxy in between may read it otherwise (RFC 9112 §6.1).
                 self.keep_alive &= length.is_none();
                 State::ChunkSize
             }

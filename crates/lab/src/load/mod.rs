@@ -1,7 +1,7 @@
 //! Requests a second and their latencies, for each certificate that a server may show, with keep-alive and without, and
 //! without TLS.
 //!
-//! The generator is ours and runs on processors of its own where there are several. For each case it finds the knee:
+//! The generator is ours and runs on processors of its own where there are several. For each case it finds the saturation point:
 //! more and more requests at a time until the rate grows no more. There it measures, in turns with the other cases; and
 //! at a part of that rate by a clock, where latencies begin when a request was due.
 
@@ -12,12 +12,12 @@ mod client;
 mod cores;
 mod danger;
 pub mod http;
-pub mod knee;
 mod nginx;
 mod outcome;
 mod own;
 mod page;
 mod press;
+pub mod saturation;
 mod settings;
 mod target;
 
@@ -67,14 +67,14 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let mut started = Started::default();
     let mut cases = bench.cases(program, &mut started)?;
     for case in &mut cases {
-        // What somebody else runs may be on any processor.
+        // A server that the lab did not start may be on any processor.
         case.outcome.shared = !bench.cores.apart() || !case.ours;
         bench.first(case)?;
     }
     bench.expect(cases.len());
     let watch = Watch::begin();
     bench.ramp(&mut cases, &mut csv)?;
-    bench.knees(&mut cases, &mut csv)?;
+    bench.saturated(&mut cases, &mut csv)?;
     bench.paced(&mut cases, &mut csv)?;
     let mut report = Report::of("load", &watch, talk);
     report.conditions = bench.conditions(&started);

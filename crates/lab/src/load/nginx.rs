@@ -21,7 +21,7 @@ use crate::rig::{Process, free_port, write_private};
 
 const HINT: &str = "the lab measures nginx: install nginx-light (Debian, Ubuntu) or put nginx on PATH";
 
-/// Where the daemon is, which need not be on the `PATH` of everybody.
+/// Where the daemon is, which need not be on a user's `PATH`.
 const PLACES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"];
 /// Who runs it where we are root.
 const ACCOUNTS: [&str; 3] = ["www-data", "nginx", "nobody"];
@@ -44,7 +44,7 @@ const AUTHORITY: KeyAlgorithm = KeyAlgorithm::EcdsaP256;
 
 /// One of its ports.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Door {
+pub(super) struct Listener {
     pub address: SocketAddr,
     /// None: plain HTTP.
     pub key: Option<KeyAlgorithm>,
@@ -57,7 +57,7 @@ pub(super) struct Door {
 pub(super) struct Nginx {
     /// The master; it ends its workers.
     _process: Process,
-    pub doors: Vec<Door>,
+    pub listeners: Vec<Listener>,
     pub roots: RootCertStore,
     /// Release and library, as it says itself.
     pub version: String,
@@ -69,15 +69,15 @@ pub(super) struct Nginx {
 
 impl Nginx {
     /// How a port of it is asked.
-    pub(super) fn target(&self, door: &Door, patience: Duration) -> Result<Target, LabError> {
-        let tls = match door.key {
+    pub(super) fn target(&self, listener: &Listener, patience: Duration) -> Result<Target, LabError> {
+        let tls = match listener.key {
             None => None,
             Some(_) => Some(Tls {
-                config: trusting(self.roots.clone(), door.tickets)?,
+                config: trusting(self.roots.clone(), listener.tickets)?,
                 name: ServerName::try_from("localhost").map_err(|error| failed(&error))?,
             }),
         };
-        Ok(Target::new(door.address, tls, &door.address.to_string(), "/", patience))
+        Ok(Target::new(listener.address, tls, &listener.address.to_string(), "/", patience))
     }
 
     /// Starts it with a port for plain HTTP and one for each type of key; where sessions are resumed, a second one.
@@ -122,19 +122,19 @@ impl Nginx {
         let mut roots = RootCertStore::empty();
         let root_certificate = CertificateDer::from(certified(&authority, 1, Role::Authority)?);
         roots.add(root_certificate).map_err(|error| failed(&error))?;
-        let mut doors = vec![Door { address: door()?, key: None, tickets: false }];
+        let mut listeners = vec![Listener { address: free_address()?, key: None, tickets: false }];
         for (number, algorithm) in (2..).zip(keys) {
             let key = MemoryKey::generate(*algorithm).map_err(|error| failed(&error))?;
             let leaf = certified(&key, number, Role::Leaf)?;
             write(&format!("{algorithm}.crt"), &pem(&leaf))?;
             write(&format!("{algorithm}.key"), &key.to_pkcs8_pem().map_err(|error| failed(&error))?)?;
-            doors.push(Door { address: door()?, key: Some(*algorithm), tickets: false });
+            listeners.push(Listener { address: free_address()?, key: Some(*algorithm), tickets: false });
             if resume {
-                doors.push(Door { address: door()?, key: Some(*algorithm), tickets: true });
+                listeners.push(Listener { address: free_address()?, key: Some(*algorithm), tickets: true });
             }
         }
         let workers = cores.server.len();
-        write("nginx.conf", &configuration(root, workers, &doors))?;
+        write("nginx.conf", &configuration(root, workers, &listeners))?;
         let mut process = cores.on_server(|| {
             let mut command = Account::runs(account, Command::new(&program));
             command
@@ -146,20 +146,20 @@ impl Nginx {
                 .arg(root.join("nginx.conf"));
             Ok(Process::start("nginx", command.current_dir("/"), root)?)
         })?;
-        for door in &doors {
-            process.wait_until("nginx", || std::net::TcpStream::connect(door.address).ok())?;
+        for listener in &listeners {
+            process.wait_until("nginx", || std::net::TcpStream::connect(listener.address).ok())?;
         }
         // The master listens before it has made its workers, who are to be counted.
-        let complete = |door: &Door| super::target::listeners(door.address).len() > workers;
+        let complete = |listener: &Listener| super::target::listeners(listener.address).len() > workers;
         let began = std::time::Instant::now();
-        while !doors.iter().all(complete) && began.elapsed() < WORKERS_PATIENCE {
+        while !listeners.iter().all(complete) && began.elapsed() < WORKERS_PATIENCE {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        Ok(Self { _process: process, doors, roots, version, workers, _directory: directory })
+        Ok(Self { _process: process, listeners, roots, version, workers, _directory: directory })
     }
 }
 
-fn door() -> Result<SocketAddr, LabError> {
+fn free_address() -> Result<SocketAddr, LabError> {
     Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
@@ -197,7 +197,7 @@ fn page(bytes: usize) -> String {
 }
 
 /// As a fresh installation serves a small page, without a log; nothing of the machine's configuration takes part.
-fn configuration(root: &Path, workers: usize, doors: &[Door]) -> String {
+fn configuration(root: &Path, workers: usize, listeners: &[Listener]) -> String {
     let root = root.display();
     let mut text = format!(
         "daemon off;\nworker_processes {workers};\npid {root}/nginx.pid;\nerror_log {root}/error.log error;\n\
@@ -207,8 +207,8 @@ fn configuration(root: &Path, workers: usize, doors: &[Door]) -> String {
          uwsgi_temp_path {root}/uwsgi;\n  scgi_temp_path {root}/scgi;\n  ssl_protocols TLSv1.3;\n  \
          ssl_session_cache off;\n"
     );
-    for door in doors {
-        let Door { address, key, tickets } = door;
+    for listener in listeners {
+        let Listener { address, key, tickets } = listener;
         let secure = if key.is_some() { " ssl" } else { "" };
         text.push_str(&format!("  server {{\n    listen {address}{secure};\n    root {root}/pages;\n"));
         if let Some(key) = key {
@@ -259,11 +259,11 @@ mod tests {
     #[test]
     fn each_port_has_its_key_and_nothing_is_outside_of_the_directory() {
         let address = SocketAddr::from(([127, 0, 0, 1], 4711));
-        let doors = [
-            Door { address, key: None, tickets: false },
-            Door { address, key: Some(KeyAlgorithm::Rsa2048), tickets: true },
+        let listeners = [
+            Listener { address, key: None, tickets: false },
+            Listener { address, key: Some(KeyAlgorithm::Rsa2048), tickets: true },
         ];
-        let text = configuration(Path::new("/lab"), 3, &doors);
+        let text = configuration(Path::new("/lab"), 3, &listeners);
         for line in [
             "worker_processes 3;",
             "    listen 127.0.0.1:4711;",

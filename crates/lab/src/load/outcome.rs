@@ -1,4 +1,4 @@
-//! What came of one certificate at one server, one way of connecting: its ramp, its knee, and what it does there.
+//! What came of one certificate at one server, one way of connecting: its ramp, its saturation point, and what it does there.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use sallyport_bench::report::{Csv, Row};
 use sallyport_bench::statistics::Samples;
 
 use super::client::Problem;
-use super::knee::{self, Step};
 use super::press::Pressed;
+use super::saturation::{self, Step};
 use crate::LabError;
 
 /// Share of its processors past which a side is busy.
@@ -108,10 +108,10 @@ pub(super) const COLUMNS: &str = "phase,what,concurrency,round,figure,value";
 /// What a run belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The search for the knee.
+    /// The search for the saturation point.
     Ramp,
-    /// A round at the knee.
-    Knee,
+    /// A round at the saturation point.
+    Saturation,
     /// A round by the clock.
     Paced,
 }
@@ -125,7 +125,7 @@ pub(super) struct Outcome {
     ramp: BTreeMap<usize, Vec<Run>>,
     /// Whether the ramp is over.
     pub ramped: bool,
-    /// Runs at the knee.
+    /// Runs at the saturation point.
     pub runs: Vec<Run>,
     /// Runs by the clock, at this rate.
     pub paced: Vec<Run>,
@@ -161,7 +161,8 @@ impl Outcome {
         self.note(pressed);
         let (name, runs) = match phase {
             Phase::Ramp => ("ramp", self.ramp.entry(at).or_default()),
-            Phase::Knee => ("knee", &mut self.runs),
+            // What the phase has been called in files.
+            Phase::Saturation => ("knee", &mut self.runs),
             Phase::Paced => ("paced", &mut self.paced),
         };
         run.write(csv, name, case, at, runs.len())?;
@@ -183,11 +184,11 @@ impl Outcome {
     }
 
     /// Where the server is full.
-    pub(super) fn knee(&self) -> Option<Step> {
-        knee::knee(&self.steps())
+    pub(super) fn saturation_point(&self) -> Option<Step> {
+        saturation::saturation_point(&self.steps())
     }
 
-    /// Requests a second at the knee, round by round.
+    /// Requests a second at the saturation point, round by round.
     pub(super) fn rates(&self) -> Samples {
         over(&self.runs, |run| run.rate)
     }
@@ -223,7 +224,7 @@ impl Outcome {
         let bound = if self.generator_bound() { " (generator-bound: at least)" } else { "" };
         let ratio = |base: Option<&Self>| base.and_then(|base| self.rates().ratio_to(&base.rates()));
         #[allow(clippy::cast_precision_loss, reason = "a number of connections")]
-        let at = self.knee().map(|knee| knee.concurrency as f64);
+        let at = self.saturation_point().map(|point| point.concurrency as f64);
         let per_cent = |samples: Samples| samples.iter().map(|share| share * 100.0).collect::<Samples>();
         let mut row = Row::new(format!("{name}{bound}"))
             .measured("req/s", 0, &self.rates())
@@ -293,7 +294,7 @@ mod tests {
             let pressed = pressed(100.0, client, server);
             let run = Run::new(&pressed, 1, 1);
             outcome.add(Phase::Ramp, (&pressed, run.clone()), &mut csv, "x", 1).unwrap();
-            outcome.add(Phase::Knee, (&pressed, run), &mut csv, "x", 1).unwrap();
+            outcome.add(Phase::Saturation, (&pressed, run), &mut csv, "x", 1).unwrap();
             outcome.row("x", Some(&outcome), None)
         };
         assert_eq!(row(1.95, 0.5).what, "x (generator-bound: at least)");

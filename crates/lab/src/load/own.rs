@@ -49,7 +49,7 @@ impl Own {
         self.suite.algorithm(KeyPurpose::HostTls).to_string()
     }
 
-    /// The proxy alone: nobody else takes part in showing its page.
+    /// The proxy alone: no other process takes part in showing its page.
     pub(super) fn processes(&self) -> Vec<u32> {
         vec![self.cluster.proxy.id()]
     }

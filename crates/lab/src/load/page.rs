@@ -20,7 +20,7 @@ pub(super) fn notes(cases: &[Case]) -> Vec<String> {
         cases.iter().filter(|case| case.ours && case.outcome.idle()).map(Case::name).collect();
     if !idle.is_empty() {
         notes.push(format!(
-            "neither the server's processors nor the generator's were full at the knee of {}: somebody else had them, or \
+            "neither the server's processors nor the generator's were full at the saturation point of {}: other programs had them, or \
              a side waited for the other; the rate is then no property of the server, its processor time still is",
             idle.join("; ")
         ));
@@ -56,8 +56,8 @@ pub(super) fn notes(cases: &[Case]) -> Vec<String> {
             notes.push(format!("{name}: only {:.0} % of the connections were resumed", resumed * 100.0));
         }
         let steps = outcome.steps();
-        if let (Some(knee), Some(last)) = (outcome.knee(), steps.last())
-            && knee.concurrency == last.concurrency
+        if let (Some(point), Some(last)) = (outcome.saturation_point(), steps.last())
+            && point.concurrency == last.concurrency
             && !outcome.ramped
         {
             notes.push(format!(
@@ -99,13 +99,13 @@ fn published(cases: &[Case]) -> Option<String> {
     ))
 }
 
-/// Rates by certificate, and the ramp with its knees.
+/// Rates by certificate, and the ramp with its saturation points.
 pub(super) fn pictures(cases: &[Case]) -> Vec<Picture> {
     let measured: Vec<&Case> = cases.iter().filter(|case| !case.outcome.runs.is_empty()).collect();
     if measured.is_empty() {
         return Vec::new();
     }
-    let mut bars = Bars::new("Requests a second at the knee", "requests/s").logarithmic();
+    let mut bars = Bars::new("Requests a second at the saturation point", "requests/s").logarithmic();
     let mut servers: Vec<&str> = measured.iter().map(|case| case.server.as_str()).collect();
     servers.dedup();
     for server in servers {
@@ -140,16 +140,20 @@ pub(super) fn pictures(cases: &[Case]) -> Vec<Picture> {
         rates =
             rates.series(case.name(), steps.iter().map(|step| (at(step.concurrency), step.rate)).collect());
         slow = slow.series(case.name(), steps.iter().map(|step| (at(step.concurrency), step.p99)).collect());
-        if let Some(knee) = case.outcome.knee() {
-            rates = rates.mark(at(knee.concurrency), knee.rate, "knee");
-            slow = slow.mark(at(knee.concurrency), knee.p99, "knee");
+        if let Some(point) = case.outcome.saturation_point() {
+            rates = rates.mark(at(point.concurrency), point.rate, "saturation");
+            slow = slow.mark(at(point.concurrency), point.p99, "saturation");
         }
     }
     let picture =
         |name: &str, title: &str, svg| Picture { name: name.to_owned(), title: title.to_owned(), svg };
     vec![
-        picture("load-rates", "Requests a second at the knee, by certificate", bars.svg()),
-        picture("load-ramp", "The ramp: requests a second, with the knee", rates.svg()),
-        picture("load-slow", "The ramp: 99th percentile of the latencies, with the knee", slow.svg()),
+        picture("load-rates", "Requests a second at the saturation point, by certificate", bars.svg()),
+        picture("load-ramp", "The ramp: requests a second, with the saturation point", rates.svg()),
+        picture(
+            "load-slow",
+            "The ramp: 99th percentile of the latencies, with the saturation point",
+            slow.svg(),
+        ),
     ]
 }

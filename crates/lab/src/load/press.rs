@@ -40,7 +40,7 @@ impl Ceiling {
         mine
     }
 
-    /// The same, if it comes before then; otherwise it stays for somebody else.
+    /// The same, if it comes before then; otherwise it stays for another worker.
     fn turn_before(&self, end: Instant) -> Option<Instant> {
         let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mine = (*next).max(Instant::now());

@@ -39,7 +39,7 @@ pub struct Settings {
     pub page_bytes: usize,
     /// Rounds of each step of the ramp.
     pub ramp_rounds: usize,
-    /// Rounds at the knee.
+    /// Rounds at the saturation point.
     pub rounds: usize,
     /// Rounds by the clock; 0 leaves that out.
     pub paced_rounds: usize,
@@ -47,11 +47,11 @@ pub struct Settings {
     pub warm_up: Duration,
     /// What is counted in a step of the ramp.
     pub ramp: Duration,
-    /// What is counted in a round at the knee.
+    /// What is counted in a round at the saturation point.
     pub length: Duration,
     /// What is counted in a round by the clock.
     pub paced: Duration,
-    /// Requests a second by the clock; none: half of the rate at the knee.
+    /// Requests a second by the clock; none: half of the rate at the saturation point.
     pub rate: Option<f64>,
     /// Most requests at a time.
     pub most: usize,

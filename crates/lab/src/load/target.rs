@@ -42,7 +42,7 @@ pub(super) fn trusting(roots: RootCertStore, resume: bool) -> Result<Arc<ClientC
     Ok(finished(builder.with_root_certificates(roots).with_no_client_auth(), resume))
 }
 
-/// A client that trusts everybody.
+/// A client that trusts every server.
 fn trusting_anybody(resume: bool) -> Result<Arc<ClientConfig>, LabError> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -15,7 +15,7 @@ use crate::offers::Level;
 
 /// Programs that read the certificates of web servers.
 const BROWSERS: &[Product] = &[Product::Chrome, Product::Firefox, Product::Safari];
-/// Days before the end of a long-lived certificate at which somebody should look.
+/// Days before the end of a long-lived certificate at which an administrator should look.
 const SOON_DAYS: i64 = 14;
 
 /// One certificate of a chain.

@@ -1,4 +1,4 @@
-//! What believes every server. A scan looks at servers that nobody would trust, and sends them nothing that matters.
+//! What believes every server. A scan looks at servers that no client would trust, and sends them nothing that matters.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl Witness {
     }
 
     /// What there was to see of the last one.
-    pub(super) fn seen(&self) -> Shaken {
+    pub(super) fn shown(&self) -> Shaken {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Shaken { asked: self.asked.load(Ordering::Relaxed), ..shown }
     }

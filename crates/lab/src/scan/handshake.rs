@@ -1,6 +1,6 @@
 //! Whole TLS handshakes, for what TLS 1.3 encrypts: certificates, tickets, the protocol above.
 //!
-//! The client here believes everybody ([`danger`](super::danger)): it looks at a server and says nothing to it that
+//! The client here believes every server ([`danger`](super::danger)): it looks at a server and says nothing to it that
 //! matters. That is why it lives in the lab, and why no configuration of it leaves this module.
 
 use std::io::{Read as _, Write as _};
@@ -83,7 +83,7 @@ impl Client {
             .map_err(|error| Trouble::StartTls(format!("cannot begin TLS: {error}")))?;
         let mut line = caller.dial_tls()?;
         let outcome = complete(&mut connection, &mut line);
-        let mut shaken = self.witness.seen();
+        let mut shaken = self.witness.shown();
         if let Err(trouble) = outcome {
             // A server of TLS 1.2 refuses a client without a certificate before the handshake is over.
             shaken.refused = shaken.asked;

@@ -222,7 +222,7 @@ pub(crate) fn dial(address: &str, patience: Duration) -> Result<Line, LabError> 
         .map_err(|trouble| LabError::Connection(format!("{address}: {trouble}")))
 }
 
-/// The first line of what somebody said, for a terminal.
+/// The first line of what a server said, for a terminal.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let shown = |byte: &u8| if matches!(byte, b' '..=b'~') { char::from(*byte) } else { '.' };

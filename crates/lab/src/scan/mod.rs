@@ -1,7 +1,7 @@
 //! What a TLS or SSH server offers and prefers, what each choice costs it, and what to change.
 //!
 //! A server is asked, a question for each connection, one after the other and within bounds; nothing is tried that a
-//! careless client would not do, and nobody logs in. What is encrypted in TLS 1.3 is seen by whole handshakes
+//! careless client would not do, and it does not log in. What is encrypted in TLS 1.3 is seen by whole handshakes
 //! (`handshake.rs`), everything else by the first flight alone.
 
 mod chain;

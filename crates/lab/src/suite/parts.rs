@@ -45,7 +45,7 @@ impl Run<'_> {
     }
 }
 
-/// Gives what makes connections for whoever is logged in ([`crate::sessions::run`]).
+/// Gives what makes connections as the user who is logged in ([`crate::sessions::run`]).
 pub type Dialler = dyn Fn(sessions::Login) -> Result<Arc<dyn sessions::Dial>, LabError>;
 
 /// Every measurement, in the order in which they are made.

@@ -40,6 +40,6 @@ pub struct Summary {
     pub failed: Vec<(&'static str, String)>,
     /// How long everything took, in seconds.
     pub seconds: f64,
-    /// Whether somebody broke it off.
+    /// Whether it was interrupted.
     pub interrupted: bool,
 }

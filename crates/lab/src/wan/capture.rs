@@ -11,7 +11,7 @@ use super::round_trips::{self, Journey};
 /// Most packets that are kept: past so many they are only counted. About 100 bytes each.
 pub const PACKETS_MOST: usize = 1_000_000;
 
-/// What was seen in a while.
+/// The packets of a while.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capture {
     /// The hosts, by number.
@@ -42,7 +42,7 @@ pub struct Flow {
     pub protocol: &'static str,
     /// The number of the host that began it, and of the other one.
     pub hosts: (usize, usize),
-    /// Whoever sent the first packet.
+    /// The end that sent the first packet.
     pub client: SocketAddr,
     /// The other end.
     pub server: SocketAddr,
@@ -89,10 +89,10 @@ impl Capture {
         round_trips::journey(&self.packets.iter().collect::<Vec<_>>(), client, until)
     }
 
-    /// What was seen between these hosts, and nobody else.
+    /// The packets between these hosts alone.
     #[must_use]
     pub fn among(mut self, hosts: &[usize]) -> Self {
-        self.packets.retain(|seen| hosts.contains(&seen.from) && hosts.contains(&seen.to));
+        self.packets.retain(|captured| hosts.contains(&captured.from) && hosts.contains(&captured.to));
         self
     }
 
@@ -100,9 +100,9 @@ impl Capture {
     #[must_use]
     pub fn flows(&self) -> Vec<Flow> {
         let mut by_key: BTreeMap<Key, Vec<&CapturedPacket>> = BTreeMap::new();
-        for seen in &self.packets {
-            if let Some(key) = key(&seen.packet) {
-                by_key.entry(key).or_default().push(seen);
+        for captured in &self.packets {
+            if let Some(key) = key(&captured.packet) {
+                by_key.entry(key).or_default().push(captured);
             }
         }
         let mut flows: Vec<(Duration, Flow)> =
@@ -116,15 +116,19 @@ fn flow(protocol: &'static str, packets: &[&CapturedPacket]) -> Option<(Duration
     let first = packets.first()?;
     let (client, server) = first.packet.ends()?;
     let (mut up, mut down) = (Direction::default(), Direction::default());
-    for seen in packets {
-        let direction = if seen.packet.ends()?.0 == client { &mut up } else { &mut down };
-        let payload = seen.packet.payload();
+    for captured in packets {
+        let direction = if captured.packet.ends()?.0 == client { &mut up } else { &mut down };
+        let payload = captured.packet.payload();
         direction.packets += 1;
         direction.with_data += usize::from(payload > 0);
         direction.bytes += payload;
-        direction.lost += usize::from(seen.lost);
+        direction.lost += usize::from(captured.lost);
     }
-    let last = packets.iter().filter(|seen| seen.packet.payload() > 0).filter_map(|seen| seen.arrived).max();
+    let last = packets
+        .iter()
+        .filter(|captured| captured.packet.payload() > 0)
+        .filter_map(|captured| captured.arrived)
+        .max();
     let whole = match first.packet.carries {
         Carries::Tcp(segment) => segment.syn,
         _ => true,

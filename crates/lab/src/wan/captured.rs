@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::packet::Packet;
 
-/// A packet that was seen.
+/// A packet on its way between two hosts, or lost there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
     /// The number of the host that sent it.

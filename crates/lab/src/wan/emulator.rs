@@ -56,7 +56,7 @@ pub struct Counts {
     pub lost: u64,
     /// Dropped because a queue was full.
     pub full: u64,
-    /// For nobody in the WAN: a kernel asking for routers, most likely.
+    /// For no host of the WAN: a kernel asking for routers, most likely.
     pub astray: u64,
 }
 
@@ -68,7 +68,7 @@ struct UnderWay {
     line: usize,
     to: usize,
     /// Its place in the capture, and in which one.
-    seen: Option<(u64, usize)>,
+    captured: Option<(u64, usize)>,
     bytes: Box<[u8]>,
 }
 
@@ -362,7 +362,7 @@ async fn take(from: usize, device: Arc<Tun>, state: Arc<Mutex<State>>) {
                 next = device.try_recv(&mut buffer);
             }
             if state.deliver().is_some() {
-                // Whoever delivers waits for it.
+                // The thread that delivers waits for it.
                 state.arm(0);
             }
         }
@@ -388,7 +388,7 @@ impl State {
         }
     }
 
-    /// Changes what is due. That nobody sends anything changes nothing.
+    /// Changes what is due. It does not wait for a packet to be sent.
     fn keep_to_plan(&mut self, now: u64) {
         let Some(began) = self.plan_began else { return };
         let passed = Duration::from_nanos(now.saturating_sub(began));
@@ -418,12 +418,19 @@ impl State {
         let Some(line) = self.lines.get_mut(number) else { return };
         let fate = line.admit(now.saturating_sub(self.taking), bytes.len());
         let lost = !matches!(fate, Fate::Arrives(_));
-        let seen = self.capture.as_mut().and_then(|recorder| recorder.add((from, to), now, packet, lost));
+        let captured = self.capture.as_mut().and_then(|recorder| recorder.add((from, to), now, packet, lost));
         match fate {
             Fate::Arrives(at) => {
                 self.order += 1;
                 let order = self.order;
-                self.queue.push(Reverse(UnderWay { at, order, line: number, to, seen, bytes: bytes.into() }));
+                self.queue.push(Reverse(UnderWay {
+                    at,
+                    order,
+                    line: number,
+                    to,
+                    captured,
+                    bytes: bytes.into(),
+                }));
             }
             Fate::Lost => self.counts.lost += 1,
             Fate::Full => self.counts.full += 1,
@@ -467,8 +474,8 @@ impl State {
             line.arrived(packet.bytes.len());
         }
         // Before it is written: what it causes is seen later.
-        if let (Some(recorder), Some(seen)) = (&mut self.capture, packet.seen) {
-            recorder.arrived(seen, now);
+        if let (Some(recorder), Some(captured)) = (&mut self.capture, packet.captured) {
+            recorder.arrived(captured, now);
         }
         let written = self.devices.get(packet.to).map(|device| device.try_send(&packet.bytes));
         match written {
@@ -498,9 +505,9 @@ impl Recorder {
 
     fn arrived(&mut self, (number, index): (u64, usize), now: u64) {
         // What was sent in an earlier capture is none of this one.
-        let seen = (number == self.number).then(|| self.capture.packets.get_mut(index)).flatten();
-        if let Some(seen) = seen {
-            seen.arrived = Some(Duration::from_nanos(now.saturating_sub(self.began)));
+        let captured = (number == self.number).then(|| self.capture.packets.get_mut(index)).flatten();
+        if let Some(captured) = captured {
+            captured.arrived = Some(Duration::from_nanos(now.saturating_sub(self.began)));
         }
     }
 }

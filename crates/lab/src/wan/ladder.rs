@@ -105,15 +105,16 @@ pub fn svg(title: &str, capture: &Capture, journey: &Journey) -> String {
         );
     }
     let end = began + journey.took();
-    let during = |seen: &&CapturedPacket| seen.sent >= began && seen.arrived.is_some_and(|at| at <= end);
-    for seen in capture.packets.iter().filter(during).take(DRAWN_MOST) {
-        let Some(arrived) = seen.arrived else { continue };
+    let during =
+        |captured: &&CapturedPacket| captured.sent >= began && captured.arrived.is_some_and(|at| at <= end);
+    for captured in capture.packets.iter().filter(during).take(DRAWN_MOST) {
+        let Some(arrived) = captured.arrived else { continue };
         let _ = writeln!(
             body,
             r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" class="g"/>"#,
-            lane(seen.from),
-            y(seen.sent),
-            lane(seen.to),
+            lane(captured.from),
+            y(captured.sent),
+            lane(captured.to),
             y(arrived),
         );
     }
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     fn capture() -> Capture {
-        let seen = |from, to, sent: u64, ends: (&str, &str), flags, payload| CapturedPacket {
+        let captured = |from, to, sent: u64, ends: (&str, &str), flags, payload| CapturedPacket {
             from,
             to,
             sent: Duration::from_millis(sent),
@@ -156,9 +157,9 @@ mod tests {
         Capture {
             hosts: vec!["client".into(), "<host>".into()],
             packets: vec![
-                seen(0, 1, 10, up, 0x02, 0),
-                seen(1, 0, 61, down, 0x12, 0),
-                seen(1, 0, 65, down, 0x18, 9),
+                captured(0, 1, 10, up, 0x02, 0),
+                captured(1, 0, 61, down, 0x12, 0),
+                captured(1, 0, 65, down, 0x18, 9),
             ],
             missed: 0,
         }

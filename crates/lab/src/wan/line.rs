@@ -30,7 +30,7 @@ pub struct Line {
     numbers: Numbers,
     /// When the last packet has left the queue.
     free: u64,
-    /// When the last packet arrives: nobody overtakes it.
+    /// When the last packet arrives: packets do not overtake each other.
     last: u64,
     under_way: usize,
 }

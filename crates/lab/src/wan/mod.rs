@@ -2,7 +2,7 @@
 //!
 //! Hosts are network namespaces. Each has a TUN device with an address of its own, and one thread of this process carries
 //! packets between them: as late, as seldom and as slowly as the regions that the hosts stand in are apart. It needs no
-//! module of the kernel's for that, and sees every packet: [`Capture`] counts the flights of a protocol.
+//! module of the kernel's for that, and sees every packet: [`Capture`] counts the round trips of a protocol.
 
 mod capture;
 mod captured;

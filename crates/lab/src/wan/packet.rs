@@ -1,4 +1,4 @@
-//! What is read of a packet: whence and whither, and what of TCP or UDP tells flights apart.
+//! What is read of a packet: whence and whither, and what of TCP or UDP tells round trips apart.
 //!
 //! Bytes come from programs that run in the WAN. What is not understood of them is nothing.
 
@@ -35,7 +35,7 @@ pub enum Carries {
         destination_port: u16,
         /// Bytes of payload.
         payload: usize,
-        /// It looks like a packet of QUIC that has room for an acknowledgement and not for anybody's data.
+        /// It looks like a packet of QUIC that has room for an acknowledgement and not for data.
         bare: bool,
     },
     /// Another protocol, a later fragment, or one that is cut off.
@@ -109,7 +109,7 @@ impl Packet {
         Some((SocketAddr::new(self.source, source), SocketAddr::new(self.destination, destination)))
     }
 
-    /// Whether it has a payload that can be somebody's data.
+    /// Whether it has a payload that can be a program's data.
     #[must_use]
     pub fn says_something(&self) -> bool {
         self.payload() > 0 && !matches!(self.carries, Carries::Udp { bare: true, .. })

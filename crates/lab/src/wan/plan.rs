@@ -62,7 +62,7 @@ impl FromStr for Setting {
     }
 }
 
-/// Figures as somebody gives them, pair by pair.
+/// Figures as they are given, pair by pair.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// Round trips in milliseconds.
@@ -82,7 +82,7 @@ pub struct Matrix(BTreeMap<Pair, Conditions>);
 impl Matrix {
     /// From figures for these regions.
     ///
-    /// A pair of regions whose round trip nobody gave is as far apart as the shortest way by other regions; it has no
+    /// A pair of regions whose round trip is not given is as far apart as the shortest way by other regions; it has no
     /// jitter, no loss and no limit of its own. A figure for all pairs is for those of different regions.
     ///
     /// # Errors
@@ -136,23 +136,23 @@ impl Matrix {
         self.0.get(&pair(one, other)).copied().unwrap_or_default()
     }
 
-    /// Gives pairs that nobody named the round trip of the shortest way (Floyd and Warshall's).
+    /// Gives pairs without a figure the round trip of the shortest way (Floyd and Warshall's).
     fn fill(&mut self, regions: &[Name], known: &[Pair]) {
-        let mut ways: BTreeMap<Pair, Duration> =
+        let mut shortest: BTreeMap<Pair, Duration> =
             known.iter().map(|one| (one.clone(), self.between(&one.0, &one.1).round_trip)).collect();
         for by in regions {
             for one in every_pair(regions) {
                 if known.contains(&one) || one.0 == *by || one.1 == *by {
                     continue;
                 }
-                let (there, on) = (ways.get(&pair(&one.0, by)), ways.get(&pair(by, &one.1)));
+                let (there, on) = (shortest.get(&pair(&one.0, by)), shortest.get(&pair(by, &one.1)));
                 let (Some(there), Some(on)) = (there, on) else { continue };
                 let sum = *there + *on;
-                let best = ways.get(&one).map_or(sum, |best| sum.min(*best));
-                ways.insert(one, best);
+                let best = shortest.get(&one).map_or(sum, |best| sum.min(*best));
+                shortest.insert(one, best);
             }
         }
-        for (one, round_trip) in ways {
+        for (one, round_trip) in shortest {
             self.0.entry(one).or_default().round_trip = round_trip;
         }
     }

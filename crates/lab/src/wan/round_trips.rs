@@ -1,8 +1,8 @@
-//! Flights, counted: the longest chain of packets in which each was sent after the one before had arrived.
+//! Round trips, counted: the longest chain of packets in which each was sent after the one before had arrived.
 //!
 //! A packet may have been sent because of anything that its sender had got by then. Of all chains from what the client sent
 //! first to what it got last, the one that was on the wire for longest is what the client waited for: its length is how
-//! often somebody had to wait for the other side, a number that does not depend on how fast the machine is. The sum of its
+//! often one side had to wait for the other, a number that does not depend on how fast the machine is. The sum of its
 //! ways is never more than the time that passed, so it never counts a wait that did not take place; where programs take
 //! longer than packets, it may count one that did while something else went on, so count where the way is long.
 //!
@@ -10,7 +10,7 @@
 //! connections. A bare acknowledgement lets go only of what had to wait for it (a small packet behind one that is not
 //! acknowledged, by Nagle's algorithm (RFC 896), or a full one behind the window), which shows in that it is sent as soon as
 //! the acknowledgement is there. Acknowledgements of QUIC are encrypted: a packet that has no room for anything else counts
-//! as one, and lets nothing go. Neither does one that tries out how long a packet may be (RFC 8899), which nobody waits for:
+//! as one, and lets nothing go. Neither does one that tries out how long a packet may be (RFC 8899), which neither side waits for:
 //! nothing else of its direction can be longer than all before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,8 +98,10 @@ impl Journey {
 pub(super) fn journey(packets: &[&CapturedPacket], client: usize, until: Duration) -> Option<Journey> {
     let packets = without_probes(packets);
     let sweep = Sweep::over(&packets, client, until);
-    let in_time = |seen: &CapturedPacket| seen.arrived.is_some_and(|at| at <= until);
-    let got = |seen: &CapturedPacket| seen.to == client && seen.packet.says_something() && in_time(seen);
+    let in_time = |captured: &CapturedPacket| captured.arrived.is_some_and(|at| at <= until);
+    let got = |captured: &CapturedPacket| {
+        captured.to == client && captured.packet.says_something() && in_time(captured)
+    };
     sweep.chain(sweep.longest(got)?)
 }
 
@@ -107,23 +109,24 @@ pub(super) fn journey(packets: &[&CapturedPacket], client: usize, until: Duratio
 pub(super) fn one_way(packets: &[&CapturedPacket], client: usize) -> Option<Journey> {
     let packets = without_probes(packets);
     let sweep = Sweep::over(&packets, client, Duration::MAX);
-    sweep.chain(sweep.longest(|seen| seen.packet.says_something())?)
+    sweep.chain(sweep.longest(|captured| captured.packet.says_something())?)
 }
 
 /// All but those by which QUIC finds out how long a packet may be, of connections whose beginning is there.
 fn without_probes<'a>(packets: &[&'a CapturedPacket]) -> Vec<&'a CapturedPacket> {
     // By direction, the longest so far; none where the beginning was not seen.
-    let mut longest: BTreeMap<Way, Option<usize>> = BTreeMap::new();
-    let mut is_probe = |seen: &CapturedPacket| {
-        let (Carries::Udp { payload, .. }, Some(way)) = (seen.packet.carries, seen.packet.ends()) else {
+    let mut longest: BTreeMap<Ends, Option<usize>> = BTreeMap::new();
+    let mut is_probe = |captured: &CapturedPacket| {
+        let (Carries::Udp { payload, .. }, Some(ends)) = (captured.packet.carries, captured.packet.ends())
+        else {
             return false;
         };
-        if !longest.contains_key(&way) {
+        if !longest.contains_key(&ends) {
             let begins = (payload == QUIC_FIRST).then_some(QUIC_FIRST);
-            longest.insert(way, begins);
-            longest.insert((way.1, way.0), begins);
+            longest.insert(ends, begins);
+            longest.insert((ends.1, ends.0), begins);
         }
-        match longest.get_mut(&way) {
+        match longest.get_mut(&ends) {
             Some(Some(most)) if payload > *most => {
                 *most = payload;
                 true
@@ -131,7 +134,7 @@ fn without_probes<'a>(packets: &[&'a CapturedPacket]) -> Vec<&'a CapturedPacket>
             _ => false,
         }
     };
-    packets.iter().copied().filter(|seen| !is_probe(seen)).collect()
+    packets.iter().copied().filter(|captured| !is_probe(captured)).collect()
 }
 
 /// How long a chain was on the wire, and how many ways it has.
@@ -156,7 +159,7 @@ struct Acknowledged {
 }
 
 /// One direction of a connection: the sender's end and the receiver's.
-type Way = (SocketAddr, SocketAddr);
+type Ends = (SocketAddr, SocketAddr);
 
 /// All packets in the order of time: when one is sent, what may have caused it is what has arrived by then.
 struct Sweep<'a> {
@@ -170,22 +173,22 @@ struct State {
     /// By host: the packet at the end of the longest chain that has arrived.
     best: BTreeMap<usize, usize>,
     /// By the direction that waits for it: the last acknowledgement that has arrived.
-    acknowledged: BTreeMap<Way, Acknowledged>,
+    acknowledged: BTreeMap<Ends, Acknowledged>,
     /// By direction: the number after the last byte sent.
-    next: BTreeMap<Way, u32>,
+    next: BTreeMap<Ends, u32>,
     /// Directions on which the next packet without payload completes the opening of a connection.
-    opening: BTreeSet<Way>,
+    opening: BTreeSet<Ends>,
     /// By direction: the highest acknowledgement that it sent.
-    highest: BTreeMap<Way, u32>,
+    highest: BTreeMap<Ends, u32>,
 }
 
 impl<'a> Sweep<'a> {
     fn over(packets: &'a [&'a CapturedPacket], client: usize, until: Duration) -> Self {
         let mut sweep = Self { packets, reached: vec![None; packets.len()] };
         let mut events: Vec<(Duration, bool, usize)> = Vec::with_capacity(packets.len() * 2);
-        for (index, seen) in packets.iter().enumerate() {
-            events.push((seen.sent, true, index));
-            events.extend(seen.arrived.map(|at| (at, false, index)));
+        for (index, captured) in packets.iter().enumerate() {
+            events.push((captured.sent, true, index));
+            events.extend(captured.arrived.map(|at| (at, false, index)));
         }
         // At the same moment, arrivals first.
         events.sort_unstable();
@@ -197,14 +200,14 @@ impl<'a> Sweep<'a> {
             if at > until {
                 break;
             }
-            let Some(seen) = packets.get(index) else { continue };
-            let ends = seen.packet.ends();
+            let Some(captured) = packets.get(index) else { continue };
+            let ends = captured.packet.ends();
             if is_sent {
-                let reached = sweep.sent(seen, client, &state);
+                let reached = sweep.sent(captured, client, &state);
                 if let Some(slot) = sweep.reached.get_mut(index) {
                     *slot = reached;
                 }
-                let (moved, advanced) = state.note(&seen.packet, ends);
+                let (moved, advanced) = state.note(&captured.packet, ends);
                 if let (Some(a), Some(b)) = (moves.get_mut(index), advances.get_mut(index)) {
                     (*a, *b) = (moved, advanced);
                 }
@@ -212,15 +215,15 @@ impl<'a> Sweep<'a> {
             }
             let Some(cost) = sweep.cost(index) else { continue };
             if moves.get(index) == Some(&true) {
-                let best = state.best.get(&seen.to).and_then(|best| sweep.cost(*best));
+                let best = state.best.get(&captured.to).and_then(|best| sweep.cost(*best));
                 if best.is_none_or(|best| cost > best) {
-                    state.best.insert(seen.to, index);
+                    state.best.insert(captured.to, index);
                 }
             }
             if let (true, Carries::Tcp(segment), Some((from, to))) =
-                (advances.get(index) == Some(&true), seen.packet.carries, ends)
+                (advances.get(index) == Some(&true), captured.packet.carries, ends)
             {
-                let within = RELEASE.min(at.saturating_sub(seen.sent) / RELEASE_SHARE);
+                let within = RELEASE.min(at.saturating_sub(captured.sent) / RELEASE_SHARE);
                 let number = segment.acknowledged.unwrap_or_default();
                 state.acknowledged.insert((to, from), Acknowledged { by: index, at, number, within });
             }
@@ -233,21 +236,21 @@ impl<'a> Sweep<'a> {
     }
 
     /// The longest chain to a packet that is being sent.
-    fn sent(&self, seen: &CapturedPacket, client: usize, state: &State) -> Option<Reached> {
-        let data = state.best.get(&seen.from).map(|best| (*best, Cause::Data));
-        let released = state.released(&seen.packet, seen.sent).map(|by| (by, Cause::Acknowledgement));
+    fn sent(&self, captured: &CapturedPacket, client: usize, state: &State) -> Option<Reached> {
+        let data = state.best.get(&captured.from).map(|best| (*best, Cause::Data));
+        let released = state.released(&captured.packet, captured.sent).map(|by| (by, Cause::Acknowledgement));
         let before = [data, released]
             .into_iter()
             .flatten()
             .filter_map(|(by, cause)| self.cost(by).map(|cost| (cost, by, cause)))
             // Where both come to the same, it is data that counts.
             .max_by_key(|(cost, _, cause)| (*cost, *cause == Cause::Data));
-        let wire = seen.arrived.map_or(Duration::ZERO, |at| at.saturating_sub(seen.sent));
+        let wire = captured.arrived.map_or(Duration::ZERO, |at| at.saturating_sub(captured.sent));
         match before {
             Some(((on_the_wire, trips), by, cause)) => {
                 Some(Reached { cost: (on_the_wire + wire, trips + 1), before: Some(by), cause })
             }
-            None if seen.from == client => {
+            None if captured.from == client => {
                 Some(Reached { cost: (wire, 1), before: None, cause: Cause::Start })
             }
             None => None,
@@ -257,7 +260,7 @@ impl<'a> Sweep<'a> {
     /// The packet at the end of the longest chain, among those that arrived and are meant.
     fn longest(&self, meant: impl Fn(&CapturedPacket) -> bool) -> Option<usize> {
         let indices = self.packets.iter().enumerate();
-        let arrived = indices.filter(|(_, seen)| seen.arrived.is_some() && meant(seen));
+        let arrived = indices.filter(|(_, captured)| captured.arrived.is_some() && meant(captured));
         arrived.filter_map(|(index, _)| Some((self.cost(index)?, index))).max().map(|(_, index)| index)
     }
 
@@ -265,14 +268,14 @@ impl<'a> Sweep<'a> {
         let mut trips = Vec::new();
         let mut at = Some(last);
         while let Some(index) = at {
-            let (seen, reached) = (self.packets.get(index)?, self.reached.get(index).copied().flatten()?);
+            let (captured, reached) = (self.packets.get(index)?, self.reached.get(index).copied().flatten()?);
             trips.push(Trip {
-                from: seen.from,
-                to: seen.to,
-                sent: seen.sent,
-                arrived: seen.arrived?,
+                from: captured.from,
+                to: captured.to,
+                sent: captured.sent,
+                arrived: captured.arrived?,
                 cause: reached.cause,
-                packet: seen.packet,
+                packet: captured.packet,
             });
             at = reached.before;
         }
@@ -283,24 +286,24 @@ impl<'a> Sweep<'a> {
 
 impl State {
     /// Takes in what was sent: whether it moves the other side on, and whether it acknowledges something new.
-    fn note(&mut self, packet: &Packet, ends: Option<Way>) -> (bool, bool) {
-        let (Carries::Tcp(segment), Some(way)) = (packet.carries, ends) else {
+    fn note(&mut self, packet: &Packet, ends: Option<Ends>) -> (bool, bool) {
+        let (Carries::Tcp(segment), Some(ends)) = (packet.carries, ends) else {
             return (packet.says_something() || matches!(packet.carries, Carries::Other { .. }), false);
         };
-        let back = (way.1, way.0);
+        let back = (ends.1, ends.0);
         if segment.syn && segment.acknowledged.is_some() {
             self.opening.insert(back);
         }
         let bare = segment.payload == 0 && !segment.syn && !segment.fin && !segment.reset;
         // Servers that speak first do so when the client's acknowledgement of their SYN is there.
-        let opens = !segment.syn && self.opening.remove(&way);
+        let opens = !segment.syn && self.opening.remove(&ends);
         let after = segment.next_sequence();
-        let newest = self.next.entry(way).or_insert(after);
+        let newest = self.next.entry(ends).or_insert(after);
         if is_after(after, *newest) {
             *newest = after;
         }
         let advances = segment.acknowledged.is_some_and(|number| {
-            let highest = self.highest.insert(way, number);
+            let highest = self.highest.insert(ends, number);
             highest.is_none_or(|highest| is_after(number, highest))
         });
         (!bare || opens, bare && advances)
@@ -308,16 +311,16 @@ impl State {
 
     /// The acknowledgement that let this packet go, when it was one.
     fn released(&self, packet: &Packet, sent: Duration) -> Option<usize> {
-        let (Carries::Tcp(segment), way) = (packet.carries, packet.ends()?) else { return None };
-        let acknowledged = self.acknowledged.get(&way)?;
+        let (Carries::Tcp(segment), ends) = (packet.carries, packet.ends()?) else { return None };
+        let acknowledged = self.acknowledged.get(&ends)?;
         let at_once = sent.saturating_sub(acknowledged.at) <= acknowledged.within;
-        let waited = segment.payload > 0 && self.waited(&segment, way, acknowledged.number);
+        let waited = segment.payload > 0 && self.waited(&segment, ends, acknowledged.number);
         (at_once && waited).then_some(acknowledged.by)
     }
 
     /// Whether a packet had to wait for an acknowledgement: of everything before it, or of a full window.
-    fn waited(&self, segment: &Segment, way: Way, number: u32) -> bool {
-        segment.payload >= FULL || self.next.get(&way) == Some(&number)
+    fn waited(&self, segment: &Segment, ends: Ends, number: u32) -> bool {
+        segment.payload >= FULL || self.next.get(&ends) == Some(&number)
     }
 }
 
@@ -383,7 +386,7 @@ mod tests {
         }
 
         fn capture(mut self) -> Capture {
-            self.0.sort_by_key(|seen| seen.sent);
+            self.0.sort_by_key(|captured| captured.sent);
             Capture { hosts: vec!["client".into(), "server".into()], packets: self.0, missed: 0 }
         }
 
@@ -413,7 +416,7 @@ mod tests {
             journey(&all.iter().collect::<Vec<_>>(), 0, Duration::from_secs(1)).unwrap().trips.len()
         };
         assert_eq!(trips(&all), 4);
-        // As long as what was tried is everybody's.
+        // Later packets may be as long as what was tried.
         all.extend([says(451, 0, 1_389), says(502, 1, 1_420)]);
         assert_eq!(trips(&all), 6);
         // Nothing is known of a connection that was there before.
@@ -437,7 +440,7 @@ mod tests {
     #[test]
     fn a_server_that_speaks_first_waits_for_the_opening_alone() {
         let mut story = Story::open();
-        // It takes its time, but nobody else is waited for.
+        // It takes its time, but no other packet is waited for.
         story.down(162.0, DATA, (1, 1), 40);
         assert_eq!(story.flow().round_trips(), 2);
     }
@@ -491,7 +494,7 @@ mod tests {
         let mut story = Story::open();
         story.up(100.2, DATA, (1, 1), 10);
         story.add(150.4, inner, host, DATA, (5, 5), 10);
-        // A heartbeat of its own, which nobody asked for.
+        // A heartbeat of its own, which answers nothing.
         story.add(120.0, host, inner, DATA, (1, 5), 4);
         story.add(201.0, host, inner, DATA, (5, 15), 10);
         story.add(251.5, proxy, CLIENT, DATA, (1, 11), 10);

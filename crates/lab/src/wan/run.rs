@@ -27,7 +27,7 @@ pub struct Ended {
     pub status: ExitStatus,
     /// From its start to its end.
     pub took: Duration,
-    /// Its packets, and everybody else's in that time.
+    /// Its packets, and those of all other programs in that time.
     pub capture: Capture,
 }
 
@@ -85,7 +85,7 @@ fn wait(child: &mut Child, talk: &Talk) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// Every connection of a capture as a row: what went each way, how often somebody waited, and how long it took.
+/// Every connection of a capture as a row: what went each way, how often one side waited, and how long it took.
 #[must_use]
 pub fn flows(wan: &Wan, capture: &Capture) -> Vec<Row> {
     capture.flows().iter().map(|flow| row(wan, capture, flow)).collect()

@@ -18,7 +18,7 @@ use super::sites::{self, HOSTS};
 use super::{Wan, ladder};
 use crate::LabError;
 use crate::rig::postgres::Postgres;
-use crate::rig::{Extras, NODE, REGISTERED, Rig, Way};
+use crate::rig::{Extras, NODE, REGISTERED, Rig, SshRoute};
 
 /// Below it programs take longer than packets: chains of packets are then those of chance, and time tells nothing.
 const FAR: Duration = Duration::from_millis(5);
@@ -122,8 +122,8 @@ enum AimAt {
     OfDirect(f64),
 }
 
-fn stock(parts: &Parts, way: Way) -> Result<Command, LabError> {
-    let mut command = parts.rig.ssh(way);
+fn stock(parts: &Parts, route: SshRoute) -> Result<Command, LabError> {
+    let mut command = parts.rig.ssh(route);
     command.arg("true");
     Ok(command)
 }
@@ -155,14 +155,22 @@ fn scenarios() -> Vec<Scenario> {
     let ssh = |name, file, command, aim| Scenario { name, file, command, hosts: all, base: "direct", aim };
     let database = |scenario| Scenario { base: "psql-direct", ..scenario };
     vec![
-        Scenario { hosts: straight, ..ssh("ssh direct", "direct", |parts| stock(parts, Way::Direct), None) },
-        ssh("ssh -J, stock bastion", "bastion", |parts| stock(parts, Way::Bastion), None),
-        ssh("ssh -J, through the proxy", "jump", |parts| stock(parts, Way::Jump), Some(AimAt::OfDirect(0.9))),
+        Scenario {
+            hosts: straight,
+            ..ssh("ssh direct", "direct", |parts| stock(parts, SshRoute::Direct), None)
+        },
+        ssh("ssh -J, stock bastion", "bastion", |parts| stock(parts, SshRoute::Bastion), None),
+        ssh(
+            "ssh -J, through the proxy",
+            "jump",
+            |parts| stock(parts, SshRoute::Jump),
+            Some(AimAt::OfDirect(0.9)),
+        ),
         ssh("sallyport ssh, cold", "cold", |parts| cold(parts, "tcp"), Some(AimAt::RoundTrips(4.5))),
         ssh("sallyport ssh, cold, QUIC", "quic", |parts| cold(parts, "quic"), Some(AimAt::RoundTrips(3.5))),
         ssh("sallyport ssh, warm", "warm", |parts| own(parts, NODE, true), Some(AimAt::RoundTrips(1.5))),
-        ssh("ssh, helper", "helper", |parts| stock(parts, Way::Helper), Some(AimAt::RoundTrips(2.5))),
-        ssh("ssh, no helper", "proxycommand", |parts| stock(parts, Way::ProxyCommand), None),
+        ssh("ssh, helper", "helper", |parts| stock(parts, SshRoute::Helper), Some(AimAt::RoundTrips(2.5))),
+        ssh("ssh, no helper", "proxycommand", |parts| stock(parts, SshRoute::ProxyCommand), None),
         ssh("sallyport ssh to stock sshd, cold", "stock-cold", |parts| own(parts, REGISTERED, false), None),
         ssh("sallyport ssh to stock sshd, warm", "stock-warm", |parts| own(parts, REGISTERED, true), None),
         Scenario {
@@ -228,7 +236,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         let mut all: Vec<Samplings> = scenarios.iter().map(|_| Samplings::default()).collect();
         for round in 0..=settings.rounds {
             for turn in 0..scenarios.len() {
-                // Nobody always goes behind the same neighbour.
+                // None always goes behind the same neighbour.
                 let index = (turn + round) % scenarios.len();
                 let (Some(scenario), Some(samples)) = (scenarios.get(index), all.get_mut(index)) else {
                     continue;

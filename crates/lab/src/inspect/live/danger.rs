@@ -41,7 +41,7 @@ impl ServerCertVerifier for Capture {
         if let Ok(mut chain) = self.chain.lock() {
             *chain = Some(std::iter::once(leaf).chain(rest).map(|der| der.to_vec()).collect());
         }
-        // Nobody is trusted: no byte goes to this server in a handshake that would be done.
+        // No server is trusted: no byte goes to this server in a handshake that would be done.
         Err(rustls::Error::General("seen".to_owned()))
     }
 

@@ -1,4 +1,4 @@
-//! What a server shows before anybody has logged in: certificates of TLS, host keys of SSH.
+//! What a server shows before a user has logged in: certificates of TLS, host keys of SSH.
 //!
 //! Which of the two it is, its first bytes say: an SSH server speaks first (RFC 4253 §4.2), one of TLS waits for a
 //! ClientHello. Every wait has an end, and so has the whole: a server that never answers, or a byte a minute, costs
@@ -21,7 +21,7 @@ const SPEAKS_FIRST: Duration = Duration::from_millis(1_500);
 /// Asks a server at `host:port`.
 ///
 /// # Errors
-/// [`LabError::Input`] for a name that does not resolve, [`LabError::Connection`] when nobody listens, nobody answers in
+/// [`LabError::Input`] for a name that does not resolve, [`LabError::Connection`] when nothing listens, nothing answers in
 /// time, or the answer is neither SSH nor TLS.
 pub fn server(address: &str) -> Result<Contents, LabError> {
     let server = Server::resolve(address)?;

@@ -16,7 +16,7 @@ const SSH_MSG_KEXINIT: u8 = 20;
 const SHARE: u8 = 30;
 /// SSH_MSG_KEX_ECDH_REPLY, and SSH_MSG_KEXDH_REPLY.
 const REPLY: u8 = 31;
-/// Longest packet that everybody must be able to read (RFC 4253 §6.1), and a reply with a large certificate.
+/// Longest packet that every implementation must be able to read (RFC 4253 §6.1), and a reply with a large certificate.
 const LONGEST_PACKET: usize = 1 << 18;
 /// Keys that are asked for at most: each takes a connection, and servers count those that do not log in.
 const MOST_KEYS: usize = 8;
@@ -26,7 +26,7 @@ pub(super) fn host_keys(server: &Server, first: Bounded) -> Result<Contents, Lab
     let mut contents = Contents::default();
     let mut stream = Some(first);
     let mut asked: Vec<String> = Vec::new();
-    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut known: Vec<Vec<u8>> = Vec::new();
     while asked.len() < MOST_KEYS {
         let connection = match stream.take() {
             Some(stream) => Ok(stream),
@@ -36,7 +36,7 @@ pub(super) fn host_keys(server: &Server, first: Bounded) -> Result<Contents, Lab
         match answer {
             Ok(None) => break,
             Ok(Some((algorithm, blob))) => {
-                if !seen.contains(&blob) {
+                if !known.contains(&blob) {
                     match super::super::blob(&blob) {
                         Some(found) => contents.found.extend(found.into_iter().map(|found| Found {
                             place: if found.place.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn host_keys(server: &Server, first: Bounded) -> Result<Contents, Lab
                         })),
                         None => contents.notes.push(format!("the host key for {algorithm} cannot be read")),
                     }
-                    seen.push(blob);
+                    known.push(blob);
                 }
                 asked.push(algorithm);
             }

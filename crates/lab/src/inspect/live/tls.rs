@@ -1,4 +1,4 @@
-//! The certificates of a TLS server, whoever signed them and whenever they were valid: they are looked at and nothing is
+//! The certificates of a TLS server, with any signer and valid at any time: they are looked at and nothing is
 //! sent after them.
 //!
 //! First a handshake by rustls, which ends where the certificates come. Servers that rustls has nothing in common with

@@ -1,4 +1,4 @@
-//! Pieces of the access path, in memory and on one thread, each the same every time.
+//! Workloads of the access path, in memory and on one thread, each the same every time.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -44,9 +44,9 @@ const NODE: &str = "lab-node";
 const ASKED: &[u8] = b"true\n";
 const ANSWERED: &[u8] = b"done\n";
 
-/// A piece.
+/// A part of the access path that is done again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
+pub enum Workload {
     /// A native connection without a ticket: both sides' mutual TLS, the check of the user, a question and its answer.
     NativeCold,
     /// The same with a ticket, the question as early data.
@@ -70,20 +70,20 @@ pub enum Piece {
 }
 
 /// All of them, in the order of the table.
-pub const PIECES: [Piece; 10] = [
-    Piece::NativeCold,
-    Piece::NativeWarm,
-    Piece::SshLogin,
-    Piece::TunnelStream,
-    Piece::TunnelFrame,
-    Piece::PostgresStatement,
-    Piece::PostgresRows,
-    Piece::Recording,
-    Piece::Identity,
-    Piece::Decision,
+pub const WORKLOADS: [Workload; 10] = [
+    Workload::NativeCold,
+    Workload::NativeWarm,
+    Workload::SshLogin,
+    Workload::TunnelStream,
+    Workload::TunnelFrame,
+    Workload::PostgresStatement,
+    Workload::PostgresRows,
+    Workload::Recording,
+    Workload::Identity,
+    Workload::Decision,
 ];
 
-impl Piece {
+impl Workload {
     /// Its name, on the command line and in the table.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -141,9 +141,9 @@ impl Piece {
         const FIRST: u64 = 3;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(broken)?;
-        let mut piece = self.prepare(&runtime)?;
+        let mut workload = self.prepare(&runtime)?;
         for _ in 0..FIRST + count {
-            piece()?;
+            workload()?;
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Piece {
                 let chunk = Bytes::from(vec![0x5a; if self == Self::TunnelFrame { FRAME_BYTES } else { 64 }]);
                 let chunks = if self == Self::TunnelFrame { FRAMES } else { 1 };
                 Box::new(move || {
-                    // Where nobody takes streams, a tunnel opens none either.
+                    // Where no program takes streams, a tunnel opens none either.
                     let (_, _, incoming) = (&agent, &towards_proxy, &mut incoming);
                     runtime.block_on(async {
                         let mut there = proxy.open(Bytes::from_static(b"header")).map_err(broken)?;
@@ -270,7 +270,7 @@ impl Piece {
 }
 
 fn broken(error: impl std::fmt::Display) -> LabError {
-    LabError::Failed { what: "a piece that is counted".to_owned(), said: error.to_string() }
+    LabError::Failed { what: "a workload that is counted".to_owned(), said: error.to_string() }
 }
 
 /// Both sides of something, on one thread.
@@ -453,9 +453,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_piece_works() {
-        for piece in PIECES {
-            piece.run(2).unwrap_or_else(|error| panic!("{}: {error}", piece.name()));
+    fn every_workload_works() {
+        for workload in WORKLOADS {
+            workload.run(2).unwrap_or_else(|error| panic!("{}: {error}", workload.name()));
         }
     }
 }

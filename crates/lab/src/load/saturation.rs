@@ -21,7 +21,7 @@ const GROWTH: f64 = 1.05;
 const FLAT: usize = 2;
 /// A slow end that is so many times that of the first step, and ...
 const EXPLOSION: f64 = 100.0;
-/// ... longer than this, in milliseconds: nobody waits for it.
+/// ... longer than this, in milliseconds: no user waits for it.
 const LONG_MS: f64 = 2000.0;
 /// Share of failures past which a server is beyond what it can do.
 pub const ERRORS: f64 = 0.05;
@@ -53,9 +53,9 @@ pub fn is_over(steps: &[Step]) -> Option<End> {
     (!before.is_empty() && !grown).then_some(End::Flat)
 }
 
-/// The knee: of the steps without too many failures, the first that gives nearly the best rate.
+/// The saturation point: of the steps without too many failures, the first that gives nearly the best rate.
 #[must_use]
-pub fn knee(steps: &[Step]) -> Option<Step> {
+pub fn saturation_point(steps: &[Step]) -> Option<Step> {
     let good = || steps.iter().filter(|step| step.errors <= ERRORS && step.rate > 0.0);
     let best = good().map(|step| step.rate).fold(0.0, f64::max);
     good().find(|step| step.rate >= best * NEARLY).copied()
@@ -87,18 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_where_all_places_are_taken() {
-        for (places, knee_at) in [(1, 1), (4, 4), (16, 16), (6, 8)] {
+    fn the_saturation_point_is_where_all_places_are_taken() {
+        for (places, full_at) in [(1, 1), (4, 4), (16, 16), (6, 8)] {
             let steps = ramp(places, 2.0);
             assert_eq!(is_over(&steps), Some(End::Flat), "{places}");
-            assert_eq!(knee(&steps).unwrap().concurrency, knee_at, "{places}: {steps:?}");
+            assert_eq!(saturation_point(&steps).unwrap().concurrency, full_at, "{places}: {steps:?}");
             // Two steps beyond, and no more.
-            assert_eq!(steps.last().unwrap().concurrency, knee_at * 4);
+            assert_eq!(steps.last().unwrap().concurrency, full_at * 4);
         }
     }
 
     #[test]
-    fn a_little_noise_is_no_growth_and_no_knee() {
+    fn a_little_noise_is_no_growth_and_no_saturation() {
         let rates = [100.0, 190.0, 196.0, 201.0];
         let steps: Vec<Step> = rates
             .into_iter()
@@ -106,18 +106,21 @@ mod tests {
             .map(|(power, rate)| Step { concurrency: 1 << power, rate, p99: 1.0, errors: 0.0 })
             .collect();
         assert_eq!(is_over(&steps[..3]), None);
-        assert_eq!(knee(&steps).unwrap().concurrency, 4);
+        assert_eq!(saturation_point(&steps).unwrap().concurrency, 4);
         assert_eq!(is_over(&[]), None);
-        assert_eq!(knee(&[]), None);
+        assert_eq!(saturation_point(&[]), None);
     }
 
     #[test]
-    fn failures_and_explosions_end_a_ramp_and_are_no_knee() {
+    fn failures_and_explosions_end_a_ramp_and_are_no_saturation() {
         let step = |concurrency, rate, p99, errors| Step { concurrency, rate, p99, errors };
         let failing = [step(1, 100.0, 1.0, 0.0), step(2, 900.0, 1.0, 0.2)];
-        assert_eq!((is_over(&failing), knee(&failing).unwrap().concurrency), (Some(End::Errors), 1));
+        assert_eq!(
+            (is_over(&failing), saturation_point(&failing).unwrap().concurrency),
+            (Some(End::Errors), 1)
+        );
         let slow = [step(1, 100.0, 1.0, 0.0), step(2, 190.0, 3000.0, 0.0)];
         assert_eq!(is_over(&slow), Some(End::Slow));
-        assert_eq!(knee(&[step(1, 0.0, 0.0, 1.0)]), None);
+        assert_eq!(saturation_point(&[step(1, 0.0, 0.0, 1.0)]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The ways to a database that are measured, and what takes part in each.
+//! What is compared: connections to one database, each by another route, and the processes that take part in each.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::rig::{CLUSTER, Cluster, Process, Shape};
 pub(super) enum Kind {
     /// Nothing.
     Direct,
-    /// Somebody else's program that ends TLS.
+    /// Another program that ends TLS.
     Floor,
     /// A cluster that makes a key pair and a certificate for each connection on each hop.
     Published,
@@ -81,7 +81,7 @@ impl Service {
     }
 }
 
-/// What libpq needs to go the same way.
+/// What libpq needs to connect by the same route.
 pub(super) enum Link {
     /// A port, no TLS.
     Plain,
@@ -96,9 +96,9 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// One way to the database.
+/// One route to the database, with the processes that take part in it.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Candidate {
     pub name: String,
     pub kind: Kind,
     pub suite: Option<Suite>,
@@ -131,13 +131,13 @@ impl Spent {
     }
 }
 
-impl Way {
+impl Candidate {
     /// That it failed, and why.
     pub(super) fn failed(&self, error: &dyn std::fmt::Display) -> LabError {
         LabError::Failed { what: self.name.clone(), said: error.to_string() }
     }
 
-    /// What everybody spent so far.
+    /// What every process spent so far.
     pub(super) fn spent(&self) -> Spent {
         let whole = |pid| processor_time(pid) + children_time(pid);
         let (keys, key_time) = self
@@ -172,10 +172,10 @@ fn read_ledger(path: &Path) -> (u64, Duration) {
 }
 
 /// Straight to the server, with a certificate.
-pub(super) fn direct(postgres: &Postgres) -> Result<Way, LabError> {
+pub(super) fn direct(postgres: &Postgres) -> Result<Candidate, LabError> {
     let route =
         Route { address: loopback(postgres.port), tls: Some(straight(postgres, true)?), parameters: login() };
-    Ok(Way::new("direct TLS".to_owned(), Kind::Direct, route, straight_link(postgres), postgres))
+    Ok(Candidate::new("direct TLS".to_owned(), Kind::Direct, route, straight_link(postgres), postgres))
 }
 
 fn straight_link(postgres: &Postgres) -> Link {
@@ -184,15 +184,16 @@ fn straight_link(postgres: &Postgres) -> Link {
 }
 
 /// Through what others have.
-pub(super) fn floor(postgres: &Postgres, floor: &Floor) -> Result<Way, LabError> {
+pub(super) fn floor(postgres: &Postgres, floor: &Floor) -> Result<Candidate, LabError> {
     let route = Route {
         address: loopback(floor.port),
         tls: Some(straight(postgres, floor.ask)?),
         parameters: login(),
     };
-    let mut way = Way::new(floor.name.to_owned(), Kind::Floor, route, straight_link(postgres), postgres);
-    way.services.push((Service::Terminator, floor.process.id()));
-    Ok(way)
+    let mut candidate =
+        Candidate::new(floor.name.to_owned(), Kind::Floor, route, straight_link(postgres), postgres);
+    candidate.services.push((Service::Terminator, floor.process.id()));
+    Ok(candidate)
 }
 
 /// A cluster with a database, and the local listener of its user.
@@ -250,20 +251,21 @@ impl Served {
         Ok((process, port))
     }
 
-    /// The ways through it.
-    pub(super) fn ways(&self, postgres: &Postgres) -> Result<Vec<Way>, LabError> {
+    /// The candidates through it.
+    pub(super) fn candidates(&self, postgres: &Postgres) -> Result<Vec<Candidate>, LabError> {
         let suite = self.suite.name();
-        let way = |name: String, kind, route, link| {
-            let mut way = Way::new(name, kind, route, link, postgres);
+        let candidate = |name: String, kind, route, link| {
+            let mut candidate = Candidate::new(name, kind, route, link, postgres);
             let cluster = &self.cluster;
-            way.suite = Some(self.suite);
-            way.services.extend([
+            candidate.suite = Some(self.suite);
+            candidate.services.extend([
                 (Service::Proxy, cluster.proxy.id()),
                 (Service::Agent, cluster.node.id()),
                 (Service::Authority, cluster.authority.id()),
             ]);
-            way.ledgers = ["proxy", "node", "authority"].iter().map(|name| cluster.ledger(name)).collect();
-            way
+            candidate.ledgers =
+                ["proxy", "node", "authority"].iter().map(|name| cluster.ledger(name)).collect();
+            candidate
         };
         let mut parameters = login();
         let options = format!("-c sallyport.database={DATABASE}");
@@ -278,16 +280,22 @@ impl Served {
         let native =
             Route { address: loopback(self.cluster.port), tls: Some(through(&self.cluster)?), parameters };
         if self.published {
-            return Ok(vec![way(format!("published architecture, {suite}"), Kind::Published, native, link)]);
+            return Ok(vec![candidate(
+                format!("published architecture, {suite}"),
+                Kind::Published,
+                native,
+                link,
+            )]);
         }
-        let mut ways = vec![way(format!("sallyport, {suite}"), Kind::Native, native, link)];
+        let mut candidates = vec![candidate(format!("sallyport, {suite}"), Kind::Native, native, link)];
         if let Some((tunnel, port)) = &self.tunnel {
             let route = Route { address: loopback(*port), tls: None, parameters: login() };
-            let mut warm = way(format!("sallyport, warm transport, {suite}"), Kind::Warm, route, Link::Plain);
+            let mut warm =
+                candidate(format!("sallyport, warm transport, {suite}"), Kind::Warm, route, Link::Plain);
             warm.services.push((Service::Tunnel, tunnel.id()));
-            ways.push(warm);
+            candidates.push(warm);
         }
-        Ok(ways)
+        Ok(candidates)
     }
 }
 
