@@ -245,7 +245,12 @@ impl Timed {
     }
 }
 
-fn row(timed: &Timed, all: &[Timed], openssl: Option<&Result<Rates, String>>, selection: &Selection) -> Row {
+fn row(
+    timed: &Timed,
+    all: &[Timed],
+    openssl: Option<&Result<Rates, LabError>>,
+    selection: &Selection,
+) -> Row {
     let selected =
         selection.source(timed.operation.of(timed.key)).is_ok_and(|provider| provider.name() == timed.source);
     let standing = match (timed.warning, selected) {
@@ -377,7 +382,7 @@ fn pictures(all: &[Timed], settings: &Settings, selection: &Selection) -> Vec<Pi
 type Rates = Vec<(KeyAlgorithm, Operation, f64)>;
 
 /// Those that `openssl speed` counts, a second each.
-fn openssl(settings: &Settings, talk: &Talk) -> Result<Rates, String> {
+fn openssl(settings: &Settings, talk: &Talk) -> Result<Rates, LabError> {
     let mut figures = Vec::new();
     let known: Vec<_> = settings.keys.iter().filter_map(|key| Some((*key, openssl_name(*key)?))).collect();
     for (at, (key, name)) in known.iter().enumerate() {
@@ -389,7 +394,11 @@ fn openssl(settings: &Settings, talk: &Talk) -> Result<Rates, String> {
             .args(["speed", "-seconds", "1", "-mr", name])
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| format!("cannot run openssl: {error}"))?;
+            .map_err(|source| LabError::Missing {
+                program: "openssl".to_owned(),
+                source,
+                hint: "install openssl",
+            })?;
         figures.extend(rates(&String::from_utf8_lossy(&output.stdout), *key));
     }
     Ok(figures)

@@ -14,7 +14,7 @@ const MOST_ADDRESSES: usize = 4;
 /// ends when the resolver gives up.
 pub(crate) fn resolve(host: &str, port: u16, within: Duration) -> Option<io::Result<Vec<SocketAddr>>> {
     let name = (host.to_owned(), port);
-    let (answer, answered) = mpsc::channel();
+    let (answer, answered) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let _ = answer.send(name.to_socket_addrs().map(Iterator::collect));
     });

@@ -420,9 +420,12 @@ impl Drop for Probe {
     }
 }
 
+/// Keys that were shown and not asked for yet, at most: each is waited for before the next is pressed.
+const ARRIVALS_MOST: usize = 64;
+
 /// When each key was shown.
 fn arrivals(mut output: ChildStdout) -> std::sync::mpsc::Receiver<Instant> {
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::sync_channel(ARRIVALS_MOST);
     std::thread::spawn(move || {
         let mut buffer = [0; 256];
         while let Ok(read) = output.read(&mut buffer) {

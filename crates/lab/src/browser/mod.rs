@@ -30,6 +30,8 @@ use crate::LabError;
 const RUN: Duration = Duration::from_secs(20);
 /// Runs in a row that may fail before the measurement gives up.
 const MOST_FAILURES: usize = 3;
+/// Events that wait to be looked at, at most; a server whose event finds no place waits.
+const EVENTS_MOST: usize = 64;
 /// The number of the server that is opened first.
 const FIRST_PAGE: usize = 0;
 
@@ -114,7 +116,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let mut csv =
         Csv::create(settings.csv.as_deref(), "page,row,round,handshake_ms,connect_ms,first_byte_ms")?;
     let authority = Authority::new()?;
-    let (sender, events) = mpsc::channel();
+    let (sender, events) = mpsc::sync_channel(EVENTS_MOST);
     let mut cases = cases();
     // The first page has a handshake of the cheapest kind.
     let first =

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ struct Shared {
     place: String,
     config: ServerConfig,
     certified: (Vec<CertificateDer<'static>>, Arc<dyn SigningKey>),
-    events: Mutex<Sender<Event>>,
+    events: Mutex<SyncSender<Event>>,
     /// The page, which changes from run to run.
     page: Mutex<String>,
     /// What was agreed on by the connection that the page went over.
@@ -98,7 +98,7 @@ impl Server {
         authority: &Authority,
         key: KeyAlgorithm,
         group: KexGroup,
-        events: Sender<Event>,
+        events: SyncSender<Event>,
     ) -> Result<Self, LabError> {
         let leaf = Arc::new(MemoryKey::generate(key).map_err(ours)?);
         let subject = u8::try_from(number + 2).map_err(ours)?;
@@ -231,7 +231,7 @@ impl Shared {
                 let number = self.number;
                 self.tell(match (timing, agreed) {
                     (Ok(timing), Some(agreed)) => Event::Timed { number, timing, agreed },
-                    (Err(why), _) => Event::Failed { number, why },
+                    (Err(error), _) => Event::Failed { number, why: error.to_string() },
                     (_, None) => Event::Failed {
                         number,
                         why: "a timing came before the page was asked for".to_owned(),

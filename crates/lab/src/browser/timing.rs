@@ -20,6 +20,19 @@ struct Posted {
     agent: String,
 }
 
+/// Why what a page posted is no timing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadTiming {
+    #[error("the page posted {0} bytes")]
+    Long(usize),
+    #[error("the page posted no timing: {0}")]
+    Malformed(serde_json::Error),
+    #[error("the browser used a connection that was there already")]
+    Reused,
+    #[error("the page posted times that cannot be: {0:?}")]
+    Impossible([f64; 5]),
+}
+
 /// One navigation, in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PageTiming {
@@ -39,15 +52,14 @@ impl PageTiming {
     /// Reads what a page posted.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
-    pub(super) fn read(message: &[u8]) -> Result<Self, String> {
+    /// What is wrong with it.
+    pub(super) fn read(message: &[u8]) -> Result<Self, BadTiming> {
         if message.len() > MAX_MESSAGE_BYTES {
-            return Err(format!("the page posted {} bytes", message.len()));
+            return Err(BadTiming::Long(message.len()));
         }
-        let posted: Posted =
-            serde_json::from_slice(message).map_err(|error| format!("the page posted no timing: {error}"))?;
+        let posted: Posted = serde_json::from_slice(message).map_err(BadTiming::Malformed)?;
         if posted.secure_connection_start == 0.0 {
-            return Err("the browser used a connection that was there already".to_owned());
+            return Err(BadTiming::Reused);
         }
         let order = [
             posted.fetch_start,
@@ -58,7 +70,7 @@ impl PageTiming {
         ];
         let bounded = order.iter().all(|time| (0.0..LONGEST_MILLISECONDS).contains(time));
         if !bounded || !order.is_sorted() || posted.connect_end <= posted.secure_connection_start {
-            return Err(format!("the page posted times that cannot be: {order:?}"));
+            return Err(BadTiming::Impossible(order));
         }
         Ok(Self {
             handshake: posted.connect_end - posted.secure_connection_start,
@@ -129,7 +141,9 @@ mod tests {
         ] {
             assert!(PageTiming::read(message(secure, end).as_bytes()).is_err(), "{secure} {end}");
         }
-        assert!(PageTiming::read(message("0", "6").as_bytes()).unwrap_err().contains("there already"));
+        assert!(
+            PageTiming::read(message("0", "6").as_bytes()).unwrap_err().to_string().contains("there already")
+        );
         let extra = message("2.5", "6").replace("\"isolated\"", "\"evil\":1,\"isolated\"");
         let long = message("2.5", "6").replace("x\\u", &"x".repeat(MAX_MESSAGE_BYTES));
         let deep = "[".repeat(4000);

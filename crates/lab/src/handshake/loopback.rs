@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A thread that plays the server.
 pub(super) struct Loopback {
     address: SocketAddr,
-    jobs: Option<Sender<(Pair, u32)>>,
+    jobs: Option<SyncSender<(Pair, u32)>>,
     answers: Receiver<io::Result<Duration>>,
     serving: Option<JoinHandle<()>>,
 }
@@ -43,11 +43,13 @@ impl Loopback {
         let failed = |error: io::Error| LabError::Connection(format!("no port on loopback: {error}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (jobs, waiting) = channel::<(Pair, u32)>();
-        let (answer, answers) = channel();
+        // One job at a time, and an answer to each.
+        let (jobs, waiting) = sync_channel::<(Pair, u32)>(1);
+        let (answer, answers) = sync_channel(1);
         let serving = std::thread::spawn(move || {
             while let Ok((pair, count)) = waiting.recv() {
-                if answer.send(serve(&listener, &pair, count)).is_err() {
+                // A client that has failed does not fetch its answer, and asks for nothing more.
+                if answer.try_send(serve(&listener, &pair, count)).is_err() {
                     break;
                 }
             }

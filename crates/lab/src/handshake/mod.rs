@@ -23,7 +23,7 @@ use sallyport_sal::algorithm::KexGroup;
 pub use sallyport_sal::measure::handshake::Version;
 pub use sallyport_ssh::measure::KeyExchange;
 pub(crate) use settings::Effort;
-pub use settings::{CHAIN, Protocol, Settings, Transport};
+pub use settings::{CHAIN, Protocol, Settings, Transport, UnknownTransport};
 
 use crate::LabError;
 use tls::{Bench, Sample};

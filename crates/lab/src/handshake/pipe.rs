@@ -7,7 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio_util::sync::PollSender;
+
+/// Writes that wait to be read, at most: past so many the writer waits. A handshake has fewer than that.
+const WRITES_MOST: usize = 64;
 
 /// What one end has done so far.
 #[derive(Debug, Default)]
@@ -32,16 +36,21 @@ impl Count {
 /// One end.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    outgoing: UnboundedSender<(usize, Vec<u8>)>,
-    incoming: UnboundedReceiver<(usize, Vec<u8>)>,
+    outgoing: PollSender<(usize, Vec<u8>)>,
+    incoming: Receiver<(usize, Vec<u8>)>,
     rest: Vec<u8>,
     count: Arc<Count>,
 }
 
 /// Two ends of one stream.
 pub(super) fn pipe() -> (Pipe, Pipe) {
-    let ((near, to_near), (far, to_far)) = (unbounded_channel(), unbounded_channel());
-    let end = |outgoing, incoming| Pipe { outgoing, incoming, rest: Vec::new(), count: Arc::default() };
+    let ((near, to_near), (far, to_far)) = (channel(WRITES_MOST), channel(WRITES_MOST));
+    let end = |outgoing, incoming| Pipe {
+        outgoing: PollSender::new(outgoing),
+        incoming,
+        rest: Vec::new(),
+        count: Arc::default(),
+    };
     (end(far, to_near), end(near, to_far))
 }
 
@@ -74,11 +83,17 @@ impl AsyncRead for Pipe {
 }
 
 impl AsyncWrite for Pipe {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        ready!(self.outgoing.poll_reserve(context)).map_err(|_| gone())?;
         let depth = self.count.depth.load(Ordering::Relaxed) + 1;
-        let sent = self.outgoing.send((depth, data.to_vec()));
+        self.outgoing.send_item((depth, data.to_vec())).map_err(|_| gone())?;
         self.count.sent.fetch_add(data.len(), Ordering::Relaxed);
-        Poll::Ready(sent.map(|()| data.len()).map_err(|_| io::ErrorKind::BrokenPipe.into()))
+        Poll::Ready(Ok(data.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -119,5 +134,24 @@ mod tests {
         drop(far);
         assert_eq!(near.read(&mut two).await.unwrap(), 0);
         assert!(near.write_all(b"x").await.is_err());
+    }
+    #[tokio::test]
+    async fn a_writer_waits_while_the_other_end_does_not_read() {
+        let (mut near, mut far) = pipe();
+        let count = near.count();
+        for _ in 0..WRITES_MOST {
+            near.write_all(b"x").await.unwrap();
+        }
+        {
+            let mut waiting = std::pin::pin!(near.write_all(b"y"));
+            assert!(futures::poll!(waiting.as_mut()).is_pending(), "it is full");
+            assert_eq!(count.sent(), WRITES_MOST, "what waits is not sent");
+            far.read_exact(&mut [0]).await.unwrap();
+            waiting.await.unwrap();
+        }
+        let mut waiting = std::pin::pin!(near.write_all(b"z"));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        drop(far);
+        assert_eq!(waiting.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -54,11 +54,17 @@ impl fmt::Display for Transport {
     }
 }
 
+/// A name that no transport has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown transport {0:?}; there are memory and loopback")]
+pub struct UnknownTransport(String);
+
 impl FromStr for Transport {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        let known = || format!("unknown transport {name:?}; there are memory and loopback");
-        Self::ALL.iter().copied().find(|transport| transport.name() == name).ok_or_else(known)
+    type Err = UnknownTransport;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTransport> {
+        let unknown = || UnknownTransport(name.to_owned());
+        Self::ALL.iter().copied().find(|transport| transport.name() == name).ok_or_else(unknown)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Handshakes of SSH, in turns: each side in a thread and a runtime of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -196,6 +196,17 @@ struct OnTheWire {
     round_trips: usize,
 }
 
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// The protocol, in either side's words.
+    #[error("{0}")]
+    Protocol(String),
+    /// The connection under it.
+    #[error(transparent)]
+    Connection(#[from] std::io::Error),
+}
+
 /// What the server's thread shall accept.
 enum Job {
     Memory(Pair, Vec<Pipe>),
@@ -206,8 +217,8 @@ enum Job {
 struct Sides {
     runtime: Runtime,
     address: SocketAddr,
-    jobs: Option<Sender<Job>>,
-    answers: Receiver<Result<Duration, String>>,
+    jobs: Option<SyncSender<Job>>,
+    answers: Receiver<Result<Duration, Failure>>,
     serving: Option<JoinHandle<()>>,
 }
 
@@ -218,20 +229,19 @@ impl Sides {
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (runtime, theirs) = (single().map_err(failed)?, single().map_err(failed)?);
-        let (jobs, waiting) = channel();
-        let (answer, answers) = channel();
+        let listener = {
+            let _inside = theirs.enter();
+            TcpListener::from_std(listener).map_err(failed)?
+        };
+        // One job at a time, and an answer to each.
+        let (jobs, waiting) = sync_channel(1);
+        let (answer, answers) = sync_channel(1);
         let serving = std::thread::spawn(move || {
-            let listener = {
-                let _inside = theirs.enter();
-                TcpListener::from_std(listener)
-            };
             while let Ok(job) = waiting.recv() {
                 let began = thread_cpu();
-                let served = match &listener {
-                    Ok(listener) => theirs.block_on(serve(listener, job)),
-                    Err(error) => Err(error.to_string()),
-                };
-                if answer.send(served.map(|()| thread_cpu().saturating_sub(began))).is_err() {
+                let served = theirs.block_on(serve(&listener, job));
+                // A client that has failed does not fetch its answer, and asks for nothing more.
+                if answer.try_send(served.map(|()| thread_cpu().saturating_sub(began))).is_err() {
                     break;
                 }
             }
@@ -257,7 +267,7 @@ impl Sides {
                         on_the_wire = Some(now);
                     }
                 };
-                pair.connect(stream, &mut look).await?;
+                pair.connect(stream, &mut look).await.map_err(Failure::Protocol)?;
             }
             Ok(())
         });
@@ -272,10 +282,10 @@ impl Sides {
         let shaken = self.runtime.block_on(async {
             for _ in 0..count {
                 let started = Instant::now();
-                let text = |error: std::io::Error| error.to_string();
-                let stream = TcpStream::connect(self.address).await.map_err(text)?;
-                stream.set_nodelay(true).map_err(text)?;
-                pair.connect(stream, || walls.push(started.elapsed().as_secs_f64() * 1e6)).await?;
+                let stream = TcpStream::connect(self.address).await?;
+                stream.set_nodelay(true)?;
+                let done = || walls.push(started.elapsed().as_secs_f64() * 1e6);
+                pair.connect(stream, done).await.map_err(Failure::Protocol)?;
             }
             Ok(())
         });
@@ -287,8 +297,11 @@ impl Sides {
         self.jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())
     }
 
-    fn finish(&self, shaken: Result<(), String>, began: Duration, wall: f64) -> Result<Run, LabError> {
-        let failed = |said| LabError::Failed { what: "an SSH handshake".to_owned(), said };
+    fn finish(&self, shaken: Result<(), Failure>, began: Duration, wall: f64) -> Result<Run, LabError> {
+        let failed = |failure: Failure| LabError::Failed {
+            what: "an SSH handshake".to_owned(),
+            said: failure.to_string(),
+        };
         let client = thread_cpu().saturating_sub(began);
         shaken.map_err(failed)?;
         let gone = |_| LabError::Connection("the server of the handshakes does not answer".to_owned());
@@ -312,19 +325,18 @@ fn single() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-async fn serve(listener: &TcpListener, job: Job) -> Result<(), String> {
+async fn serve(listener: &TcpListener, job: Job) -> Result<(), Failure> {
     match job {
         Job::Memory(pair, streams) => {
             for stream in streams {
-                pair.accept(stream).await?;
+                pair.accept(stream).await.map_err(Failure::Protocol)?;
             }
         }
         Job::Loopback(pair, count) => {
             for _ in 0..count {
-                let text = |error: std::io::Error| error.to_string();
-                let (stream, _) = listener.accept().await.map_err(text)?;
-                stream.set_nodelay(true).map_err(text)?;
-                pair.accept(stream).await?;
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                pair.accept(stream).await.map_err(Failure::Protocol)?;
             }
         }
     }

@@ -3,6 +3,7 @@
 use sallyport_sal::strength::{Curve, Digest, Lattice, Problem};
 
 use super::der::{self, BIT_STRING, Der, INTEGER, OCTET_STRING, OID, SEQUENCE, SET};
+use super::error::NoKey;
 use super::found::{Found, Key, Signature, printable};
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
@@ -15,9 +16,9 @@ const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 /// What a DER file holds, found by the types of its first elements.
 ///
 /// # Errors
-/// What it is instead, in words.
-pub(super) fn whole(bytes: &[u8]) -> Result<Found, String> {
-    let content = Der::new(bytes).inside(SEQUENCE).ok_or("DER that is cut short or no SEQUENCE")?;
+/// What it is instead.
+pub(super) fn whole(bytes: &[u8]) -> Result<Found, NoKey> {
+    let content = Der::new(bytes).inside(SEQUENCE).ok_or(NoKey::CutDer)?;
     let tags = content.tags();
     match tags.as_slice() {
         [SEQUENCE, SEQUENCE, BIT_STRING, ..] => certificate(bytes).or_else(|| request(bytes)),
@@ -27,24 +28,13 @@ pub(super) fn whole(bytes: &[u8]) -> Result<Found, String> {
         [INTEGER, INTEGER, INTEGER, INTEGER, INTEGER, INTEGER, INTEGER, ..] => pkcs1(bytes, true),
         [INTEGER, INTEGER, INTEGER, INTEGER, INTEGER, INTEGER] => dsa_private(bytes),
         [INTEGER, INTEGER] => pkcs1(bytes, false),
-        [SEQUENCE, OCTET_STRING] => return Err(ENCRYPTED.to_owned()),
-        [INTEGER, SEQUENCE, SEQUENCE, ..] | [INTEGER, SEQUENCE] => {
-            return Err("a PKCS#12 file, which is encrypted: `openssl pkcs12 -in FILE -nokeys -out CERTIFICATES` takes the \
-                        certificates out"
-                .to_owned());
-        }
-        [OID, 0xa0] => {
-            return Err("a PKCS#7 file: `openssl pkcs7 -inform DER -in FILE -print_certs -out CERTIFICATES` takes the \
-                        certificates out"
-                .to_owned());
-        }
+        [SEQUENCE, OCTET_STRING] => return Err(NoKey::Encrypted),
+        [INTEGER, SEQUENCE, SEQUENCE, ..] | [INTEGER, SEQUENCE] => return Err(NoKey::Pkcs12),
+        [OID, 0xa0] => return Err(NoKey::Pkcs7Der),
         _ => None,
     }
-    .ok_or_else(|| "DER that is not a key, a certificate or a request".to_owned())
+    .ok_or(NoKey::OtherDer)
 }
-
-pub(super) const ENCRYPTED: &str = "an encrypted private key, of which nothing is in the clear: give its certificate or its \
-                                    public key (`openssl pkey -in FILE -pubout`)";
 
 /// SubjectPublicKeyInfo (RFC 5280 §4.1.2.7).
 pub(super) fn public(bytes: &[u8]) -> Option<Found> {

@@ -6,6 +6,7 @@
 
 mod asn1;
 mod der;
+mod error;
 mod found;
 pub mod live;
 mod ssh;
@@ -21,6 +22,7 @@ use zeroize::Zeroizing;
 use crate::LabError;
 
 pub(crate) use asn1::certificate;
+pub use error::{NoKey, RefusedBlock};
 pub(crate) use found::own_signature;
 use found::printable;
 pub use found::{Contents, Found, Key, Signature};
@@ -61,7 +63,7 @@ const PIPE: Duration = Duration::from_secs(20);
 /// In a thread of its own, which stays behind when no program writes: opening and reading both wait for that.
 fn pipe(path: &Path, within: Duration) -> Result<Contents, LabError> {
     use sallyport_bench::AtFile as _;
-    let (answer, answered) = std::sync::mpsc::channel();
+    let (answer, answered) = std::sync::mpsc::sync_channel(1);
     let named = path.to_owned();
     std::thread::spawn(move || {
         let opened = std::fs::File::open(&named).at("read", &named).map_err(LabError::from);
@@ -97,13 +99,13 @@ pub fn stream(from: impl Read, name: &str) -> Result<Contents, LabError> {
 /// Looks for keys in bytes: PEM, DER, JWK, OpenSSH's lines and private keys, PuTTY's files.
 ///
 /// # Errors
-/// What the bytes are instead, in words.
-pub fn read(bytes: &[u8]) -> Result<Contents, String> {
+/// What the bytes are instead.
+pub fn read(bytes: &[u8]) -> Result<Contents, NoKey> {
     let text = bytes.trim_ascii_start();
     // Some editors of Windows write a mark of byte order before everything else.
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     if text.is_empty() {
-        return Err("it is empty".to_owned());
+        return Err(NoKey::Empty);
     }
     if bytes.first() == Some(&0x30) && bytes.get(1).is_some_and(|length| *length >= 0x20) && !is_text(bytes) {
         return asn1::whole(bytes).map(|found| Contents { found: vec![found], notes: Vec::new() });
@@ -116,21 +118,18 @@ pub fn read(bytes: &[u8]) -> Result<Contents, String> {
     }
     if text.starts_with(b"PuTTY-User-Key-File-") || text.starts_with(b"---- BEGIN SSH2 PUBLIC KEY") {
         let found = std::str::from_utf8(text).ok().and_then(ssh::foreign);
-        let found = found.ok_or("it begins as a key of PuTTY's or RFC 4716's and does not go on as one")?;
+        let found = found.ok_or(NoKey::Foreign)?;
         return Ok(Contents { found, notes: Vec::new() });
     }
     // With the blank lines at the beginning: lines have numbers.
     let (found, odd) = ssh::lines(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes));
     if found.is_empty() {
-        return Err(if is_text(text) { NO_KEY_IN_TEXT } else { "not a key: binary, and not DER" }.to_owned());
+        return Err(if is_text(text) { NoKey::Text } else { NoKey::Binary });
     }
     Ok(Contents { found, notes: odd.note().into_iter().collect() })
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-const NO_KEY_IN_TEXT: &str =
-    "not a key: neither PEM (`-----BEGIN `) nor a line as in authorized_keys or known_hosts";
 
 fn is_text(bytes: &[u8]) -> bool {
     !bytes.iter().take(4096).any(|byte| *byte < 0x20 && !matches!(byte, b'\n' | b'\r' | b'\t' | 0x0c))
@@ -140,18 +139,19 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
 }
 
-fn pem(text: &[u8]) -> Result<Contents, String> {
+fn pem(text: &[u8]) -> Result<Contents, NoKey> {
     let blocks = formats::pem_blocks(text);
     if blocks.is_empty() {
-        return Err("a PEM block begins and does not end: the file is cut short".to_owned());
+        return Err(NoKey::CutPem);
     }
     let (mut contents, mut refused) = (Contents::default(), Vec::new());
     let several = blocks.len() > 1;
-    for (number, block) in blocks.iter().enumerate() {
+    for (number, block) in blocks.into_iter().enumerate() {
         // What belongs to a key and is none.
         if block.label.ends_with("PARAMETERS") || block.label == "X509 CRL" {
             continue;
         }
+        let label = printable(block.label.as_bytes());
         match in_block(block) {
             Ok(found) => contents.found.extend(found.into_iter().map(|mut found| {
                 if several {
@@ -163,23 +163,22 @@ fn pem(text: &[u8]) -> Result<Contents, String> {
                 }
                 found
             })),
-            Err(why) => {
-                refused.push(format!("block {} ({}): {why}", number + 1, printable(block.label.as_bytes())))
-            }
+            Err(why) => refused.push(RefusedBlock { number: number + 1, label, why }),
         }
     }
     if contents.found.is_empty() {
-        return Err(if refused.is_empty() { "PEM without a key".to_owned() } else { refused.join("; ") });
+        return Err(if refused.is_empty() { NoKey::Parameters } else { NoKey::Blocks(refused) });
     }
-    contents.notes = refused;
+    contents.notes = refused.iter().map(ToString::to_string).collect();
     Ok(contents)
 }
 
-fn in_block(block: &PemBlock<'_>) -> Result<Vec<Found>, String> {
+fn in_block(block: PemBlock<'_>) -> Result<Vec<Found>, NoKey> {
     if block.encrypted || block.label == "ENCRYPTED PRIVATE KEY" {
-        return Err(asn1::ENCRYPTED.to_owned());
+        return Err(NoKey::Encrypted);
     }
-    let bytes = block.content.as_ref().map_err(ToString::to_string)?;
+    let bytes = block.content.map_err(NoKey::Base64)?;
+    let bytes = bytes.as_slice();
     let one = |found: Option<Found>| found.map(|found| vec![found]);
     match block.label {
         "CERTIFICATE" | "X509 CERTIFICATE" | "TRUSTED CERTIFICATE" => one(asn1::certificate(bytes)),
@@ -191,21 +190,15 @@ fn in_block(block: &PemBlock<'_>) -> Result<Vec<Found>, String> {
         "EC PRIVATE KEY" => one(asn1::sec1(bytes)),
         "DSA PRIVATE KEY" => one(asn1::dsa_private(bytes)),
         "OPENSSH PRIVATE KEY" => ssh::private(bytes),
-        "PKCS7" | "CMS" => {
-            return Err(
-                "PKCS#7: `openssl pkcs7 -in FILE -print_certs -out CERTIFICATES` takes the certificates out"
-                    .to_owned(),
-            );
-        }
-        _ => return Err("nothing that holds a key here".to_owned()),
+        "PKCS7" | "CMS" => return Err(NoKey::Pkcs7),
+        _ => return Err(NoKey::OtherBlock),
     }
-    .ok_or_else(|| "it does not go on as its first line says".to_owned())
+    .ok_or(NoKey::Mislabelled)
 }
 
 /// A JSON Web Key, or a set of them (RFC 7517).
-fn jwk(text: &[u8]) -> Result<Contents, String> {
-    let json: serde_json::Value =
-        serde_json::from_slice(text).map_err(|error| format!("it begins as JSON and is none: {error}"))?;
+fn jwk(text: &[u8]) -> Result<Contents, NoKey> {
+    let json: serde_json::Value = serde_json::from_slice(text).map_err(NoKey::Malformed)?;
     let found = match json.get("keys").and_then(|keys| keys.as_array()) {
         Some(keys) => keys
             .iter()
@@ -216,7 +209,7 @@ fn jwk(text: &[u8]) -> Result<Contents, String> {
     };
     match found {
         Some(found) if !found.is_empty() => Ok(Contents { found, notes: Vec::new() }),
-        _ => Err("JSON that is not a JSON Web Key".to_owned()),
+        _ => Err(NoKey::OtherJson),
     }
 }
 

@@ -56,7 +56,7 @@ fn an_encrypted_key_is_read_where_its_public_half_is_in_the_clear() {
     assert!(found.what.starts_with("encrypted private key"), "{found:?}");
     for format in [Format::Pkcs8Pem, Format::Pkcs8Der] {
         let written = write_private(key.material(), format, Some(b"secret")).unwrap();
-        assert!(read(&written).unwrap_err().contains("encrypted private key"), "{format}");
+        assert!(read(&written).unwrap_err().to_string().contains("encrypted private key"), "{format}");
     }
 }
 
@@ -76,7 +76,7 @@ fn what_is_no_key_is_named() {
         (b"\x30\x82\xff\xff\x02\x01", "cut short"),
         (b"PuTTY-User-Key-File-3: ssh-rsa\r\nPublic-Lines: 99999999\r\n", "PuTTY"),
     ] {
-        let error = read(bytes).unwrap_err();
+        let error = read(bytes).unwrap_err().to_string();
         assert!(error.contains(said), "{bytes:?}: {error}");
     }
 }

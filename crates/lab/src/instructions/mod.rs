@@ -140,7 +140,7 @@ fn instructions(
         source,
         hint: INSTALL,
     })?;
-    let output = wait(child, talk).map_err(failed)?;
+    let output = wait(child, talk).map_err(|why| failed(why.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(failed(format!("{}: {}", output.status, last_lines(&said))));
@@ -148,21 +148,31 @@ fn instructions(
     collected(&said).ok_or_else(|| failed(format!("valgrind gave no count: {}", last_lines(&said))))
 }
 
+/// Why a run gave no count.
+#[derive(Debug, thiserror::Error)]
+enum Unfinished {
+    #[error("interrupted")]
+    Interrupted,
+    #[error("it took too long")]
+    Late,
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+}
+
 /// Waits for a child for as long as it may take, and no longer than until it is told to stop.
-fn wait(mut child: Child, talk: &Talk) -> Result<std::process::Output, String> {
+fn wait(mut child: Child, talk: &Talk) -> Result<std::process::Output, Unfinished> {
     let began = std::time::Instant::now();
     // Its standard error is short: a count and, where it fails, a line.
     loop {
         match child.try_wait() {
-            Ok(Some(_)) => return child.wait_with_output().map_err(|error| error.to_string()),
+            Ok(Some(_)) => return Ok(child.wait_with_output()?),
             Ok(None) if talk.stopping() || began.elapsed() > PATIENCE => {
                 let _ = child.kill();
                 let _ = child.wait();
-                let why = if talk.stopping() { "interrupted" } else { "it took too long" };
-                return Err(why.to_owned());
+                return Err(if talk.stopping() { Unfinished::Interrupted } else { Unfinished::Late });
             }
             Ok(None) => std::thread::sleep(Duration::from_millis(20)),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
     }
 }

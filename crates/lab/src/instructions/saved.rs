@@ -19,6 +19,15 @@ pub struct Counted {
     pub each: f64,
 }
 
+/// Why a file holds no figures that were saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum BadFigures {
+    #[error("the first line is not {COLUMNS}")]
+    Columns,
+    #[error("line {0} has no figure above zero")]
+    Line(usize),
+}
+
 /// Figures of workloads by their names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Saved(Vec<(String, f64)>);
@@ -33,20 +42,18 @@ impl Saved {
         Self::parse(&text).map_err(|problem| LabError::Input(format!("{}: {problem}", path.display())))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, BadFigures> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         match lines.next() {
             Some((_, COLUMNS)) => {}
-            _ => return Err(format!("the first line is not {COLUMNS}")),
+            _ => return Err(BadFigures::Columns),
         }
         let figure = |(at, line): (usize, &str)| {
             let mut fields = line.split(',');
             let name = fields.next().unwrap_or_default().to_owned();
             let figure = fields.next().and_then(|field| field.parse::<f64>().ok());
             let figure = figure.filter(|figure| figure.is_finite() && *figure > 0.0);
-            figure
-                .map(|figure| (name, figure))
-                .ok_or_else(|| format!("line {} has no figure above zero", at + 1))
+            figure.map(|figure| (name, figure)).ok_or(BadFigures::Line(at + 1))
         };
         Ok(Self(lines.map(figure).collect::<Result<_, _>>()?))
     }
@@ -85,10 +92,13 @@ mod tests {
             assert_eq!(saved.of(one.workload.name()), Some(one.each));
         }
         assert_eq!(saved.of("another"), None);
-        assert_eq!(Saved::parse("").unwrap_err(), "the first line is not piece,instructions,unit");
+        assert_eq!(
+            Saved::parse("").unwrap_err().to_string(),
+            "the first line is not piece,instructions,unit"
+        );
         for line in ["decision", "decision,", "decision,0", "decision,-1", "decision,NaN", "decision,inf"] {
             let read = Saved::parse(&format!("{COLUMNS}\n{line}\n"));
-            assert_eq!(read.unwrap_err(), "line 2 has no figure above zero", "{line}");
+            assert_eq!(read.unwrap_err().to_string(), "line 2 has no figure above zero", "{line}");
         }
     }
 }

@@ -274,9 +274,9 @@ fn broken(error: impl std::fmt::Display) -> LabError {
 }
 
 /// Both sides of something, on one thread.
-async fn both(
-    one: impl Future<Output = Result<(), String>>,
-    other: impl Future<Output = Result<(), String>>,
+async fn both<E: std::fmt::Display>(
+    one: impl Future<Output = Result<(), E>>,
+    other: impl Future<Output = Result<(), E>>,
 ) -> Result<(), LabError> {
     let (one, other) = tokio::join!(one, other);
     one.and(other).map_err(broken)
