@@ -14,8 +14,8 @@ use crate::support::{
     target, wait_for,
 };
 use sallyport_ca::CaKind;
-use sallyport_lab::rig::{Extras, Rig};
 use sallyport_lab::wan::{Settings, Wan, sites};
+use sallyport_testing::{Extras, Testbed};
 
 /// A helper ends with its test.
 struct Helped(User);
@@ -271,7 +271,7 @@ fn third(mut times: Vec<Duration>) -> Duration {
 /// A cluster whose client, proxy and node are 50 ms apart.
 struct Far {
     // In the order in which they end.
-    rig: Rig,
+    testbed: Testbed,
     wan: Wan,
     _alone: MutexGuard<'static, ()>,
 }
@@ -280,13 +280,13 @@ impl Far {
     fn new() -> Self {
         let alone = FAR.lock().unwrap_or_else(PoisonError::into_inner);
         let (wan, sites) = sites::up(&Settings::default(), 1).unwrap();
-        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
-        Self { rig, wan, _alone: alone }
+        let testbed = Testbed::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
+        Self { testbed, wan, _alone: alone }
     }
 
     fn ssh(&self, carrier: &str, helper: &str, remote: &str) -> Command {
-        let own = self.rig.own_ssh(false);
-        let mut command = self.rig.cluster.client(&[
+        let own = self.testbed.own_ssh(false);
+        let mut command = self.testbed.cluster.client(&[
             "ssh",
             "--trace=json",
             own.get_args().last().unwrap().to_str().unwrap(),
@@ -299,7 +299,7 @@ impl Far {
     /// How long it takes, and what it says.
     fn run(&self, mut command: Command) -> (Duration, Output) {
         let began = Instant::now();
-        let output = self.rig.cluster.sites().client.inside(|| command.output()).unwrap().unwrap();
+        let output = self.testbed.cluster.sites().client.inside(|| command.output()).unwrap().unwrap();
         (began.elapsed(), output)
     }
 
@@ -357,7 +357,7 @@ impl Far {
     /// another trust, and the next connection brings that, which is another login. The node gives tickets, too.
     fn settle(&self, carrier: &str) {
         wait_for("every authority", || {
-            let said = self.rig.cluster.admin(&["status", "--format", "json"]).output().unwrap();
+            let said = self.testbed.cluster.admin(&["status", "--format", "json"]).output().unwrap();
             let status: serde_json::Value = serde_json::from_slice(&said.stdout).ok()?;
             (status["cas"].as_array()?.len() == CaKind::ALL.len()).then_some(())
         });
@@ -448,7 +448,7 @@ fn far_away_quic_wins_and_where_udp_is_dropped_nothing_waits_for_it() {
     // The helper's connection goes by QUIC too, and carries a session when the network begins to drop UDP.
     ok(far.run(far.ssh("quic", "on", "true")).1);
     let mut lasting = far.ssh("quic", "on", "sleep 300");
-    let mut lasting = far.rig.cluster.sites().client.inside(|| lasting.spawn()).unwrap().unwrap();
+    let mut lasting = far.testbed.cluster.sites().client.inside(|| lasting.spawn()).unwrap().unwrap();
     std::thread::sleep(Duration::from_secs(1));
     far.drop_udp();
     let began = Instant::now();

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{PROGRAM, is_root, stderr, stdout, wait_for};
-use sallyport_lab::rig::{Extras, Rig, SshRoute};
 use sallyport_lab::wan::{Matrix, Settings, Wan, sites};
+use sallyport_testing::{Extras, SshRoute, Testbed};
 
 /// Three regions, 20 ms apart, with a cluster.
 struct Far {
     // In the order in which they end.
-    rig: Rig,
+    testbed: Testbed,
     wan: Wan,
 }
 
@@ -25,23 +25,23 @@ fn between(loss: &str) -> Settings {
 impl Far {
     fn new() -> Self {
         let (wan, sites) = sites::up(&between("0"), 1).unwrap();
-        let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
-        Self { rig, wan }
+        let testbed = Testbed::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
+        Self { testbed, wan }
     }
 
     /// Every way there is, with a name.
     fn routes(&self, remote: &str) -> Vec<(&'static str, Command)> {
         // Stock ssh looks whether anybody is still there only when it is told to.
         let stock = |route| {
-            let mut command = self.rig.openssh("ssh", route);
+            let mut command = self.testbed.openssh("ssh", route);
             command
                 .args(["-o", "ServerAliveInterval=10", "-o", "LogLevel=INFO"])
-                .arg(self.rig.destination(route));
+                .arg(self.testbed.destination(route));
             command
         };
         let mut routes = vec![
-            ("sallyport ssh, helper", self.rig.own_ssh(true)),
-            ("sallyport ssh, alone", self.rig.own_ssh(false)),
+            ("sallyport ssh, helper", self.testbed.own_ssh(true)),
+            ("sallyport ssh, alone", self.testbed.own_ssh(false)),
             ("ssh, helper", stock(SshRoute::Helper)),
             ("ssh -J", stock(SshRoute::Jump)),
         ];
@@ -62,7 +62,7 @@ impl Far {
     }
 
     fn start(&self, mut command: Command) -> Child {
-        self.rig.cluster.sites().client.inside(|| command.spawn()).unwrap().unwrap()
+        self.testbed.cluster.sites().client.inside(|| command.spawn()).unwrap().unwrap()
     }
 
     /// What lies between the regions, from now on.
@@ -188,7 +188,7 @@ fn by_quic_a_session_goes_on_with_another_address() {
         return;
     }
     let mut far = Far::new();
-    let mut command = far.rig.own_ssh(false);
+    let mut command = far.testbed.own_ssh(false);
     command
         .env("SALLYPORT_CARRIER", "quic")
         .stdin(Stdio::null())

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::LAB;
 use crate::support::{PROGRAM, is_root, ok, stderr, stdout, wait_for};
-use sallyport_lab::rig::{Extras, Rig};
 use sallyport_lab::wan::{Host, Plan, Settings, Wan, sites};
+use sallyport_testing::{Extras, Testbed};
 
 /// Says that a test was left out.
 fn may_not() -> bool {
@@ -314,11 +314,11 @@ fn a_way_over_a_proxy_is_counted_on_each_link() {
 }
 
 /// Round trips between client and host that a warm command took.
-fn warm(rig: &Rig, wan: &Wan) -> usize {
+fn warm(testbed: &Testbed, wan: &Wan) -> usize {
     let began = wan.record();
-    let mut command = rig.own_ssh(true);
+    let mut command = testbed.own_ssh(true);
     command.args(["echo", "here"]);
-    let output = rig.cluster.sites().client.inside(|| command.output()).unwrap().unwrap();
+    let output = testbed.cluster.sites().client.inside(|| command.output()).unwrap().unwrap();
     let took = began.elapsed();
     assert_eq!(stdout(&ok(output)), "here\n");
     let journey = wan.recorded().journey(0, took).unwrap();
@@ -334,21 +334,21 @@ fn a_policy_that_wants_the_client_to_answer_first_costs_a_flight_and_counts_at_o
     let figures = ["a-b=40", "b-c=40", "a-c=80"].map(|text| text.parse().unwrap());
     let settings = Settings { round_trips: figures.to_vec(), ..Settings::default() };
     let (wan, sites) = sites::up(&settings, 1).unwrap();
-    let rig = Rig::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
-    let ran = || (0..5).map(|_| warm(&rig, &wan)).collect::<Vec<_>>();
-    let admin = |arguments: &[&str]| ok(rig.cluster.admin(arguments).output().unwrap());
+    let testbed = Testbed::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
+    let ran = || (0..5).map(|_| warm(&testbed, &wan)).collect::<Vec<_>>();
+    let admin = |arguments: &[&str]| ok(testbed.cluster.admin(arguments).output().unwrap());
     // The first commands bring no tickets.
-    wait_for("tickets", || (warm(&rig, &wan) == 1).then_some(()));
-    let policy = rig.directory().join("policy.yaml");
+    wait_for("tickets", || (warm(&testbed, &wan) == 1).then_some(()));
+    let policy = testbed.directory().join("policy.yaml");
     let text = "kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {early_data: false}\n";
     std::fs::write(&policy, text).unwrap();
     admin(&["create", "--force", "-f", policy.to_str().unwrap()]);
     // Tickets that were given before are no way around it.
-    wait_for("the policy at the node", || (warm(&rig, &wan) == 2).then_some(()));
+    wait_for("the policy at the node", || (warm(&testbed, &wan) == 2).then_some(()));
     let held = ran();
     assert!(held.iter().all(|round_trips| *round_trips >= 2), "{held:?}");
     admin(&["rm", "session_policy/default"]);
-    wait_for("the default at the node", || (warm(&rig, &wan) == 1).then_some(()));
+    wait_for("the default at the node", || (warm(&testbed, &wan) == 1).then_some(()));
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub struct User {
 }
 
 pub fn free_port() -> u16 {
-    sallyport_rig::free_port().expect("a free port")
+    sallyport_testing::free_port().expect("a free port")
 }
 
 /// Waits until `ask` gives something. What has not come for long is asked for less often, since most questions are a

@@ -48,13 +48,13 @@ const LAYERS: &[Layer] = &[
     },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
     Layer {
-        name: "rig",
+        name: "testing",
         may_use: &["sal", "ca"],
         reason: "what is started runs in processes of its own, as users run it",
     },
     Layer {
         name: "lab",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "bench", "rig", "cli"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "bench", "testing", "cli"],
         reason: "what is measured runs in processes of its own, as users run it",
     },
     Layer {
@@ -69,7 +69,18 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cli",
-        may_use: &["sal", "access", "ca", "audit", "databases", "wire", "ssh", "rig", "server", "telemetry"],
+        may_use: &[
+            "sal",
+            "access",
+            "ca",
+            "audit",
+            "databases",
+            "wire",
+            "ssh",
+            "testing",
+            "server",
+            "telemetry",
+        ],
         reason: "commands talk to services over the API, never to their storage",
     },
 ];

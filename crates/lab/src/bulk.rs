@@ -13,9 +13,9 @@ use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Aim, Csv, Report, Row};
 use sallyport_bench::statistics::Samples;
 use sallyport_bench::{AtFile, Talk};
+use sallyport_testing::{Extras, NODE, SshRoute, Testbed};
 
 use crate::LabError;
-use crate::rig::{Extras, NODE, Rig, SshRoute};
 use crate::wan::{self, sites};
 
 /// How often memory is looked at.
@@ -154,12 +154,12 @@ struct Lane {
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     let up = settings.far.as_ref().map(|far| sites::up(&far.figures, far.seed)).transpose()?;
     let sites = up.as_ref().map(|(_, sites)| sites.clone()).unwrap_or_default();
-    let rig = Rig::start_at(program, &sites, Extras::default(), &|line| talk.say(line))?;
+    let testbed = Testbed::start_at(program, &sites, Extras::default(), &|line| talk.say(line))?;
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "kind,way,round,seconds,mib_per_second,proxy_cpu_s,node_cpu_s,authority_cpu_s,sshd_cpu_s,proxy_rss,node_rss,unlinked",
     )?;
-    let file = rig.directory().join("data");
+    let file = testbed.directory().join("data");
     talk.say(format!("writing {} MiB of data", settings.size >> 20));
     fill(&file, settings.size, settings.data)?;
     let moves = if settings.far.is_some() { &Move::COPIES[..] } else { &Move::ALL[..] };
@@ -179,7 +179,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
             node_peak: 0,
         })
         .collect();
-    let idle = [rig.cluster.proxy.id(), rig.cluster.node.id()].map(resident);
+    let idle = [testbed.cluster.proxy.id(), testbed.cluster.node.id()].map(resident);
     let watch = Watch::begin();
     let mut recorded = Samples::default();
     'all: for round in 0..settings.rounds {
@@ -194,11 +194,11 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
                 lane.what.name(),
                 lane.client.name()
             ));
-            let before = recording_bytes(&rig);
-            transfer(&rig, lane, &file, settings.size, round, &mut csv)?;
+            let before = recording_bytes(&testbed);
+            transfer(&testbed, lane, &file, settings.size, round, &mut csv)?;
             if lane.what == Move::Down && lane.client != Client::Direct {
                 #[allow(clippy::cast_precision_loss)]
-                let share = settled_recordings(&rig, before) as f64 / settings.size as f64;
+                let share = settled_recordings(&testbed, before) as f64 / settings.size as f64;
                 csv.line(&format!("recorded,{},{round},{share:.4},,,,,,,,", lane.client.name()))?;
                 recorded.push(share);
             }
@@ -206,10 +206,17 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     }
     let mut stalls = Vec::new();
     if !talk.stopping() && !settings.stalled.is_zero() {
-        stalls.push(stalled(&rig, "download, nobody reads", false, settings.stalled, &mut csv, talk)?);
-        stalls.push(stalled(&rig, "upload, command does not read", true, settings.stalled, &mut csv, talk)?);
+        stalls.push(stalled(&testbed, "download, nobody reads", false, settings.stalled, &mut csv, talk)?);
+        stalls.push(stalled(
+            &testbed,
+            "upload, command does not read",
+            true,
+            settings.stalled,
+            &mut csv,
+            talk,
+        )?);
     }
-    let mut report = report(&rig, settings, &lanes, &recorded, &stalls, idle, watch, talk);
+    let mut report = report(&testbed, settings, &lanes, &recorded, &stalls, idle, watch, talk);
     if let (Some((wan, _)), Some(far)) = (&up, &settings.far) {
         report.conditions.push(sites::conditions(wan, far.seed));
     }
@@ -263,10 +270,10 @@ pub(crate) fn fill(path: &Path, size: u64, data: Data) -> Result<(), LabError> {
     Ok(out.flush().at("write", path)?)
 }
 
-fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
+fn command(testbed: &Testbed, lane: &Lane, file: &Path, copy: &Path) -> Command {
     let route = if lane.client == Client::Direct { SshRoute::Direct } else { SshRoute::Helper };
     let session = |remote: &str| {
-        let mut command = if lane.client == Client::Own { rig.own_ssh(true) } else { rig.ssh(route) };
+        let mut command = if lane.client == Client::Own { testbed.own_ssh(true) } else { testbed.ssh(route) };
         command.arg(remote);
         command
     };
@@ -276,16 +283,16 @@ fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
         Move::Up => session("cat > /dev/null"),
         Move::CopyDown | Move::CopyUp => {
             let mut command = if lane.client == Client::Own {
-                rig.cluster.client(&["scp", "-q"])
+                testbed.cluster.client(&["scp", "-q"])
             } else {
-                let mut command = rig.openssh("scp", route);
+                let mut command = testbed.openssh("scp", route);
                 command.arg("-q");
                 command
             };
             let host = if lane.client == Client::Own {
-                format!("{}@{NODE}", rig.login)
+                format!("{}@{NODE}", testbed.login)
             } else {
-                rig.destination(route)
+                testbed.destination(route)
             };
             if lane.what == Move::CopyDown {
                 command.arg(format!("{host}:{shown}")).arg(copy);
@@ -298,15 +305,15 @@ fn command(rig: &Rig, lane: &Lane, file: &Path, copy: &Path) -> Command {
 }
 
 fn transfer(
-    rig: &Rig,
+    testbed: &Testbed,
     lane: &mut Lane,
     file: &Path,
     size: u64,
     round: usize,
     csv: &mut Csv,
 ) -> Result<(), LabError> {
-    let copy = rig.directory().join("copy");
-    let mut command = command(rig, lane, file, &copy);
+    let copy = testbed.directory().join("copy");
+    let mut command = command(testbed, lane, file, &copy);
     let input = match lane.what {
         Move::Up => Stdio::from(File::open(file).at("read", file)?),
         _ => Stdio::null(),
@@ -314,13 +321,13 @@ fn transfer(
     command.stdin(input).stderr(Stdio::piped());
     let down = lane.what == Move::Down;
     command.stdout(if down { Stdio::piped() } else { Stdio::null() });
-    let (proxy, node) = (rig.cluster.proxy.id(), rig.cluster.node.id());
+    let (proxy, node) = (testbed.cluster.proxy.id(), testbed.cluster.node.id());
     forget_peak(proxy);
     forget_peak(node);
-    let before = spent(rig);
+    let before = spent(testbed);
     let began = Instant::now();
-    let spawned = rig.cluster.sites().client.inside(|| command.spawn())?;
-    let mut child = spawned.map_err(|source| crate::rig::missing(&command, source))?;
+    let spawned = testbed.cluster.sites().client.inside(|| command.spawn())?;
+    let mut child = spawned.map_err(|source| sallyport_testing::missing(&command, source))?;
     let sampling = Sampling::start(vec![proxy, node]);
     let received = match child.stdout.take() {
         Some(stdout) if down => swallow(stdout),
@@ -344,7 +351,7 @@ fn transfer(
         }
     }
     std::thread::sleep(SETTLE);
-    let after = spent(rig);
+    let after = spent(testbed);
     #[allow(clippy::cast_precision_loss)]
     let gibibytes = size as f64 / f64::from(1 << 30);
     let rate = gibibytes * 1024.0 / took;
@@ -393,29 +400,29 @@ fn swallow(mut from: ChildStdout) -> u64 {
 }
 
 /// Processor time so far: proxy, node with its sessions, authority, sshd with its connections.
-fn spent(rig: &Rig) -> [Duration; 4] {
+fn spent(testbed: &Testbed) -> [Duration; 4] {
     let whole = |pid| processor_time(pid) + children_time(pid);
     [
-        processor_time(rig.cluster.proxy.id()),
-        whole(rig.cluster.node.id()),
-        processor_time(rig.cluster.authority.id()),
-        whole(rig.sshd.process.id()),
+        processor_time(testbed.cluster.proxy.id()),
+        whole(testbed.cluster.node.id()),
+        processor_time(testbed.cluster.authority.id()),
+        whole(testbed.sshd.process.id()),
     ]
 }
 
-fn recording_bytes(rig: &Rig) -> u64 {
-    let Ok(entries) = std::fs::read_dir(rig.cluster.recordings()) else { return 0 };
+fn recording_bytes(testbed: &Testbed) -> u64 {
+    let Ok(entries) = std::fs::read_dir(testbed.cluster.recordings()) else { return 0 };
     entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 /// Bytes of recordings that have come in since, once no more come.
-fn settled_recordings(rig: &Rig, before: u64) -> u64 {
+fn settled_recordings(testbed: &Testbed, before: u64) -> u64 {
     let began = Instant::now();
     let mut last = 0;
     let mut same = 0;
     while same < 4 && began.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(500));
-        let now = recording_bytes(rig).saturating_sub(before);
+        let now = recording_bytes(testbed).saturating_sub(before);
         same = if now == last && now > 0 { same + 1 } else { 0 };
         last = now;
     }
@@ -470,7 +477,7 @@ impl Drop for Client9 {
 }
 
 fn stalled(
-    rig: &Rig,
+    testbed: &Testbed,
     name: &'static str,
     up: bool,
     long: Duration,
@@ -478,9 +485,9 @@ fn stalled(
     talk: &Talk,
 ) -> Result<Stall, LabError> {
     talk.say(format!("{name}: watching memory for {} s", long.as_secs()));
-    let (proxy, node) = (rig.cluster.proxy.id(), rig.cluster.node.id());
+    let (proxy, node) = (testbed.cluster.proxy.id(), testbed.cluster.node.id());
     let before = [resident(proxy), resident(node)];
-    let mut command = rig.ssh(SshRoute::ProxyCommand);
+    let mut command = testbed.ssh(SshRoute::ProxyCommand);
     if up {
         command.arg(READS_NOTHING);
         let zeros = Path::new("/dev/zero");
@@ -490,7 +497,7 @@ fn stalled(
         command.arg("cat /dev/zero").stdin(Stdio::null()).stdout(Stdio::piped());
     }
     command.stderr(Stdio::null());
-    let child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+    let child = command.spawn().map_err(|source| sallyport_testing::missing(&command, source))?;
     let _client = Client9(child);
     let began = Instant::now();
     let mut stall = Stall { name, proxy: 0, node: 0, spilled: 0 };
@@ -519,7 +526,7 @@ fn mebibytes(bytes: u64) -> f64 {
 
 #[allow(clippy::too_many_arguments, reason = "everything that was measured")]
 fn report(
-    rig: &Rig,
+    testbed: &Testbed,
     settings: &Settings,
     lanes: &[Lane],
     recorded: &Samples,
@@ -581,7 +588,7 @@ fn report(
             "MiB more",
         ));
     }
-    let mut conditions = rig.conditions();
+    let mut conditions = testbed.conditions();
     conditions.push(format!(
         "{} MiB each way, {:?} data, {} rounds",
         settings.size >> 20,

@@ -9,9 +9,9 @@ use sallyport_bench::cost::{children_time, processor_time};
 use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Aim, Csv, Report, Row};
 use sallyport_bench::statistics::Samples;
+use sallyport_testing::{SshRoute, Testbed};
 
 use crate::LabError;
-use crate::rig::{Rig, SshRoute};
 
 /// How long services have to finish what a connection left them to do: events on their way, recordings to send.
 const SETTLE: Duration = Duration::from_millis(1500);
@@ -53,7 +53,7 @@ enum Side {
 /// One way to connect.
 struct Scenario {
     name: &'static str,
-    command: Box<dyn Fn(&Rig) -> Command>,
+    command: Box<dyn Fn(&Testbed) -> Command>,
     side: Side,
     times: Samples,
     /// Milliseconds of processor time for one connection: authority, proxy, node, sshd, and the client.
@@ -65,13 +65,13 @@ struct Scenario {
 /// # Errors
 /// When something cannot be started, or a connection fails.
 pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
-    let rig = Rig::start(program, &|line| talk.say(line))?;
+    let testbed = Testbed::start(program, &|line| talk.say(line))?;
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,way,round,milliseconds")?;
     let mut scenarios = scenarios();
     for scenario in &scenarios {
         // The first connection makes what is kept: files in memory, trust, a resident helper.
-        once(&rig, scenario)?;
-        once(&rig, scenario)?;
+        once(&testbed, scenario)?;
+        once(&testbed, scenario)?;
     }
     std::thread::sleep(SETTLE);
     let watch = Watch::begin();
@@ -86,7 +86,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         for turn in 0..count {
             // None always goes behind the same neighbour.
             if let Some(scenario) = scenarios.get_mut((turn + round) % count) {
-                let took = once(&rig, scenario)?.as_secs_f64() * 1e3;
+                let took = once(&testbed, scenario)?.as_secs_f64() * 1e3;
                 scenario.times.push(took);
                 csv.line(&format!("time,{},{round},{took:.3}", scenario.name))?;
             }
@@ -97,20 +97,20 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
             break;
         }
         talk.say(format!("processor time of {} connections in a row: {}", settings.in_a_row, scenario.name));
-        let cost = cost_of(&rig, scenario, settings.in_a_row)?;
+        let cost = cost_of(&testbed, scenario, settings.in_a_row)?;
         for (who, milliseconds) in ["authority", "proxy", "node", "sshd", "client"].iter().zip(cost) {
             csv.line(&format!("cpu_{who},{},0,{milliseconds:.4}", scenario.name))?;
         }
         scenario.cost = Some(cost);
     }
-    Ok(report(&rig, &scenarios, watch, talk))
+    Ok(report(&testbed, &scenarios, watch, talk))
 }
 
 fn scenarios() -> Vec<Scenario> {
     let stock = |name, route, side| Scenario {
         name,
-        command: Box::new(move |rig: &Rig| {
-            let mut command = rig.ssh(route);
+        command: Box::new(move |testbed: &Testbed| {
+            let mut command = testbed.ssh(route);
             command.arg("true");
             command
         }),
@@ -120,8 +120,8 @@ fn scenarios() -> Vec<Scenario> {
     };
     let own = |name, by_helper| Scenario {
         name,
-        command: Box::new(move |rig: &Rig| {
-            let mut command = rig.own_ssh(by_helper);
+        command: Box::new(move |testbed: &Testbed| {
+            let mut command = testbed.own_ssh(by_helper);
             command.arg("true");
             command
         }),
@@ -138,9 +138,9 @@ fn scenarios() -> Vec<Scenario> {
         stock("ssh -J", SshRoute::Jump, Side::Cluster),
         Scenario {
             name: "shell alone",
-            command: Box::new(|rig: &Rig| {
+            command: Box::new(|testbed: &Testbed| {
                 // As both servers start it; some shells read more files when they see a connection.
-                let mut command = Command::new(&rig.shell);
+                let mut command = Command::new(&testbed.shell);
                 command.args(["-c", "true"]).env("SSH_CLIENT", "127.0.0.1 1 2").env("SHLVL", "0");
                 command
             }),
@@ -151,11 +151,12 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-fn once(rig: &Rig, scenario: &Scenario) -> Result<Duration, LabError> {
-    let mut command = (scenario.command)(rig);
+fn once(testbed: &Testbed, scenario: &Scenario) -> Result<Duration, LabError> {
+    let mut command = (scenario.command)(testbed);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let began = Instant::now();
-    let output = command.spawn().map_err(|source| crate::rig::missing(&command, source))?.wait_with_output();
+    let output =
+        command.spawn().map_err(|source| sallyport_testing::missing(&command, source))?.wait_with_output();
     let took = began.elapsed();
     let failed = |said| LabError::Failed { what: format!("connecting: {}", scenario.name), said };
     let output = output.map_err(|error| failed(error.to_string()))?;
@@ -167,31 +168,31 @@ fn once(rig: &Rig, scenario: &Scenario) -> Result<Duration, LabError> {
 
 /// Processor time so far: authority, proxy, node with its sessions, sshd with its connections, and our own children,
 /// which are the clients.
-fn spent(rig: &Rig) -> [Duration; 5] {
+fn spent(testbed: &Testbed) -> [Duration; 5] {
     let whole = |pid| processor_time(pid) + children_time(pid);
     [
-        processor_time(rig.cluster.authority.id()),
-        processor_time(rig.cluster.proxy.id()),
-        whole(rig.cluster.node.id()),
-        whole(rig.sshd.process.id()),
+        processor_time(testbed.cluster.authority.id()),
+        processor_time(testbed.cluster.proxy.id()),
+        whole(testbed.cluster.node.id()),
+        whole(testbed.sshd.process.id()),
         children_time(std::process::id()),
     ]
 }
 
 /// Milliseconds for one connection, less what the services do anyway.
-fn cost_of(rig: &Rig, scenario: &Scenario, count: usize) -> Result<[f64; 5], LabError> {
+fn cost_of(testbed: &Testbed, scenario: &Scenario, count: usize) -> Result<[f64; 5], LabError> {
     std::thread::sleep(SETTLE);
-    let idle_from = spent(rig);
+    let idle_from = spent(testbed);
     let idle_began = Instant::now();
     std::thread::sleep(SETTLE);
-    let idle = spent(rig).map(|spent| spent.as_secs_f64());
+    let idle = spent(testbed).map(|spent| spent.as_secs_f64());
     let idle_seconds = idle_began.elapsed().as_secs_f64();
     let began = Instant::now();
     for _ in 0..count {
-        once(rig, scenario)?;
+        once(testbed, scenario)?;
     }
     std::thread::sleep(SETTLE);
-    let after = spent(rig);
+    let after = spent(testbed);
     let seconds = began.elapsed().as_secs_f64();
     #[allow(clippy::cast_precision_loss)]
     let count = count.max(1) as f64;
@@ -203,7 +204,7 @@ fn cost_of(rig: &Rig, scenario: &Scenario, count: usize) -> Result<[f64; 5], Lab
     Ok(cost)
 }
 
-fn report(rig: &Rig, scenarios: &[Scenario], watch: Watch, talk: &Talk) -> Report {
+fn report(testbed: &Testbed, scenarios: &[Scenario], watch: Watch, talk: &Talk) -> Report {
     let direct = scenarios.first().map(|scenario| scenario.times.clone()).unwrap_or_default();
     let mut aims = Vec::new();
     let mut rows = Vec::new();
@@ -239,5 +240,5 @@ fn report(rig: &Rig, scenarios: &[Scenario], watch: Watch, talk: &Talk) -> Repor
             ));
         }
     }
-    Report { conditions: rig.conditions(), rows, aims, ..Report::of("connect", &watch, talk) }
+    Report { conditions: testbed.conditions(), rows, aims, ..Report::of("connect", &watch, talk) }
 }

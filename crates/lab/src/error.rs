@@ -1,7 +1,7 @@
 //! Why something cannot be measured.
 
 use sallyport_bench::{BenchError, FileError};
-use sallyport_rig::RigError;
+use sallyport_testing::TestbedError;
 
 /// Why something cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +9,7 @@ use sallyport_rig::RigError;
 pub enum LabError {
     /// What is measured, or measured against, cannot be started.
     #[error(transparent)]
-    Testbed(#[from] RigError),
+    Testbed(#[from] TestbedError),
     /// A report cannot be written or read.
     #[error(transparent)]
     Report(#[from] BenchError),

@@ -26,4 +26,3 @@ pub mod suite;
 pub mod wan;
 
 pub use error::LabError;
-pub use sallyport_rig as rig;

@@ -15,9 +15,9 @@ use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Aim, Csv, Report, Row};
 use sallyport_bench::statistics::Samples;
 use sallyport_ssh::client::{Connection, Output, Program, Session, SessionRequest, Terminal, WindowSize};
+use sallyport_testing::{SshRoute, Testbed};
 
 use crate::LabError;
-use crate::rig::{Rig, SshRoute};
 
 /// Connections that are being made at a time.
 const AT_ONCE: usize = 32;
@@ -98,13 +98,13 @@ pub fn run(
     let needed = settings.counts.iter().map(|count| descriptors(*count)).max().unwrap_or_default();
     let possible =
         raise_descriptors(needed.max(settings.active as u64 * DESCRIPTORS_EACH + DESCRIPTORS_ELSE));
-    let rig = Rig::start(program, &|line| talk.say(line))?;
+    let testbed = Testbed::start(program, &|line| talk.say(line))?;
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,what,number,value")?;
     let dial = dial(Login {
-        home: rig.cluster.home(),
-        proxy: format!("127.0.0.1:{}", rig.cluster.port),
-        node: crate::rig::NODE,
-        login: rig.login.clone(),
+        home: testbed.cluster.home(),
+        proxy: format!("127.0.0.1:{}", testbed.cluster.port),
+        node: sallyport_testing::NODE,
+        login: testbed.login.clone(),
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         LabError::Failed { what: "starting the asynchronous runtime".to_owned(), said: error.to_string() }
@@ -125,7 +125,7 @@ pub fn run(
             continue;
         }
         let with_program = *count <= settings.programs_up_to;
-        let row = runtime.block_on(idle(&rig, &dial, *count, with_program, &mut csv, talk))?;
+        let row = runtime.block_on(idle(&testbed, &dial, *count, with_program, &mut csv, talk))?;
         if let Some(both) = row.figure("both KiB") {
             aims.push(Aim::at_most(
                 &format!("memory of proxy and node together, {}", row.what),
@@ -137,7 +137,7 @@ pub fn run(
         rows.push(row);
     }
     if settings.active > 0 && !talk.stopping() {
-        let echoes = runtime.block_on(echo(&rig, &dial, settings, &mut csv, talk))?;
+        let echoes = runtime.block_on(echo(&testbed, &dial, settings, &mut csv, talk))?;
         let over = echoes.ours.quantile(0.99) - echoes.direct.quantile(0.99);
         aims.push(Aim::at_most("keystroke echo, p99 over direct", over, 5.0, "ms"));
         for (name, samples) in [("echo, direct", &echoes.direct), ("echo, ssh, ProxyCommand", &echoes.ours)] {
@@ -149,7 +149,7 @@ pub fn run(
             );
         }
     }
-    let mut conditions = rig.conditions();
+    let mut conditions = testbed.conditions();
     conditions.push(format!(
         "a session is an SSH connection on a connection to the proxy of its own, with a recorded program (sleep) that \
          the node runs; past {} it has an open channel and no program. Memory is the processes' own share (PSS), \
@@ -239,7 +239,7 @@ async fn open_many(
 }
 
 async fn idle(
-    rig: &Rig,
+    testbed: &Testbed,
     dial: &Arc<dyn Dial>,
     count: usize,
     with_program: bool,
@@ -247,7 +247,7 @@ async fn idle(
     talk: &Talk,
 ) -> Result<Row, LabError> {
     let shared = |pid| memory(pid).proportional;
-    let (proxy, node) = (rig.cluster.proxy.id(), rig.cluster.node.id());
+    let (proxy, node) = (testbed.cluster.proxy.id(), testbed.cluster.node.id());
     // One before anything is measured: what is made once is made.
     close(open_many(dial, 4, || Some(SessionRequest::exec("true")), talk).await?).await;
     tokio::time::sleep(SETTLE).await;
@@ -321,7 +321,7 @@ async fn typing(session: Session, at: Duration, echoed: Arc<AtomicUsize>) {
 }
 
 async fn echo(
-    rig: &Rig,
+    testbed: &Testbed,
     dial: &Arc<dyn Dial>,
     settings: &Settings,
     csv: &mut Csv,
@@ -345,7 +345,8 @@ async fn echo(
     let before = echoed.load(Ordering::Relaxed);
     let began = Instant::now();
     let echoes = {
-        let mut probes = [Probe::start(rig, SshRoute::Direct)?, Probe::start(rig, SshRoute::ProxyCommand)?];
+        let mut probes =
+            [Probe::start(testbed, SshRoute::Direct)?, Probe::start(testbed, SshRoute::ProxyCommand)?];
         let mut echoes = Echoes { direct: Samples::default(), ours: Samples::default() };
         for number in 0..settings.keys {
             if talk.stopping() {
@@ -381,11 +382,11 @@ struct Probe {
 }
 
 impl Probe {
-    fn start(rig: &Rig, route: SshRoute) -> Result<Self, LabError> {
-        let mut command = rig.openssh("ssh", route);
-        command.arg("-tt").arg(rig.destination(route)).arg("exec cat");
+    fn start(testbed: &Testbed, route: SshRoute) -> Result<Self, LabError> {
+        let mut command = testbed.openssh("ssh", route);
+        command.arg("-tt").arg(testbed.destination(route)).arg("exec cat");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+        let mut child = command.spawn().map_err(|source| sallyport_testing::missing(&command, source))?;
         let failed = || LabError::Connection("a probe has no pipes".to_owned());
         let (input, output) =
             (child.stdin.take().ok_or_else(failed)?, child.stdout.take().ok_or_else(failed)?);

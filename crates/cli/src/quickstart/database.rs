@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use sallyport_rig::postgres::{HOST, Postgres};
+use sallyport_testing::postgres::{HOST, Postgres};
 use sallyport_wire::v1::{ExportCaRequest, ListDatabasesRequest};
 use time::OffsetDateTime;
 
@@ -53,7 +53,7 @@ impl Tour {
                      ('compass', 31); ALTER TABLE wares OWNER TO {DB_USER}"
                 ),
             )?;
-            Ok::<_, sallyport_rig::RigError>(postgres)
+            Ok::<_, sallyport_testing::TestbedError>(postgres)
         });
         let postgres = started.await.doing("start PostgreSQL")?.map_err(|error| {
             CliError::new(error.to_string()).hint("sallyport quickstart, for the tour without databases")

@@ -127,7 +127,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
     }
     let pins: Vec<&str> = std::iter::once(&first).chain(&servers).map(|server| server.pin.as_str()).collect();
     let trust = Trust::make(&authority.certificate, pins.join(","), directory.path())?;
-    let rig = Rig { settings, browser, trust, first, servers, events };
+    let setup = Setup { settings, browser, trust, first, servers, events };
 
     let watch = Watch::begin();
     let (mut cold, mut failures, mut failed, mut isolated) = (Samples::default(), 0, 0, true);
@@ -140,8 +140,8 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
             // None always goes behind the same neighbour.
             let number = (turn + round) % cases.len();
             let Some(case) = cases.get_mut(number) else { continue };
-            talk.progress(round * rig.servers.len() + turn, all, case.name);
-            let pages = match rig.sample(number, case, talk) {
+            talk.progress(round * setup.servers.len() + turn, all, case.name);
+            let pages = match setup.sample(number, case, talk) {
                 Ok(Some(pages)) => pages,
                 Ok(None) => break 'rounds,
                 Err(error) => {
@@ -169,7 +169,7 @@ pub fn run(settings: &Settings, talk: &Talk) -> Result<Report, LabError> {
         }
     }
     let mut report = Report::of("browser", &watch, talk);
-    report.conditions = conditions(&rig, isolated);
+    report.conditions = conditions(&setup, isolated);
     report.rows = cases.iter().filter(|case| !case.handshake.is_empty()).map(row).collect();
     if !cold.is_empty() {
         report.rows.push(Row::new("first page of a process: P-256, X25519").measured(
@@ -190,7 +190,7 @@ struct Pages {
     measured: PageTiming,
 }
 
-struct Rig<'a> {
+struct Setup<'a> {
     settings: &'a Settings,
     browser: Browser,
     trust: Trust,
@@ -199,7 +199,7 @@ struct Rig<'a> {
     events: Receiver<Event>,
 }
 
-impl Rig<'_> {
+impl Setup<'_> {
     /// Starts a browser, has it open both pages, and ends it. None when it is told to stop.
     fn sample(&self, number: usize, case: &Case, talk: &Talk) -> Result<Option<Pages>, LabError> {
         let Some(server) = self.servers.get(number) else { return Ok(None) };
@@ -263,14 +263,14 @@ fn check(case: &Case, agreed: &Agreed) -> Result<(), LabError> {
     }
 }
 
-fn conditions(rig: &Rig<'_>, isolated: bool) -> Vec<String> {
+fn conditions(setup: &Setup<'_>, isolated: bool) -> Vec<String> {
     let mut conditions = vec![
-        format!("{}, headless, a fresh profile for each sample, nothing resumed", rig.browser.version),
+        format!("{}, headless, a fresh profile for each sample, nothing resumed", setup.browser.version),
         "TLS 1.3 to a server of ours on 127.0.0.1, HTTP/1.1; group and signature scheme of each handshake were seen by \
          the server"
             .to_owned(),
         "chain: a leaf as the row says, signed by a P-256 root, which is not sent".to_owned(),
-        rig.trust.words().to_owned(),
+        setup.trust.words().to_owned(),
         format!(
             "figures are the page's own Navigation Timing: handshake = connectEnd - secureConnectionStart, connect = \
              connectEnd - connectStart, first byte = responseStart - fetchStart; resolution {}",
@@ -279,11 +279,11 @@ fn conditions(rig: &Rig<'_>, isolated: bool) -> Vec<String> {
         format!(
             "each browser opens a page of another server first and rests for {} ms, so that what a process does once is not \
              in the figures; the last row is that first page",
-            rig.settings.settle.as_millis()
+            setup.settings.settle.as_millis()
         ),
         "the browser opens no connection ahead of a navigation (network prediction is off in its profile)".to_owned(),
     ];
-    if rig.browser.unconfined {
+    if setup.browser.unconfined {
         conditions.push("run by root, so the browser has no sandbox (--no-sandbox)".to_owned());
     }
     conditions

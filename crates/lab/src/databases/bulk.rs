@@ -7,13 +7,13 @@ use std::time::Instant;
 use sallyport_bench::Talk;
 use sallyport_bench::report::Csv;
 use sallyport_sal::Suite;
+use sallyport_testing::postgres::{HOST, Postgres, USER};
 
 use super::candidates::{Candidate, Kind, Link, Service};
 use super::client::{Client, Route};
 use super::outcome::Outcome;
 use super::settings::{SETTLE, Settings};
 use crate::LabError;
-use crate::rig::postgres::{HOST, Postgres, USER};
 
 /// Bytes of a row that is copied, with its end of line.
 const ROW: usize = 1024;
@@ -112,7 +112,7 @@ pub(super) fn pgbench(
     fill.args(["-i", "-q", "-s", SCALE, "-U", USER, "-p", &postgres.port.to_string(), "-h"])
         .arg(postgres.directory())
         .arg(USER);
-    crate::rig::output("pgbench -i", &mut fill)?;
+    sallyport_testing::output("pgbench -i", &mut fill)?;
     for round in 0..settings.rounds {
         for (candidate, outcome) in candidates.iter().zip(outcomes.iter_mut()) {
             // One suite is enough, and libpq cannot be a client of pq-v1.
@@ -124,7 +124,8 @@ pub(super) fn pgbench(
             talk.say(format!("pgbench, round {} of {}: {}", round + 1, settings.rounds, candidate.name));
             let mut bench = libpq(postgres, candidate)?;
             bench.args(["-S", "-n", "-c", "10", "-j", "1", "-T", &settings.pgbench.to_string(), USER]);
-            let said = crate::rig::output("pgbench", &mut bench).map_err(|error| candidate.failed(&error))?;
+            let said =
+                sallyport_testing::output("pgbench", &mut bench).map_err(|error| candidate.failed(&error))?;
             let rate = transactions(&said).ok_or_else(|| LabError::Failed {
                 what: "reading what pgbench says".to_owned(),
                 said: said.clone(),

@@ -15,12 +15,12 @@ use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use sallyport_sal::tls::rustls::{ClientConfig, RootCertStore, version};
 use sallyport_sal::{Suite, tls::provider};
+use sallyport_testing::floors::Floor;
+use sallyport_testing::postgres::{DATABASE, HOST, Postgres, USER};
+use sallyport_testing::{CLUSTER, Cluster, Process, Shape};
 
 use super::client::{Route, Tls};
 use crate::LabError;
-use crate::rig::floors::Floor;
-use crate::rig::postgres::{DATABASE, HOST, Postgres, USER};
-use crate::rig::{CLUSTER, Cluster, Process, Shape};
 
 /// What stands between the client and the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -243,7 +243,7 @@ impl Served {
     }
 
     fn open_tunnel(&self, directory: &Path) -> Result<(Process, u16), LabError> {
-        let port = crate::rig::free_port()?;
+        let port = sallyport_testing::free_port()?;
         let mut command =
             self.cluster.client(&["proxy", "db", DATABASE, "--tunnel", "--port", &port.to_string()]);
         let mut process = Process::start("tunnel", &mut command, directory)?;
@@ -272,7 +272,7 @@ impl Served {
         parameters.push(("options", options.clone()));
         let export = &mut self.cluster.admin(&["ca", "export", "--kind", "host", "--format", "tls"]);
         let link = Link::Certificate {
-            authority: crate::rig::output("exporting the host CA", export)?,
+            authority: sallyport_testing::output("exporting the host CA", export)?,
             chain: of_profile(&self.cluster, "tls_cert.pem")?,
             key: of_profile(&self.cluster, "tls_key.pem")?,
             options,

@@ -17,11 +17,11 @@ use std::path::Path;
 use sallyport_bench::machine::Watch;
 use sallyport_bench::report::{Csv, Report};
 use sallyport_bench::{AtFile, Talk};
+use sallyport_testing::floors::{self, Floor};
+use sallyport_testing::postgres::Postgres;
 pub use settings::Settings;
 
 use crate::LabError;
-use crate::rig::floors::{self, Floor};
-use crate::rig::postgres::Postgres;
 use candidates::{Candidate, Served};
 use load::{Pressure, press};
 use outcome::{Outcome, Run};
@@ -43,7 +43,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     talk.say("starting PostgreSQL");
     let postgres = Postgres::start()?;
     let floors = Floor::start_all(&postgres)?;
-    let (login, _) = crate::rig::account()?;
+    let (login, _) = sallyport_testing::account()?;
     let mut served = Vec::new();
     for (suites, published) in [(&settings.published, true), (&settings.suites, false)] {
         for suite in suites {

@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sallyport_bench::Talk;
+use sallyport_testing::postgres::Postgres;
+use sallyport_testing::{SshRoute, Testbed};
 
 use crate::LabError;
 use crate::bulk::{self, Data};
-use crate::rig::postgres::Postgres;
-use crate::rig::{Rig, SshRoute};
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Load {
 /// What the work is done with.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
-    pub(super) rig: &'a Rig,
+    pub(super) testbed: &'a Testbed,
     pub(super) postgres: Option<&'a Postgres>,
     /// MiB of one transfer.
     pub(super) size: u64,
@@ -80,14 +80,14 @@ pub(super) struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     pub(super) fn prepare(
-        rig: &'a Rig,
+        testbed: &'a Testbed,
         postgres: Option<&'a Postgres>,
         size: u64,
         workers: usize,
     ) -> Result<Self, LabError> {
-        let file = rig.directory().join("data");
+        let file = testbed.directory().join("data");
         bulk::fill(&file, size << 20, Data::Mixed)?;
-        Ok(Self { rig, postgres, size, workers, file })
+        Ok(Self { testbed, postgres, size, workers, file })
     }
 
     /// Does so for this long, or until it is told to stop. Gives how many units were done.
@@ -132,7 +132,7 @@ impl<'a> Bench<'a> {
             _ => Stdio::null(),
         };
         command.stdin(input).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+        let child = command.spawn().map_err(|source| sallyport_testing::missing(&command, source))?;
         let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
         if output.status.success() {
             return Ok(());
@@ -147,11 +147,11 @@ impl<'a> Bench<'a> {
         };
         let cat = |file: &Path| format!("cat {}", file.display());
         Ok(match load {
-            Load::Cold => with(self.rig.own_ssh(false), "true"),
-            Load::Warm => with(self.rig.own_ssh(true), "true"),
-            Load::Legacy => with(self.rig.ssh(SshRoute::Jump), "true"),
-            Load::Download => with(self.rig.own_ssh(true), &cat(&self.file)),
-            Load::Upload => with(self.rig.own_ssh(true), "cat > /dev/null"),
+            Load::Cold => with(self.testbed.own_ssh(false), "true"),
+            Load::Warm => with(self.testbed.own_ssh(true), "true"),
+            Load::Legacy => with(self.testbed.ssh(SshRoute::Jump), "true"),
+            Load::Download => with(self.testbed.own_ssh(true), &cat(&self.file)),
+            Load::Upload => with(self.testbed.own_ssh(true), "cat > /dev/null"),
             Load::Database | Load::Copy => {
                 let postgres = self.postgres.ok_or_else(|| LabError::Failed {
                     what: "connecting to a database".to_owned(),
@@ -162,7 +162,7 @@ impl<'a> Bench<'a> {
                     "copy (select repeat('0123456789abcdef', 64) from generate_series(1, {rows})) to stdout"
                 );
                 let statement = if load == Load::Copy { copy.as_str() } else { "select 1" };
-                self.rig.psql(postgres, true, &["-XAtqc", statement])
+                self.testbed.psql(postgres, true, &["-XAtqc", statement])
             }
         })
     }

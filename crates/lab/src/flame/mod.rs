@@ -16,12 +16,12 @@ use sallyport_bench::machine::Watch;
 use sallyport_bench::plot::{Flame, first};
 use sallyport_bench::report::{Picture, Report, Row};
 use sallyport_bench::{AtFile, Talk};
+use sallyport_testing::postgres::Postgres;
+use sallyport_testing::{Extras, Sites, Testbed};
 use stacks::{CUT, Share, Stacks, owner};
 
 use self::load::Bench;
 use crate::LabError;
-use crate::rig::postgres::Postgres;
-use crate::rig::{Extras, Rig, Sites};
 
 /// Groups and functions of one process that stand in the table.
 const SHOWN: usize = 8;
@@ -91,11 +91,11 @@ impl Service {
         }
     }
 
-    fn pid(self, rig: &Rig) -> u32 {
+    fn pid(self, testbed: &Testbed) -> u32 {
         match self {
-            Self::Authority => rig.cluster.authority.id(),
-            Self::Proxy => rig.cluster.proxy.id(),
-            Self::Node => rig.cluster.node.id(),
+            Self::Authority => testbed.cluster.authority.id(),
+            Self::Proxy => testbed.cluster.proxy.id(),
+            Self::Node => testbed.cluster.node.id(),
         }
     }
 }
@@ -125,8 +125,8 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let database = settings.loads.iter().any(|load| load.needs_database());
     let postgres = database.then(Postgres::start).transpose()?;
     let extras = Extras { postgres: postgres.as_ref(), ..Extras::default() };
-    let rig = Rig::start_at(program, &Sites::default(), extras, &|line| talk.say(line))?;
-    let bench = Bench::prepare(&rig, postgres.as_ref(), settings.size.max(1), settings.workers)?;
+    let testbed = Testbed::start_at(program, &Sites::default(), extras, &|line| talk.say(line))?;
+    let bench = Bench::prepare(&testbed, postgres.as_ref(), settings.size.max(1), settings.workers)?;
     let watch = Watch::begin();
     let mut profiles = Vec::new();
     for (at, load) in settings.loads.iter().enumerate() {
@@ -151,7 +151,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     report.rows = profiles.iter().flat_map(|one| rows(one, settings.rate)).collect();
     report.pictures = pictures;
     report.notes = profiles.iter().map(|one| note(one, settings.rate)).collect();
-    report.conditions = rig.conditions();
+    report.conditions = testbed.conditions();
     report.conditions.push(format!(
         "{} at a time, transfers of {} MiB; {} samples of processor time a second{}",
         settings.workers,
@@ -173,9 +173,9 @@ fn look(
     let whole = |pid| processor_time(pid) + children_time(pid);
     let mut looking = Vec::new();
     for service in &settings.services {
-        let pid = service.pid(bench.rig);
+        let pid = service.pid(bench.testbed);
         let name = format!("{}-{}", service.name(), load.name());
-        looking.push((*service, pid, perf.look(pid, bench.rig.directory(), &name)?, whole(pid)));
+        looking.push((*service, pid, perf.look(pid, bench.testbed.directory(), &name)?, whole(pid)));
     }
     let began = Instant::now();
     let units = bench.press(load, settings.time, talk)?;

@@ -10,14 +10,14 @@ use sallyport_sal::measure::certificate::{self, Role};
 use sallyport_sal::tls::rustls::RootCertStore;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer};
+use sallyport_testing::account::Account;
+use sallyport_testing::{Process, free_port, write_private};
 use tempfile::TempDir;
 
 use super::client::{Target, Tls};
 use super::cores::Cores;
 use super::target::trusting;
 use crate::LabError;
-use crate::rig::account::Account;
-use crate::rig::{Process, free_port, write_private};
 
 const HINT: &str = "the lab measures nginx: install nginx-light (Debian, Ubuntu) or put nginx on PATH";
 

@@ -10,13 +10,13 @@ use sallyport_ca::server_name;
 use sallyport_sal::tls::rustls::RootCertStore;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_sal::{KeyPurpose, Suite};
+use sallyport_testing::{CLUSTER, Cluster, Shape};
 use tempfile::TempDir;
 
 use super::client::{Target, Tls};
 use super::cores::Cores;
 use super::target::{authorities, trusting};
 use crate::LabError;
-use crate::rig::{CLUSTER, Cluster, Shape};
 
 /// A running cluster.
 #[derive(Debug)]
@@ -35,11 +35,11 @@ impl Own {
             .prefix("sallyport-lab-")
             .tempdir()
             .at("make a directory in", &std::env::temp_dir())?;
-        let (login, _) = crate::rig::account()?;
+        let (login, _) = sallyport_testing::account()?;
         let shape = Shape { suite: Some(suite), ..Shape::default() };
         let cluster = cores.on_server(|| Ok(Cluster::start(program, directory.path(), &login, &shape)?))?;
         let export = &mut cluster.admin(&["ca", "export", "--kind", "host", "--format", "tls"]);
-        let pem = crate::rig::output("exporting the host CA", export)?;
+        let pem = sallyport_testing::output("exporting the host CA", export)?;
         let roots = authorities(&pem, "the host CA of the cluster")?;
         Ok(Self { cluster, suite, roots, _directory: directory })
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use sallyport_bench::Talk;
 use sallyport_ssh::capabilities::SshOffer;
+use sallyport_testing::Testbed;
 
 use super::greeting::{greet, read_offer};
 use super::verdict::{Finding, judge};
 use crate::LabError;
-use crate::rig::Rig;
 use crate::scan::dial;
 
 /// How long a server may take to say what it offers, all of it.
@@ -31,10 +31,10 @@ pub fn ask_address(address: &str) -> Result<SshOffer, LabError> {
 /// # Errors
 /// When it does not start or answer.
 pub fn ours(program: &Path, talk: &Talk) -> Result<Vec<Finding>, LabError> {
-    let rig = Rig::start(program, &|line| talk.say(line))?;
-    let proxy = ask_address(&format!("127.0.0.1:{}", rig.cluster.port))?;
+    let testbed = Testbed::start(program, &|line| talk.say(line))?;
+    let proxy = ask_address(&format!("127.0.0.1:{}", testbed.cluster.port))?;
     let mut findings = judge("proxy", &proxy);
-    findings.extend(judge("node", &ask_node(&rig)?));
+    findings.extend(judge("node", &ask_node(&testbed)?));
     Ok(findings)
 }
 
@@ -48,11 +48,11 @@ impl Drop for Reaped {
 }
 
 /// The node has no port of its own: it is asked as `ssh` would ask it.
-fn ask_node(rig: &Rig) -> Result<SshOffer, LabError> {
-    let target = format!("{}@{}:22", rig.login, crate::rig::NODE);
-    let mut command = rig.cluster.client(&["proxy", "ssh", &target]);
+fn ask_node(testbed: &Testbed) -> Result<SshOffer, LabError> {
+    let target = format!("{}@{}:22", testbed.login, sallyport_testing::NODE);
+    let mut command = testbed.cluster.client(&["proxy", "ssh", &target]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let child = command.spawn().map_err(|source| crate::rig::missing(&command, source))?;
+    let child = command.spawn().map_err(|source| sallyport_testing::missing(&command, source))?;
     let mut child = Reaped(child);
     let gone = || LabError::Connection("sallyport proxy ssh has no pipes".to_owned());
     let mut input = child.0.stdin.take().ok_or_else(gone)?;

@@ -23,7 +23,7 @@ use super::line::{Fate, Line, Numbers};
 use super::packet::Packet;
 use super::plan::Conditions;
 use crate::LabError;
-use sallyport_rig::Namespace;
+use sallyport_testing::Namespace;
 
 /// What each host's device is called.
 pub(super) const DEVICE: &str = "wan0";

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use sallyport_rig::{Name, Namespace};
+use sallyport_testing::{Name, Namespace};
 
 /// A host of a WAN that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,11 +30,11 @@ pub use packet::{Carries, Packet, Segment};
 pub use plan::{Change, Conditions, HOSTS_MOST, Matrix, Name, Placed, Plan, Setting, Settings};
 pub use round_trips::{Cause, Journey, Trip};
 pub use run::{Ended, flows, run};
-pub use sallyport_rig::namespace::{Namespace, clean};
+pub use sallyport_testing::namespace::{Namespace, clean};
 
 use crate::LabError;
 use emulator::{DEVICE, Emulator};
-use sallyport_rig::namespace::Claim;
+use sallyport_testing::namespace::Claim;
 
 /// What a host's second address has other than the first; more than there are hosts.
 const SECOND_ADDRESS: u8 = 0x80;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use sallyport_rig::Name;
+pub use sallyport_testing::Name;
 
 use crate::LabError;
 

@@ -8,10 +8,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sallyport_bench::Talk;
 use sallyport_bench::report::Row;
+use sallyport_testing::missing;
 
 use super::{Capture, Flow, Host, Wan};
 use crate::LabError;
-use crate::rig::missing;
 
 /// How often to look whether a command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use sallyport_testing::{Site, Sites};
+
 use super::plan::{Matrix, Name, Placed, Plan, Settings};
 use super::{Host, Wan};
 use crate::LabError;
-use crate::rig::{Site, Sites};
 
 /// The parts, which are the hosts of the WAN.
 pub(super) const HOSTS: [&str; 3] = ["client", "proxy", "host"];

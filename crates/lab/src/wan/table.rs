@@ -10,6 +10,8 @@ use sallyport_bench::machine::Watch;
 use sallyport_bench::plot::{Bar, Bars};
 use sallyport_bench::report::{Aim, Csv, Picture, Report, Row};
 use sallyport_bench::statistics::Samples;
+use sallyport_testing::postgres::Postgres;
+use sallyport_testing::{Extras, NODE, REGISTERED, SshRoute, Testbed};
 
 use super::capture::Capture;
 use super::plan::Settings as Figures;
@@ -17,8 +19,6 @@ use super::round_trips::Journey;
 use super::sites::{self, HOSTS};
 use super::{Wan, ladder};
 use crate::LabError;
-use crate::rig::postgres::Postgres;
-use crate::rig::{Extras, NODE, REGISTERED, Rig, SshRoute};
 
 /// Below it programs take longer than packets: chains of packets are then those of chance, and time tells nothing.
 const FAR: Duration = Duration::from_millis(5);
@@ -96,7 +96,7 @@ fn chosen(settings: &Settings) -> Result<Vec<Placement>, LabError> {
 /// What is connected to.
 struct Parts {
     // In the order in which they end.
-    rig: Rig,
+    testbed: Testbed,
     postgres: Postgres,
 }
 
@@ -123,13 +123,13 @@ enum AimAt {
 }
 
 fn stock(parts: &Parts, route: SshRoute) -> Result<Command, LabError> {
-    let mut command = parts.rig.ssh(route);
+    let mut command = parts.testbed.ssh(route);
     command.arg("true");
     Ok(command)
 }
 
 fn own(parts: &Parts, host: &str, by_helper: bool) -> Result<Command, LabError> {
-    let mut command = parts.rig.own_ssh_to(host, by_helper);
+    let mut command = parts.testbed.own_ssh_to(host, by_helper);
     command.arg("true");
     Ok(command)
 }
@@ -138,7 +138,7 @@ fn own(parts: &Parts, host: &str, by_helper: bool) -> Result<Command, LabError> 
 const READY: [&str; 3] = ["-X", "-c", "\\q"];
 
 fn psql(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
-    Ok(parts.rig.psql(&parts.postgres, by_helper, &READY))
+    Ok(parts.testbed.psql(&parts.postgres, by_helper, &READY))
 }
 
 /// Alone, by one carrier or the other.
@@ -178,7 +178,7 @@ fn scenarios() -> Vec<Scenario> {
             ..database(ssh(
                 "psql direct",
                 "psql-direct",
-                |parts| Ok(parts.postgres.psql(parts.rig.directory(), &READY)?),
+                |parts| Ok(parts.postgres.psql(parts.testbed.directory(), &READY)?),
                 None,
             ))
         },
@@ -218,8 +218,8 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     talk.say("starting PostgreSQL");
     let postgres = Postgres::start_at(&sites.host)?;
     let extras = Extras { bastion: true, registered: true, postgres: Some(&postgres) };
-    let rig = Rig::start_at(program, &sites, extras, &|line| talk.say(line))?;
-    let parts = Parts { rig, postgres };
+    let testbed = Testbed::start_at(program, &sites, extras, &|line| talk.say(line))?;
+    let parts = Parts { testbed, postgres };
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "placement,way,round,milliseconds,round_trips,client_proxy,proxy_host,client_host,stalls",
@@ -273,13 +273,13 @@ fn once(wan: &Wan, parts: &Parts, scenario: &Scenario) -> Result<Sample, LabErro
     let mut command = (scenario.command)(parts)?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let recording = wan.record();
-    let (began, ended, output) = parts.rig.cluster.sites().client.inside(|| {
+    let (began, ended, output) = parts.testbed.cluster.sites().client.inside(|| {
         let began = Instant::now();
         let output = command.output();
         (began, Instant::now(), output)
     })?;
     let capture = wan.recorded().among(scenario.hosts);
-    let output = output.map_err(|source| crate::rig::missing(&command, source))?;
+    let output = output.map_err(|source| sallyport_testing::missing(&command, source))?;
     if !output.status.success() {
         return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())));
     }
@@ -331,7 +331,7 @@ fn report(
     wan: &Wan,
     mut report: Report,
 ) -> Report {
-    report.conditions = parts.rig.conditions();
+    report.conditions = parts.testbed.conditions();
     report.conditions.extend(conditions(parts, settings, wan));
     let mut bars = Bars::new(
         "From nothing to the exit status of true, or to a database that is ready",

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::postgres::{HOST, Postgres, USER};
 use super::{Process, free_port};
-use crate::RigError;
+use crate::TestbedError;
 
 /// Where daemons are that need not be on a user's `PATH`.
 const PLACES: [&str; 4] = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"];
@@ -29,7 +29,7 @@ impl Floor {
     ///
     /// # Errors
     /// When one is there and does not start.
-    pub fn start_all(postgres: &Postgres) -> Result<Vec<Self>, RigError> {
+    pub fn start_all(postgres: &Postgres) -> Result<Vec<Self>, TestbedError> {
         let mut floors = Vec::new();
         if let Some(program) = find("haproxy") {
             floors.push(haproxy(&program, postgres)?);
@@ -42,10 +42,10 @@ impl Floor {
 }
 
 /// The server's certificate is theirs as well: the lab's clients expect it.
-fn identity(postgres: &Postgres, name: &str) -> Result<(PathBuf, PathBuf), RigError> {
+fn identity(postgres: &Postgres, name: &str) -> Result<(PathBuf, PathBuf), TestbedError> {
     let read = |file: &str| {
         let path = postgres.directory().join("data").join(file);
-        std::fs::read_to_string(&path).map_err(|source| RigError::File {
+        std::fs::read_to_string(&path).map_err(|source| TestbedError::File {
             doing: "read",
             path: path.clone(),
             source,
@@ -61,7 +61,7 @@ fn identity(postgres: &Postgres, name: &str) -> Result<(PathBuf, PathBuf), RigEr
 
 /// TLS ended with a client's certificate and begun again, and ended again in front of the server's socket: this release
 /// of PostgreSQL cannot begin with TLS, and HAProxy cannot ask for it.
-fn haproxy(program: &Path, postgres: &Postgres) -> Result<Floor, RigError> {
+fn haproxy(program: &Path, postgres: &Postgres) -> Result<Floor, TestbedError> {
     let (port, inner) = (free_port()?, free_port()?);
     let (server, clients) = identity(postgres, "haproxy")?;
     let client = postgres
@@ -97,7 +97,7 @@ fn haproxy(program: &Path, postgres: &Postgres) -> Result<Floor, RigError> {
 }
 
 /// TLS ended with a client's certificate, and a new connection with TLS and a certificate to the server for each.
-fn pgbouncer(program: &Path, postgres: &Postgres) -> Result<Floor, RigError> {
+fn pgbouncer(program: &Path, postgres: &Postgres) -> Result<Floor, TestbedError> {
     let port = free_port()?;
     let (_, clients) = identity(postgres, "pgbouncer")?;
     let data = postgres.directory().join("data");

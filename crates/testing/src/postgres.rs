@@ -17,7 +17,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::account::Account;
 use super::{Cluster, Process, Shape, Site, output, write_private};
-use crate::{AtFile, RigError};
+use crate::{AtFile, TestbedError};
 
 /// The name that a server on loopback proves.
 pub const HOST: &str = "127.0.0.1";
@@ -63,8 +63,8 @@ impl Postgres {
     /// Makes a data directory and starts a server on it.
     ///
     /// # Errors
-    /// [`RigError`]: what is missing, or did not start, and its last words.
-    pub fn start() -> Result<Self, RigError> {
+    /// [`TestbedError`]: what is missing, or did not start, and its last words.
+    pub fn start() -> Result<Self, TestbedError> {
         Self::start_at(&Site::default())
     }
 
@@ -72,7 +72,7 @@ impl Postgres {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn start_at(site: &Site) -> Result<Self, RigError> {
+    pub fn start_at(site: &Site) -> Result<Self, TestbedError> {
         let address = site.address();
         let programs = programs()?;
         let account = Account::unprivileged("PostgreSQL", &ACCOUNTS)?;
@@ -132,7 +132,7 @@ impl Postgres {
     ///
     /// # Errors
     /// When the server refuses it.
-    pub fn sql(&self, database: &str, statement: &str) -> Result<String, RigError> {
+    pub fn sql(&self, database: &str, statement: &str) -> Result<String, TestbedError> {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database])
             .args(["-p", &self.port.to_string(), "-c", statement, "-h"])
@@ -142,7 +142,7 @@ impl Postgres {
     }
 
     /// It takes connections a moment before it is ready for them.
-    fn until_ready(&self) -> Result<String, RigError> {
+    fn until_ready(&self) -> Result<String, TestbedError> {
         let mut tries = 0;
         loop {
             match self.sql("postgres", "SHOW server_version") {
@@ -160,7 +160,7 @@ impl Postgres {
     ///
     /// # Errors
     /// When its files cannot be written, or it does not read them.
-    pub fn trust(&self, authorities_pem: &[String]) -> Result<(), RigError> {
+    pub fn trust(&self, authorities_pem: &[String]) -> Result<(), TestbedError> {
         let path = self.directory.path().join("data/clients.pem");
         let mut all = fs::read_to_string(&path).at("read", &path)?;
         for pem in authorities_pem {
@@ -177,7 +177,7 @@ impl Postgres {
     ///
     /// # Errors
     /// When the files cannot be written.
-    pub fn psql(&self, directory: &Path, arguments: &[&str]) -> Result<Command, RigError> {
+    pub fn psql(&self, directory: &Path, arguments: &[&str]) -> Result<Command, TestbedError> {
         let mut command = self.program("psql");
         command.args(arguments).env_remove("PGSERVICE");
         command.env("PGHOST", self.address.to_string()).env("PGPORT", self.port.to_string());
@@ -216,7 +216,7 @@ impl Postgres {
     ///
     /// # Errors
     /// As [`Self::trust`], and when the cluster does not say which authority it has.
-    pub fn trust_cluster(&self, cluster: &Cluster) -> Result<(), RigError> {
+    pub fn trust_cluster(&self, cluster: &Cluster) -> Result<(), TestbedError> {
         let export = &mut cluster.admin(&["ca", "export", "--kind", "db_client", "--format", "tls"]);
         self.trust(&[output("exporting the db_client CA", export)?])
     }
@@ -243,7 +243,7 @@ impl Postgres {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, RigError> {
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, TestbedError> {
         let path = self.directory.path().join(name);
         write_private(&path, text)?;
         self.account.map_or(Ok(()), |account| account.owns(&path))?;
@@ -281,8 +281,8 @@ struct Made {
 
 /// Certificates as a cluster would give them, from authorities of the lab's own: keys of the types that clusters use
 /// towards databases, whatever the suite.
-fn certify(directory: &Path, address: IpAddr) -> Result<Made, RigError> {
-    let failed = |error: &dyn std::fmt::Display| RigError::Failed {
+fn certify(directory: &Path, address: IpAddr) -> Result<Made, TestbedError> {
+    let failed = |error: &dyn std::fmt::Display| TestbedError::Failed {
         what: "certifying the database".to_owned(),
         said: error.to_string(),
     };
@@ -311,7 +311,7 @@ fn certify(directory: &Path, address: IpAddr) -> Result<Made, RigError> {
 }
 
 /// The directory with `initdb` and `postgres`: the newest of Debian's, what `pg_config` says, or one of `PATH`.
-fn programs() -> Result<PathBuf, RigError> {
+fn programs() -> Result<PathBuf, TestbedError> {
     let complete = |path: &PathBuf| path.join("initdb").exists() && path.join("postgres").exists();
     let mut versions: Vec<PathBuf> = fs::read_dir(DEBIAN)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
@@ -332,7 +332,7 @@ fn programs() -> Result<PathBuf, RigError> {
         .chain(configured)
         .chain(std::env::split_paths(&paths))
         .find(complete)
-        .ok_or_else(|| RigError::Missing {
+        .ok_or_else(|| TestbedError::Missing {
             program: "initdb".to_owned(),
             source: std::io::Error::from(std::io::ErrorKind::NotFound),
             hint: HINT,

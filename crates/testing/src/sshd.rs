@@ -8,7 +8,7 @@ use super::cluster::Cluster;
 use super::process::Process;
 use super::programs::{output, write_private};
 use super::site::Site;
-use crate::{AtFile, RigError};
+use crate::{AtFile, TestbedError};
 
 /// The key exchange that stock clients and servers are held to: what this cluster and OpenSSH of any age both have.
 pub const KEY_EXCHANGE: &str = "curve25519-sha256";
@@ -40,10 +40,10 @@ impl Sshd {
         name: &'static str,
         member: Option<&str>,
         site: &Site,
-    ) -> Result<Self, RigError> {
+    ) -> Result<Self, TestbedError> {
         let program = PLACES.iter().map(Path::new).find(|path| path.exists());
         let Some(program) = program else {
-            return Err(RigError::Missing {
+            return Err(TestbedError::Missing {
                 program: "sshd".to_owned(),
                 source: std::io::Error::from(std::io::ErrorKind::NotFound),
                 hint: "the lab measures against OpenSSH: install openssh-server",

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::{AtFile, Name, RigError, output};
+use crate::{AtFile, Name, TestbedError, output};
 
 /// Where claims are.
 const CLAIMS: &str = "/run/sallyport-wan";
@@ -37,7 +37,7 @@ pub struct Claim {
 
 impl Claim {
     /// Takes the least number that is free for these hosts, after having removed what others left behind.
-    pub fn take(hosts: &[Name]) -> Result<Self, RigError> {
+    pub fn take(hosts: &[Name]) -> Result<Self, TestbedError> {
         permitted()?;
         clean()?;
         let directory = Path::new(CLAIMS);
@@ -60,7 +60,7 @@ impl Claim {
             file.write_all(names.join("\n").as_bytes()).at("write", &path)?;
             return Ok(Self { path, file, number, names });
         }
-        Err(RigError::Failed {
+        Err(TestbedError::Failed {
             what: "finding a number for a WAN".to_owned(),
             said: format!("{WANS_MOST} are taken; `sallyport lab wan clean` removes those that nobody has"),
         })
@@ -73,7 +73,7 @@ impl Claim {
     }
 
     /// Makes the namespaces.
-    pub fn make(&self) -> Result<Vec<Namespace>, RigError> {
+    pub fn make(&self) -> Result<Vec<Namespace>, TestbedError> {
         let mut made = Vec::new();
         for name in &self.names {
             output("making a network namespace", ip().args(["netns", "add", name]))?;
@@ -97,7 +97,7 @@ impl Drop for Claim {
 ///
 /// # Errors
 /// When we may not.
-pub fn clean() -> Result<Vec<String>, RigError> {
+pub fn clean() -> Result<Vec<String>, TestbedError> {
     permitted()?;
     let mut removed = Vec::new();
     for entry in fs::read_dir(CLAIMS).into_iter().flatten().flatten() {
@@ -145,9 +145,10 @@ fn ip() -> Command {
 }
 
 /// Says what is missing, before anything is made.
-fn permitted() -> Result<(), RigError> {
-    let refusal =
-        |said: &str| Err(RigError::Failed { what: "bringing up a WAN".to_owned(), said: said.to_owned() });
+fn permitted() -> Result<(), TestbedError> {
+    let refusal = |said: &str| {
+        Err(TestbedError::Failed { what: "bringing up a WAN".to_owned(), said: said.to_owned() })
+    };
     if !nix::unistd::geteuid().is_root() {
         return refusal(
             "it makes network namespaces and devices, which needs root; try: sudo sallyport lab wan ...",
@@ -159,7 +160,7 @@ fn permitted() -> Result<(), RigError> {
     let found = ip().arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match found {
         Ok(_) => Ok(()),
-        Err(source) => Err(RigError::Missing {
+        Err(source) => Err(TestbedError::Missing {
             program: "ip".to_owned(),
             source,
             hint: "it makes the network namespaces: install iproute2",
@@ -184,7 +185,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When it is not there any more.
-    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, RigError> {
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, TestbedError> {
         let path = Path::new(NAMESPACES).join(&self.name);
         let file = File::open(&path).at("enter", &path)?;
         let done = std::thread::scope(|scope| {
@@ -210,20 +211,20 @@ impl Namespace {
     }
 
     /// Sets it up by lines for ip(8).
-    pub fn configure(&self, lines: &str) -> Result<(), RigError> {
+    pub fn configure(&self, lines: &str) -> Result<(), TestbedError> {
         let mut command = ip();
         command.args(["-n", &self.name, "-batch", "-"]);
         crate::with_input("setting up a network namespace", &mut command, Some(lines)).map(drop)
     }
 
     /// Sets a value of the kernel's, one of those that every namespace has for itself.
-    pub fn tune(&self, name: &str, value: &str) -> Result<(), RigError> {
+    pub fn tune(&self, name: &str, value: &str) -> Result<(), TestbedError> {
         let path = Path::new("/proc/sys/net").join(name);
         self.inside(|| fs::write(&path, value))?.at("write", &path)
     }
 
     /// What programs that are started by [`Self::command`] find in `/etc/hosts`.
-    pub fn name_hosts(&self, lines: &str) -> Result<(), RigError> {
+    pub fn name_hosts(&self, lines: &str) -> Result<(), TestbedError> {
         let directory = Path::new(CONFIGURATIONS).join(&self.name);
         fs::create_dir_all(&directory).at("make", &directory)?;
         let path = directory.join("hosts");

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::missing;
-use crate::{AtFile, RigError};
+use crate::{AtFile, TestbedError};
 
 /// How long a process has to begin its work. The machine may be busy.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ pub struct Process {
 
 impl Process {
     /// Starts it in a group of its own: Ctrl-C at the terminal is for the lab, which ends what it started in order.
-    pub fn start(name: &'static str, command: &mut Command, directory: &Path) -> Result<Self, RigError> {
+    pub fn start(name: &'static str, command: &mut Command, directory: &Path) -> Result<Self, TestbedError> {
         let log = directory.join(format!("{name}.log"));
         let file = fs::File::create(&log).at("write", &log)?;
         let errors = file.try_clone().at("write", &log)?;
@@ -56,21 +56,25 @@ impl Process {
     }
 
     /// Waits until `ready` gives something.
-    pub fn wait_until<T>(&mut self, what: &str, mut ready: impl FnMut() -> Option<T>) -> Result<T, RigError> {
+    pub fn wait_until<T>(
+        &mut self,
+        what: &str,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Result<T, TestbedError> {
         let began = Instant::now();
         loop {
             if let Some(answer) = ready() {
                 return Ok(answer);
             }
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(RigError::Failed {
+                return Err(TestbedError::Failed {
                     what: format!("the {} ({status})", self.name),
                     said: self.last_words(),
                 });
             }
             if began.elapsed() > START_PATIENCE {
                 let seconds = START_PATIENCE.as_secs();
-                return Err(RigError::Late { what: what.to_owned(), seconds, log: self.last_words() });
+                return Err(TestbedError::Late { what: what.to_owned(), seconds, log: self.last_words() });
             }
             std::thread::sleep(Duration::from_millis(30));
         }

@@ -1,4 +1,5 @@
-//! What is measured: a cluster in three processes, and a stock `sshd`, on loopback.
+//! Testbeds: a cluster in three processes, stock servers beside it and a database behind it, on loopback or in network
+//! namespaces. What is started here ends with the value that stands for it.
 
 pub mod account;
 mod cluster;
@@ -21,7 +22,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 pub use cluster::{CLUSTER, Cluster, NODE, Shape};
-pub use error::{AtFile, RigError};
+pub use error::{AtFile, TestbedError};
 pub use name::Name;
 pub use namespace::Namespace;
 use postgres::Postgres;
@@ -74,7 +75,7 @@ pub struct Extras<'a> {
 
 /// Everything that was started; ends with this value.
 #[derive(Debug)]
-pub struct Rig {
+pub struct Testbed {
     /// The cluster, with its user logged in.
     pub cluster: Cluster,
     /// The stock server.
@@ -92,12 +93,12 @@ pub struct Rig {
     directory: TempDir,
 }
 
-impl Rig {
+impl Testbed {
     /// Starts everything. `program` is the `sallyport` that is measured; `say` gets a line for each step.
     ///
     /// # Errors
-    /// [`RigError`]: what is missing, or did not start, and its last words.
-    pub fn start(program: &Path, say: &dyn Fn(&str)) -> Result<Self, RigError> {
+    /// [`TestbedError`]: what is missing, or did not start, and its last words.
+    pub fn start(program: &Path, say: &dyn Fn(&str)) -> Result<Self, TestbedError> {
         Self::start_at(program, &Sites::default(), Extras::default(), say)
     }
 
@@ -110,7 +111,7 @@ impl Rig {
         sites: &Sites,
         extras: Extras<'_>,
         say: &dyn Fn(&str),
-    ) -> Result<Self, RigError> {
+    ) -> Result<Self, TestbedError> {
         let directory = tempfile::Builder::new()
             .prefix("sallyport-lab-")
             .tempdir()
@@ -250,8 +251,8 @@ fn algorithms() -> String {
 }
 
 /// Who runs the lab, and so whom its sessions run as; and the shell.
-pub fn account() -> Result<(String, PathBuf), RigError> {
-    let failed = |said: String| RigError::Failed { what: "finding out who runs this".to_owned(), said };
+pub fn account() -> Result<(String, PathBuf), TestbedError> {
+    let failed = |said: String| TestbedError::Failed { what: "finding out who runs this".to_owned(), said };
     let user =
         nix::unistd::User::from_uid(nix::unistd::geteuid()).map_err(|error| failed(error.to_string()))?;
     let user = user.ok_or_else(|| failed("the account has no name".to_owned()))?;
@@ -263,13 +264,13 @@ pub fn account() -> Result<(String, PathBuf), RigError> {
 ///
 /// # Errors
 /// When there is none.
-pub fn free_port() -> Result<u16, RigError> {
+pub fn free_port() -> Result<u16, TestbedError> {
     let random = RandomState::new();
     let free = |port: &u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
     (0..TRIES)
         .filter_map(|number| u16::try_from(random.hash_one(number) % PORTS).ok()?.checked_add(FIRST_PORT))
         .find(free)
-        .ok_or_else(|| RigError::Failed {
+        .ok_or_else(|| TestbedError::Failed {
             what: "finding a free port".to_owned(),
             said: format!("{TRIES} from {FIRST_PORT} on are all taken"),
         })

@@ -11,7 +11,7 @@ use sallyport_sal::economy::LEDGER_VARIABLE;
 use super::process::Process;
 use super::programs::{output, with_input, write_private};
 use super::site::{Site, Sites};
-use crate::{AtFile, RigError};
+use crate::{AtFile, TestbedError};
 
 /// The node's name.
 pub const NODE: &str = "lab-node";
@@ -63,7 +63,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What did not start, and its last words.
-    pub fn start(program: &Path, directory: &Path, login: &str, shape: &Shape) -> Result<Self, RigError> {
+    pub fn start(program: &Path, directory: &Path, login: &str, shape: &Shape) -> Result<Self, TestbedError> {
         let sites = &shape.sites;
         let (port, authority_port) = (sites.proxy.free_port()?, sites.proxy.free_port()?);
         let address = sites.proxy.address();
@@ -110,7 +110,7 @@ impl Cluster {
             .and_then(|pin| pin.as_str().map(str::to_owned))
             .ok_or_else(|| failed("reading the pin of the host CA", &status))?;
         let join = |role: &str| {
-            Ok::<_, RigError>(format!(
+            Ok::<_, TestbedError>(format!(
                 "  join:\n    token: {}\n    ca_pin: {pin}\n",
                 token(admin(&[]), role)?
             ))
@@ -171,7 +171,7 @@ impl Cluster {
     }
 
     /// `sallyport join openssh`, up to what it is about.
-    pub fn join_openssh(&self) -> Result<Command, RigError> {
+    pub fn join_openssh(&self) -> Result<Command, TestbedError> {
         let token = token(self.admin(&[]), "openssh")?;
         let mut command = Command::new(&self.program);
         command.args([
@@ -243,7 +243,7 @@ impl Cluster {
     }
 
     /// An account with a role of its own that lets it in many times over.
-    fn log_in(&self, login: &str, shape: &Shape) -> Result<(), RigError> {
+    fn log_in(&self, login: &str, shape: &Shape) -> Result<(), TestbedError> {
         fs::DirBuilder::new().mode(0o700).create(self.home()).at("make", &self.home())?;
         let role = self.directory.join("role.yaml");
         write_private(
@@ -289,7 +289,7 @@ impl Drop for Cluster {
 }
 
 /// A token to join with.
-fn token(mut admin: Command, role: &str) -> Result<String, RigError> {
+fn token(mut admin: Command, role: &str) -> Result<String, TestbedError> {
     admin.args(["tokens", "add", "--role", role, "--format", "json"]);
     if role == "node" {
         // What is measured is of the node's own configuration.
@@ -304,6 +304,6 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-fn failed(what: &str, said: &str) -> RigError {
-    RigError::Failed { what: what.to_owned(), said: said.trim().to_owned() }
+fn failed(what: &str, said: &str) -> TestbedError {
+    TestbedError::Failed { what: what.to_owned(), said: said.trim().to_owned() }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{AtFile, RigError};
+use crate::{AtFile, TestbedError};
 
 /// Who runs a program that root had better not run.
 #[derive(Debug, Clone, Copy)]
@@ -14,13 +14,13 @@ pub struct Account {
 
 impl Account {
     /// An account without rights, the first of these that the system knows, where we are root; our own otherwise.
-    pub fn unprivileged(program: &str, names: &[&str]) -> Result<Option<Self>, RigError> {
+    pub fn unprivileged(program: &str, names: &[&str]) -> Result<Option<Self>, TestbedError> {
         if !nix::unistd::geteuid().is_root() {
             return Ok(None);
         }
         let found = names.iter().find_map(|name| nix::unistd::User::from_name(name).ok().flatten());
         found.map(|user| Some(Self { user: user.uid.as_raw(), group: user.gid.as_raw() })).ok_or_else(|| {
-            RigError::Failed {
+            TestbedError::Failed {
                 what: format!("finding an account for {program}, which root must not run"),
                 said: format!("there is no account {}", names.join(" or ")),
             }
@@ -28,7 +28,7 @@ impl Account {
     }
 
     /// Gives a file or directory away.
-    pub fn owns(self, path: &Path) -> Result<(), RigError> {
+    pub fn owns(self, path: &Path) -> Result<(), TestbedError> {
         std::os::unix::fs::chown(path, Some(self.user), Some(self.group)).at("give away", path)
     }
 
@@ -42,12 +42,12 @@ impl Account {
     }
 
     /// Says so when it cannot enter the directory for temporary files, where a program's own directory will be.
-    pub fn enters_temporary(account: Option<Self>, program: &str) -> Result<(), RigError> {
+    pub fn enters_temporary(account: Option<Self>, program: &str) -> Result<(), TestbedError> {
         let temporary = std::env::temp_dir();
         if account.is_none() || passable(&temporary) {
             return Ok(());
         }
-        Err(RigError::Failed {
+        Err(TestbedError::Failed {
             what: format!("starting {program}, which root must not run"),
             said: format!(
                 "the account that runs it cannot enter {}; set TMPDIR to a directory that everybody can enter",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Why something cannot be started or measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RigError {
+pub enum TestbedError {
     /// A program that is measured, or measured against, is not there.
     #[error("cannot run {program}: {source}; {hint}")]
     Missing {
@@ -57,12 +57,12 @@ pub trait AtFile<T> {
     /// `doing` completes "cannot … PATH".
     ///
     /// # Errors
-    /// [`RigError::File`].
-    fn at(self, doing: &'static str, path: &std::path::Path) -> Result<T, RigError>;
+    /// [`TestbedError::File`].
+    fn at(self, doing: &'static str, path: &std::path::Path) -> Result<T, TestbedError>;
 }
 
 impl<T> AtFile<T> for std::io::Result<T> {
-    fn at(self, doing: &'static str, path: &std::path::Path) -> Result<T, RigError> {
-        self.map_err(|source| RigError::File { doing, path: path.to_owned(), source })
+    fn at(self, doing: &'static str, path: &std::path::Path) -> Result<T, TestbedError> {
+        self.map_err(|source| TestbedError::File { doing, path: path.to_owned(), source })
     }
 }

@@ -6,16 +6,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::error::{AtFile, RigError};
+use super::error::{AtFile, TestbedError};
 
 /// Runs something to its end and gives what it wrote.
-pub fn output(what: &str, command: &mut Command) -> Result<String, RigError> {
+pub fn output(what: &str, command: &mut Command) -> Result<String, TestbedError> {
     with_input(what, command, None)
 }
 
 /// The same, with something on its standard input.
-pub fn with_input(what: &str, command: &mut Command, input: Option<&str>) -> Result<String, RigError> {
-    let failed = |said: String| RigError::Failed { what: what.to_owned(), said };
+pub fn with_input(what: &str, command: &mut Command, input: Option<&str>) -> Result<String, TestbedError> {
+    let failed = |said: String| TestbedError::Failed { what: what.to_owned(), said };
     command
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
@@ -34,8 +34,8 @@ pub fn with_input(what: &str, command: &mut Command, input: Option<&str>) -> Res
 
 /// The error of a program that cannot be run.
 #[must_use]
-pub fn missing(command: &Command, source: std::io::Error) -> RigError {
-    RigError::Missing {
+pub fn missing(command: &Command, source: std::io::Error) -> TestbedError {
+    TestbedError::Missing {
         program: command.get_program().to_string_lossy().into_owned(),
         source,
         hint: match command.get_program().to_str() {
@@ -51,7 +51,7 @@ pub fn missing(command: &Command, source: std::io::Error) -> RigError {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_private(path: &Path, text: &str) -> Result<(), RigError> {
+pub fn write_private(path: &Path, text: &str) -> Result<(), TestbedError> {
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::RigError;
+use crate::TestbedError;
 
 /// Longest name of a host or region: with the number of the WAN before it, it still is a name for a device.
 const NAME_LONGEST: usize = 10;
@@ -27,15 +27,15 @@ impl fmt::Display for Name {
 }
 
 impl FromStr for Name {
-    type Err = RigError;
+    type Err = TestbedError;
 
-    fn from_str(text: &str) -> Result<Self, RigError> {
+    fn from_str(text: &str) -> Result<Self, TestbedError> {
         let fits = (1..=NAME_LONGEST).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         if fits {
             Ok(Self(text.to_owned()))
         } else {
-            Err(RigError::Input(format!(
+            Err(TestbedError::Input(format!(
                 "{text:?} is no name of a host or region: expected 1 to {NAME_LONGEST} lower-case letters and digits"
             )))
         }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use crate::Namespace;
-use crate::RigError;
+use crate::TestbedError;
 
 /// Where programs run, and the address at which others find what they serve.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ impl Site {
     ///
     /// # Errors
     /// When it is not there any more.
-    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, RigError> {
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, TestbedError> {
         match &self.namespace {
             Some(namespace) => namespace.inside(work),
             None => Ok(work()),
@@ -43,9 +43,9 @@ impl Site {
     }
 
     /// A free port of TCP.
-    pub fn free_port(&self) -> Result<u16, RigError> {
+    pub fn free_port(&self) -> Result<u16, TestbedError> {
         let port = self.inside(|| TcpListener::bind((self.address, 0))?.local_addr())?;
-        port.map(|address| address.port()).map_err(|error| RigError::Failed {
+        port.map(|address| address.port()).map_err(|error| TestbedError::Failed {
             what: "finding a free port".to_owned(),
             said: error.to_string(),
         })
