@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use crate::LAB;
-use crate::support::{ok, stderr, stdout};
+use crate::support::{json, ok, stderr, stdout};
 
 /// Runs it with a directory of its own for temporary files, and sees that nothing is left there.
 fn lab(arguments: &[&str]) -> Output {
@@ -26,10 +26,6 @@ fn lab(arguments: &[&str]) -> Output {
     let alive: Vec<&str> = processes.lines().filter(|line| line.contains(&name)).collect();
     assert!(alive.is_empty(), "{alive:?}");
     output
-}
-
-fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(output)))
 }
 
 #[test]

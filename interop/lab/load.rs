@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::LAB;
-use crate::support::{ok, refused, stderr, stdout};
+use crate::support::{json, ok, refused, stderr, stdout};
 use sallyport_sal::measure::certificate::{self, Role};
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sallyport_sal::tls::rustls::{self, ServerConfig, ServerConnection};
@@ -61,10 +61,6 @@ fn load(arguments: &[&str]) -> Output {
     let output = scratch.command(arguments).output().unwrap();
     scratch.is_clean();
     output
-}
-
-fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(output)))
 }
 
 fn row<'a>(report: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {

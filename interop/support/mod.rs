@@ -9,25 +9,24 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-mod account;
+mod on_disk;
 pub mod postgres;
-mod process;
-mod stock;
 pub mod wires;
 
 use tempfile::TempDir;
 
-pub use self::account::Account;
-pub use self::process::{Clock, Disk, Process, at_another_time};
-pub use self::stock::{drain, lines_of, read_until, ssh, ssh_command, target, under_way};
-pub use self::wires::{Wire, Wired};
+pub use sallyport_testing::fixtures::{
+    Account, Clock, Disk, PATIENCE, Process, Wire, at_another_time, drain, json, lines_of, ok, read_until,
+    refused, ssh, ssh_command, stderr, stdout, under_way, wait_for,
+};
+
+pub use self::on_disk::StartOnDisk;
+pub use self::wires::Wired;
 pub use crate::PROGRAM;
 pub const CLUSTER: &str = "interop.test";
 /// Keeps the host CA's pin in the cluster's directory, so that no login has to ask for it.
 const PIN_FILE: &str = "pin";
 pub const PASSWORD: &str = "correct horse battery staple";
-/// Long, since the machine may be running several suites at once.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Authority and proxy in one process, nodes in their own.
 pub struct Cluster {
@@ -57,46 +56,6 @@ pub fn free_port() -> u16 {
     sallyport_testing::free_port().expect("a free port")
 }
 
-/// Waits until `ask` gives something. What has not come for long is asked for less often, since most questions are a
-/// process of their own, which takes the processor from what is waited for.
-pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        let waited = began.elapsed();
-        assert!(waited < PATIENCE, "waited {} s for {what}", PATIENCE.as_secs());
-        std::thread::sleep((waited / 20).clamp(Duration::from_millis(10), Duration::from_millis(200)));
-    }
-}
-
-pub fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Asserts success, showing everything when there is none.
-pub fn ok(output: Output) -> Output {
-    assert!(
-        output.status.success(),
-        "{}\nstdout: {}\nstderr: {}",
-        output.status,
-        stdout(&output),
-        stderr(&output)
-    );
-    output
-}
-
-/// Asserts a failure and returns what was said on stderr.
-pub fn refused(output: &Output, code: i32) -> String {
-    assert_eq!(output.status.code(), Some(code), "stdout: {}\nstderr: {}", stdout(output), stderr(output));
-    stderr(output)
-}
-
 /// The suite that a whole run of the tests is made under, where somebody asks for one.
 fn suite_setting(settings: &str) -> String {
     match std::env::var("SALLYPORT_TEST_SUITE") {
@@ -112,6 +71,11 @@ pub fn me() -> String {
         stdout(&output).trim().to_owned()
     });
     NAME.clone()
+}
+
+/// `LOGIN@NODE.CLUSTER`.
+pub fn target(node: &str) -> String {
+    format!("{}@{node}.{CLUSTER}", me())
 }
 
 pub fn is_root() -> bool {

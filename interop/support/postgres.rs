@@ -7,21 +7,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use sallyport_testing::postgres::programs;
 use tempfile::TempDir;
 
 use super::{Cluster, Process, free_port, is_root, ok, stdout, wait_for};
-
-/// Where Debian has the server's programs.
-fn programs() -> PathBuf {
-    let mut versions: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
-        .expect("the package postgresql is missing: cargo xtask test installs it")
-        .flatten()
-        .map(|entry| entry.path().join("bin"))
-        .filter(|bin| bin.join("initdb").exists())
-        .collect();
-    versions.sort();
-    versions.pop().expect("a PostgreSQL server")
-}
 
 /// The server and its files; both go with it.
 pub struct Postgres {
@@ -69,7 +58,7 @@ fn command(program: &Path, account: Option<(u32, u32)>) -> Command {
 
 /// The files of a new server, made once for all tests of a build.
 fn template(account: Option<(u32, u32)>) -> PathBuf {
-    let programs = programs();
+    let programs = programs().expect("a PostgreSQL server: cargo xtask test installs it");
     let version = programs.parent().and_then(Path::file_name).expect("a version").display().to_string();
     let owner = account.map_or_else(String::new, |(user, _)| format!("-{user}"));
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgresql-{version}{owner}"));
@@ -132,7 +121,7 @@ impl Postgres {
         fs::write(data.join("postgresql.auto.conf"), settings).expect("write the settings");
         fs::write(data.join("pg_hba.conf"), format!("local all all trust\n{rules}"))
             .expect("write the rules");
-        let mut start = command(&programs().join("postgres"), account);
+        let mut start = command(&programs().expect("a PostgreSQL server").join("postgres"), account);
         let server = Process::spawn(start.arg("-D").arg(&data), cluster.path("postgres.log"));
         let postgres = Self { port, server, directory };
         wait_for("PostgreSQL to answer", || {

@@ -4,6 +4,7 @@
 pub mod account;
 mod cluster;
 mod error;
+pub mod fixtures;
 pub mod floors;
 mod name;
 pub mod namespace;

@@ -311,7 +311,10 @@ fn certify(directory: &Path, address: IpAddr) -> Result<Made, TestbedError> {
 }
 
 /// The directory with `initdb` and `postgres`: the newest of Debian's, what `pg_config` says, or one of `PATH`.
-fn programs() -> Result<PathBuf, TestbedError> {
+///
+/// # Errors
+/// [`TestbedError::Missing`] when there is none.
+pub fn programs() -> Result<PathBuf, TestbedError> {
     let complete = |path: &PathBuf| path.join("initdb").exists() && path.join("postgres").exists();
     let mut versions: Vec<PathBuf> = fs::read_dir(DEBIAN)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
